@@ -2,6 +2,9 @@
 #   make demo ARGS=--json      the demo's own options; its last line on stdout is the demo's
 #   make test ARGS="-k lease"  pytest's options; with -n 0 in one process, so that -s and --pdb do what they say
 #   make sim SEEDS=1000        how many seeds the simulator runs
+#   make adversary            known attacks: what each gained before its rule, what it gains now, what it costs
+#   make machine              contracts and their model in Python, with two coordinators, for 2,000 steps
+#   make contract-mutants      breaks the contracts, one rule at a time: tests must notice each; tens of minutes
 #   make crash                 kill -9 at every crash point; tens of minutes. CI tries another part with every commit
 #   make bench-peers           the same no-op work on Ray, Dask, Celery and Quorate (installs them into .venv-peers)
 #   make soak MINUTES=10 PROVIDERS=200 CHURN=10   a market under load, CHURN percent of its providers killed a minute
@@ -9,7 +12,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench fuzz soak bench-peers crash
+.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contract-mutants
 
 ARGS ?=
 SEEDS ?= 300
@@ -24,7 +27,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-# tests/conftest.py says which tests may run beside which others. Markets wait for rounds and containers for their engine, so three
+# tests/conftest.py says which tests may run beside which others. Markets wait for rounds and containers for their engine, so four
 # processes keep two cores busy; tests that only compute get two.
 BESIDE := --dist loadscope --no-loadscope-reorder
 SIMULATE := PYTHONPATH=tests $(BIN)/python -m sim.run
@@ -39,7 +42,7 @@ demo: .venv/installed-devnet
 	@exec $(BIN)/quorate devnet demo $(ARGS)
 
 test: .venv/installed-dev
-	@$(PYTEST) -n 3 $(BESIDE) -m "not slow" $(ARGS)
+	@$(PYTEST) -n 4 $(BESIDE) -m "not slow" $(ARGS)
 
 # What CI runs first; under a minute once its caches are warm.
 check: .venv/installed-dev
@@ -51,6 +54,14 @@ check: .venv/installed-dev
 sim: .venv/installed-dev
 	@$(SIMULATE) --seeds $(SEEDS) $(ARGS)
 
+# Every attack of tests/adversary as a test, and a table of them.
+adversary: .venv/installed-dev
+	@$(PYTEST) -q -m "not slow" --attacks tests/adversary $(ARGS)
+
+# Every call goes to the contracts and to a model of them; after each step all balances are compared.
+machine: .venv/installed-dev
+	@$(PYTEST) -q -s -m slow tests/contracts/test_money_machine.py $(ARGS)
+
 # Kills daemons with -9 under load; ends with one JSON line (see tests/soak/run.py).
 soak: .venv/installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m soak.run --minutes $(MINUTES) --providers $(PROVIDERS) --churn $(CHURN) $(ARGS)
@@ -59,6 +70,9 @@ soak: .venv/installed-dev
 # The last line on stdout is one JSON object of counts; `untyped` is to be 0.
 fuzz: .venv/installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --effort $(FUZZ) $(ARGS)
+
+contract-mutants: .venv/installed-dev
+	@PYTHONPATH=tests $(BIN)/python -m contracts.mutation.run $(ARGS)
 
 # Every crash point of every program in real markets, one after the other; tens of minutes.
 crash: .venv/installed-dev

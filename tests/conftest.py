@@ -1,9 +1,11 @@
 """Rules for every test: sockets, needs of the machine, tests that run beside it, and its remains.
 
-`make test` runs three processes of pytest (xdist). A file's tests stay together; all markets of
-tests/e2e that carry jobs to a verdict stay in one process, because each is several busy programs;
-so do all sandboxes, which share the machine's container engine and its list of mounts. Markets that
-only start and end run beside the sandboxes: no deadline of a job can pass in them.
+`make test` runs four processes of pytest (xdist). A file's tests stay together. Each market that
+carries jobs to a verdict is several programs, so those of tests/e2e run one after the other in two
+processes: in one those whose commands are typed as a user types them, in one all others. All
+sandboxes stay in one process, because they share the machine's container engine and its list of
+mounts. Markets that only start and end run beside the sandboxes: no deadline of a job can pass in
+them.
 """
 
 import functools
@@ -31,7 +33,18 @@ USES_SANDBOXES = re.compile(
     r"mark\.(docker|runsc|bwrap|registry|compose)\b|^from support\.executors(\.| )", re.MULTILINE
 )
 WITHOUT_VERDICTS = ("test_devnet_end.py", "test_crash_devnet.py")  # of tests/e2e
-LONGEST_FIRST = ("e2e", "sandboxes", "integration", "interop", "contracts", "fuzz", "unit", "style")
+TYPED = ("test_compose.py", "test_first_day.py", "test_readme.py")  # of tests/e2e
+ONE_AFTER_THE_OTHER = ("e2e", "typed", "sandboxes")
+LONGEST_FIRST = (
+    *ONE_AFTER_THE_OTHER,
+    "integration",
+    "adversary",
+    "interop",
+    "contracts",
+    "fuzz",
+    "unit",
+    "style",
+)
 
 
 def pytest_configure() -> None:
@@ -82,7 +95,11 @@ def _turn_of_file(name: str) -> str:
     folder, _, file = name.partition("/")[2].partition("/")
     if folder == "e2e" and file in WITHOUT_VERDICTS:
         return "sandboxes"
-    if folder == "integration" and USES_SANDBOXES.search((TESTS.parent / name).read_text()):
+    if folder == "e2e" and file in TYPED:
+        return "typed"
+    if folder in ("integration", "adversary") and USES_SANDBOXES.search(
+        (TESTS.parent / name).read_text()
+    ):
         return "sandboxes"
     return folder if folder in LONGEST_FIRST else LONGEST_FIRST[-1]
 
@@ -98,7 +115,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     class Together(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         def _split_scope(self, nodeid: str) -> str:
             context = turn_of(nodeid)
-            return context if context in LONGEST_FIRST[:2] else nodeid.partition("::")[0]
+            return context if context in ONE_AFTER_THE_OTHER else nodeid.partition("::")[0]
 
     return Together(config, log)
 

@@ -20,7 +20,18 @@ AMOUNTS = frozenset(
     {"amount", "bond", "slashed", "burned", "sumFinal", "sumHeld", "charged", "pays"}
 )
 FOLDER = Path(__file__).parent / "abi"
-CONTRACTS = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
+CONTRACTS = (
+    "TestToken",
+    "Stakes",
+    "Escrow",
+    "Epochs",
+    "Beacon",
+    "Court",
+    "Cases",
+    "Challenges",
+    "Settlement",
+    "Faults",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +97,23 @@ def _check_size(name: str, value: Json) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """One compiled contract. `abi` is the JSON ABI in the form that web3 takes."""
+    """One compiled contract. `abi` is the JSON ABI in the form that web3 takes.
+
+    On chain the runtime code is followed by the immutables: (name, bytes) in their order. Each
+    immutable is named like the argument of the constructor that sets it.
+    """
 
     abi: list[Json]
     bytecode: bytes
     constructor: tuple[str, ...]
+    parameters: tuple[str, ...]  # names of the constructor's arguments
     functions: Mapping[str, Function]
     events: Mapping[Hash32, LogType]
     integrity: str
+    runtime_bytes: int
+    runtime_hash: Hash32  # keccak-256 of the runtime code, without immutables
+    immutables: tuple[tuple[str, int], ...]
+    sources: tuple[str, ...]  # names of all its source files
 
     def creation(self, arguments: Sequence[object]) -> bytes:
         """Returns the data of the transaction that deploys it."""
@@ -115,6 +135,7 @@ def artifact(name: str) -> Artifact:
     functions: dict[str, Function] = {}
     events: dict[Hash32, LogType] = {}
     constructor: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
     for entry in tree["abi"]:
         inputs = tuple(get_abi_input_types(entry))
         match entry["type"]:
@@ -133,13 +154,19 @@ def artifact(name: str) -> Artifact:
                 )
             case "constructor":
                 constructor = inputs
+                parameters = tuple(each["name"] for each in entry["inputs"])
             case other:
                 raise AssertionError(f"an ABI entry of type {other} in {name}")
     return Artifact(
         abi=tree["abi"],
         bytecode=bytes.fromhex(tree["bytecode"][2:]),
         constructor=constructor,
+        parameters=parameters,
         functions=functions,
         events=events,
         integrity=tree["integrity"],
+        runtime_bytes=tree["runtime_bytes"],
+        runtime_hash=Hash32(bytes.fromhex(tree["runtime_keccak"])),
+        immutables=tuple((name, length) for name, length in tree["immutables"]),
+        sources=tuple(tree["sources"]),
     )

@@ -2,6 +2,7 @@
 later failures would not name the cause.
 """
 
+from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
@@ -12,18 +13,12 @@ PAIRING, MAP_TO_G1 = Address(bytes(19) + b"\x0f"), Address(bytes(19) + b"\x10")
 
 
 async def check_chain(client: ChainClient, deployment: Deployment) -> None:
-    """Raises Refused(CHAIN) if the node serves another chain, or a chain without these
-    contracts.
+    """Raises Refused(CHAIN) if the node serves another chain, or a chain where these contracts are
+    missing or have other code or constants.
     """
     await check_chain_id(client, deployment)
-    for name, address in (("stakes", deployment.stakes), ("escrow", deployment.escrow)):
-        if not await client.code(address):
-            detail = (
-                f"no {name} contract at 0x{address.hex()}: this is another chain, or the devnet "
-                f"was started again; init with its deployment"
-            )
-            raise Refused(Code.CHAIN, detail)
     await check_curve(client)
+    await check_codes(client, Expected.of(deployment))
 
 
 async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:

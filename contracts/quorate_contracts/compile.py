@@ -15,33 +15,50 @@ from vyper.compiler.input_bundle import FileInput, FilesystemInputBundle
 from vyper.compiler.settings import OptimizationLevel, Settings
 
 from quorate_contracts.artifact import CONTRACTS, FOLDER
+from quorate_protocol.crypto.hashing import keccak256
 
 SOURCES = Path(__file__).parent / "vyper"
-FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity"]
+FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity", "layout", "solc_json"]
 
 
-def compiled(name: str) -> dict[str, object]:
-    """Returns one contract's ABI, creation code, size of the runtime code, and integrity hash of
-    all its sources.
+def compiled(name: str, sources: Path = SOURCES) -> dict[str, object]:
+    """Returns one contract's ABI, creation code, runtime code's size and hash, immutables, source
+    files, and the integrity hash of all its sources.
+
+    An immutable is [name, bytes]. Their values follow the runtime code on chain, in this order.
     """
-    bundle = FilesystemInputBundle([SOURCES])
+    bundle = FilesystemInputBundle([sources])
     source = bundle.load_file(f"{name}.vy")
     assert isinstance(source, FileInput)
     settings = Settings(optimize=OptimizationLevel.GAS, experimental_codegen=False)
     out = compile_from_file_input(
         source, input_bundle=bundle, settings=settings, output_formats=FORMATS
     )
+    runtime = bytes.fromhex(out["bytecode_runtime"][2:])
     return {
         "abi": out["abi"],
         "bytecode": out["bytecode"],
-        "runtime_bytes": len(out["bytecode_runtime"]) // 2 - 1,
+        "runtime_bytes": len(runtime),
+        "runtime_keccak": keccak256(runtime).hex(),
+        "immutables": _immutables(out["layout"].get("code_layout", {})),
+        "sources": sorted(Path(path).name for path in out["solc_json"]["sources"]),
         "integrity": out["integrity"],
     }
 
 
-def text(name: str) -> str:
+def _immutables(layout: dict[str, dict[str, object]]) -> list[tuple[str, int]]:
+    """Returns the immutables of a contract and of its modules in their order on chain."""
+    found: list[tuple[int, str, int]] = []
+    for name, item in layout.items():
+        for own, place in [(name, item)] if "offset" in item else item.items():
+            assert isinstance(place, dict)
+            found.append((int(place["offset"]), own, int(place["length"])))
+    return [(name, length) for _, name, length in sorted(found)]
+
+
+def text(name: str, sources: Path = SOURCES) -> str:
     """Returns the content of the artifact's file. Equal sources give equal files."""
-    return json.dumps(compiled(name), indent=1, sort_keys=True) + "\n"
+    return json.dumps(compiled(name, sources), indent=1, sort_keys=True) + "\n"
 
 
 def main() -> None:

@@ -6,39 +6,51 @@ their addresses. So there is no owner, no call that connects them later, and no 
 half-connected deployment could be misused.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from quorate_contracts.artifact import artifact
+from quorate_contracts.artifact import CONTRACTS, artifact
 from quorate_contracts.bindings.beacon import BeaconContract
+from quorate_contracts.bindings.cases import Cases
+from quorate_contracts.bindings.challenges import Challenges
 from quorate_contracts.bindings.court import Court
 from quorate_contracts.bindings.epochs import Epochs
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.events import Event, decode_log
+from quorate_contracts.bindings.faults import Faults
+from quorate_contracts.bindings.settlement import Settlement
 from quorate_contracts.bindings.stakes import Stakes
 from quorate_contracts.bindings.token import Token
+from quorate_contracts.constructors import constructor_arguments
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import BY_NAME, Limits
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds
-from quorate_runtime.beacon.bls import public_key_words, words_bytes
 
 if TYPE_CHECKING:
     from web3 import AsyncWeb3
     from web3.contract import AsyncContract
 
-ORDER = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
 GAS = {
     "TestToken": 700_000,
-    "Stakes": 3_200_000,
-    "Escrow": 1_700_000,
-    "Epochs": 2_600_000,
+    "Stakes": 5_400_000,
+    "Escrow": 2_700_000,
+    "Epochs": 4_000_000,
     "Beacon": 1_300_000,
     "Court": 5_200_000,
+    "Cases": 5_200_000,
+    "Challenges": 5_200_000,
+    "Settlement": 5_400_000,
+    "Faults": 5_200_000,
 }
+
+
+WAVE_GAS_MAX = 20_000_000  # two thirds of the smallest block that is common
 
 
 class Deployment(Struct, frozen=True):
@@ -55,6 +67,10 @@ class Deployment(Struct, frozen=True):
     epochs: Address
     beacon: Address
     court: Address
+    cases: Address
+    challenges: Address
+    settlement: Address
+    faults: Address
     beacon_key: bytes  # 96-byte compressed G2 point
     beacon_period: Seconds
     beacon_genesis: int
@@ -71,17 +87,31 @@ class Deployment(Struct, frozen=True):
         """Returns the beacon's key, period and start."""
         return BeaconInfo(self.beacon_key, self.beacon_period, self.beacon_genesis)
 
+    def places(self) -> dict[str, Address]:
+        """Returns the address of each contract by its artifact name."""
+        addresses = (
+            self.token,
+            self.stakes,
+            self.escrow,
+            self.epochs,
+            self.beacon,
+            self.court,
+            self.cases,
+            self.challenges,
+            self.settlement,
+            self.faults,
+        )
+        return dict(zip(CONTRACTS, addresses, strict=True))
+
     def names(self) -> dict[Address, str]:
         """Returns the artifact name of each contract by its address."""
-        addresses = (self.token, self.stakes, self.escrow, self.epochs, self.beacon, self.court)
-        return dict(zip(addresses, ORDER, strict=True))
+        return {address: name for name, address in self.places().items()}
 
     def contract(self, w3: "AsyncWeb3[Any]", name: str) -> "type[AsyncContract] | AsyncContract":
-        """Returns a contract of `ORDER` as a web3 contract object, for any web3 program."""
+        """Returns a contract of `CONTRACTS` as a web3 contract object, for any web3 program."""
         from eth_utils.address import to_checksum_address
 
-        addresses = {name: address for address, name in self.names().items()}
-        address = to_checksum_address(addresses[name])
+        address = to_checksum_address(self.places()[name])
         return w3.eth.contract(address=address, abi=artifact(name).abi)
 
 
@@ -96,6 +126,10 @@ class Contracts:
     epochs: Epochs
     beacon: BeaconContract
     court: Court
+    cases: Cases
+    challenges: Challenges
+    settlement: Settlement
+    faults: Faults
 
     @classmethod
     def of(cls, deployment: Deployment) -> "Contracts":
@@ -108,6 +142,10 @@ class Contracts:
             Epochs(d.epochs),
             BeaconContract(d.beacon),
             Court(d.court),
+            Cases(d.cases),
+            Challenges(d.challenges),
+            Settlement(d.settlement),
+            Faults(d.faults),
         )
         return cls(d, *bindings)
 
@@ -138,6 +176,21 @@ class Plan:
     deployment: Deployment
 
 
+def waves(creations: Sequence[Creation]) -> Iterator[tuple[Creation, ...]]:
+    """Returns the creations in groups that fit into one block each.
+
+    Some nodes leave out a transaction that a block has no room for, and then forget the later ones
+    of its sender. So the next group is sent once the one before is in blocks.
+    """
+    group: list[Creation] = []
+    for creation in creations:
+        if sum(item.gas for item in [*group, creation]) > WAVE_GAS_MAX:
+            yield tuple(group)
+            group = []
+        group.append(creation)
+    yield tuple(group)
+
+
 def plan(
     deployer: Address,
     nonce: int,
@@ -156,10 +209,10 @@ def plan(
     assert beacon.period == limits.beacon_period, (
         "the beacon's period is a constant of the deployment"
     )
-    made = ORDER if token is None else ORDER[1:]
+    made = CONTRACTS if token is None else CONTRACTS[1:]
     places = {name: created_address(deployer, nonce + i) for i, name in enumerate(made)}
     places |= {} if token is None else {"TestToken": token}
-    arguments = _arguments(places, limits, beacon, faucet)
+    arguments = constructor_arguments(places, limits, beacon, faucet)
     creations = tuple(
         Creation(
             name=name,
@@ -181,53 +234,15 @@ def plan(
         epochs=places["Epochs"],
         beacon=places["Beacon"],
         court=places["Court"],
+        cases=places["Cases"],
+        challenges=places["Challenges"],
+        settlement=places["Settlement"],
+        faults=places["Faults"],
         beacon_key=beacon.public_key,
         beacon_period=beacon.period,
         beacon_genesis=beacon.genesis_time,
     )
     return Plan(creations, deployment)
-
-
-def _arguments(
-    places: dict[str, Address], limits: Limits, beacon: BeaconInfo, faucet: bool
-) -> dict[str, tuple[object, ...]]:
-    """Returns the constructor arguments of each contract. Every constant comes from `limits`."""
-    token, stakes, escrow, epochs, beacon_place, court = (places[name] for name in ORDER)
-    jury = (
-        limits.jury_owners_min,
-        limits.jury_slot_age,
-        limits.jury_rounds_ahead,
-        limits.jury_beacon_missing,
-        limits.jury_window,
-    )
-    return {
-        "TestToken": (faucet, 0),
-        "Stakes": (
-            token,
-            court,
-            escrow,
-            limits.slot_stake,
-            limits.coordinator_bond,
-            limits.unbond_after,
-        ),
-        "Escrow": (token, stakes, epochs, limits.allocation_release, limits.withdrawal_delay),
-        "Epochs": (stakes, escrow, limits.challenge_window),
-        "Beacon": (
-            words_bytes(public_key_words(beacon.public_key)),
-            beacon.genesis_time,
-            beacon.period,
-        ),
-        "Court": (
-            token,
-            stakes,
-            escrow,
-            beacon_place,
-            *jury,
-            limits.jury_gas_fee,
-            limits.case_evidence_age,
-            limits.case_allocation_age,
-        ),
-    }
 
 
 def created_address(deployer: Address, nonce: int) -> Address:
@@ -245,6 +260,11 @@ def created_address(deployer: Address, nonce: int) -> Address:
 def encode(deployment: Deployment) -> bytes:
     """Returns the canonical JSON of a deployment."""
     return canonical.encode(deployment)
+
+
+def digest(deployment: Deployment) -> str:
+    """Returns the SHA-256 of the canonical JSON in hex, by which people compare deployments."""
+    return sha256(encode(deployment)).hex()
 
 
 def decode(data: bytes) -> Deployment:

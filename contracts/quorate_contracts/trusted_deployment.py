@@ -1,22 +1,46 @@
 """The deployment that a user trusts, from a file. At first contact, the program refuses a
 coordinator that names another deployment.
+
+A home keeps the file and its hash. So a file that was changed after `init` is refused too.
 """
 
 from pathlib import Path
 
-from quorate_contracts.deploy import Deployment, decode, encode
+from quorate_contracts.deploy import Deployment, decode, digest, encode
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused
 
 FILE = "deployment.json"  # in the home of a provider or client
+PIN = "deployment.sha256"  # the hash of that file's deployment, beside it
 FILE_BYTES_MAX = 1 << 20
 
 
-def read(path: Path) -> Deployment:
-    """Returns the deployment of a deployment.json or of a devnet.json. Raises Refused(MALFORMED),
-    which names the file and what is wrong with it.
+def split(named: Path) -> tuple[Path, str]:
+    """Returns the path and the hash of FILE or FILE#HASH. The hash is "" without one."""
+    place, mark, wanted = str(named).rpartition("#")
+    if not mark or named.exists():
+        return named, ""
+    return Path(place), wanted.lower().removeprefix("0x")
+
+
+def check_hash(path: Path, made: Deployment, wanted: str) -> None:
+    """Raises Refused(MALFORMED) if a deployment has not the hash that was typed after its file."""
+    if wanted and digest(made) != wanted:
+        raise Refused(
+            Code.MALFORMED,
+            f"{path} has the hash {digest(made)}, not {wanted[:64]}: get the file and its hash "
+            f"from the market again",
+        )
+
+
+def read(named: Path) -> Deployment:
+    """Returns the deployment of a deployment.json or of a devnet.json.
+
+    After its path may stand # and the hash that its market publishes; then it must have this hash.
+    Raises Refused(MALFORMED), which names the file and what is wrong with it.
     """
+    path, wanted = split(named)
     try:
         with path.open("rb") as file:
             tree = canonical.parse(file.read(FILE_BYTES_MAX + 1), FILE_BYTES_MAX)
@@ -33,6 +57,7 @@ def read(path: Path) -> Deployment:
         raise Refused(
             Code.MALFORMED, f"{path} describes no deployment: {refused.detail}"
         ) from refused
+    check_hash(path, made, wanted)
     return made
 
 
@@ -43,7 +68,19 @@ def keep(home: Path, deployment: Deployment | None) -> None:
     home.mkdir(parents=True, exist_ok=True, mode=0o700)
     part = home / (FILE + ".part")
     part.write_bytes(encode(deployment))
+    (home / PIN).write_text(digest(deployment) + "\n")
     part.replace(home / FILE)
+
+
+def _check_pin(home: Path, known: Deployment) -> None:
+    """Raises Refused if the kept file is not the one that `init` was given."""
+    pin = home / PIN
+    if pin.exists() and (pinned := pin.read_text()[:80].strip()) != digest(known):
+        raise Refused(
+            Code.MALFORMED,
+            f"its hash is {digest(known)}, and `init` was given {pinned}; name the file that you "
+            f"trust: init --deployment FILE",
+        )
 
 
 def strange(home: Path, info: InfoView) -> str:
@@ -53,11 +90,12 @@ def strange(home: Path, info: InfoView) -> str:
     path = home / FILE
     try:
         known = decode(path.read_bytes())
+        _check_pin(home, known)
     except FileNotFoundError:
         return ""  # not re-raised: without a file, the first coordinator's word is accepted
     except (OSError, Refused) as error:
         return (
-            f"{path} cannot be read ({error}): put the deployment.json that you trust in its place"
+            f"{path} cannot be used ({error}): put the deployment.json that you trust in its place"
         )
     named: dict[str, object] = {**info.contracts, "chain": info.chain_id, "limits": info.limits}
     named |= {"beacon": (info.beacon.public_key, info.beacon.period, info.beacon.genesis_time)}
@@ -72,5 +110,5 @@ def strange(home: Path, info: InfoView) -> str:
     )
     return (
         f"{told}: nothing is deposited, staked or signed there. If you trust the other "
-        f"deployment now, put its deployment.json in that place"
+        f"deployment now: init --deployment FILE"
     )

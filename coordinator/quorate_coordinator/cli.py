@@ -1,4 +1,4 @@
-"""`quorate coordinator init|up|health|status|report|retire|withdraw`: the operator's commands."""
+"""`quorate coordinator ...`: the operator's commands."""
 
 import asyncio
 import logging
@@ -14,16 +14,13 @@ from quorate_coordinator import cli_options as options
 from quorate_coordinator import coordinator_keys
 from quorate_coordinator import settings as settings_file
 from quorate_coordinator.cli_init import init
-from quorate_coordinator.cli_options import (
-    EXIT_REFUSED,
-    EXIT_UNAVAILABLE,
-    EXIT_USAGE,
-    fail,
-    home_of,
-    proxies_of,
-)
+from quorate_coordinator.cli_options import fail, home_of, proxies_of
+from quorate_coordinator.commands.backup_commands import backup, restore
 from quorate_coordinator.commands.money_commands import retire, withdraw
-from quorate_coordinator.commands.status_command import health, status
+from quorate_coordinator.commands.request_command import request
+from quorate_coordinator.commands.status_command import health, served_url_of, status
+from quorate_coordinator.commands.top_up_command import top_up
+from quorate_coordinator.commands.unlock_commands import lock, unlock
 from quorate_coordinator.config import (
     ARCHIVE_DAYS,
     ARCHIVE_GIB,
@@ -36,15 +33,17 @@ from quorate_coordinator.config import (
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.reporting import report_command
 from quorate_coordinator.settings import Settings
-from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
+from quorate_coordinator.storage.document_file import DAY_SECONDS, LEAST_SECONDS, Keeping
 from quorate_coordinator.storage.staging_quota import STORE_BYTES_MIN, StagingQuota
 from quorate_protocol.limits import BY_NAME, DEVNET
+from quorate_protocol.quantity_input import size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
 from quorate_runtime.process import crash_points, gc_tuning, logs
+from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
 from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
 from quorate_runtime.sqlite.durable import FileDamaged
@@ -64,6 +63,12 @@ app.command()(health)
 app.command()(status)
 app.command()(retire)
 app.command()(withdraw)
+app.command()(top_up)
+app.command()(request)
+app.command()(unlock)
+app.command()(lock)
+app.command()(backup)
+app.command()(restore)
 LEAVE_SECONDS = 5  # at exit, to finish what was begun
 
 
@@ -73,12 +78,12 @@ def up(
     password_file: options.PasswordFile = None,
     port: options.PortNow = None,
     ready_file: options.ReadyFile = None,
-    archive_gib: options.ArchiveGib = ARCHIVE_GIB,
-    archive_days: options.ArchiveDays = ARCHIVE_DAYS,
-    store_gib: options.StoreGib = 0,
+    archive_size: options.ArchiveSize = f"{ARCHIVE_GIB}GiB",
+    archive_age: options.ArchiveAge = f"{ARCHIVE_DAYS}d",
+    store_size: options.StoreSize = "",
     ipfs_gateway: options.IpfsGateways = None,
-    documents_gib: options.DocumentsGib = DOCUMENTS_GIB,
-    documents_days: options.DocumentsDays = DOCUMENTS_DAYS,
+    documents_size: options.DocumentsSize = f"{DOCUMENTS_GIB}GiB",
+    documents_age: options.DocumentsAge = f"{DOCUMENTS_DAYS}d",
     begin_anew: options.MayStartEmpty = None,
     journal_is_newest: options.JournalIsNewest = False,
     database: options.DatabaseUrl = None,
@@ -108,19 +113,50 @@ def up(
         p2p_listen=settings_file.p2p_listen(settings, http_port),
         p2p_announce=settings.p2p_announce,
         public_url=settings.public_url,
+        own_urls=(settings.public_url, served_url_of(settings)),
         fee_bps=settings.fee_bps,
         fee_cap_gwei=settings.fee_cap_gwei,
-        archive=Keeping(archive_gib * GIB, archive_days * DAY_SECONDS),
-        staging=StagingQuota(store_gib * GIB or half_of_disk(folder, STORE_BYTES_MIN)),
-        documents=Keeping(documents_gib * GIB, documents_days * DAY_SECONDS),
+        archive=_keeping("archive", archive_size, archive_age, DAY_SECONDS),
+        staging=StagingQuota(
+            _size("--store-size", store_size)
+            if store_size
+            else half_of_disk(folder, STORE_BYTES_MIN)
+        ),
+        documents=_keeping("documents", documents_size, documents_age, LEAST_SECONDS),
         ready_file=ready_file,
         proxies=proxies_of(settings.trusted_proxies, settings.proxy_header),
         begin_anew=lost,
         is_newest=journal_is_newest,
+        backup=Path(settings.backup) if settings.backup else None,
         metrics_from=settings.metrics_from,
+        import_logs=settings.import_logs,
         ipfs_gateways=_gateways(ipfs_gateway),
     )
     _run(config, keys)
+
+
+def _keeping(name: str, size: str, age: str, age_min: int) -> Keeping:
+    """Returns the bounds of a file, from its two flags."""
+    flag = f"--{name}-age"
+    try:
+        seconds = span_seconds(age)
+    except ValueError as error:
+        raise fail(f"{flag}: {error}", EXIT_USAGE) from error
+    if seconds < age_min:
+        raise fail(
+            f"{flag}: {age} is too short; write {age_min // DAY_SECONDS}d or more", EXIT_USAGE
+        )
+    return Keeping(_size(f"--{name}-size", size), seconds)
+
+
+def _size(flag: str, text: str) -> int:
+    try:
+        found = size_bytes(text)
+    except ValueError as error:
+        raise fail(f"{flag}: {error}", EXIT_USAGE) from error
+    if found < GIB:
+        raise fail(f"{flag}: {text} is too little; write 1GiB or more", EXIT_USAGE)
+    return found
 
 
 def _gateways(texts: list[str] | None) -> tuple[str, ...]:
@@ -129,7 +165,7 @@ def _gateways(texts: list[str] | None) -> tuple[str, ...]:
             web_url("--ipfs-gateway", text, "http://127.0.0.1:8080") for text in texts or ()
         )
     except Refused as refused:
-        raise fail(refused.detail, EXIT_USAGE) from refused
+        raise fail(refused.detail, EXIT_USAGE, refused.code) from refused
 
 
 def _read_settings(folder: Path) -> Settings:
@@ -137,7 +173,7 @@ def _read_settings(folder: Path) -> Settings:
         return settings_file.read(folder)
     except Refused as refused:
         status = EXIT_USAGE if refused.code is Code.UNKNOWN else EXIT_REFUSED
-        raise fail(refused.detail, status) from refused
+        raise fail(refused.detail, status, refused.code) from refused
 
 
 def _set_up_logs(is_json: bool, file: Path | None) -> None:
@@ -171,9 +207,13 @@ def _run(config: Config, keys: CoordinatorKeys) -> None:
         refused = _cause(group)
         assert isinstance(refused, Refused), "the group holds nothing else"
         is_on_devnet = config.deployment.limits == DEVNET.name
-        faucet = f". On a devnet: quorate devnet fund {shlex.quote(str(config.home))}"
+        place = shlex.quote(str(config.home))
+        faucet = (
+            f". On a devnet: quorate devnet fund {place}; after `chain deploy`: "
+            f"quorate chain fund {place} --key KEYFILE"
+        )
         remedy = faucet if is_on_devnet and refused.code is Code.NOT_REGISTERED else ""
-        raise fail(f"{refused.detail or refused}{remedy}", EXIT_REFUSED) from group
+        raise fail(f"{refused.detail or refused}{remedy}", EXIT_REFUSED, refused.code) from group
     except* (JournalError, FileDamaged) as group:
         raise fail(str(_cause(group)), EXIT_REFUSED) from group
     except* Unavailable as group:
@@ -218,7 +258,7 @@ def report(
     try:
         found = report_command.make_report(options.database(database, folder), since)
     except Refused as error:
-        raise fail(error.detail, EXIT_USAGE) from error
+        raise fail(error.detail, EXIT_USAGE, error.code) from error
     except Unavailable as error:
         raise fail(str(error), EXIT_UNAVAILABLE) from error
     report_command.print_report(found, as_json)

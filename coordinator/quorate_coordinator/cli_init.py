@@ -8,25 +8,27 @@ from pathlib import Path
 
 import typer
 
-from quorate_contracts import deploy
+from quorate_contracts import deploy, trusted_deployment
 from quorate_contracts.money_texts import currency_of
 from quorate_coordinator import cli_options as options
 from quorate_coordinator import coordinator_keys, settings
-from quorate_coordinator.cli_options import EXIT_REFUSED, EXIT_USAGE, fail, home_of, proxies_of
+from quorate_coordinator.cli_options import fail, home_of, proxies_of
 from quorate_coordinator.config import FEE_CAP_GWEI
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Bps
+from quorate_runtime.files import private_folder
 from quorate_runtime.http.client_networks import X_FORWARDED_FOR
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
+from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_USAGE
 
 CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 DEPLOYMENT_BYTES_MAX = 1 << 20
-FIELD_OF = {"trusted_proxy": "trusted_proxies"}
+FIELD_OF = {"trusted_proxy": "trusted_proxies", "import_log": "import_logs"}
 """The field of the settings that each option sets, where their names differ."""
 
 
@@ -46,6 +48,7 @@ def init(
     proxy_header: options.ProxyHeader = X_FORWARDED_FOR,
     database: options.DatabaseUrl = None,
     metrics_from: options.MetricsFrom = None,
+    import_log: options.ImportLogs = None,
     home: options.Home = None,
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
@@ -63,14 +66,13 @@ def init(
     try:
         chain_url = web_url("--chain-url", chain_url or chain or CHAIN_URL, CHAIN_URL)
         beacon_url = web_url("--beacon-url", beacon_url or beacon or BEACON_URL, BEACON_URL)
-        public_url = (
-            web_url("--public-url", public_url, "https://market.example") if public_url else ""
-        )
+        if public_url:
+            public_url = web_url("--public-url", public_url, "https://market.example")
         announce = tuple(dict.fromkeys(p2p_announce or ()))
         settings.check_p2p("--p2p-listen", p2p_listen, "--p2p-announce", announce)
         keys = _make_keys(folder, password_file, made)
     except Refused as error:
-        raise fail(error.detail, EXIT_USAGE) from error
+        raise fail(error.detail, EXIT_USAGE, error.code) from error
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
     typed = settings.Settings(
@@ -88,6 +90,7 @@ def init(
         p2p_listen,
         announce,
         _networks(metrics_from),
+        options.log_urls(import_log),
     )
     after = typed if kept is None else settings.changed(kept, typed, named)
     proxies_of(after.trusted_proxies, after.proxy_header)
@@ -96,8 +99,7 @@ def init(
     if as_json:
         _print_json(folder, keys, BY_NAME[made.limits].coordinator_bond, changes)
     elif changes is None:
-        is_devnet = made.limits == DEVNET.name and bool(chain)
-        _print(folder, home, keys, made, is_devnet)
+        _print(folder, home, keys, made, made.limits == DEVNET.name and bool(chain))
     else:
         _print_changes(folder, home, after, changes)
 
@@ -141,6 +143,7 @@ def _make_keys(
 ) -> CoordinatorKeys:
     is_first = not (folder / "keys" / "account.json").exists()
     passphrase = passphrase_of(password_file, os.environ, "coordinator", is_first)
+    private_folder(folder)
     return coordinator_keys.create(Keystore.at(folder / "keys", passphrase, BY_NAME[made.limits]))
 
 
@@ -199,19 +202,20 @@ def _at(home: Path | None) -> str:
     return "" if home is None else f" --home {shlex.quote(str(home))}"
 
 
-def _read_deployment(path: Path) -> tuple[deploy.Deployment, str, str]:
+def _read_deployment(named: Path) -> tuple[deploy.Deployment, str, str]:
     """(deployment, chain URL, beacon URL). A URL is "" where the file does not name it; a
     devnet.json names both.
     """
+    path, wanted = trusted_deployment.split(named)
     try:
         tree = canonical.parse(path.read_bytes(), DEPLOYMENT_BYTES_MAX)
-        if not isinstance(tree, dict) or "deployment" not in tree:
-            return canonical.from_json(deploy.Deployment, tree), "", ""
-        return (
-            canonical.from_json(deploy.Deployment, tree["deployment"]),
-            str(tree.get("chainUrl", "")),
-            str(tree.get("beaconUrl", "")),
-        )
+        urls = "", ""
+        if isinstance(tree, dict) and "deployment" in tree:
+            urls = str(tree.get("chainUrl", "")), str(tree.get("beaconUrl", ""))
+            tree = tree["deployment"]
+        made = canonical.from_json(deploy.Deployment, tree)
+        trusted_deployment.check_hash(path, made, wanted)
+        return made, *urls
     except OSError as error:
         raise fail(
             f"--deployment {path}: {error.strerror}; on a devnet it is --devnet "

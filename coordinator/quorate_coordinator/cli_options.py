@@ -5,21 +5,24 @@ Only the `cli*` modules read flags and the environment.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorate_coordinator.config import FILES_KEPT
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.http.client_networks import FORWARDED, X_FORWARDED_FOR, Proxies
+from quorate_runtime.http.urls import web_url
+from quorate_runtime.keys.passphrase import passphrase_of
+from quorate_runtime.process.command_errors import EXIT_USAGE, remember_json, say_error
 
 if TYPE_CHECKING:
     from quorate_coordinator.reporting.database import Database
 
-EXIT_USAGE = 2
-EXIT_REFUSED = 3
-EXIT_UNAVAILABLE = 4
+
+IMPORTS_MAX = 16
 
 # ----------------------------------------------------------------------------- of several commands
 
@@ -33,7 +36,9 @@ PasswordFile = Annotated[
     Path | None,
     typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line on stdout")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON line on stdout", callback=remember_json)
+]
 ServedUrl = Annotated[str, typer.Option("--url", help="Where the coordinator serves")]
 
 DatabaseUrl = Annotated[
@@ -45,6 +50,8 @@ DatabaseUrl = Annotated[
     ),
 ]
 
+UnlockedFor = Annotated[str, typer.Option("--for", help="How long, such as 30m or 8h; at most 7d")]
+
 # ---------------------------------------------------------------------------------------- of `init`
 
 DeploymentFile = Annotated[
@@ -52,7 +59,7 @@ DeploymentFile = Annotated[
     typer.Option(
         "--deployment",
         "--devnet",
-        help="deployment.json, or the devnet.json of a devnet to join (a new folder needs it)",
+        help="deployment.json (or FILE#HASH), or a devnet's devnet.json; a new folder needs it",
     ),
 ]
 ChainUrl = Annotated[
@@ -111,6 +118,14 @@ MetricsFrom = Annotated[
     ),
 ]
 
+ImportLogs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import-log",
+        help="URL of another coordinator whose public log is read and shown; repeatable",
+    ),
+]
+
 # ------------------------------------------------------------------------------------------ of `up`
 
 PortNow = Annotated[
@@ -119,18 +134,17 @@ PortNow = Annotated[
 ReadyFile = Annotated[
     Path | None, typer.Option("--ready-file", help="File to write the URL to, once it serves")
 ]
-ArchiveGib = Annotated[
-    int, typer.Option("--archive-gib", min=1, help="Disk space for finished runs")
+ArchiveSize = Annotated[
+    str, typer.Option("--archive-size", help="Disk space for finished runs, such as 50GiB")
 ]
-ArchiveDays = Annotated[
-    int, typer.Option("--archive-days", min=1, help="How long finished runs are kept")
+ArchiveAge = Annotated[
+    str, typer.Option("--archive-age", help="How long finished runs are kept, such as 180d")
 ]
-StoreGib = Annotated[
-    int,
+StoreSize = Annotated[
+    str,
     typer.Option(
-        "--store-gib",
-        min=0,
-        help="Disk space for what clients and providers upload (0: half of the disk)",
+        "--store-size",
+        help="Disk space for what clients and providers upload (default: half of the disk)",
     ),
 ]
 IpfsGateways = Annotated[
@@ -140,11 +154,13 @@ IpfsGateways = Annotated[
         help="IPFS gateway from which inputs that clients did not upload are taken; repeatable",
     ),
 ]
-DocumentsGib = Annotated[
-    int, typer.Option("--documents-gib", min=1, help="Disk space for own specs and receipts")
+DocumentsSize = Annotated[
+    str,
+    typer.Option("--documents-size", help="Disk space for own specs and receipts, such as 50GiB"),
 ]
-DocumentsDays = Annotated[
-    int, typer.Option("--documents-days", min=23, help="How long own specs and receipts are kept")
+DocumentsAge = Annotated[
+    str,
+    typer.Option("--documents-age", help="How long own specs and receipts are kept (23d or more)"),
 ]
 MayStartEmpty = Annotated[
     list[str] | None,
@@ -182,9 +198,14 @@ def home_of(home: Path | None) -> Path:
     )
 
 
-def fail(message: str, status: int) -> typer.Exit:
-    """Prints what is wrong on stderr and returns the exit to raise."""
-    typer.echo(f"coordinator: {message}", err=True)
+def passphrase_prompt(password_file: Path | None) -> Callable[[], str]:
+    """Returns a function that gets the passphrase from a file or asks for it."""
+    return lambda: passphrase_of(password_file, os.environ, "coordinator")
+
+
+def fail(message: str, status: int, code: Code | None = None) -> typer.Exit:
+    """Says what is wrong, also as JSON where that was asked for. Returns the exit to raise."""
+    say_error("coordinator", message, status, code.value if code else "")
     return typer.Exit(status)
 
 
@@ -196,7 +217,7 @@ def database(text: str, folder: Path) -> "Database":
     try:
         return database_of(text, folder)
     except Refused as error:
-        raise fail(error.detail, EXIT_USAGE) from error
+        raise fail(error.detail, EXIT_USAGE, error.code) from error
 
 
 def proxies_of(networks: tuple[str, ...], header: str) -> Proxies:
@@ -205,3 +226,14 @@ def proxies_of(networks: tuple[str, ...], header: str) -> Proxies:
         return Proxies.of(networks, header)
     except ValueError as error:
         raise fail(f"--trusted-proxy, --proxy-header: {error}", EXIT_USAGE) from error
+
+
+def log_urls(texts: list[str] | None) -> tuple[str, ...]:
+    """Checks the URLs of logs to import. Exits, and names the flag, if one is wrong."""
+    urls = tuple(dict.fromkeys(texts or ()))
+    if len(urls) > IMPORTS_MAX:
+        raise fail(f"--import-log: {len(urls)}, at most {IMPORTS_MAX}", EXIT_USAGE)
+    try:
+        return tuple(web_url("--import-log", text, "https://market.example") for text in urls)
+    except Refused as refused:
+        raise fail(refused.detail, EXIT_USAGE, refused.code) from refused

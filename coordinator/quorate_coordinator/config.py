@@ -18,6 +18,7 @@ ARCHIVE, DOCUMENTS, TRANSACTIONS = FILES_KEPT = (
     "documents.sqlite",
     "transactions.sqlite",
 )
+RESTORED = "restored"  # an empty file in a restored home, until its journal has been compared
 DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # receipts prove a provider's trust, whose strikes last 90 days: twice that
 ARCHIVE_GIB = 50  # enough for about ten million runs
@@ -36,6 +37,7 @@ class Config:
     host: str = "127.0.0.1"
     port: int = 7700
     public_url: str = ""  # URL at which others reach it; empty = http://host:port as bound
+    own_urls: tuple[str, ...] = ()  # where an earlier process of this folder may still serve
     p2p_listen: str = ""  # multiaddr of the libp2p host; empty = providers use WebSocket only
     p2p_announce: tuple[str, ...] = ()  # multiaddrs that others dial; none = as it listens
     fee_bps: Bps = Bps(200)
@@ -62,6 +64,8 @@ class Config:
     )
     database: str = ""  # URL of the tables that people query; "" = a SQLite file in `home`
     ipfs_gateways: tuple[str, ...] = ()  # that have inputs which clients did not upload
+    import_logs: tuple[str, ...] = ()  # URLs of other coordinators whose public logs are read
+    backup: Path | None = None  # the second place, to which the files are copied as they grow
     metrics_from: tuple[str, ...] = ()  # networks that may read metrics, beside this machine
     ready_file: Path | None = None  # written with the bound URL once it serves
 

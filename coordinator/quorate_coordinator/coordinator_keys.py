@@ -3,9 +3,13 @@ messages, the posting key sends transactions, and the peer key proves who it is 
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from quorate_protocol.ports import Signer
+from quorate_protocol.units import Address
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.keys.locked_keys import LockedKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +24,17 @@ class CoordinatorKeys:
     peer: PeerKey
 
 
+@dataclass(frozen=True, slots=True)
+class MoneyKeys:
+    """The keys that the operator's money commands use. They are opened when they sign."""
+
+    account: Signer
+    posting: Signer
+
+
 NAMES = ("account", "statement", "posting")
 PEER = "peer"
+MONEY = ("account", "posting")
 
 
 def create(keystore: Keystore) -> CoordinatorKeys:
@@ -30,6 +43,22 @@ def create(keystore: Keystore) -> CoordinatorKeys:
         if not keystore.has(name):
             keystore.create_account(name)
     return load(keystore)
+
+
+def locked(keys: LockedKeys) -> MoneyKeys:
+    """Returns the keys of a folder without opening them. Raises KeystoreError if one is missing."""
+    return MoneyKeys(*(keys.signer(name) for name in MONEY))
+
+
+def account_of(folder: Path) -> Address:
+    """Returns the account of a keystore's folder, without opening a key. Raises KeystoreError if it
+    is missing.
+    """
+    return locked(LockedKeys(folder, _never)).account.address
+
+
+def _never() -> str:
+    raise AssertionError("an address needs no passphrase")
 
 
 def load(keystore: Keystore) -> CoordinatorKeys:

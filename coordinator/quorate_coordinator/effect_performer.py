@@ -2,23 +2,28 @@
 to the chain.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quorate_contracts.bindings.calls import Call
-from quorate_contracts.bindings.court import CaseExecution, case_bond
+from quorate_contracts.bindings.cases import case_bond
+from quorate_contracts.bindings.court import CaseExecution, CaseJob, CaseRun
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import currency_of, read_currency
 from quorate_coordinator.chain.queries import backers, everything, newest_epoch, view
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import (
+    AppendSummary,
     ArchiveRuns,
+    Contradiction,
     Effect,
     Evidence,
     OpenCase,
     PostEpoch,
+    ProveEquivocation,
     Send,
     StoreReceipt,
     StoreSpec,
@@ -29,7 +34,7 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount, Seconds, usd
+from quorate_protocol.units import Address, Amount, Seconds, UnixSeconds, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender, Unfunded
 
@@ -55,9 +60,12 @@ class EffectPerformer:
     documents: JobDocuments
     sender: Sender
     clock: Clock
-    archive_writer: Callable[[ArchiveRuns], Awaitable[None]]
+    archive_writer: Callable[[ArchiveRuns | AppendSummary], Awaitable[None]]
     submit: Callable[[ev.Event], Awaitable[object]]
     state: State
+    # One case at a time checks for its bond and opens: two would count the same money. A case that
+    # waits for money does not have it.
+    bonds: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, effect: Effect) -> None:
         """Performs one effect. Performing it twice does no harm."""
@@ -70,7 +78,9 @@ class EffectPerformer:
                 await self._post(effect)
             case OpenCase():
                 await self._open_case(effect)
-            case ArchiveRuns():
+            case ProveEquivocation():
+                await self._prove(effect)
+            case ArchiveRuns() | AppendSummary():
                 await self.archive_writer(effect)
 
     async def _send(self, effect: Send) -> None:
@@ -121,13 +131,35 @@ class EffectPerformer:
     async def _open_case(self, effect: OpenCase) -> None:
         executions = [_execution(item) for item in effect.executions]
         bond = case_bond(executions, self.limits)
+        async with self.bonds:
+            if not await self.sender.known(effect.key):
+                runs = [run for each in executions for run in (each.run, each.contradiction)]
+                await self._must_be_past(max(run.assignment.message.accept_by for run in runs))
+                await self._must_hold(bond, executions)
+            # Without a limit: an exact approval would replace that of another case. The court pulls
+            # a bond only for a case that its sender opens.
+            court = self.contracts.deployment.court
+            await self._transact(f"{effect.key}-approve", self.contracts.token.approve(court))
+            await self._transact(effect.key, self.contracts.cases.open_case(executions))
+
+    async def _prove(self, effect: ProveEquivocation) -> None:
+        """Shows two Commits to the chain, and withdraws what it pays for the gas."""
+        faults, me = self.contracts.faults, self.sender.address
         if not await self.sender.known(effect.key):
-            await self._must_hold(bond, executions)
-        await self._transact(
-            f"{effect.key}-approve",
-            self.contracts.token.approve(self.contracts.deployment.court, bond),
-        )
-        await self._transact(effect.key, self.contracts.court.open_case(executions))
+            await self._must_be_past(effect.assignment.message.accept_by)
+        call = faults.equivocation(effect.assignment, effect.one, effect.other)
+        await self._transact(effect.key, call)
+        if await view(self.client, faults.credit_of(me)):
+            await self._transact(f"{effect.key}-withdraw", faults.withdraw(me))
+
+    async def _must_be_past(self, latest: UnixSeconds) -> None:
+        """Raises Unavailable until the last `acceptBy` lies before the newest block."""
+        now = (await self.client.head()).time
+        if now <= latest:
+            raise Unavailable(
+                f"the chain hears this after its last acceptBy, in {latest - now + 1} s",
+                float(latest - now + 1),
+            )
 
     async def _must_hold(self, bond: Amount, executions: Sequence[CaseExecution]) -> None:
         """Raises Unavailable while the posting key has too little money for a case's bond.
@@ -139,7 +171,7 @@ class EffectPerformer:
         if held >= bond:
             return
         heard_until = min(
-            item.assignment.message.accept_by + item.assignment.message.max_duration
+            item.run.assignment.message.accept_by + item.run.assignment.message.max_duration
             for item in executions
         )
         if (await self.client.head()).time <= heard_until + self.limits.case_evidence_age:
@@ -180,6 +212,10 @@ def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
 
 
 def _execution(item: Evidence) -> CaseExecution:
-    return CaseExecution(
-        item.session, item.order, item.index, item.blind, item.assignment, item.commit
-    )
+    assert item.contradiction is not None, "an accusation shows what contradicts each execution"
+    job = CaseJob(item.session, item.order)
+    return CaseExecution(job, _run(item), _run(item.contradiction))
+
+
+def _run(item: Evidence | Contradiction) -> CaseRun:
+    return CaseRun(item.index, item.blind, item.assignment, item.commit)

@@ -1,5 +1,6 @@
 """The coordinator's HTTP server: API, event streams, uploads, metrics."""
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_network
@@ -8,10 +9,12 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from quorate_content.dag.cid import Cid, parse
+from quorate_content.transfer.fetch_order import gateway_source
 from quorate_content.transfer.gateway import CombinedStores
 from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_content.transfer.upload_limits import UploadGrant
 from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.input_search import InputSearch
 from quorate_coordinator.api.routes import VERSION, Api, answer
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.config import Config
@@ -21,22 +24,40 @@ from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.monitoring.operator_report import OperatorReport
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.reporting.market_tables import MarketTables
+from quorate_coordinator.reputation.imported_logs import ImportedLogs
+from quorate_coordinator.storage.access.run_access import RunAccess
 from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http.client_networks import address_of
 from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
-from quorate_runtime.process.health import Board, Problem, chain_problem, disk_problem
+from quorate_runtime.process.health import (
+    Board,
+    Problem,
+    chain_problem,
+    disk_problem,
+    silence_problem,
+)
 from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
 
 NOT_THE_OPERATOR = (
     "only this machine may read them, and the networks of `quorate coordinator init --metrics-from`"
 )
+
+
+def check_port(host: str, port: int) -> None:
+    """Raises Unavailable if nothing can listen there now. Port 0 is any free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise cannot_listen(host, port, error) from error
 
 
 @dataclass(slots=True)
@@ -58,6 +79,8 @@ class HttpServer:
     is_stopping: Callable[[], bool]
     peer_id: str
     p2p_addresses: Callable[[], tuple[str, ...]]
+    chain_answered_at: Callable[[], float]
+    imports: ImportedLogs
     report: OperatorReport | None = None  # once the journal is replayed
 
     async def listen(self, app: web.Application, runner: web.AppRunner) -> str:
@@ -73,9 +96,16 @@ class HttpServer:
         port = runner.addresses[0][1]
         return config.public_url or f"http://{config.host}:{port}"
 
+    def _input_search(self) -> InputSearch:
+        sources = tuple(gateway_source("gateway", url) for url in self.config.ipfs_gateways)
+        is_devnet = self.core.rules.limits.name == DEVNET.name
+        return InputSearch(self.staging, sources, is_devnet)
+
     def _add_routes(self, app: web.Application) -> None:
         core, clock = self.core, self.clock
         auth = Auth(core.rules, core.state, clock, self.rates)
+        uploads = self.staging.uploads, self.staging.small
+        access = RunAccess(core.state, self.history, self.staging.claims, uploads)
         Api(
             core,
             self.actor,
@@ -85,14 +115,19 @@ class HttpServer:
             clock,
             self._document,
             self.history,
+            access,
             self.problems,
             self.tables.history,
+            self._input_search().check,
+            self.imports.view,
         ).add_routes(app)
-        Streams(self.history, auth, clock, self.logs, self.is_stopping).add_routes(app)
+        Streams(
+            self.history, access, auth, clock, self.logs, self.is_stopping, self.actor.submit
+        ).add_routes(app)
         library = CombinedStores(self.staging.stores, self.documents.find)
 
         async def may_read(request: web.Request, cid: Cid) -> bool:
-            return await self.staging.may_read(cid, auth.account(request), self.documents.find)
+            return await access.may_read(cid, auth.account(request))
 
         async def grant(request: web.Request) -> UploadGrant:
             return self.staging.grant(auth.required(request), request)
@@ -125,7 +160,9 @@ class HttpServer:
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong at this moment."""
         time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
-        self.board.put("chain", chain_problem(self.clock, time, self.config.chain_url, depth))
+        url = self.config.chain_url
+        silence = silence_problem(self.clock, self.chain_answered_at(), url)
+        self.board.put("chain", silence or chain_problem(self.clock, time, url, depth))
         self.board.put("disk", disk_problem(self.config.home))
         self.board.put("documents", self.documents.file.problem)
         if self.history.archive.problem:

@@ -7,12 +7,12 @@ its earlier ones. So it ends if it finds that its journal is not the newest.
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.chain.queries import newest_epoch
-from quorate_coordinator.config import TRANSACTIONS, Config
+from quorate_coordinator.config import RESTORED, TRANSACTIONS, Config
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.records.retirement import ARCHIVED
 from quorate_coordinator.storage import startup_checks
@@ -49,6 +49,8 @@ class JournalComparison:
         """
         config, state = self.config, self.core.state
         self.found = startup_checks.JournalAtStart.of(state.own, newest_at, self.clock.now())
+        if config.path(RESTORED).exists():
+            self.found = replace(self.found, may_be_older=True)
         self._compare_archive()
         path = config.path(TRANSACTIONS)
         if startup_checks.may_start_empty(path, state, config.begin_anew):
@@ -106,6 +108,10 @@ class JournalComparison:
         if self.found.may_be_older:
             pause = startup_checks.HEARTBEATS_AWAITED * self.core.rules.limits.heartbeat_every
             await self.clock.sleep(pause)
+
+    def trust(self) -> None:
+        """Forgets that the home was restored, once its journal has been compared."""
+        self.config.path(RESTORED).unlink(missing_ok=True)
 
     def show(self, what: str) -> None:
         """Records evidence that a provider has shown: a message that this coordinator signed and

@@ -45,6 +45,7 @@ class OwnEvents:
         compared with what others know.
         """
         await comparison.wait()
+        comparison.trust()
         is_noted = False
         while True:
             if comparison.compared.is_set() and not is_noted:

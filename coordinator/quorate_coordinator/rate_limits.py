@@ -90,9 +90,11 @@ class RequestRates:
             bounds.upload_bytes_per_second, bounds.upload_burst_bytes, bounds.buckets_max, now
         )
 
-    def count_address(self, remote: str | None) -> None:
-        """Counts one request from this address. Raises Busy if there were too many."""
-        wait = self.by_address.take(network_of(remote))
+    def count_address(self, remote: str | None, tokens: float = 1.0) -> None:
+        """Counts one request from this address, or one that costs as much as several. Raises Busy
+        if there were too many.
+        """
+        wait = self.by_address.take(network_of(remote), tokens)
         if wait:
             raise Busy("too many requests from this address", wait)
 

@@ -19,11 +19,12 @@ from quorate_coordinator.api.routes import BODY_BYTES_MAX
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new, refuse_orders
 from quorate_coordinator.attestation.attestation_service import AttestationService, coordinator_key
-from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.chain.contract_follower import ContractFollower
+from quorate_coordinator.chain.copied_keys import refuse_beside_a_copy
 from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.registration import ensure_registered
+from quorate_coordinator.chain.settlement_tasks import SettlementTasks
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS, TRANSACTIONS, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
@@ -32,7 +33,7 @@ from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.effect_performer import EffectPerformer, purpose_of
-from quorate_coordinator.http_server import HttpServer
+from quorate_coordinator.http_server import HttpServer, check_port
 from quorate_coordinator.journal_comparison import JournalComparison
 from quorate_coordinator.monitoring.operator_report import OperatorReport, make_report
 from quorate_coordinator.monitoring.own_account import OwnAccount
@@ -42,11 +43,13 @@ from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.reporting.database import database_of
 from quorate_coordinator.reporting.market_tables import MarketTables
+from quorate_coordinator.reputation.imported_logs import ImportedLogs, make_imports
 from quorate_coordinator.request_limits import BOUNDS_BY_LIMITS
 from quorate_coordinator.run_keeping import RunKeeping
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
+from quorate_coordinator.storage.backup.second_place import SecondPlace
 from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
@@ -68,7 +71,7 @@ from quorate_runtime.beacon.beacon_client import HttpBeacon
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.files import write_atomic
+from quorate_runtime.files import private_folder, write_atomic
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.journal.journal import Journal
@@ -104,6 +107,7 @@ class Service:
     app: web.Application | None = None
     rates: RequestRates | None = None
     own_account: OwnAccount | None = None
+    chain_answered_at: float = 0.0
 
     async def run(self) -> None:
         """Starts everything and serves until cancelled."""
@@ -124,15 +128,21 @@ class Service:
     async def _make(self, stack: AsyncExitStack) -> "_Parts":
         """Opens the files and makes the parts; the stack closes them."""
         config, contracts = self.config, Contracts.of(self.config.deployment)
-        config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(config.home)
         # The journal comes first: it also ensures that no other process works in this folder.
         journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
         session = await stack.enter_async_context(plain_session())
-        client = ChainClient(Rpc(config.chain_url, session), config.fee_cap_gwei * GWEI)
+        self._chain_answered()
+        rpc = Rpc(config.chain_url, session, answered=self._chain_answered)
+        client = ChainClient(rpc, config.fee_cap_gwei * GWEI)
         sender = self._sender(client, self.keys.posting, TRANSACTIONS)
         stack.callback(sender.close)
         has_worked = journal.last_offset > 0
+        check_port(config.host, config.port)  # before it pays for its registration
+        if not config.is_newest:
+            me = self.keys.account.address
+            await refuse_beside_a_copy(session, client, contracts, me, config.own_urls)
         await self._register(client, contracts, has_worked)
         rates = RequestRates(
             config.bounds or BOUNDS_BY_LIMITS[config.deployment.limits], self.clock.now
@@ -169,6 +179,9 @@ class Service:
             app,
             runner,
         )
+
+    def _chain_answered(self) -> None:
+        self.chain_answered_at = self.clock.now()
 
     def _application(self, rates: RequestRates) -> web.Application:
         guards = [
@@ -315,7 +328,7 @@ class _Parts:
             partial(coordinator_key, self.client, self.contracts),
             clock,
         )
-        handler.attestation = attestation
+        handler.attestation, handler.seen_from = attestation, peers.network_of
         server = self._server(actor, p2p_service)
         service.url = await server.listen(self.app, self.runner)
         core.rules = replace(core.rules, sources=(f"{service.url}/v1/content",))
@@ -323,11 +336,10 @@ class _Parts:
         self.outputs.load()
         await comparison.check_files(actor.newest_at)
         service.own_account = self._own_account()
-        report = make_report(
-            core.state, self.registry, service.own_account, peers.connected, server.problems, clock
-        )
-        server.report = report
-        await self._run_tasks(actor, comparison, attestation, p2p_service, report)
+        second = SecondPlace.of(service.config, core.rules.coordinator, clock, self.journal)
+        parts = service.own_account, peers.connected, server.problems, clock, second
+        report = server.report = make_report(core.state, self.registry, *parts)
+        await self._run_tasks(actor, comparison, attestation, p2p_service, report, server.imports)
 
     def _own_account(self) -> OwnAccount:
         service, path = self.service, self.service.config.path(TRANSACTIONS)
@@ -397,7 +409,14 @@ class _Parts:
             lambda: service.is_stopping,
             peer_id(service.keys.peer.public),
             p2p_service.addresses if p2p_service else tuple,
+            lambda: service.chain_answered_at,
+            self._imports(),
         )
+
+    def _imports(self) -> ImportedLogs:
+        rules, chain = self.core.rules, (self.client, self.contracts)
+        parts = rules.domain, rules.coordinator, chain, self.service.clock
+        return make_imports(self.service.config, *parts, rules.limits.offer_refresh)
 
     async def _authorize(self, account: Address, key: Address) -> bool:
         provider = self.core.state.providers.get(account)
@@ -410,6 +429,7 @@ class _Parts:
         attestation: AttestationService,
         p2p_service: "P2pService | None",
         report: OperatorReport,
+        imports: ImportedLogs,
     ) -> None:
         service, clock, board = self.service, self.service.clock, self.service.board
         own = OwnEvents(self.core, actor, board, clock)
@@ -422,8 +442,8 @@ class _Parts:
                 await own.submit(ev.Restarted())
                 group.create_task(self._follower(actor).run(), name="chain")
                 group.create_task(self._court().run(), name="court")
-                if service.config.claims_for_all:
-                    group.create_task(self._claims().run(), name="claims")
+                for name, task in self._settlement().tasks().items():
+                    group.create_task(task, name=name)
                 group.create_task(comparison.compare_with_chain(), name="comparison")
                 group.create_task(comparison.end_when_older(), name="older journal")
                 group.create_task(own.tick(comparison), name="ticks")
@@ -437,6 +457,8 @@ class _Parts:
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 group.create_task(report.own_account.run(), name="own account")
                 group.create_task(report.run(), name="counts")
+                group.create_task(report.second_place.run(), name="second place")
+                group.create_task(imports.run(), name="imported logs")
                 group.create_task(gc_tuning.collect_periodically(clock), name="memory")
                 if p2p_service is not None:
                     group.create_task(p2p_service.run(), name="libp2p")
@@ -446,16 +468,13 @@ class _Parts:
             service.is_stopping = True
 
     def _input_fetcher(self) -> InputFetcher:
-        urls = self.service.config.ipfs_gateways
-        sources = tuple(gateway_source("gateway", url) for url in urls)
+        sources = tuple(gateway_source("gateway", it) for it in self.service.config.ipfs_gateways)
         is_devnet = self.core.rules.limits.name == DEVNET.name
         return InputFetcher(self.core.state, self.staging, sources, self.service.clock, is_devnet)
 
     def _follower(self, actor: Actor[ev.Event, Effect]) -> ContractFollower:
-        clock, coordinator = self.service.clock, self.core.rules.coordinator
-        follower = ContractFollower(
-            self.client, self.contracts, coordinator, self.core, actor, clock
-        )
+        clock, me = self.service.clock, self.core.rules.coordinator
+        follower = ContractFollower(self.client, self.contracts, me, self.core, actor, clock)
         if isinstance(clock, SystemClock):
             follower.witness = clock.witness
         return follower
@@ -475,14 +494,7 @@ class _Parts:
             self.service.clock,
         )
 
-    def _claims(self) -> BatchClaims:
-        rules = self.core.rules
-        return BatchClaims(
-            self.client,
-            self.contracts,
-            rules.coordinator,
-            self.core.state,
-            self.sender,
-            rules.limits,
-            self.service.clock,
-        )
+    def _settlement(self) -> SettlementTasks:
+        service, claims_for_all = self.service, self.service.config.claims_for_all
+        parts = self.client, self.contracts, self.core, self.sender, service.clock
+        return SettlementTasks(*parts, claims_for_all)

@@ -12,6 +12,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Bps
 from quorate_protocol.values import replace
+from quorate_runtime.files import write_atomic
 from quorate_runtime.http.client_networks import X_FORWARDED_FOR
 from quorate_runtime.p2p.multiaddrs import (
     LISTEN_EXAMPLE,
@@ -44,6 +45,8 @@ class Settings(Struct, frozen=True):
     p2p_listen: str = ""  # multiaddr; "" = the port after the HTTP port; "off" = no libp2p
     p2p_announce: tuple[str, ...] = ()  # multiaddrs that others dial; none = as it listens
     metrics_from: tuple[str, ...] = ()  # networks that may read metrics, beside this machine
+    import_logs: tuple[str, ...] = ()  # URLs of other coordinators whose public logs are read
+    backup: str = ""  # folder of the second place; "" = none
 
 
 def check_p2p(listen_name: str, listen: str, announce_name: str, announce: tuple[str, ...]) -> None:
@@ -94,13 +97,11 @@ def differences(before: Settings, after: Settings) -> list[str]:
 
 
 def write(home: Path, settings: Settings) -> None:
-    """Writes the file. Only its owner may read it, because a database URL may contain a
-    password.
+    """Replaces the file atomically.
+
+    Only its owner may read it, because a database URL may contain a password.
     """
-    path = home / FILE
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_bytes(canonical.encode(settings))
+    write_atomic(home / FILE, canonical.encode(settings))
 
 
 def read(home: Path) -> Settings:

@@ -15,6 +15,9 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
 from quorate_content.transfer.kubo import Kubo
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.watch.epoch_watcher import EpochWatcher
+from quorate_contracts.watch.watch_file import locked
+from quorate_node.appeals.appeal_notices import AppealNotices
 from quorate_node.attestation.attestation_service import AttestationService, claims_of_slots
 from quorate_node.attestation.prover_service import Subject
 from quorate_node.attestation.published_records import FILE as RECORDS_FILE
@@ -41,9 +44,12 @@ from quorate_node.messaging.connections import Connections, make_p2p_transport
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info
 from quorate_node.messaging.coordinator_dialer import CoordinatorDialer
 from quorate_node.messaging.frame_handler import FrameHandler
+from quorate_node.messaging.kept_receipts import KeptReceipts
+from quorate_node.messaging.verdict_checks import VerdictChecks
 from quorate_node.ops.drain import Drain
 from quorate_node.ops.leaving import is_leaving
 from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine
+from quorate_node.watch.own_watcher import WatchMoney, make_watcher
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
@@ -91,6 +97,8 @@ class Parts:
     claims: Claims
     drain: Drain
     account_watch: AccountWatch
+    verdict_checks: VerdictChecks
+    epoch_watcher: EpochWatcher
     p2p_transport: "P2pTransport | None"
 
     def transports(self) -> dict[Address, str]:
@@ -125,17 +133,16 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     It builds the actor first and gives the actor its performer last (`Actor.bind`), because the
     performer also reports events to the actor.
     """
-    config, keys, clock = given.config, given.keys, given.clock
+    config, clock = given.config, given.clock
     # The journal comes first: its lock refuses a second process on the same folder.
     journal = Journal.open(config.path("journal"))
     stack.push_async_callback(journal.close)
-    terms = terms_of(config, keys, given.executor, given.infos, given.hardware, given.inventory)
+    terms = _own_terms(given)
     core, contracts = ProviderCore(terms), Contracts.of(deployment_from_info(given.infos[0]))
     actor = Actor(core, journal, clock, _codec(), SecretStream())
     client = _chain_client(given)
-    operator_keys = OperatorKeys(keys, config.path(OPERATOR_KEYS_FILE))
-    operator_file, chain_id = config.path("operator.sqlite"), contracts.deployment.chain_id
-    operator_sender = OperatorSender(operator_keys, client, operator_file, clock, chain_id)
+    operator_keys = OperatorKeys(given.keys, config.path(OPERATOR_KEYS_FILE))
+    operator_sender = _operator_sender(given, client, operator_keys, contracts)
     stack.callback(operator_sender.close)
     store = _store(config)
     stack.push_async_callback(store.close)
@@ -143,7 +150,8 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     dialers: dict[Address, CoordinatorDialer] = {}
     attestation = _attestation(given, core, actor, operator_keys, store, dialers)
     connections = _connections(given, terms, operator_keys)
-    dialers |= _dialers(given, terms, actor, coordinators, store, attestation, connections)
+    checks = _verdict_checks(given, core, coordinators)
+    dialers |= _dialers(given, terms, actor, coordinators, store, attestation, connections, checks)
     gpu_watch = _gpu_watch(given, core, actor)
     job_runner = _job_runner(given, terms, store, gpu_watch)
     announcements = Announcements(
@@ -166,9 +174,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         clock,
     )
     actor.bind(performer.perform, performer.refused)
-    drain = Drain(
-        core, actor, announcements, clock, config.path("stopping"), given.board, given.is_on_offer
-    )
+    drain = _drain(given, core, actor, announcements)
     return Parts(
         terms,
         core,
@@ -187,8 +193,33 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         claims,
         drain,
         _account_watch(given, core, client, contracts, operator_keys),
+        checks,
+        _epoch_watcher(given, stack, core, coordinators, contracts, client, operator_sender),
         connections.p2p_transport,
     )
+
+
+def _own_terms(given: Surroundings) -> Terms:
+    return terms_of(
+        given.config, given.keys, given.executor, given.infos, given.hardware, given.inventory
+    )
+
+
+def _operator_sender(
+    given: Surroundings, client: ChainClient, operator_keys: OperatorKeys, contracts: Contracts
+) -> OperatorSender:
+    file, chain_id = given.config.path("operator.sqlite"), contracts.deployment.chain_id
+    return OperatorSender(operator_keys, client, file, given.clock, chain_id)
+
+
+def _drain(
+    given: Surroundings,
+    core: ProviderCore,
+    actor: Actor[events.Event, effects.Effect],
+    announcements: Announcements,
+) -> Drain:
+    file = given.config.path("stopping")
+    return Drain(core, actor, announcements, given.clock, file, given.board, given.is_on_offer)
 
 
 def _chain_client(given: Surroundings) -> ChainClient:
@@ -213,6 +244,20 @@ def _account_watch(
         lambda: is_on_offer.is_set() and not is_leaving(home),
         given.clock,
     )
+
+
+def _epoch_watcher(
+    given: Surroundings,
+    stack: AsyncExitStack,
+    core: ProviderCore,
+    coordinators: Mapping[Address, Coordinator],
+    contracts: Contracts,
+    client: ChainClient,
+    operator_sender: OperatorSender,
+) -> EpochWatcher:
+    stack.enter_context(locked(given.config.home))
+    money = WatchMoney(given.config, given.keys, client, contracts, operator_sender, given.clock)
+    return make_watcher(money, core, coordinators)
 
 
 def chain_url_of(config: Config, first: InfoView) -> str:
@@ -252,13 +297,16 @@ def terms_of(
         limits=deployment.constants(),
         beacon=deployment.beacon_info(),
         statement_keys={info.coordinator: info.statement_key for info in infos},
-        classes=divide(config, hardware, detect_cpu_class(), gpus),
+        classes=divide(config, hardware, detect_cpu_class(executor.sandbox), gpus),
         sandbox=executor.sandbox,
         policy=Policy(
             config.price_floor,
             config.images,
             config.kinds,
             declined_keep_seconds=config.declined_keep_seconds,
+            jury_price=config.jury_price,
+            jury_slots=config.jury_slots,
+            jury_cases=config.jury_cases,
         ),
         driver=GpuDriver(inventory.driver_version, inventory.cuda_version),
     )
@@ -301,6 +349,7 @@ def _dialers(
     store: ContentStore,
     attestation: AttestationService,
     connections: Connections,
+    verdict_checks: VerdictChecks,
 ) -> dict[Address, CoordinatorDialer]:
     """One connection for each coordinator, with the handler of its frames."""
     connections.name_documents(attestation.document)
@@ -311,7 +360,9 @@ def _dialers(
             address,
             terms.domain,
             recover,
-            partial(_may_take_work, connections.operator_keys, attestation, address),
+            partial(
+                _may_take_work, connections.operator_keys, attestation, verdict_checks, address
+            ),
             store.available_bytes,
             given.executor.image_requirement,
             attestation.take,
@@ -320,10 +371,27 @@ def _dialers(
     return dialers
 
 
+def _verdict_checks(
+    given: Surroundings, core: ProviderCore, coordinators: Mapping[Address, Coordinator]
+) -> VerdictChecks:
+    fetches = {address: item.receipt for address, item in coordinators.items()}
+    folder = given.config.path("false-receipts")
+    kept = KeptReceipts(given.config.home, core.terms.limits.allocation_release, given.clock)
+    appeals = AppealNotices(core, given.clock)
+    return VerdictChecks(core, fetches, folder, given.board, given.clock, kept, appeals)
+
+
 def _may_take_work(
-    operator_keys: OperatorKeys, attestation: AttestationService, coordinator: Address
+    operator_keys: OperatorKeys,
+    attestation: AttestationService,
+    verdict_checks: VerdictChecks,
+    coordinator: Address,
 ) -> bool:
-    return operator_keys.may_take_work(coordinator) and not attestation.is_using_gpus
+    return (
+        operator_keys.may_take_work(coordinator)
+        and verdict_checks.may_take_work(coordinator)
+        and not attestation.is_using_gpus
+    )
 
 
 def _attestation(

@@ -13,20 +13,24 @@ from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
 from quorate_node.cli_control import drain, health, pause, price, resume
 from quorate_node.cli_init import init
-from quorate_node.cli_money import leave, withdraw
-from quorate_node.cli_options import EXIT_REFUSED, EXIT_UNAVAILABLE, fail, hex_text, home_of
+from quorate_node.cli_money import appeal, leave, settle, withdraw
+from quorate_node.cli_options import fail, hex_text, home_of
 from quorate_node.cli_status import status
+from quorate_node.commands.request_command import request
+from quorate_node.commands.top_up_command import top_up
 from quorate_node.config import Config
 from quorate_node.keys import provider_keys
 from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.keys.operator_keys import OperatorKeys
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.keys.provider_keys import OwnerKeys, ProviderKeys
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal.journal_port import JournalError
+from quorate_runtime.keys import unlock_command
 from quorate_runtime.keys.keystore import KeystoreError
 from quorate_runtime.process import crash_points, gc_tuning, logs
+from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
 from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
 from quorate_runtime.sqlite.durable import FileDamaged
@@ -52,7 +56,7 @@ def check(
     # Imported here, as below: commands such as `health` must start fast.
     from quorate_node.ops.diagnostics import check_node
 
-    config, keys = _config_to_check(home_of(home), password_file, as_json)
+    config, keys = _config_to_check(home_of(home), password_file)
     found = asyncio.run(check_node(config, keys, SystemClock()))
     is_good = all(item.is_good for item in found)
     if as_json:
@@ -65,9 +69,7 @@ def check(
     raise typer.Exit(0 if is_good else EXIT_REFUSED)
 
 
-def _config_to_check(
-    folder: Path, password_file: Path | None, as_json: bool
-) -> tuple[Config, ProviderKeys | None]:
+def _config_to_check(folder: Path, password_file: Path | None) -> tuple[Config, OwnerKeys | None]:
     """Returns configuration and keys.
 
     Before `init` the configuration is empty and there are no keys, so only the machine is checked.
@@ -75,10 +77,10 @@ def _config_to_check(
     try:
         settings = settings_file.read(folder)
         config = settings.config(folder, None, None, stop_on_exit=False)
-        return config, options.load_keys(folder, settings, password_file)
+        return config, options.locked_keys(folder, settings, password_file)
     except (Refused, KeystoreError) as error:
         if not isinstance(error, Refused) or error.code is not Code.UNKNOWN:
-            fail(error, as_json)
+            fail(error)
         return Config(folder, ()), None
 
 
@@ -87,7 +89,7 @@ def up(
     port: options.PortOverride = None,
     stop_on_exit: options.StopOnExit = False,
     noop_ms: options.NoopMilliseconds = 0,
-    drain_seconds: options.DrainSeconds = 0,
+    drain_time: options.DrainTime = "",
     log_json: options.LogJson = False,
     log_file: options.LogFile = None,
     home: options.Home = None,
@@ -103,12 +105,13 @@ def up(
     try:
         logs.setup(is_json=log_json or as_json, file=log_file)
     except OSError as error:
-        fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"), as_json)
+        fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"))
     # Without this, most of the log would be one line for each request.
     logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     try:
         settings = settings_file.read(folder)
         keys = options.load_keys(folder, settings, password_file)
+        drain_seconds = settings_file.seconds_of(drain_time, "--drain-time") if drain_time else 0
         config = settings.config(folder, executor, port, stop_on_exit, noop_ms, drain_seconds)
         asyncio.run(_serve(config, keys))
     except (
@@ -119,7 +122,7 @@ def up(
         FileDamaged,
         BaseExceptionGroup,
     ) as error:
-        fail(error, as_json)
+        fail(error)
 
 
 async def _serve(config: Config, keys: ProviderKeys) -> None:
@@ -162,7 +165,7 @@ def rotate(
         is_waiting = OperatorKeys(keys, folder / OPERATOR_KEYS_FILE).is_changing
         new = keys.operator if is_waiting else provider_keys.add_operator(keystore)
     except (Refused, KeystoreError) as error:
-        fail(error, as_json)
+        fail(error)
     operator = hex_text(new.address)
     if as_json:
         typer.echo(json.dumps({"operator": operator, "is_new": not is_waiting}))
@@ -181,9 +184,31 @@ def rotate(
     typer.echo(f"Next: stop the daemon and start it with `quorate node up{flag}`; jobs go on")
 
 
+def unlock(
+    span: options.UnlockedFor = "8h",
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Ask for the passphrase once: until the time is over, `withdraw` and `leave` do not ask."""
+    keys = home_of(home) / options.KEYS_FOLDER
+    try:
+        settings_file.read(home_of(home))
+        names = provider_keys.account_names(keys)
+        ask = options.passphrase_prompt(password_file)
+        typer.echo(unlock_command.unlock(keys, names, ask, span, as_json))
+    except (Refused, KeystoreError) as error:
+        fail(error)
+
+
+def lock(home: options.Home = None, as_json: options.AsJson = False) -> None:
+    """End what `unlock` started: the next signature asks for the passphrase."""
+    typer.echo(unlock_command.lock(home_of(home) / options.KEYS_FOLDER, as_json))
+
+
 COMMANDS = (
     *(init, check, up, health, status, pause, resume, drain, price),
-    *(withdraw, leave, rotate),
+    *(withdraw, settle, appeal, leave, top_up, request, rotate, unlock, lock),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -16,6 +16,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Price, usd
 from quorate_protocol.values import replace
+from quorate_runtime.process.command_errors import EXIT_REFUSED
 
 CONTROL_SECONDS = 5.0
 ANSWER_BYTES_MAX = 64 * 1024  # of a refusal
@@ -28,7 +29,7 @@ def health(home: options.Home = None, as_json: options.AsJson = False) -> None:
     try:
         tree = asyncio.run(ask_daemon(options.home_of(home), "GET", "/v1/status"))
     except (Refused, Unavailable) as error:
-        options.fail(error, as_json)
+        options.fail(error)
     problems = tree["problems"]
     is_leaving, is_paused = tree.get("isLeaving", False), tree["isDraining"]
     state = "leaving" if is_leaving else "paused" if is_paused else ""
@@ -38,7 +39,7 @@ def health(home: options.Home = None, as_json: options.AsJson = False) -> None:
     else:
         for line in health_lines(tree["provider"], problems, state):
             typer.echo(line)
-    raise typer.Exit(options.EXIT_REFUSED if problems else 0)
+    raise typer.Exit(EXIT_REFUSED if problems else 0)
 
 
 def health_lines(provider: str, problems: list[canonical.Json], state: str) -> list[str]:
@@ -74,14 +75,15 @@ def _take_work(folder: Path, is_wanted: bool, as_json: bool) -> None:
             leaving.cancel_leaving(folder)
         is_up = asyncio.run(tell_to_take_work(folder, is_wanted))
     except (Refused, Unavailable) as error:
-        options.fail(error, as_json)
+        options.fail(error)
     if as_json:
         typer.echo(json.dumps({"draining": not is_wanted, "isUp": is_up}))
         return
     text = "taking work again" if is_wanted else "paused: the provider takes no new work"
     typer.echo(text if is_up else f"{text}, from its next start on: it does not run now")
     if is_wanted and was_leaving:
-        typer.echo("Next: stop the daemon and start it again; it stakes for each run slot again")
+        start = "stop the daemon and start it again" if is_up else "start the daemon"
+        typer.echo(f"Next: {start}; it stakes for each run slot again")
 
 
 async def tell_to_take_work(folder: Path, is_wanted: bool) -> bool:
@@ -116,18 +118,19 @@ def price(
     folder = options.home_of(home)
     is_up, is_kept = True, not _is_of_a_devnet(folder)
     try:
-        wanted = _save_price(folder, amount, gpu) if is_kept else _price_of(amount, gpu)
-        query = f"microUsd={wanted}&gpu={quote(gpu)}" if gpu else f"microUsd={wanted}"
-        try:
-            asyncio.run(ask_daemon(folder, "POST", f"/v1/price?{query}"))
-        except Unavailable as error:
-            if not is_kept:
-                raise
-            # Not re-raised: the setting counts from the next start.
-            is_up = False
-            typer.echo(f"the provider does not run now ({error})", err=True)
+        with settings_file.changing(folder):
+            wanted = _save_price(folder, amount, gpu) if is_kept else _price_of(amount, gpu)
+            query = f"microUsd={wanted}&gpu={quote(gpu)}" if gpu else f"microUsd={wanted}"
+            try:
+                asyncio.run(ask_daemon(folder, "POST", f"/v1/price?{query}"))
+            except Unavailable as error:
+                if not is_kept:
+                    raise
+                # Not re-raised: the setting counts from the next start.
+                is_up = False
+                typer.echo(f"the provider does not run now ({error})", err=True)
     except (Refused, Unavailable) as error:
-        options.fail(error, as_json)
+        options.fail(error)
     if as_json:
         typer.echo(
             json.dumps({"priceMicroUsd": int(wanted), "isOffered": is_up, "isKept": is_kept})

@@ -18,8 +18,10 @@ from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.settings import Settings
 from quorate_protocol.limits import BY_NAME, DEVNET, MAINNET
 from quorate_protocol.messages.job_spec import image_digest
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
+from quorate_protocol.values import replace
+from quorate_runtime.files import private_folder
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import KeystoreError
 
@@ -34,6 +36,7 @@ OPTIONS_OF = {
     "ipfs_gateways": {"ipfs_gateway"},
     "listen_host": {"host"},
     "listen_port": {"port"},
+    "store_bytes": {"store_size"},
 }
 """The options that set each field of the settings, where their names differ."""
 
@@ -56,11 +59,15 @@ def init(
     host: options.ListenHost = "127.0.0.1",
     port: options.ListenPort = 7710,
     public_url: options.PublicUrl = "",
-    store_gib: options.StoreGib = 0,
+    store_size: options.StoreSize = "",
     ipfs_gateway: options.IpfsGateways = None,
     ipfs_kubo: options.IpfsKubo = "",
     attestation: options.Attestation = AttestationChoice.NONE,
     transport: options.Transport = TransportChoice.AUTO,
+    job_user: options.JobUser = 0,
+    jury_price: options.JuryPriceText = "0",
+    jury_slots: options.JurySlots = 1,
+    jury_cases: options.JuryCases = 24,
     chain_url: options.ChainUrl = "",
     fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
     deployment: options.DeploymentFile = None,
@@ -88,43 +95,61 @@ def init(
             listen_host=host,
             listen_port=port,
             public_url=_public_url(public_url),
-            store_gib=store_gib,
+            store_bytes=settings_file.bytes_of(store_size, "--store-size") if store_size else 0,
             chain_url=_chain_url(chain_url),
             fee_cap_gwei=fee_cap_gwei,
             ipfs_gateways=_gateways(ipfs_gateway),
             ipfs_kubo=_kubo(ipfs_kubo),
             attestation=attestation,
             transport=transport,
+            job_user=job_user,
         )
-        is_first = not (folder / settings_file.FILE).exists()
-        slots_before = 0 if is_first else _slots_of(folder)
-        settings = settings_file.changed(folder, typed, _named_fields(ctx))
-        keys = _write(folder, settings, deployment, password_file)
-    except (Refused, KeystoreError) as error:
-        options.fail(error, as_json)
+        typed = _with_jury(typed, jury_price, jury_slots, jury_cases)
+        before = _before(folder)
+        settings, keys = _write(folder, typed, _named_fields(ctx), deployment, password_file)
+    except (Refused, Unavailable, KeystoreError) as error:
+        options.fail(error)
+    if not _printed_json(as_json, folder, settings, keys):
+        _print_all(folder, home, settings, keys, before, is_devnet=devnet is not None)
+
+
+def _printed_json(as_json: bool, folder: Path, settings: Settings, keys: ProviderKeys) -> bool:
     if as_json:
         typer.echo(json.dumps(_facts(folder, settings, keys, _gpus(settings))))
-    else:
-        _print_result(folder, settings, keys, _gpus(settings), is_first)
-        _print_surplus(slots_before - settings.slots, settings)
-        _print_next_step(folder, home, is_devnet=devnet is not None)
+    return as_json
+
+
+def _with_jury(typed: Settings, price: str, slots: int, cases: int) -> Settings:
+    least = settings_file.usd_price(price)
+    return replace(typed, jury_price=least, jury_slots=slots, jury_cases=cases)
 
 
 def _write(
-    folder: Path, settings: Settings, deployment: Path | None, password_file: Path | None
-) -> ProviderKeys:
-    """Makes the keys that are missing, then writes the trusted deployment and the settings."""
+    folder: Path,
+    typed: Settings,
+    named: set[str],
+    deployment: Path | None,
+    password_file: Path | None,
+) -> tuple[Settings, ProviderKeys]:
+    """Makes the keys that are missing, then writes the trusted deployment and the settings.
+
+    `named` holds the fields of `typed` that the owner named; the others stay.
+    """
     # Imported here: it loads the contracts, and commands such as `health` must start fast.
     from quorate_contracts import trusted_deployment
 
     trusted = trusted_deployment.read(deployment) if deployment else None
-    is_first = not provider_keys.operator_names(folder / options.KEYS_FOLDER)
-    keystore = options.open_keystore(folder, settings, password_file, is_first)
-    keys = provider_keys.create(keystore, *options.owner_and_payout(settings))
-    # Before the settings: a daemon that had settings only would trust any coordinator's contracts.
-    trusted_deployment.keep(folder, trusted)
-    settings_file.write(folder, settings)
-    return keys
+    private_folder(folder)
+    with settings_file.changing(folder):
+        settings = settings_file.changed(folder, typed, named)
+        is_first = not provider_keys.operator_names(folder / options.KEYS_FOLDER)
+        keystore = options.open_keystore(folder, settings, password_file, is_first)
+        keys = provider_keys.create(keystore, *options.owner_and_payout(settings))
+        # Before the settings: a daemon that had settings only would trust any coordinator's
+        # contracts.
+        trusted_deployment.keep(folder, trusted)
+        settings_file.write(folder, settings)
+    return settings, keys
 
 
 def _stake_of(settings: Settings, gpus: "LaidOut") -> int:
@@ -181,6 +206,26 @@ def _slots_of(folder: Path) -> int:
         return settings_file.read(folder).slots
     except Refused:
         return 0  # not re-raised: this command replaces a file that cannot be read
+
+
+def _before(folder: Path) -> tuple[bool, int]:
+    """Returns whether the provider is new, and how many CPU run slots it had."""
+    is_first = not (folder / settings_file.FILE).exists()
+    return is_first, 0 if is_first else _slots_of(folder)
+
+
+def _print_all(
+    folder: Path,
+    home: Path | None,
+    settings: Settings,
+    keys: ProviderKeys,
+    before: tuple[bool, int],
+    is_devnet: bool,
+) -> None:
+    is_first, slots_before = before
+    _print_result(folder, settings, keys, _gpus(settings), is_first)
+    _print_surplus(slots_before - settings.slots, settings)
+    _print_next_step(folder, home, is_devnet=is_devnet)
 
 
 def _print_surplus(count: int, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""`quorate node withdraw` and `quorate node leave`: the owner's money comes out."""
+"""`quorate node withdraw`, `settle`, `appeal` and `leave`: the owner's money comes out."""
 
 import asyncio
 from collections import Counter
@@ -12,7 +12,7 @@ from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
 from quorate_node.cli_control import ask_daemon, tell_to_take_work
 from quorate_node.config import Config
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.keys.provider_keys import SigningKeys
 from quorate_node.ops import leaving
 from quorate_node.ops.dates import until_text
 from quorate_protocol.codec import canonical
@@ -22,6 +22,8 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import KeystoreError
 
 if TYPE_CHECKING:
+    from quorate_node.appeals.appealing import Appealed
+    from quorate_node.chain.settling import Settling
     from quorate_node.ops.departure import Departure, JobsLeft
     from quorate_node.ops.withdrawal import Wait, Withdrawn
 
@@ -45,14 +47,106 @@ def withdraw(
         config, keys = _opened(options.home_of(home), password_file)
         found = asyncio.run(_withdraw(config, keys, receiver, wanted))
     except FAILURES as error:
-        options.fail(error, as_json)
-    if as_json:
-        typer.echo(canonical.encode(found).decode())
-        return
-    _print(found.done, found.waits, found.calls, keys)
+        options.fail(error)
+    _show(found, found.calls, keys, as_json)
     typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
     if receiver is None and found.tokens:
         typer.echo("Next: `quorate node withdraw --to 0x...` sends them to another account")
+
+
+def settle(
+    job: options.SettledJob,
+    receipt: options.ReceiptFile = None,
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Get the pay of one job without its coordinator, from the receipt that the daemon kept. Type
+    it again when it says so: the coordinator has some hours to answer on chain.
+    """
+    folder = options.home_of(home)
+    try:
+        job_id = Hash32(options.job_of(job))
+        config, keys = _opened(folder, password_file)
+        found = asyncio.run(_settle(config, keys, job_id, receipt))
+    except FAILURES as error:
+        options.fail(error)
+    _show(found, (), keys, as_json)
+
+
+async def _settle(
+    config: Config, keys: SigningKeys, job_id: Hash32, path: Path | None
+) -> "Settling":
+    # Imported here, as above.
+    from quorate_contracts.job_evidence import job_evidence
+    from quorate_node.chain.owner_desk import owner_desk
+    from quorate_node.chain.settling import receipt_of
+    from quorate_node.chain.settling import settle as settle_now
+    from quorate_node.messaging.kept_receipts import read_receipt, receipt_path
+
+    data = await asyncio.to_thread(read_receipt, path or receipt_path(config.home, job_id))
+    receipt = receipt_of(data)
+    if receipt.verdict.message.job_id != job_id:
+        raise Refused(Code.MALFORMED, "--receipt: this receipt is of another job")
+    evidence = job_evidence(receipt, keys.account)
+    async with owner_desk(config, keys, SystemClock()) as desk:
+        return await settle_now(desk, evidence)
+
+
+def appeal(
+    job: options.SettledJob,
+    receipt: options.ReceiptFile = None,
+    is_waiting: options.WaitToTheEnd = False,
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Ask a jury about a job whose Verdict faults you. You lay down a bond, and get it back if the
+    jury finds your result. Type it again when it says so, or wait with --wait.
+    """
+    try:
+        job_id = Hash32(options.job_of(job))
+        config, keys = _opened(options.home_of(home), password_file)
+        found = asyncio.run(_appeal(config, keys, job_id, receipt, is_waiting))
+    except FAILURES as error:
+        options.fail(error)
+    _show(found, (), keys, as_json)
+
+
+async def _appeal(
+    config: Config, keys: SigningKeys, job_id: Hash32, path: Path | None, is_waiting: bool
+) -> "Appealed":
+    # Imported here, as above.
+    from quorate_contracts.appeal_evidence import appeal_evidence
+    from quorate_node.appeals.appealing import Appealed, Appealing
+    from quorate_node.chain.owner_desk import owner_desk
+    from quorate_node.chain.settling import receipt_of
+    from quorate_node.messaging.kept_receipts import read_receipt, receipt_path
+    from quorate_runtime.beacon.beacon_client import HttpBeacon
+    from quorate_runtime.http.client_sessions import plain_session
+
+    receipt = receipt_of(
+        await asyncio.to_thread(read_receipt, path or receipt_path(config.home, job_id))
+    )
+    if receipt.verdict.message.job_id != job_id:
+        raise Refused(Code.MALFORMED, "--receipt: this receipt is of another job")
+    shown, clock, done = appeal_evidence(receipt, keys.account), SystemClock(), list[str]()
+    if keys.owner is None:
+        raise Refused(
+            Code.UNSUPPORTED, "the owner's key is not here: appeal where the owner's key is"
+        )
+    async with owner_desk(config, keys, clock) as desk, plain_session() as session:
+        info = desk.coordinators[0].info
+        beacon_info = desk.contracts.deployment.beacon_info()
+        beacon = HttpBeacon(info.beacon.url, beacon_info, session, clock)
+        while True:
+            with desk.sender() as sender:
+                appealing = Appealing(desk.client, desk.contracts, sender, beacon)
+                found = await appealing.step(shown)
+            done += found.done
+            if not is_waiting or not found.waits:
+                return Appealed(found.case_id, tuple(done), found.waits)
+            await clock.sleep(_pause(found.waits, clock.now()))
 
 
 def leave(
@@ -75,7 +169,7 @@ def leave(
             sent = asyncio.run(_withdraw(config, keys, receiver, None))
             _print(() if as_json else sent.done, (), () if as_json else sent.calls, keys)
     except FAILURES as error:
-        options.fail(error, as_json)
+        options.fail(error)
     if as_json:
         typer.echo(canonical.encode(found).decode())
         return
@@ -96,7 +190,7 @@ def leave(
 
 
 async def _withdraw(
-    config: Config, keys: ProviderKeys, to: Address | None, amount: Amount | None
+    config: Config, keys: SigningKeys, to: Address | None, amount: Amount | None
 ) -> "Withdrawn":
     # Imported here: it loads the contracts, and commands such as `status` must start fast.
     from quorate_node.chain.owner_desk import owner_desk
@@ -107,7 +201,7 @@ async def _withdraw(
 
 
 async def _leave(
-    config: Config, keys: ProviderKeys, is_waiting: bool, as_json: bool, is_surplus: bool
+    config: Config, keys: SigningKeys, is_waiting: bool, as_json: bool, is_surplus: bool
 ) -> "Departure":
     from quorate_node.chain.owner_desk import owner_desk
     from quorate_node.ops.departure import free_surplus
@@ -168,11 +262,11 @@ def _class(tree: canonical.Json) -> Hash32:
     return Hash32(bytes.fromhex(tree["hostClass"][2:]))
 
 
-def _opened(folder: Path, password_file: Path | None) -> tuple[Config, ProviderKeys]:
+def _opened(folder: Path, password_file: Path | None) -> tuple[Config, SigningKeys]:
     """Returns configuration and keys. Raises Refused before `init`."""
     settings = settings_file.read(folder)
     config = settings.config(folder, None, None, stop_on_exit=False)
-    return config, options.load_keys(folder, settings, password_file)
+    return config, options.locked_keys(folder, settings, password_file)
 
 
 def _receiver(text: str) -> Address | None:
@@ -198,8 +292,17 @@ def _amount(text: str, to: str) -> Amount | None:
     return found
 
 
+def _show(
+    found: "Withdrawn | Settling | Appealed", calls: Iterable[str], keys: SigningKeys, as_json: bool
+) -> None:
+    if as_json:
+        typer.echo(canonical.encode(found).decode())
+        return
+    _print(found.done, found.waits, calls, keys)
+
+
 def _print(
-    done: Iterable[str], waits: Iterable["Wait"], calls: Iterable[str], keys: ProviderKeys
+    done: Iterable[str], waits: Iterable["Wait"], calls: Iterable[str], keys: SigningKeys
 ) -> None:
     for line in done:
         typer.echo(line)

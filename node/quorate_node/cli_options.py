@@ -3,9 +3,9 @@
 Only the `cli*` modules read flags and the environment.
 """
 
-import json
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -13,16 +13,21 @@ import typer
 
 from quorate_node.config import AttestationChoice, ExecutorKind, TransportChoice
 from quorate_node.keys import provider_keys
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.keys.provider_keys import OwnerKeys, ProviderKeys
 from quorate_node.settings import Settings
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address
 from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.keys.locked_keys import LockedKeys
 from quorate_runtime.keys.passphrase import passphrase_of
+from quorate_runtime.process.command_errors import (
+    EXIT_REFUSED,
+    EXIT_UNAVAILABLE,
+    remember_json,
+    say_error,
+)
 
-EXIT_REFUSED = 3
-EXIT_UNAVAILABLE = 4
 KEYS_FOLDER = "keys"  # the keystore, inside the provider's folder
 
 # ----------------------------------------------------------------------------- of several commands
@@ -35,7 +40,9 @@ PasswordFile = Annotated[
     Path | None,
     typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line on stdout")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON line on stdout", callback=remember_json)
+]
 
 # ---------------------------------------------------------------------------------------- of `init`
 
@@ -64,6 +71,15 @@ PricedGpu = Annotated[
 ]
 PriceFloorText = Annotated[
     str, typer.Option("--price-floor", help="Decline jobs that pay less, in USD per slot-hour")
+]
+JuryPriceText = Annotated[
+    str, typer.Option("--jury-price", help="Judge no case that pays less, in USD per slot-hour")
+]
+JurySlots = Annotated[
+    int, typer.Option("--jury-slots", min=0, max=16, help="Most run slots that juries take at once")
+]
+JuryCases = Annotated[
+    int, typer.Option("--jury-cases", min=0, max=1000, help="Most cases judged in 24 hours")
 ]
 Slots = Annotated[
     int,
@@ -108,12 +124,12 @@ ListenPort = Annotated[
 PublicUrl = Annotated[
     str, typer.Option("--public-url", help="URL at which others reach the gateway")
 ]
-StoreGib = Annotated[
-    int,
+StoreSize = Annotated[
+    str,
     typer.Option(
-        min=0,
-        max=1 << 20,
-        help="Disk for inputs, and for outputs, which are kept for two weeks; 0 = half of the disk",
+        "--store-size",
+        help="Disk for inputs, and for outputs, which are kept for two weeks, such as 200GB "
+        "(default: half of the disk)",
     ),
 ]
 IpfsGateways = Annotated[
@@ -138,6 +154,12 @@ Transport = Annotated[
     TransportChoice,
     typer.Option("--transport", help="How to reach coordinators; auto: libp2p where it works"),
 ]
+JobUser = Annotated[
+    int,
+    typer.Option(
+        "--job-user", help="First of 1,024 user ids that jobs run as (0 = from the folder's name)"
+    ),
+]
 ChainUrl = Annotated[
     str,
     typer.Option(
@@ -149,7 +171,9 @@ FeeCapGwei = Annotated[
 ]
 DeploymentFile = Annotated[
     Path | None,
-    typer.Option(help="deployment.json that you trust; a coordinator on another one is refused"),
+    typer.Option(
+        help="deployment.json (or FILE#HASH) that you trust; other deployments are refused"
+    ),
 ]
 
 # ------------------------------------------------------------------------------------------ of `up`
@@ -164,10 +188,10 @@ StopOnExit = Annotated[
     bool, typer.Option("--stop-on-exit", help="End running jobs at exit (by default they go on)")
 ]
 NoopMilliseconds = Annotated[int, typer.Option("--noop-ms", hidden=True)]
-DrainSeconds = Annotated[
-    int,
+DrainTime = Annotated[
+    str,
     typer.Option(
-        "--drain-seconds", min=0, help="At exit, seconds to wait at most for running jobs"
+        "--drain-time", help="At exit, wait so long at most for running jobs, such as 30s"
     ),
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON lines")]
@@ -188,9 +212,14 @@ WithdrawAmount = Annotated[
 WithdrawTo = Annotated[
     str, typer.Option("--to", help="Account that gets the USD of the owner's wallet")
 ]
+SettledJob = Annotated[str, typer.Argument(metavar="JOB", help="Job id: 0x and 64 digits")]
+ReceiptFile = Annotated[
+    Path | None, typer.Option("--receipt", help="The job's receipt (default: the one kept here)")
+]
 OnlySurplus = Annotated[
     bool, typer.Option("--surplus", help="Only free stake that no run slot uses; keep taking work")
 ]
+UnlockedFor = Annotated[str, typer.Option("--for", help="How long, such as 30m or 8h; at most 7d")]
 WaitToTheEnd = Annotated[bool, typer.Option("--wait", help="Wait until everything is done")]
 TakeWorkAgain = Annotated[bool, typer.Option("--off", help="Take work again")]
 
@@ -215,19 +244,18 @@ def home_flag(home: Path | None) -> str:
     return "" if home is None else f" --home {shlex.quote(str(home))}"
 
 
-def fail(error: BaseException, as_json: bool = False) -> NoReturn:
-    """Prints what is wrong and exits: 4 for Unavailable, else 3."""
+def fail(error: BaseException) -> NoReturn:
+    """Says what is wrong, also as JSON where that was asked for. Exits: 4 for Unavailable, else
+    3.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    code = "unavailable" if isinstance(error, Unavailable) else "refused"
-    text = str(error)
-    if isinstance(error, Refused):
-        code = error.code.value
-        text = text.removeprefix(f"{code}: ")  # codes are for programs, which ask for --json
-    if as_json:
-        typer.echo(json.dumps({"error": code, "detail": str(error)}))
-    typer.echo(f"node: {text}", err=True)
-    raise typer.Exit(EXIT_UNAVAILABLE if isinstance(error, Unavailable) else EXIT_REFUSED)
+    code = error.code.value if isinstance(error, Refused) else ""
+    # Codes are for programs, which ask for --json.
+    text = str(error).removeprefix(f"{code}: ")
+    status = EXIT_UNAVAILABLE if isinstance(error, Unavailable) else EXIT_REFUSED
+    say_error("node", text, status, code)
+    raise typer.Exit(status)
 
 
 def address_of(text: str, option: str) -> Address:
@@ -246,6 +274,17 @@ def address_of(text: str, option: str) -> Address:
     return Address(value) if text else ZERO_ADDRESS
 
 
+def job_of(text: str) -> bytes:
+    """Returns the job id in an argument. Raises Refused if the text is none."""
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        value = b""  # the length check below refuses it
+    if len(value) != 32:
+        raise Refused(Code.MALFORMED, f"JOB {text!r}: a job id is 0x and 64 hexadecimal digits")
+    return value
+
+
 def open_keystore(
     folder: Path, settings: Settings, password_file: Path | None, is_first: bool = False
 ) -> Keystore:
@@ -255,6 +294,19 @@ def open_keystore(
     """
     passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
     return Keystore.at(folder / KEYS_FOLDER, passphrase, DEVNET if settings.is_devnet else MAINNET)
+
+
+def passphrase_prompt(password_file: Path | None) -> Callable[[], str]:
+    """Returns a function that gets the passphrase from a file or asks for it."""
+    return lambda: passphrase_of(password_file, os.environ, "provider")
+
+
+def locked_keys(folder: Path, settings: Settings, password_file: Path | None) -> OwnerKeys:
+    """Returns the keys for a command. The first signature asks for the passphrase, unless an agent
+    has the keys.
+    """
+    keys = LockedKeys(folder / KEYS_FOLDER, passphrase_prompt(password_file))
+    return provider_keys.locked(folder / KEYS_FOLDER, keys, *owner_and_payout(settings))
 
 
 def load_keys(folder: Path, settings: Settings, password_file: Path | None) -> ProviderKeys:

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+from collections import Counter
 
 import typer
 
+from quorate_contracts.watch.watch_file import Action
 from quorate_node import cli_options as options
 from quorate_node.cli_control import ask_daemon
 from quorate_node.ops.dates import date_text
@@ -23,7 +25,7 @@ def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
     try:
         tree = asyncio.run(ask_daemon(options.home_of(home), "GET", "/v1/status?balances"))
     except (Refused, Unavailable) as error:
-        options.fail(error, as_json)
+        options.fail(error)
     if as_json:
         typer.echo(json.dumps(tree))
         return
@@ -45,6 +47,7 @@ def status_lines(tree: canonical.Json) -> list[str]:
     lines += _coordinators(tree)
     lines += account_lines(tree["account"]) if tree.get("account", {}).get("readAt") else []
     lines += income_lines(tree.get("income", []))
+    lines += watch_lines(tree.get("watched", []))
     lines += [
         f"  declined: {item['reason']}: {item['text']}"
         for item in tree["declined"][-LINES_PRINTED:]
@@ -94,11 +97,12 @@ def account_lines(account: canonical.Json) -> list[str]:
     closed, coin = [slot for slot in account["slots"] if int(slot["backAt"])], account["coin"]
     count = f"{counted(len(account['slots']) - len(closed), 'slot')} open, {len(closed)} closed"
     lines = [f"stake: {usd(int(account['stake']))} USD, {count}"]
-    if closed:
-        first = min(int(slot["backAt"]) for slot in closed)
-        is_due, date = first <= now, date_text(first, now)
-        when = "is due now" if is_due else f"comes back from {date} on"
-        lines.append(f"  the first closed slot's stake {when}")
+    dates = Counter(int(slot["backAt"]) for slot in closed)
+    for at in sorted(dates)[:LINES_PRINTED]:
+        when = "is due now" if at <= now else f"comes back from {date_text(at, now)} on"
+        lines.append(f"  the stake of {counted(dates[at], 'closed slot')} {when}")
+    if lacks := int(account.get("lacks", 0)):
+        lines.append(f"  {usd(lacks)} USD were taken: `quorate node top-up` restores them")
     if account["isFrozen"]:
         lines.append("  a court case is open: no stake comes back before it ends")
     lines.append(
@@ -124,6 +128,15 @@ def income_lines(days: list[canonical.Json]) -> list[str]:
         paid = counted(day["paid"], "job")
         lines.append(f"  {day['day']}: {usd(int(day['earned']))} USD, {paid}{unpaid}{lost}")
     return ["income by day (UTC):", *lines] if lines else []
+
+
+def watch_lines(actions: list[canonical.Json]) -> list[str]:
+    """Returns one line for each of the newest transactions of the watcher of epochs."""
+    lines = []
+    for item in actions[-LINES_PRINTED:]:
+        action: Action = canonical.from_json(Action, item)
+        lines.append(f"  {date_text(action.at, action.at)} {action.line()}")
+    return ["epochs were challenged:", *lines] if lines else []
 
 
 def coins(wei: int) -> str:

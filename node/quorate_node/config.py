@@ -87,6 +87,9 @@ class Config:
     gpu_prices: tuple[GpuPrice, ...] = ()  # GPUs without a price are not offered
     price: Price = Price(100_000)
     price_floor: Price = Price(0)
+    jury_price: Price = Price(0)  # of a slot-hour that a jury takes
+    jury_slots: int = 1  # the most that take part in juries at once
+    jury_cases: int = 24  # the most in 24 hours
     images: tuple[str, ...] = ()  # allowed images; empty = any
     kinds: tuple[JobKind, ...] = (JobKind.TASK,)
     region: str = ""
@@ -116,6 +119,8 @@ class Config:
     registry_image_bytes: int = 16 * GIB  # the largest image of a registry
     # Room for job images in the container engine. The longest unused image is removed first.
     engine_image_bytes: int = 64 * GIB
+    # The first of the host's users that jobs run as, one for each run slot; 0 = derived from home.
+    job_user: int = 0
 
     @property
     def job_input_bytes(self) -> int:
@@ -127,11 +132,11 @@ class Config:
         return self.home / name
 
 
-def store_bytes(gib: int, home: Path) -> int:
-    """Returns the content store's quota. `gib` 0 means half of the disk that `home` is on, and at
-    least 20 GiB.
+def store_bytes(given: int, home: Path) -> int:
+    """Returns the content store's quota. 0 means half of the disk that `home` is on, and at least
+    20 GiB.
     """
-    return gib * GIB if gib else half_of_disk(home, STORE_BYTES_MIN)
+    return given or half_of_disk(home, STORE_BYTES_MIN)
 
 
 def store_spare_bytes(home: Path) -> int:

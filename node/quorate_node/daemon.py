@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 
+from quorate_contracts.watch.epoch_watcher import EpochWatcher
 from quorate_node import periodic
 from quorate_node.assembly import Parts, Surroundings, assemble, chain_url_of
 from quorate_node.chain.claims import ClaimSender
@@ -37,16 +38,20 @@ from quorate_node.ops.job_lines import JobLines
 from quorate_node.ops.leaving import is_leaving
 from quorate_node.ops.node_gateway import Gateway
 from quorate_node.ops.price_change import PriceChange
+from quorate_node.ops.standing import Standing
 from quorate_node.ops.status import OwnerFacts, Status, status_of, write_status
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Executor, GpuProbe, TaskState
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.files import private_folder
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import NO_NOTIFIER, Notifier
+
+STANDING = 2  # heartbeats between two looks at what the coordinators say of this provider
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +61,8 @@ class ProviderDaemon:
     """One provider.
 
     `url` is the URL of its gateway, once the gateway listens. `is_on_offer` is set once the
-    provider is registered and staked and has checked its coordinators. `core` and `drain` are None
-    until the daemon has replayed the journal.
+    provider is registered and staked and has checked its coordinators. `core`, `drain` and
+    `epoch_watcher` are None until the daemon has replayed the journal.
     """
 
     config: Config
@@ -71,12 +76,13 @@ class ProviderDaemon:
     notifier: Notifier = NO_NOTIFIER
     drain: Drain | None = None
     job_lines: JobLines | None = None
+    epoch_watcher: EpochWatcher | None = None
     probe: GpuProbe = field(default_factory=NvmlProbe)
 
     async def run(self) -> None:
         """Serves until cancelled. Raises Unavailable or Refused if it cannot begin."""
         async with AsyncExitStack() as stack:
-            self.config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self.config.home)
             session = await stack.enter_async_context(plain_session())
             self.config, infos = await self._meet_all(session)
             await self.executor.check()
@@ -96,7 +102,7 @@ class ProviderDaemon:
                 self.is_on_offer,
             )
             parts = assemble(surroundings, stack)
-            self.drain = parts.drain
+            self.drain, self.epoch_watcher = parts.drain, parts.epoch_watcher
             await parts.actor.start()
             self.job_lines = JobLines(parts.core, self.config.home, self.clock)
             stack.callback(self.job_lines.close)
@@ -235,7 +241,13 @@ class ProviderDaemon:
                 "memory": gc_tuning.collect_periodically(clock),
             }
             tasks["attestation"] = parts.attestation.run()
+            standing = Standing(
+                parts.coordinators, self.board, clock, STANDING * parts.terms.limits.heartbeat_every
+            )
+            tasks["standing"] = standing.run()
+            tasks["receipts"] = parts.verdict_checks.run()
             tasks["balances"] = parts.account_watch.run()
+            tasks["epochs"] = parts.epoch_watcher.run()
             if self.job_lines is not None:
                 tasks["job lines"] = self.job_lines.run()
             if parts.terms.gpus:
@@ -298,6 +310,7 @@ class ProviderDaemon:
                 parts.attestation.attested(parts.core.terms.slots),
                 self.job_lines.income if self.job_lines is not None else Income(),
                 parts.account_watch.newest,
+                parts.epoch_watcher.acting.state.actions,
             ),
         )
 

@@ -106,7 +106,7 @@ class MarketEntry:
             parts.contracts,
             self.keys.owner,
             self.config.home,
-            (detect_cpu_class().id(), self.config.slots),
+            (detect_cpu_class(parts.terms.sandbox).id(), self.config.slots),
             clock,
         )
         heartbeats = periodic.send_heartbeats(parts.core, parts.announcements, clock, self.board)

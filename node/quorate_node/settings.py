@@ -4,7 +4,8 @@
 """
 
 import shlex
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,19 +25,24 @@ from quorate_node.config import (
 )
 from quorate_protocol.codec import canonical
 from quorate_protocol.money_input import micro_usd
+from quorate_protocol.quantity_input import SIZE_MAX, size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, usd
 from quorate_protocol.values import replace
-from quorate_runtime.files import write_atomic
+from quorate_runtime.files import file_lock, private_folder, write_atomic
 from quorate_runtime.http.urls import web_url
 
 FILE = "node.json"
+LOCK_FILE = "settings.lock"
+LOCKED_SECONDS = 2.0
 SLOTS_MAX = 16
 WHOLE_DIGITS_MAX = 6  # of a typed amount of USD
 REGION_MAX = 64  # characters; a coordinator keeps no longer region
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
 GATEWAYS_MAX = 8
+JURY_CASES_MAX = 1_000  # a day
+JOB_USER_MAX = (1 << 31) - (1 << 16)
 GATEWAY_EXAMPLE, KUBO_EXAMPLE = "http://127.0.0.1:8080", "http://127.0.0.1:5001"
 
 
@@ -59,7 +65,7 @@ class Settings(Struct, frozen=True):
     listen_host: str
     listen_port: int
     public_url: str
-    store_gib: int = 0  # 0 = half of the disk
+    store_bytes: int = 0  # 0 = half of the disk
     chain_url: str = ""  # empty = what the first coordinator names
     fee_cap_gwei: int = FEE_CAP_GWEI
     ipfs_gateways: tuple[str, ...] = ()  # asked for content before the coordinators' stores
@@ -68,6 +74,10 @@ class Settings(Struct, frozen=True):
     ipfs_kubo: str = ""  # RPC URL of a Kubo, whose gateway is asked too
     attestation: AttestationChoice = AttestationChoice.NONE
     transport: TransportChoice = TransportChoice.AUTO
+    jury_price: Price = Price(0)  # per slot-hour; a juror votes `void` on cases that pay less
+    jury_slots: int = 1  # the most that take part in juries at once; 0 = none
+    jury_cases: int = 24  # the most in 24 hours
+    job_user: int = 0  # the first user that jobs run as; 0 = derived from the provider's folder
 
     def config(
         self,
@@ -100,14 +110,33 @@ class Settings(Struct, frozen=True):
             stop_on_exit=stop_on_exit,
             noop_milliseconds=noop_milliseconds,
             drain_seconds=drain_seconds,
-            store_quota_bytes=store_bytes(self.store_gib, home),
+            store_quota_bytes=store_bytes(self.store_bytes, home),
             chain_url=self.chain_url,
             fee_cap_gwei=self.fee_cap_gwei,
             ipfs_gateways=self.ipfs_gateways,
             ipfs_kubo=self.ipfs_kubo,
             attestation=self.attestation,
             transport=self.transport,
+            job_user=self.job_user,
+            jury_price=self.jury_price,
+            jury_slots=self.jury_slots,
+            jury_cases=self.jury_cases,
         )
+
+
+@contextmanager
+def changing(home: Path) -> Iterator[None]:
+    """Lets one command at a time change a provider's settings and tell its daemon.
+
+    Raises Unavailable while another one does. A home that does not exist is not made.
+    """
+    if not home.is_dir():
+        yield
+        return
+    place = shlex.quote(str(home))
+    busy = f"another command changes the settings of {place} now: type this again"
+    with file_lock(home / LOCK_FILE, busy, LOCKED_SECONDS):
+        yield
 
 
 def write(home: Path, settings: Settings) -> None:
@@ -115,7 +144,7 @@ def write(home: Path, settings: Settings) -> None:
 
     So the old file is still there after a full disk or a power cut.
     """
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(home)
     write_atomic(home / FILE, canonical.encode(settings))
 
 
@@ -175,8 +204,11 @@ def _check(settings: Settings) -> None:
     bounds = (
         ("slots", settings.slots, 0 if settings.gpu_prices else 1, SLOTS_MAX),
         ("listenPort", settings.listen_port, 0, 65535),
-        ("storeGib", settings.store_gib, 0, 1 << 20),
+        ("storeBytes", settings.store_bytes, 0, SIZE_MAX),
         ("ipfsGateways", len(settings.ipfs_gateways), 0, GATEWAYS_MAX),
+        ("jobUser", settings.job_user, 0, JOB_USER_MAX),
+        ("jurySlots", settings.jury_slots, 0, SLOTS_MAX),
+        ("juryCases", settings.jury_cases, 0, JURY_CASES_MAX),
         ("feeCapGwei", settings.fee_cap_gwei, 1, 1_000_000),
     )
     for name, value, least, most in bounds:
@@ -244,3 +276,19 @@ def usd_price(text: str, field: str = "price") -> Price:
         return Price(micro_usd(text, WHOLE_DIGITS_MAX))
     except ValueError as error:
         raise Refused(Code.BAD_AMOUNT, f"{field}: {error}") from error
+
+
+def bytes_of(text: str, field: str) -> int:
+    """Returns the bytes of a size such as 200GB. Raises Refused, which names the field."""
+    try:
+        return size_bytes(text)
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"{field}: {error}") from error
+
+
+def seconds_of(text: str, field: str) -> int:
+    """Returns the seconds of a span such as 30s. Raises Refused, which names the field."""
+    try:
+        return span_seconds(text)
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"{field}: {error}") from error

@@ -4,6 +4,7 @@
 these.
 """
 
+import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -118,6 +119,15 @@ def _detail(tree: dict[str, object]) -> str:
     return " ".join(
         str(tree.get("detail", ""))[:2000].encode(errors="backslashreplace").decode().split()
     )
+
+
+def is_full_disk(error: BaseException | None) -> bool:
+    """Returns whether a full disk caused the error."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__
+    return False
 
 
 @contextmanager

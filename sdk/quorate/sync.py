@@ -18,7 +18,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from quorate.client import market as asynchronous
 from quorate.client import run as asynchronous_run
@@ -30,6 +30,7 @@ from quorate.client.session import Notice, ignore_notice
 from quorate.client.transfer import Progress, no_progress
 from quorate.job.host_class import ClassRow
 from quorate.job.job import Job
+from quorate.job.quantities import Money
 from quorate.programs import functions as asynchronous_functions
 from quorate.programs.job_packing import ArrayElement
 from quorate.trust.offer_verification import CheckedOffer
@@ -37,6 +38,10 @@ from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.views import AccountView, InfoView, JobEvent, OfferView, RunView
 from quorate_protocol.ports import Clock
 from quorate_protocol.units import ZERO_HASH, Hash32
+
+if TYPE_CHECKING:
+    from quorate.client.money.balances import Balances
+    from quorate.client.money.withdrawal import WithdrawalState
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -276,6 +281,16 @@ class Market:
     def account(self) -> AccountView:
         """Returns this client's account as the coordinator sees it."""
         return self._loop.call(self._market.account())
+
+    def balance(self) -> "Balances":
+        """Returns this client's money: in the wallet, deposited, promised, on its way out."""
+        return self._loop.call(self._market.balance())
+
+    def withdraw(
+        self, amount: Money | None = None, to: str = "", wait: bool = False
+    ) -> "WithdrawalState":
+        """Takes money back from the escrow; None is all that is not promised."""
+        return self._loop.call(self._market.withdraw(amount, to, wait))
 
     def runs(self) -> tuple[RunView, ...]:
         """Returns this client's runs."""

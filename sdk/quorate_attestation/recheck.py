@@ -21,7 +21,7 @@ from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.receipt import Check, Report
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.receipt_draws import VerifyRound
+from quorate_protocol.rules.receipts.receipt_draws import VerifyRound
 from quorate_protocol.units import Address
 
 VERIFIERS_WORD = "the verifiers' word; nobody can check it again"

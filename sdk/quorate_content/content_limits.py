@@ -32,6 +32,10 @@ class Bounds:
     fanout_max: int = 1024
 
 
+class AbsentEverywhere(Unavailable):
+    """Every source has said definitely that it does not have the content."""
+
+
 class BadSource(Refused):
     """The source sent something other than what was asked for. Another source may have the right
     bytes.

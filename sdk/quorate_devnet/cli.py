@@ -44,6 +44,12 @@ Executor = Annotated[
         ),
     ),
 ]
+RunningFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", help="Folder of the devnet; default: that of QUORATE_DEVNET, else devnet."
+    ),
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line on standard output.")
 ]
@@ -120,11 +126,12 @@ def up(
 
 
 @app.command()
-def down(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+def down(given: RunningFolder = None, as_json: AsJson = False) -> None:
     """End the devnet of a folder, and wait until all of it is gone."""
     from quorate_devnet.processes.background import stop
     from quorate_protocol.refusals import Unavailable
 
+    folder = _running_folder(given)
     try:
         stop(folder)
     except Unavailable as error:  # the program ends here with a sentence and an exit code
@@ -182,8 +189,9 @@ def demo(
 
 
 @app.command()
-def status(folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
+def status(given: RunningFolder = None, as_json: AsJson = False) -> None:
     """Show what runs in a folder."""
+    folder = _running_folder(given)
     facts = _facts(folder)
     if as_json:
         typer.echo(json.dumps(facts, sort_keys=True))
@@ -239,7 +247,7 @@ def fund(
     usd: Annotated[
         int, typer.Option(help="Test dollars for each account.", min=0, max=1_000_000)
     ] = 2_000,
-    folder: Folder = DEFAULT_FOLDER,
+    folder: RunningFolder = None,
     as_json: AsJson = False,
 ) -> None:
     """Give coins and test dollars to your own provider, coordinator or client, so that it can join
@@ -252,7 +260,7 @@ def fund(
     from quorate_protocol.refusals import Refused, Unavailable
     from quorate_protocol.values import replace
 
-    facts = _facts(folder)
+    facts = _facts(_running_folder(folder))
     try:
         funded = ["0x" + address.hex() for address in asyncio.run(give(facts, accounts, usd))]
     # the program ends here with a sentence and an exit code
@@ -292,6 +300,14 @@ def _one_of(kind: type[Kind], text: str, option: str) -> Kind:
         raise ValueError(
             f"{option} {text!r} is unknown; choose one of {', '.join(kind)}"
         ) from error
+
+
+def _running_folder(given: Path | None) -> Path:
+    """Returns the folder of --dir, else that of the environment's devnet.json, else the default."""
+    if given is not None:
+        return given
+    marker = os.environ.get("QUORATE_DEVNET")
+    return Path(marker).parent if marker else DEFAULT_FOLDER
 
 
 def _facts(folder: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from quorate_node.config import AttestationChoice, ExecutorKind, TransportChoice
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
+from quorate_runtime.files import FOLDER_MODE, private_folder
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
 
 MARKER = "devnet.json"
@@ -178,7 +179,7 @@ def clear_folder(folder: Path, now: float) -> list[str]:
     same key files. So a non-empty folder counts as a devnet's only with its `devnet.json`, or with
     the password that every devnet writes first.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
     held = sorted(path.name for path in folder.iterdir())
     strangers = [name for name in held if not name.startswith(OURS)] or (
         [] if _is_devnets(folder) else held
@@ -188,6 +189,7 @@ def clear_folder(folder: Path, now: float) -> list[str]:
             f"{folder} holds {strangers[0]!r}, which no devnet wrote; choose another folder "
             "with --dir"
         )
+    private_folder(folder)
     kept = [path for path in sorted(folder.iterdir()) if _is_of_a_person(path)]
     if kept:
         at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H.%M.%S")

@@ -51,11 +51,12 @@ from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_dialer import LIBP2P, WEBSOCKET
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo, Signer
+from quorate_protocol.ports import BeaconInfo, Sandbox, Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime import p2p
 from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.files import private_folder
 from quorate_runtime.keys.crypto import new_secret
 from quorate_runtime.keys.keystore import Keystore
 from quorate_runtime.process.crash_points import crash_point
@@ -267,12 +268,14 @@ class _Startup:
         self, coordinator_url: str
     ) -> tuple[CoordinatorKeys, tuple[ProviderKeys, ...], tuple[Profile, ...]]:
         config = self.config
+        private_folder(config.coordinator_home)
         keystore = Keystore.at(config.coordinator_home / "keys", PASSPHRASE, DEVNET)
         keystore.create_account("account", Hash32(dev_account(genesis.ACCOUNT)))
         keystore.create_account("posting", Hash32(dev_account(genesis.POSTING)))
         coordinator = coordinator_keys.create(keystore)
         providers = []
         for index in range(config.providers):
+            private_folder(config.provider_home(index))
             keystore = Keystore.at(config.provider_home(index) / "keys", PASSPHRASE, DEVNET)
             providers.append(provider_keys.create(keystore, None, genesis.payout_address(index)))
         homes = [config.client_home(index) for index in range(config.clients)]
@@ -289,7 +292,9 @@ class _Startup:
         providers: tuple[ProviderKeys, ...],
         profiles: tuple[Profile, ...],
     ) -> Deployment:
-        config, host_class = self.config, detect_cpu_class().id()
+        config = self.config
+        in_gvisor = config.executor is ExecutorChoice.DOCKER_RUNSC
+        host_class = detect_cpu_class(Sandbox.DOCKER_RUNSC if in_gvisor else None).id()
         info = json.loads(beacon["info"])
         agreed = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"])
         newcomers = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quorate_devnet.config import MARKER, DevnetConfig
-from quorate_runtime.files import write_atomic
+from quorate_runtime.files import FOLDER_MODE, write_atomic
 
 
 class Lock:
@@ -24,7 +24,7 @@ class Lock:
 
     def __enter__(self) -> "Lock":
         """Takes the lock."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
         # Locks the folder itself. A lock file inside would be deleted when the folder is emptied,
         # and one beside it would stay.
         self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -14,6 +14,10 @@ DAY = 24 * HOUR
 USD = 1_000_000
 
 EXECUTIONS_MAX = 7
+# Executions that the budget of a verified order covers, and the least maxExecutions of one. With
+# fewer, two honest results that differ would end the job before a third could decide.
+EXECUTIONS_VERIFIED = 3
+DIFFERENT_RESULTS = 3  # so many show that the program is not deterministic
 DRAW_TRIES = 64
 JURORS = 7
 JURORS_MIN = 3
@@ -34,6 +38,8 @@ OFFER_BYTES_MAX = 4096
 OFFER_GOSSIP_BYTES_MAX = 8192  # an offer with its attestation records
 SPEC_BYTES_MAX = 64 * 1024
 FRAME_BYTES_MAX = 1 << 20
+HEARTBEAT_LEASES_MAX = 1024
+ASSIGNMENTS_MAX = 64  # of one job, its auditors' included
 
 
 class Tier(Struct, frozen=True):
@@ -64,6 +70,9 @@ class Limits(Struct, frozen=True):
     answer_within: Seconds
     decline_ahead_max: Seconds
     commit_grace: Seconds
+    off_offer_first: Seconds  # how long a provider is off offer for giving up; doubles each time
+    off_offer_max: Seconds
+    lease_silence: Seconds  # a lease that no heartbeat names for so long lapses
     reveal_within: Seconds
     beacon_missing_after: Seconds
     ack_age_max: Seconds
@@ -81,17 +90,32 @@ class Limits(Struct, frozen=True):
     class_owner_age: Seconds
     case_evidence_age: Seconds  # a case may use an execution so long after acceptBy + maxDuration
     case_allocation_age: Seconds
+    # A fault counts for a case or a bar once its client has paid so many times the job's price.
+    case_spent_multiple: int
+    bar_first: Seconds  # the first bar without a jury; each later one is twice as long
+    unverifiable_for: Seconds  # an image whose program gave one provider two results
+    fund_allowance: Amount  # the audit fund spends so much on one client beyond what it paid in
     jury_owners_min: int  # least count of owners from whom a jury is drawn
     jury_slot_age: Seconds
     jury_rounds_ahead: int  # beacon periods between opening and draw
     jury_beacon_missing: Seconds
     jury_window: Seconds
     jury_gas_fee: Amount
+    jury_pay_min: Amount  # per juror and execution
+    jury_seat_deposit: Amount  # what a juror loses that does not vote or reveal
+    case_duration_max: Seconds  # sum of maxDuration of a case's executions
+    void_penalty: Amount  # of a coordinator's bond, for an epoch that paid too little
+    coordinator_fault_penalty: Amount
+    profile_delay: Seconds  # until a new payout, network or operator key counts in a draw
     epoch_every: Seconds
     claim_every_epochs: int  # so often the coordinator claims the pay of all accounts
     challenge_window: Seconds
     challenge_response: Seconds
+    settle_response: Seconds  # to show that an epoch pays a job that is being settled
+    reveal_demand: Seconds  # a provider answers a demand for its reveal within this time
     halt_after: Seconds
+    halt_settle: Seconds  # jobs of a halted coordinator are settled for so long
+    halt_held: Seconds  # then held credits of a halted coordinator are paid too
     unbond_after: Seconds
     session_max: Seconds
     heartbeat_every: Seconds
@@ -114,6 +138,9 @@ MAINNET = Limits(
     answer_within=Seconds(30),
     decline_ahead_max=Seconds(600),
     commit_grace=Seconds(60),
+    off_offer_first=Seconds(HOUR),
+    off_offer_max=Seconds(DAY),
+    lease_silence=Seconds(600),
     reveal_within=Seconds(60),
     beacon_missing_after=Seconds(600),
     ack_age_max=Seconds(600),
@@ -129,17 +156,31 @@ MAINNET = Limits(
     class_owner_age=Seconds(14 * DAY),
     case_evidence_age=Seconds(7 * DAY),
     case_allocation_age=Seconds(7 * DAY),
+    case_spent_multiple=50,
+    bar_first=Seconds(7 * DAY),
+    unverifiable_for=Seconds(30 * DAY),
+    fund_allowance=Amount(USD),
     jury_owners_min=15,
     jury_slot_age=Seconds(14 * DAY),
     jury_rounds_ahead=3,
     jury_beacon_missing=Seconds(24 * HOUR),
     jury_window=Seconds(24 * HOUR),
     jury_gas_fee=Amount(USD // 2),
+    jury_pay_min=Amount(USD // 20),
+    jury_seat_deposit=Amount(2 * USD),
+    case_duration_max=Seconds(24 * HOUR),
+    void_penalty=Amount(100 * USD),
+    coordinator_fault_penalty=Amount(100 * USD),
+    profile_delay=Seconds(10 * DAY),
     epoch_every=Seconds(24 * HOUR),
     claim_every_epochs=24,
     challenge_window=Seconds(24 * HOUR),
     challenge_response=Seconds(6 * HOUR),
+    settle_response=Seconds(6 * HOUR),
+    reveal_demand=Seconds(24 * HOUR),
     halt_after=Seconds(48 * HOUR),
+    halt_settle=Seconds(5 * DAY),
+    halt_held=Seconds(7 * DAY),
     unbond_after=Seconds(21 * DAY),
     session_max=Seconds(30 * DAY),
     heartbeat_every=Seconds(20),
@@ -170,11 +211,17 @@ TESTNET = replace(
     jury_slot_age=Seconds(0),
     jury_beacon_missing=Seconds(HOUR),
     jury_window=Seconds(600),
+    case_duration_max=Seconds(HOUR),
+    profile_delay=Seconds(4 * HOUR),
     epoch_every=Seconds(600),
     claim_every_epochs=1,
     challenge_window=Seconds(600),
     challenge_response=Seconds(300),
+    settle_response=Seconds(300),
+    reveal_demand=Seconds(HOUR),
     halt_after=Seconds(HOUR),
+    halt_settle=Seconds(HOUR),
+    halt_held=Seconds(2 * HOUR),
     unbond_after=Seconds(3 * HOUR),
     session_max=Seconds(DAY),
 )
@@ -189,6 +236,9 @@ DEVNET = Limits(
     answer_within=Seconds(5),
     decline_ahead_max=Seconds(20),
     commit_grace=Seconds(20),
+    off_offer_first=Seconds(20),
+    off_offer_max=Seconds(80),
+    lease_silence=Seconds(20),
     reveal_within=Seconds(6),
     beacon_missing_after=Seconds(30),
     ack_age_max=Seconds(600),
@@ -204,17 +254,31 @@ DEVNET = Limits(
     class_owner_age=Seconds(0),
     case_evidence_age=Seconds(90),
     case_allocation_age=Seconds(0),
+    case_spent_multiple=1,
+    bar_first=Seconds(90),
+    unverifiable_for=Seconds(300),
+    fund_allowance=Amount(USD // 1000),
     jury_owners_min=3,
     jury_slot_age=Seconds(0),
     jury_rounds_ahead=3,
     jury_beacon_missing=Seconds(30),
     jury_window=Seconds(20),
     jury_gas_fee=Amount(USD // 2),
+    jury_pay_min=Amount(USD // 20),
+    jury_seat_deposit=Amount(2 * USD),
+    case_duration_max=Seconds(600),
+    void_penalty=Amount(100 * USD),
+    coordinator_fault_penalty=Amount(100 * USD),
+    profile_delay=Seconds(240),
     epoch_every=Seconds(10),
     claim_every_epochs=1,
     challenge_window=Seconds(10),
-    challenge_response=Seconds(5),
+    challenge_response=Seconds(15),
+    settle_response=Seconds(5),
+    reveal_demand=Seconds(10),
     halt_after=Seconds(60),
+    halt_settle=Seconds(30),
+    halt_held=Seconds(30),
     unbond_after=Seconds(180),
     session_max=Seconds(DAY),
     heartbeat_every=Seconds(3),

@@ -103,6 +103,34 @@ class Outcome(IntEnum):
     LAPSED = 4
 
 
+class Role(IntEnum):
+    """Why a provider executed a job: it was matched, or the beacon drew it."""
+
+    PRIMARY = 1
+    AUDITOR = 2
+
+
+class ExecutionEnd(IntEnum):
+    """How one execution ended, as a Summary says."""
+
+    AGREED = 1  # its result is the accepted one
+    FAULTED = 2  # its result is outside the accepted group
+    KILLED = 3  # faulted by a time-out or a memory kill; every third one is a strike
+    UNDECIDED = 4  # it revealed, and no result was accepted
+    UNREVEALED = 5  # it committed, and did not reveal in time
+    LAPSED = 6  # no answer, or no commit in time
+    DECLINED = 7
+    GAVE_UP = 8  # it declined after its Accept
+
+
+class PriceTier(IntEnum):
+    """Which of an offer's prices an order takes. Only `ON_DEMAND` is taken yet."""
+
+    SPOT = 1
+    ON_DEMAND = 2
+    RESERVED = 3
+
+
 class DeclineReason(IntEnum):
     """The reason why a provider does not take an assignment."""
 
@@ -117,6 +145,16 @@ class DeclineReason(IntEnum):
     MISMATCH = 9
     RESOURCES = 10
     GAVE_UP = 11  # after its Accept: the machine failed, or the client stopped the job in time
+    PREEMPTED = 12  # another job took the run slot; no provider preempts yet
+
+
+class WorkStage(IntEnum):
+    """What a provider does for a lease now, until its Commit."""
+
+    FETCHING = 1  # image and inputs
+    STARTING = 2  # the container
+    RUNNING = 3
+    STORING = 4  # collects, seals and uploads the output
 
 
 class JobKind(IntEnum):

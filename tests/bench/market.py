@@ -28,7 +28,7 @@ Prints one JSON line. Run:
     machine         cores, load of the minute before the run, microseconds per signature.
 
 Clients cannot order the tier `none` (`order.validate` refuses it). The rule `unverified` of a
-market without staked owners has the same path: one execution, no draw of auditors.
+market of two owners has the same path: one execution, no draw of auditors.
 """
 
 import argparse
@@ -77,10 +77,10 @@ def machine() -> dict[str, float]:
 def of_jobs(folder: str, count: int) -> dict[str, float]:
     """Figures of whole jobs."""
     setups = {
-        "noop": market_jobs.Setup(count, 256, is_signed=False, is_staked=False),
-        "signed": market_jobs.Setup(count, 256, is_signed=True, is_staked=False),
-        "audited": market_jobs.Setup(count, 256, is_signed=True, is_staked=True),
-        "calm": market_jobs.Setup(max(200, count // 4), 16, is_signed=True, is_staked=False),
+        "noop": market_jobs.Setup(count, 256, is_signed=False, is_audited=False),
+        "signed": market_jobs.Setup(count, 256, is_signed=True, is_audited=False),
+        "audited": market_jobs.Setup(count, 256, is_signed=True, is_audited=True),
+        "calm": market_jobs.Setup(max(200, count // 4), 16, is_signed=True, is_audited=False),
     }
     found = {name: apart(jobs, folder, setup) for name, setup in setups.items()}
     noop, signed, audited, calm = (found[name] for name in setups)

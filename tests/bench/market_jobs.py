@@ -39,7 +39,6 @@ from quorate_coordinator.core.effects import (
     StoreReceipt,
     StoreSpec,
 )
-from quorate_coordinator.core.entities import Trusts
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.storage.archive_file import FileArchive
@@ -53,10 +52,12 @@ from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import AnyEnvelope, signer
 from quorate_protocol.messages.job_spec import input_root
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Heartbeat, Order, Session, Voucher
 from quorate_protocol.rules import orders as orders_module
 from quorate_protocol.rules.classes import HostClass, job_class
 from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -70,6 +71,7 @@ from quorate_protocol.units import (
     Nonce,
     Ppm,
     Price,
+    PriceTier,
     Seconds,
     Sequence,
     Small,
@@ -223,10 +225,9 @@ class Market:
         who = number % CLIENTS
         spec = job_spec.JobSpec(
             JobKind.TASK,
-            f"job-{number}",
             IMAGE,
             10,
-            ("true",),
+            ("true", f"job-{number}"),
             "",
             (),
             "/scratch",
@@ -241,6 +242,8 @@ class Market:
             coordinator=coordinator,
             spec_hash=spec.digest(),
             input_root=input_root(spec),
+            terms_hash=OrderTerms().digest(),
+            price_tier=PriceTier.ON_DEMAND,
             max_price_per_hour=Price(200_000),
             budget=Amount(1_000_000),
             max_executions=Small(7),
@@ -334,8 +337,12 @@ class Market:
         for index, party in enumerate(self.providers.values()):
             who, network = party.address, hash_tuple("net", index)
             notes.append(ev.ChainProviderRegistered(who, index + 2, who, who, network))
-            if self.setup.is_staked:
-                notes.append(ev.ChainSlotOpened(HOST.id(), index, party.address, BlockNumber(1)))
+            notes += [
+                ev.ChainSlotOpened(
+                    HOST.id(), index * self.setup.slots + place, party.address, BlockNumber(1)
+                )
+                for place in range(self.setup.slots)
+            ]
         for client in self.clients:
             notes.append(ev.ChainAllocationChanged(client.address, Amount(10**12)))
         await self.actor.submit(
@@ -355,7 +362,7 @@ class Market:
 
     async def _beat(self, number: Sequence) -> None:
         for party in self.providers.values():
-            beat = seal(DOMAIN, Heartbeat(party.address, number, (), now_seconds()), party.sign)
+            beat = seal(DOMAIN, Heartbeat(party.address, number, (), (), now_seconds()), party.sign)
             await self.actor.submit(ev.HeartbeatReceived(beat, self.signer_of(beat, party)))
 
 
@@ -376,6 +383,9 @@ def an_offer(
         vram_bytes=1 << 34 if host.is_gpu else 0,
         cpu_millis=64_000,
         memory_bytes=1 << 37,
+        scratch_bytes=1 << 40,
+        output_bytes=1 << 40,
+        input_bytes=1 << 40,
         spot=Price(0),
         on_demand=price,
         reserved=Price(0),

@@ -12,16 +12,24 @@ from quorate_runtime.keys.crypto import KeySigner, recover, recover_again
 class Setup:
     """One run.
 
-    `is_signed` False: signatures are 65 bytes of digest and their check always passes. Without
-    stake: one execution, no audit.
+    `is_signed` False: signatures are 65 bytes of digest and their check always passes.
+    `is_audited` False: one execution, because there are too few owners for a second one.
     """
 
     jobs: int
     outstanding: int
     is_signed: bool
-    is_staked: bool
-    providers: int = 64
-    slots: int = 8
+    is_audited: bool
+
+    @property
+    def providers(self) -> int:
+        """How many providers there are."""
+        return 64 if self.is_audited else 2
+
+    @property
+    def slots(self) -> int:
+        """Run slots of each provider; an offer may have 255 of a class."""
+        return 8 if self.is_audited else 255
 
 
 @dataclass(frozen=True, slots=True)

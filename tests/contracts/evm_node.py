@@ -11,7 +11,7 @@ from quorate_protocol.ports import BeaconRound
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Round
 from quorate_runtime.beacon.bls import beacon_round
-from quorate_runtime.chain.types import Receipt
+from quorate_runtime.chain.types import RawLog, Receipt
 
 
 @dataclass
@@ -23,8 +23,16 @@ class EvmNode:
     is_silent: bool = False  # whether the beacon publishes no round
     ended: dict[str, Receipt | Refused] = field(default_factory=dict)
 
-    async def call(self, to: Address, data: bytes, block: object = "latest") -> bytes:
-        return self.evm.ask(Query(to, data, lambda found: found))
+    async def call(
+        self, to: Address, data: bytes, sender: Address | None = None, block: object = "latest"
+    ) -> bytes:
+        try:
+            return self.evm.ask(Query(to, data, lambda found: found))
+        except Reverted as reverted:
+            raise Refused(Code.CHAIN, str(reverted)) from reverted
+
+    async def code(self, account: Address) -> bytes:
+        return self.evm.code(account)
 
     async def known(self, purpose: str) -> bool:
         return purpose in self.ended
@@ -41,10 +49,14 @@ class EvmNode:
     ) -> Receipt:
         if purpose not in self.ended:
             try:
-                used = self.evm.send(self.address, Call(to, data, gas)).gas
+                mined = self.evm.send(self.address, Call(to, data, gas))
                 block = BlockNumber(self.evm.number - 1)
+                logs = tuple(
+                    RawLog(*item, block, ZERO_HASH, self.evm.now, ZERO_HASH, index)
+                    for index, item in enumerate(mined.logs)
+                )
                 self.ended[purpose] = Receipt(
-                    ZERO_HASH, block, ZERO_HASH, True, used, 0, None, (), None
+                    ZERO_HASH, block, ZERO_HASH, True, mined.gas, 0, None, logs, None
                 )
             except Reverted as reverted:
                 self.ended[purpose] = Refused(Code.CHAIN, str(reverted))

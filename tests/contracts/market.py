@@ -5,20 +5,31 @@ evidence.
 import dataclasses
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 import coincurve
 from msgspec import Struct
 
 from contracts.evm import Evm
-from quorate_contracts.bindings.court import CaseExecution
+from quorate_contracts.bindings.court import CaseExecution, CaseJob, CaseRun
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts, Plan, plan
 from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.crypto.merkle import root_of_path
 from quorate_protocol.limits import DEVNET, USD, Limits
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.signed import Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.messages.order_terms import OrderTerms
+from quorate_protocol.messages.signed import (
+    Assignment,
+    Commit,
+    Order,
+    Reveal,
+    Session,
+    Statement,
+    Voucher,
+)
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -33,8 +44,10 @@ from quorate_protocol.units import (
     Milliseconds,
     Nonce,
     Price,
+    PriceTier,
     Round,
     Seconds,
+    Sequence,
     Signature,
     Small,
     UnixSeconds,
@@ -105,7 +118,8 @@ class Market:
             self.holders.add(who.address)
             self.supply += START
             self.evm.send(who.address, c.token.mint(who.address, Amount(START)))
-            for spender in (c.stakes.address, c.escrow.address, c.court.address):
+            spenders = (c.stakes, c.escrow, c.court, c.challenges)
+            for spender in (contract.address for contract in spenders):
                 self.evm.send(who.address, c.token.approve(spender))
         return who
 
@@ -150,7 +164,8 @@ class Market:
     def held_by_contracts(self) -> int:
         c = self.contracts
         return sum(
-            self.balance(place) for place in (c.stakes.address, c.escrow.address, c.court.address)
+            self.balance(contract.address)
+            for contract in (c.stakes, c.escrow, c.court, c.challenges)
         )
 
     def session(
@@ -159,29 +174,44 @@ class Market:
         up_to: int = 40 * USD,
         expires: int | None = None,
         signer: Key | None = None,
+        coordinator: Key = COORDINATOR,
     ) -> Envelope[Session]:
         until = self.evm.now + 86_400 if expires is None else expires
         body = Session(
             client.address,
             session_key(client).address,
-            COORDINATOR.address,
+            coordinator.address,
             Amount(up_to),
             UnixSeconds(until),
         )
         return seal(self.domain, body, (signer or client).sign)
 
-    def voucher(self, client: Key, cumulative: int, **session: int) -> SignedVoucher:
-        body = Voucher(client.address, COORDINATOR.address, Amount(cumulative), Nonce(0))
+    def voucher(
+        self, client: Key, cumulative: int, coordinator: Key = COORDINATOR, **session: int
+    ) -> SignedVoucher:
+        body = Voucher(client.address, coordinator.address, Amount(cumulative), Nonce(0))
         return SignedVoucher(
-            self.session(client, **session), seal(self.domain, body, session_key(client).sign)
+            self.session(client, coordinator=coordinator, **session),
+            seal(self.domain, body, session_key(client).sign),
         )
 
+    def statement(
+        self, provider: Address, final: int, epoch: int = 1, held: int = 0, signer: Key = STATEMENT
+    ) -> Envelope[Statement]:
+        """Returns a statement of the coordinator for a provider."""
+        root = keccak256(b"receipts")
+        body = Statement(
+            provider, Amount(final), Amount(held), Sequence(epoch), Sequence(epoch), root
+        )
+        return seal(self.domain, body, signer.sign)
+
     def execution(
-        self, provider: Address, client: Key, answer: bytes = b"answer", **changes: object
+        self, provider: Address, client: Key, answer: bytes = b"answer", **changes: Any
     ) -> "Evidence":
         """Returns signed evidence of one execution that looks honest.
 
-        `changes` replace fields of any of its messages by name.
+        `changes` replace fields of any of its messages by name. `order` is a signed order for it.
+        With a `path` the Assignment's specHash is only one of those under the order's.
         """
         self.serial += 1
         return Evidence.make(self, provider, client, answer, changes)
@@ -200,56 +230,39 @@ def session_key(client: Key) -> Key:
 
 
 class Evidence(Struct, frozen=True):
-    """An execution with the reveal that opens it."""
+    """An execution with the reveals that open it, and the one that contradicts it."""
 
     shown: CaseExecution
     reveal: Reveal
+    other: Reveal
     assignment_hash: Hash32
 
     @classmethod
     def make(
-        cls,
-        market: Market,
-        provider: Address,
-        client: Key,
-        answer: bytes,
-        changes: dict[str, object],
+        cls, market: Market, provider: Address, client: Key, answer: bytes, changes: dict[str, Any]
     ) -> "Evidence":
-        session = market.session(client)
-        order = seal(
-            market.domain, _changed(_order(market, client), changes), session_key(client).sign
-        )
-        blind = keccak256(b"blind %d" % market.serial)
-        job = digest(market.domain, order.message)
-        body = Assignment(
-            assignment_id=assignment_id(job, 1, blind),
-            coordinator=COORDINATOR.address,
-            provider=provider,
-            spec_hash=order.message.spec_hash,
-            host_class=CLASS,
-            price_per_hour=Price(2 * USD),
-            max_duration=Seconds(30),
-            accept_by=UnixSeconds(market.evm.now),
-        )
-        assignment = seal(market.domain, _changed(body, changes), STATEMENT.sign)
-        place = digest(market.domain, assignment.message)
-        salt, output = keccak256(b"salt %d" % market.serial), keccak256(answer)
-        bound = commitment(place, provider, salt, result_digest(ExitStatus(0), output))
-        commit = Commit(
-            place,
-            keccak256(b"determinism class"),
-            bound,
-            keccak256(b"ciphertext"),
-            Milliseconds(20_000),
-            Round(5),
-        )
-        signed = seal(
-            market.domain,
-            _changed(commit, changes),
-            market.operators.get(provider, key("nobody")).sign,
-        )
-        reveal = Reveal(place, provider, ExitStatus(0), output, salt)
-        return cls(CaseExecution(session, order, 1, blind, assignment, signed), reveal, place)
+        asked = _changed(_order(market, client), changes)
+        path, element = changes.get("path", ()), asked.spec_hash
+        asked = replace(asked, spec_hash=root_of_path(element, path))
+        order = changes.get("order") or seal(market.domain, asked, session_key(client).sign)
+        job = CaseJob(market.session(client), order)
+        if path:
+            changes = {"spec_hash": element} | changes
+        run, reveal = executed(market, order.message, provider, answer, changes)
+        shared = {name: value for name, value in changes.items() if name in SHARED}
+        other, opened = executed(market, order.message, witness_of(provider), TRUE, shared)
+        shown = CaseExecution(job, run, other, path)
+        return cls(shown, reveal, opened, reveal.assignment_hash)
+
+    def against(
+        self, market: Market, answer: bytes, provider: Address | None = None, **changes: Any
+    ) -> "Evidence":
+        """Returns the same execution, contradicted by this answer of `provider`."""
+        run = self.shown.run.assignment.message
+        shared = {name: getattr(run, name) for name in SHARED}
+        by = witness_of(run.provider) if provider is None else provider
+        other, reveal = executed(market, self.shown.job.order.message, by, answer, shared | changes)
+        return replace(self, shown=replace(self.shown, contradiction=other), other=reveal)
 
     @property
     def digest(self) -> Hash32:
@@ -257,12 +270,68 @@ class Evidence(Struct, frozen=True):
         return result_digest(self.reveal.exit_status, self.reveal.output_digest)
 
 
-def _order(market: Market, client: Key) -> Order:
-    return Order(
-        client=client.address,
+TRUE = b"what honest providers found"
+SHARED = ("host_class", "accept_by", "max_duration", "coordinator", "spec_hash")
+
+
+def witness_of(accused: Address) -> Address:
+    """Returns the provider whose result contradicts the accused's."""
+    return next(key(name).address for name in ("owner1", "owner2") if key(name).address != accused)
+
+
+def executed(
+    market: Market, order: Order, provider: Address, answer: bytes, changes: dict[str, Any]
+) -> tuple[CaseRun, Reveal]:
+    """Returns signed evidence that a provider executed an order, and the reveal that opens it."""
+    blind = keccak256(b"blind %d" % market.serial + provider)
+    job = digest(market.domain, order)
+    body = Assignment(
+        assignment_id=assignment_id(job, 1, blind),
         coordinator=COORDINATOR.address,
-        spec_hash=keccak256(b"spec %d" % market.serial),
+        provider=provider,
+        spec_hash=order.spec_hash,
+        host_class=CLASS,
+        price_tier=order.price_tier,
+        price_per_hour=Price(2 * USD),
+        max_duration=Seconds(30),
+        accept_by=UnixSeconds(market.evm.now - 1),
+    )
+    assignment = seal(market.domain, _changed(body, changes), STATEMENT.sign)
+    place = digest(market.domain, assignment.message)
+    salt, output = keccak256(b"salt %d" % market.serial + provider), keccak256(answer)
+    status = changes.get("exit_status", ExitStatus(0))
+    bound = commitment(place, provider, salt, result_digest(status, output))
+    commit = Commit(
+        place,
+        keccak256(b"determinism class"),
+        bound,
+        keccak256(b"ciphertext"),
+        Milliseconds(20_000),
+        Round(5),
+    )
+    signer = market.operators.get(provider, key("nobody"))
+    signed = seal(market.domain, _changed(commit, changes), signer.sign)
+    reveal = Reveal(place, provider, status, output, salt)
+    return CaseRun(1, blind, assignment, signed), reveal
+
+
+def _order(market: Market, client: Key) -> Order:
+    spec = b"spec %d" % market.serial
+    now = UnixSeconds(market.evm.now)
+    return plain_order(client.address, COORDINATOR.address, spec, now, market.serial)
+
+
+def plain_order(
+    client: Address, coordinator: Address, spec: bytes, now: UnixSeconds, nonce: int
+) -> Order:
+    """Returns an order that a jury could judge, valid for an hour from `now`."""
+    return Order(
+        client=client,
+        coordinator=coordinator,
+        spec_hash=keccak256(spec),
         input_root=keccak256(b"inputs"),
+        terms_hash=OrderTerms().digest(),
+        price_tier=PriceTier.ON_DEMAND,
         max_price_per_hour=Price(3 * USD),
         budget=Amount(USD),
         max_executions=Small(7),
@@ -277,8 +346,8 @@ def _order(market: Market, client: Key) -> Order:
         accept_unverified=False,
         sealed_key_hash=ZERO_HASH,
         max_recipients=Small(0),
-        expiry=UnixSeconds(market.evm.now + 3600),
-        nonce=Nonce(market.serial),
+        expiry=UnixSeconds(now + 3600),
+        nonce=Nonce(nonce),
     )
 
 
@@ -301,7 +370,12 @@ def planned(limits: Limits) -> Plan:
 
 @lru_cache(maxsize=4)
 def _deployed(limits: Limits) -> Market:
-    evm, made = Evm.fresh(), planned(limits)
+    return deployed_on(Evm.fresh(), limits)
+
+
+def deployed_on(evm: Evm, limits: Limits) -> Market:
+    """Deploys the contracts on a machine, and returns the market with its coordinator."""
+    made = planned(limits)
     for creation in made.creations:
         evm.create(creation, BOSS.address)
     contracts = Contracts.of(made.deployment)
@@ -321,7 +395,11 @@ def market(limits: Limits = DEVNET) -> Market:
 
 @lru_cache(maxsize=8)
 def _peopled(limits: Limits, providers: int) -> Market:
-    made = market(limits)
+    return peopled_on(market(limits), providers)
+
+
+def peopled_on(made: Market, providers: int) -> Market:
+    """Registers providers of one host class and three clients."""
     for number in range(providers):
         made.provider(number)
     for number in range(3):

@@ -1,4 +1,4 @@
-"""A model of Escrow and Epochs in plain Python.
+"""A model of Escrow, Epochs and Challenges in plain Python.
 
 For each call it says what changes, or for which reason the contracts refuse it.
 """
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from quorate_protocol.limits import DEVNET
 
-RING = 32
+RING = 256
 
 
 class ModelRefused(Exception):
@@ -20,21 +20,28 @@ def need(condition: bool, reason: str) -> None:
 
 
 @dataclass
+class Wallet:
+    """One client's deposit, which all coordinators share."""
+
+    free: int = 0
+    withdrawal: tuple[int, int] | None = None  # (amount, time from which it may be finished)
+
+
+@dataclass
 class Account:
     """One client's account with one coordinator."""
 
-    free: int = 0
+    wallet: Wallet = field(default_factory=Wallet)
     allocated: int = 0
     charged: int = 0
     up_to: int = 10**9  # terms of the session that signs vouchers
     expires: int = 10**12
     release: tuple[int, int] | None = None  # (amount, time from which it may be finished)
-    withdrawal: tuple[int, int] | None = None
 
 
 @dataclass
 class Model:
-    """Both contracts for one coordinator. Times are in seconds."""
+    """These contracts for one coordinator. Times are in seconds."""
 
     clients: list[Account]
     posted: list[tuple[int, tuple[int, ...], int]] = field(
@@ -44,16 +51,26 @@ class Model:
     paid: int = 0
     withdrawn: int = 0
     deposited: int = 0
+    rests: int = 0  # what a halted coordinator's pool gave back
+    rested: set[int] = field(default_factory=set)
+    void: set[int] = field(default_factory=set)
+    exhausted: set[int] = field(default_factory=set)
+    demands: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    floor: int = 0
+    epoch_demand: tuple[int, int] | None = None  # number, time
+    halted_at: int = 0
+    bond: int = DEVNET.coordinator_bond
 
     def deposit(self, client: int, amount: int) -> None:
         need(amount > 0, "amount")
-        self.clients[client].free += amount
+        self.clients[client].wallet.free += amount
         self.deposited += amount
 
     def allocate(self, client: int, amount: int) -> None:
         who = self.clients[client]
-        need(0 < amount <= who.free, "amount")
-        who.free -= amount
+        need(0 < amount <= who.wallet.free, "amount")
+        need(not self.halted_at, "halted")
+        who.wallet.free -= amount
         who.allocated += amount
 
     def request_release(self, client: int, amount: int, now: int) -> None:
@@ -67,23 +84,39 @@ class Model:
         amount = min(who.release[0], who.allocated - who.charged)
         who.release = None
         who.allocated -= amount
-        who.free += amount
+        who.wallet.free += amount
 
     def request_withdrawal(self, client: int, amount: int, now: int) -> None:
         need(amount > 0, "amount")
-        self.clients[client].withdrawal = (amount, now + DEVNET.withdrawal_delay)
+        self.clients[client].wallet.withdrawal = (amount, now + DEVNET.withdrawal_delay)
 
     def finish_withdrawal(self, client: int, now: int) -> None:
         who = self.clients[client]
-        need(who.withdrawal is not None and now >= who.withdrawal[1], "early")
-        assert who.withdrawal is not None
-        amount = min(who.withdrawal[0], who.free)
-        who.withdrawal = None
-        who.free -= amount
+        need(who.wallet.withdrawal is not None and now >= who.wallet.withdrawal[1], "early")
+        assert who.wallet.withdrawal is not None
+        amount = min(who.wallet.withdrawal[0], who.wallet.free)
+        who.wallet.withdrawal = None
+        who.wallet.free -= amount
         self.withdrawn += amount
 
     def is_past(self, number: int, now: int) -> bool:
         return now >= self.posted[number - 1][0] + DEVNET.challenge_window
+
+    def valid(self) -> list[int]:
+        """Returns the numbers of the epochs that are not void, in order."""
+        return [number for number in range(1, len(self.posted) + 1) if number not in self.void]
+
+    def newest(self) -> tuple[int, ...]:
+        """Returns the final credits of the newest epoch that is not void."""
+        valid = self.valid()
+        return self.posted[valid[-1] - 1][1] if valid else (0, 0, 0)
+
+    def is_final(self, number: int, now: int) -> bool:
+        """Whether an epoch that is not void can be void no more."""
+        return self.is_past(number, now) and (not self.are_demands_open() or number < self.floor)
+
+    def are_demands_open(self) -> bool:
+        return any(asked not in self.void for asked, _ in self.demands)
 
     def post(
         self,
@@ -93,11 +126,10 @@ class Model:
         vouchers: list[tuple[int, int]],
         now: int,
     ) -> None:
+        need(self.bond * 2 >= DEVNET.coordinator_bond, "bond")
         need(number == len(self.posted) + 1, "epoch")
-        if self.posted:
-            need(sum(finals) >= sum(self.posted[-1][1]), "stale")
-        if number >= RING:
-            need(self.is_past(number + 1 - RING, now), "early")
+        need(sum(finals) >= sum(self.newest()), "stale")
+        assert number <= RING, "walks are shorter than the ring"
         for client, cumulative in vouchers:
             need(now <= self.clients[client].expires, "expired")
             need(cumulative <= self.clients[client].up_to, "amount")
@@ -106,7 +138,8 @@ class Model:
             need(cumulative >= charged[client], "stale")
             need(cumulative <= self.clients[client].allocated, "allocation")
             charged[client] = cumulative
-        need(sum(finals) <= sum(charged.values()), "pool")
+        pool = sum(charged.values())
+        need(sum(finals) <= pool, "pool")
         need(
             sum(finals) + held * len(finals) <= sum(who.allocated for who in self.clients),
             "allocation",
@@ -114,21 +147,116 @@ class Model:
         for client, cumulative in charged.items():
             self.clients[client].charged = cumulative
         self.posted.append((now, finals, held))
+        if sum(finals) == pool:
+            self.exhausted.add(len(self.posted))
+
+    def punish(self, number: int, now: int) -> None:
+        """An epoch that is not final becomes void, with all after it, and the bond pays."""
+        need(number in self.valid(), "epoch")
+        need(not self.is_final(number, now), "late")
+        self.void |= set(range(number, len(self.posted) + 1))
+        self.bond -= min(self.bond, DEVNET.void_penalty)
+
+    def challenge_statement(
+        self, number: int, epoch: int, provider: int, final: int, now: int
+    ) -> None:
+        need(epoch <= number, "epoch")
+        need(number in self.valid(), "epoch")
+        _, finals, held = self.posted[number - 1]
+        covered = finals[provider] >= final or (
+            number in self.exhausted and finals[provider] + held >= final
+        )
+        need(not covered, "covered")
+        self.punish(number, now)
+
+    def challenge_leaf(self, number: int, old: int, provider: int, now: int) -> None:
+        need(old < number, "epoch")
+        need(number in self.valid() and old in self.valid(), "epoch")
+        need(self.posted[number - 1][1][provider] < self.posted[old - 1][1][provider], "covered")
+        self.punish(number, now)
+
+    def demand_leaf(self, number: int, provider: int, final: int, now: int) -> None:
+        need((number, provider) not in self.demands, "phase")
+        need(final > 0, "amount")
+        need(number in self.valid(), "epoch")
+        need(not self.is_past(number, now), "late")
+        self.floor = min(self.floor, number) if self.are_demands_open() else number
+        self.demands[number, provider] = (final, now + DEVNET.challenge_response)
+
+    def answer(self, number: int, provider: int, shown_in: int, now: int) -> None:
+        need((number, provider) in self.demands, "phase")
+        due, by = self.demands[number, provider]
+        need(now <= by, "late")
+        need(shown_in >= number, "epoch")
+        need(shown_in in self.valid(), "epoch")
+        need(self.posted[shown_in - 1][1][provider] >= due, "amount")
+        del self.demands[number, provider]
+
+    def close_demand(self, number: int, provider: int, now: int) -> None:
+        need((number, provider) in self.demands, "phase")
+        if number in self.valid():
+            need(now > self.demands[number, provider][1], "early")
+            self.punish(number, now)
+        del self.demands[number, provider]
+
+    def demand_epoch(self, epoch: int, now: int) -> None:
+        need(not self.halted_at, "halted")
+        need(self.epoch_demand is None, "phase")
+        need((self.valid() or [0])[-1] < epoch, "covered")
+        self.epoch_demand = (epoch, now + DEVNET.halt_after)
+
+    def halt(self, now: int) -> None:
+        need(self.epoch_demand is not None, "phase")
+        assert self.epoch_demand is not None
+        need(now > self.epoch_demand[1], "early")
+        need((self.valid() or [0])[-1] < self.epoch_demand[0], "covered")
+        self.epoch_demand, self.halted_at, self.bond = None, now, 0
+
+    def release_halted(self, client: int, now: int) -> None:
+        need(self.halted_at != 0 and now >= self.halted_at + DEVNET.halt_settle, "early")
+        who = self.clients[client]
+        need(who.allocated > who.charged, "amount")
+        who.wallet.free += who.allocated - who.charged
+        who.allocated, who.release = who.charged, None
+
+    def take_rest(self, client: int, now: int) -> None:
+        need(self.halted_at != 0 and now >= self.halted_at + DEVNET.halt_held, "early")
+        valid = self.valid()
+        need(not valid or self.is_final(valid[-1], now), "early")
+        charged = sum(who.charged for who in self.clients)
+        owed, helds = (sum(self.newest()), 3 * self.posted[valid[-1] - 1][2]) if valid else (0, 0)
+        rest = charged - owed - min(charged - owed, helds)
+        need(client not in self.rested, "amount")
+        share = rest * self.clients[client].charged // max(charged, 1)
+        need(share > 0, "amount")
+        self.rested.add(client)
+        self.clients[client].wallet.free += share
+        self.rests += share
+
+    def credits(self, number: int, now: int) -> tuple[int, ...]:
+        """Returns what an epoch pays each provider: after a halt held credits too."""
+        _, finals, held = self.posted[number - 1]
+        is_last = number == self.valid()[-1]
+        if (
+            not (self.halted_at and is_last and now >= self.halted_at + DEVNET.halt_held)
+            or not held
+        ):
+            return finals
+        left = sum(who.charged for who in self.clients) - sum(finals)
+        backed = min(3 * held, left)
+        return tuple(final + held * backed // (3 * held) for final in finals)
 
     def claim(self, number: int, providers: list[int], now: int) -> None:
-        need(
-            0 < number <= len(self.posted)
-            and number > len(self.posted) - RING
-            and self.is_past(number, now),
-            "early",
-        )
-        need(number == len(self.posted) or not self.is_past(number + 1, now), "stale")
-        finals = self.posted[number - 1][1]
+        valid = self.valid()
+        need(number in valid and self.is_final(number, now), "early")
+        later = [each for each in valid if each > number]
+        need(not later or not self.is_final(later[0], now), "stale")
+        finals = self.credits(number, now)
         coming = {
             each: finals[each] for each in providers if finals[each] > self.claimed.get(each, 0)
         }
         need(bool(coming), "amount")
         amount = sum(final - self.claimed.get(each, 0) for each, final in coming.items())
-        need(self.paid + amount <= sum(who.charged for who in self.clients), "pool")
+        need(self.paid + self.rests + amount <= sum(who.charged for who in self.clients), "pool")
         self.paid += amount
         self.claimed |= coming

@@ -30,7 +30,7 @@ ORDER_N = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
 def _shown(world: Market, *evidence: Evidence):  # type: ignore[no-untyped-def]
-    return world.contracts.court.open_case([each.shown for each in evidence])
+    return world.contracts.cases.open_case([each.shown for each in evidence])
 
 
 CHANGES: list[tuple[str, dict[str, object]]] = [
@@ -39,7 +39,7 @@ CHANGES: list[tuple[str, dict[str, object]]] = [
     ("price", {"price_per_hour": 3_000_001}),
     ("class", {"host_class": keccak256(b"some other class"), "assignment_id": None}),
     ("blind", {"assignment_id": keccak256(b"another job's")}),
-    ("late", {"accept_by": -200}),
+    ("early", {"accept_by": 0}),
     ("expired", {"accept_by": 100_000}),
     ("commit", {"assignment_hash": keccak256(b"another assignment")}),
     ("assignment", {"coordinator": BOSS.address}),
@@ -75,15 +75,23 @@ def test_a_signed_but_unfit_execution_is_refused(reason: str, changes: dict[str,
 
 def _reassigned(world: Market, evidence: Evidence, **changes: object) -> Evidence:
     """Returns the evidence with a changed, newly signed Assignment and the old Commit."""
-    body = replace(evidence.shown.assignment.message, **changes)  # type: ignore[arg-type]
-    return replace(
-        evidence, shown=replace(evidence.shown, assignment=seal(world.domain, body, STATEMENT.sign))
-    )
+    body = replace(evidence.shown.run.assignment.message, **changes)  # type: ignore[arg-type]
+    signed = seal(world.domain, body, STATEMENT.sign)
+    return replace(evidence, shown=_with(evidence.shown, "assignment", signed))
+
+
+def _part(shown: CaseExecution, part: str) -> Envelope[object]:
+    return getattr(shown.job if part in ("session", "order") else shown.run, part)  # type: ignore[no-any-return]
+
+
+def _with(shown: CaseExecution, part: str, envelope: Envelope[object]) -> CaseExecution:
+    if part in ("session", "order"):
+        return replace(shown, job=replace(shown.job, **{part: envelope}))
+    return replace(shown, run=replace(shown.run, **{part: envelope}))
 
 
 def _resigned(world: Market, shown: CaseExecution, part: str, signer: str) -> CaseExecution:
-    envelope = getattr(shown, part)
-    return replace(shown, **{part: seal(world.domain, envelope.message, key(signer).sign)})
+    return _with(shown, part, seal(world.domain, _part(shown, part).message, key(signer).sign))
 
 
 @pytest.mark.rule("I5", "3.3", "5.70")
@@ -99,22 +107,20 @@ def _resigned(world: Market, shown: CaseExecution, part: str, signer: str) -> Ca
 def test_every_signature_is_checked(part: str, reason: str) -> None:
     world = peopled()
     good, other = world.execution(ACCUSED, CLIENTS[1]), world.execution(ACCUSED, CLIENTS[0])
-    court = world.contracts.court
+    cases = world.contracts.cases
     forged = _resigned(world, other.shown, part, "stranger")
-    refused(world.evm, reason, ACCUSER.address, court.open_case([good.shown, forged]))
-    envelope: Envelope[object] = getattr(other.shown, part)
+    refused(world.evm, reason, ACCUSER.address, cases.open_case([good.shown, forged]))
+    envelope = _part(other.shown, part)
     sig = envelope.sig
     high = Signature(
         sig[:32]
         + (ORDER_N - int.from_bytes(sig[32:64], "big")).to_bytes(32, "big")
         + bytes([55 - sig[64]])
     )
-    malleable = replace(other.shown, **{part: Envelope(envelope.message, high)})
-    refused(world.evm, "signature", ACCUSER.address, court.open_case([good.shown, malleable]))
-    unsigned = replace(
-        other.shown, **{part: Envelope(envelope.message, Signature(bytes(64) + b"\x1b"))}
-    )
-    refused(world.evm, "signature", ACCUSER.address, court.open_case([good.shown, unsigned]))
+    malleable = _with(other.shown, part, Envelope(envelope.message, high))
+    refused(world.evm, "signature", ACCUSER.address, cases.open_case([good.shown, malleable]))
+    unsigned = _with(other.shown, part, Envelope(envelope.message, Signature(bytes(64) + b"\x1b")))
+    refused(world.evm, "signature", ACCUSER.address, cases.open_case([good.shown, unsigned]))
 
 
 @pytest.mark.rule("3.13", "3.14")
@@ -132,17 +138,17 @@ def test_a_swapped_assignment_does_not_fit_the_commit() -> None:
 def test_an_order_of_another_session_is_refused() -> None:
     world = peopled()
     good, other = world.execution(ACCUSED, CLIENTS[1]), world.execution(ACCUSED, CLIENTS[0])
-    mixed = replace(other.shown, session=good.shown.session)
+    mixed = _with(other.shown, "session", good.shown.job.session)
     refused(
-        world.evm, "session", ACCUSER.address, world.contracts.court.open_case([good.shown, mixed])
+        world.evm, "session", ACCUSER.address, world.contracts.cases.open_case([good.shown, mixed])
     )
-    changed = replace(other.shown.order.message, spec_hash=keccak256(b"another spec"))
+    changed = replace(other.shown.job.order.message, spec_hash=keccak256(b"another spec"))
     order = seal(world.domain, changed, session_key(CLIENTS[0]).sign)
     refused(
         world.evm,
         "blind",
         ACCUSER.address,
-        world.contracts.court.open_case([good.shown, replace(other.shown, order=order)]),
+        world.contracts.cases.open_case([good.shown, _with(other.shown, "order", order)]),
     )
 
 
@@ -152,7 +158,7 @@ def test_a_case_needs_different_clients_or_three_executions() -> None:
     one, two = world.execution(ACCUSED, CLIENTS[0]), world.execution(ACCUSED, CLIENTS[0])
     refused(world.evm, "clients", ACCUSER.address, _shown(world, one, two))
     refused(
-        world.evm, "count", ACCUSER.address, world.contracts.court._call("open_case", 500_000, [])
+        world.evm, "count", ACCUSER.address, world.contracts.cases._call("open_case", 500_000, [])
     )
     other = world.execution(ACCUSED, CLIENTS[1])
     refused(world.evm, "named", ACCUSER.address, _shown(world, one, other, one))
@@ -196,7 +202,7 @@ def test_an_execution_is_in_one_open_case_at_a_time() -> None:
 def test_evidence_counts_until_its_last_second(late: int) -> None:
     world = peopled()
     pair = [world.execution(ACCUSED, client) for client in CLIENTS[:2]]
-    world.evm.travel(30 + DEVNET.case_evidence_age + late)
+    world.evm.travel(29 + DEVNET.case_evidence_age + late)
     call = _shown(world, *pair)
     if late:
         refused(world.evm, "late", ACCUSER.address, call)
@@ -212,7 +218,7 @@ def test_a_rotated_key_answers_for_what_it_signed_in_its_last_second() -> None:
     evm.send(ACCUSED, world.contracts.stakes.rotate_key(key("operator0 next").address))
     evm.send(COORDINATOR.address, world.contracts.stakes.rotate_key(key("statement next").address))
     world.fork().evm.send(ACCUSER.address, _shown(world, *pair))
-    evm.travel(1)
+    evm.travel(2)
     later = [world.execution(ACCUSED, client) for client in CLIENTS[:2]]
     refused(evm, "assignment", ACCUSER.address, _shown(world, *later))
 
@@ -220,12 +226,12 @@ def test_a_rotated_key_answers_for_what_it_signed_in_its_last_second() -> None:
 @pytest.mark.rule("I5", "5.68")
 def test_two_clients_must_have_allocated_long_enough() -> None:
     world = market(MAINNET)
-    for number in range(15):
+    for number in range(16):
         world.provider(number)
     old = world.client(0)
     world.evm.travel(14 * 86_400)
     young = world.client(1)
-    world.evm.travel(7 * 86_400 - 1)
+    world.evm.travel(7 * 86_400)
     early = [world.execution(ACCUSED, client) for client in (old, young)]
     refused(world.evm, "allocation", ACCUSER.address, _shown(world, *early))
     world.evm.travel(1)
@@ -240,10 +246,10 @@ def test_two_clients_must_have_allocated_long_enough() -> None:
 @pytest.mark.rule("5.76")
 def test_mainnet_jurors_staked_fourteen_days_before_the_executions() -> None:
     world = market(MAINNET)
-    for number in range(15):
+    for number in range(16):
         world.provider(number)
     clients = [world.client(number) for number in range(2)]
-    world.evm.travel(14 * 86_400 - 1)
+    world.evm.travel(14 * 86_400)
     pair = [world.execution(ACCUSED, client) for client in clients]
     trial = Trial(world, pair)
     trial.open()
@@ -336,16 +342,18 @@ def test_the_decision_opens_the_commitments_that_were_shown() -> None:
     trial.draw()
     trial.vote([TRUTH[:2]] * 7)
     trial.reveal([TRUTH[:2]] * 7)
-    first, second = (each.reveal for each in trial.evidence)
-    for reveals in (
-        (second, first),
-        (first, replace(second, salt=TRUTH[0])),
-        (first, replace(second, output_digest=TRUTH[0])),
+    first, other, second, last = reveals = trial.reveals()
+    for wrong in (
+        (second, other, first, last),
+        (other, first, second, last),
+        (first, other, replace(second, salt=TRUTH[0]), last),
+        (first, other, second, replace(last, output_digest=TRUTH[0])),
+        (first, other, second, replace(last, provider=ACCUSED)),
     ):
-        refused(evm, "reveal", BOSS.address, court.decide(trial.case, reveals))
-    refused(evm, "count", BOSS.address, court.decide(trial.case, [first]))
+        refused(evm, "reveal", BOSS.address, court.decide(trial.case, wrong))
+    refused(evm, "count", BOSS.address, court.decide(trial.case, reveals[:3]))
     trial.decide()
-    refused(evm, "phase", BOSS.address, court.decide(trial.case, [first, second]))
+    refused(evm, "phase", BOSS.address, court.decide(trial.case, reveals))
     for call in (court.advance(trial.case), court.draw_jury(trial.case)):
         refused(evm, "phase", BOSS.address, call)
 

@@ -8,14 +8,15 @@ import pytest
 from contracts.evm import refused
 from contracts.market import ACCUSER, BOSS, CLASS, key, peopled
 from contracts.trial import TRUTH, Trial, money
-from quorate_contracts.bindings.court import CaseId, case_bond
+from quorate_contracts.bindings.cases import case_bond
+from quorate_contracts.bindings.court import CaseId
 from quorate_contracts.bindings.events import Slashed
 from quorate_contracts.bindings.stakes import OPEN_BLOCK
 from quorate_protocol.limits import DEVNET
 
 ACCUSED = key("owner0").address
 THREE = [key(f"client{i}") for i in range(3)]
-PAY = 20_000 * 2_000_000 // 3_600_000  # of each execution that the evidence names
+PAY = DEVNET.jury_pay_min  # of a juror for each execution: 30 seconds at 2 USD cost less
 FEE = DEVNET.jury_gas_fee
 
 
@@ -25,16 +26,12 @@ def test_a_conviction_pays_the_jurors_and_returns_the_slash_to_the_accuser() -> 
     before = world.balance(ACCUSER.address)
     trial = Trial.opened(world, ACCUSED)
     bond = case_bond([each.shown for each in trial.evidence], DEVNET)
-    assert world.balance(ACCUSER.address) == before - bond == before - 7 * (2 * 16_666 + FEE)
+    assert world.balance(ACCUSER.address) == before - bond == before - 7 * (2 * PAY + FEE)
     decided = trial.judged([TRUTH[:2]] * 7)
-    slashed = 8 * 2 * PAY
-    assert (decided.convicted, decided.slashed, decided.burned) == (True, slashed, 0)
-    world.evm.send(BOSS.address, world.contracts.court.withdraw(ACCUSER.address))
-    # This small slash pays no juror in full. The accuser's own gas comes first, and the bond
-    # pays what is missing
     owed = 7 * (2 * PAY + FEE)
-    own = min(slashed, FEE)
-    assert world.balance(ACCUSER.address) == before - owed + own + (slashed - own)
+    assert (decided.convicted, decided.slashed, decided.burned) == (True, owed + FEE, 0)
+    world.evm.send(BOSS.address, world.contracts.court.withdraw(ACCUSER.address))
+    assert world.balance(ACCUSER.address) == before + FEE, "the whole bond, and gas"
     for juror in trial.jurors:
         world.evm.send(BOSS.address, world.contracts.court.withdraw(juror))
     payouts = [
@@ -64,12 +61,10 @@ def test_a_large_slash_returns_the_bond_and_burns_the_rest() -> None:
         decided.slashed == DEVNET.slot_stake == 100_000_000
     )  # 8 * 25 USD would be 200: the stake is the limit
     world.evm.send(BOSS.address, world.contracts.court.withdraw(ACCUSER.address))
-    costs = 7 * (2 * pay + FEE)
-    assert (
-        world.balance(ACCUSER.address)
-        == before + 7 * (2 * pay + FEE) - (costs - (100_000_000 - FEE)) + FEE
-    )
-    assert decided.burned == 0
+    assert world.balance(ACCUSER.address) == before + 7 * (2 * pay + FEE) + FEE
+    credits = [world.evm.ask(world.contracts.court.credit_of(juror)) for juror in trial.jurors]
+    assert credits == [(100_000_000 - FEE) // 7] * 7, "all get the same share of what there is"
+    assert decided.burned == (100_000_000 - FEE) % 7
     money(world)
     cheap = peopled()
     four = Trial(
@@ -160,7 +155,7 @@ def test_two_cases_against_one_provider_run_side_by_side() -> None:
     assert world.evm.ask(world.contracts.stakes.frozen(ACCUSED)) == 2 and second.case == CaseId(2)
     assert first.judged([TRUTH[:2]] * 7).convicted
     decided = second.judged([TRUTH[:2]] * 7)
-    assert decided.convicted and decided.slashed == 16 * PAY
+    assert decided.convicted and decided.slashed == 7 * (2 * PAY + FEE) + FEE
     assert world.evm.ask(world.contracts.stakes.owner_count(CLASS)) == 8
     money(world)
 
@@ -172,8 +167,5 @@ def test_a_slash_is_published_by_the_registry() -> None:
     trial.draw()
     trial.vote([TRUTH[:2]] * 7)
     trial.reveal([TRUTH[:2]] * 7)
-    mined = world.evm.send(
-        BOSS.address,
-        world.contracts.court.decide(trial.case, [each.reveal for each in trial.evidence]),
-    )
+    mined = world.evm.send(BOSS.address, world.contracts.court.decide(trial.case, trial.reveals()))
     assert any(isinstance(event, Slashed) and event.account == ACCUSED for event in mined.events)

@@ -15,7 +15,7 @@ from quorate_protocol.units import ZERO_HASH
 
 ACCUSED = key("owner0").address
 THREE = [key(f"client{i}") for i in range(3)]
-PAY = 20_000 * 2_000_000 // 3_600_000  # of each execution that the evidence names
+PAY = DEVNET.jury_pay_min  # of a juror for each execution: 30 seconds at 2 USD cost less
 FEE = DEVNET.jury_gas_fee
 
 
@@ -24,12 +24,12 @@ def test_the_opening_event_has_all_that_a_juror_needs() -> None:
     world = peopled()
     trial = Trial(world, [world.execution(ACCUSED, client) for client in THREE])
     event = next(each for each in trial.open().events if isinstance(each, CaseOpened))
-    orders = [each.shown.order.message for each in trial.evidence]
+    orders = [each.shown.job.order.message for each in trial.evidence]
     assert event.spec_hashes == tuple(order.spec_hash for order in orders)
     assert event.input_roots == tuple(order.input_root for order in orders)
     assert event.assignment_hashes == tuple(each.assignment_hash for each in trial.evidence)
     assert event.commitments == tuple(
-        each.shown.commit.message.commitment for each in trial.evidence
+        each.shown.run.commit.message.commitment for each in trial.evidence
     )
     assert (event.max_durations, event.pays) == ((30, 30, 30), (PAY, PAY, PAY))
     assert (event.accused, event.accuser, event.host_class) == (ACCUSED, ACCUSER.address, CLASS)
@@ -52,7 +52,7 @@ def test_a_provider_that_the_jury_agrees_with_is_acquitted_and_the_bond_pays() -
     assert decided.burned == bond - 7 * (2 * PAY + FEE)
     assert world.evm.ask(world.contracts.stakes.stake_of(ACCUSED)) == DEVNET.slot_stake
     assert world.evm.ask(world.contracts.court.credit_of(ACCUSER.address)) == 0
-    call = world.contracts.court.open_case([each.shown for each in trial.evidence])
+    call = world.contracts.cases.open_case([each.shown for each in trial.evidence])
     refused(world.evm, "named", ACCUSER.address, call)
     money(world)
 
@@ -80,8 +80,9 @@ def test_one_right_execution_acquits_and_only_right_ones_cannot_be_named_again()
     assert decided.outcome == CaseOutcome.ACQUITTED
     wrong, right = trial.evidence
     fresh = world.execution(ACCUSED, THREE[2], b"another lie")
-    court = world.contracts.court
-    refused(world.evm, "named", ACCUSER.address, court.open_case([fresh.shown, right.shown]))
+    cases = world.contracts.cases
+    call = cases.open_case([fresh.shown, right.shown])
+    refused(world.evm, "named", ACCUSER.address, call)
     again = Trial(world, [wrong, fresh])
     again.open()
     assert again.judged([TRUTH[:2]] * 7).convicted
@@ -118,7 +119,7 @@ def test_three_executions_of_one_client_make_a_case() -> None:
     world = peopled()
     trial = Trial.opened(world, ACCUSED, [THREE[0]] * 3)
     decided = trial.judged([TRUTH] * 7)
-    assert decided.convicted and decided.slashed == 8 * 3 * PAY
+    assert decided.convicted and decided.slashed == 7 * (3 * PAY + FEE) + FEE
     money(world)
 
 

@@ -12,6 +12,8 @@ from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.rules.epoch_tree import Node, build, prove
 from quorate_protocol.units import ZERO_HASH, Amount, UnixSeconds
 
+RING = 256
+
 
 @pytest.mark.rule("2.1", "6.18")
 def test_credits_are_claimed_to_the_payout_address_after_the_window() -> None:
@@ -26,7 +28,7 @@ def test_credits_are_claimed_to_the_payout_address_after_the_window() -> None:
     assert world.evm.ask(world.contracts.epochs.newest_final(C)).number == 0
     world.evm.travel(1)
     assert world.evm.ask(world.contracts.epochs.newest_final(C)) == Epoch(
-        root.hash, 1, UnixSeconds(world.evm.now - 10), Amount(1503), Amount(0)
+        root.hash, 1, UnixSeconds(world.evm.now - 10), Amount(1503), Amount(0), False
     )
     mined = world.evm.send(BOSS.address, call)
     payout = key("payout1").address
@@ -115,22 +117,23 @@ def test_epochs_come_in_order_from_the_posting_key_only() -> None:
     refused(world.evm, "epoch", POSTER.address, epochs.post(C, 1, root, voucher))
 
 
+@pytest.mark.rule("6.45")
 def test_fast_posting_never_overwrites_the_newest_final_epoch_in_the_ring() -> None:
     world = peopled()
-    credits = leaves(world, 100)
+    epochs, credits = world.contracts.epochs, leaves(world, 100)
     post(world, 1, credits, world.voucher(CLIENT, USD))
     world.evm.travel(DEVNET.challenge_window)
-    for number in range(2, 33):
+    for number in range(2, RING + 2):
         post(world, number, credits)
-    refused(
-        world.evm, "early", POSTER.address, world.contracts.epochs.post(C, 33, build(credits), [])
-    )
-    assert world.evm.ask(world.contracts.epochs.newest_final(C)).number == 1
+    # Its place is taken, and it is kept beside the ring
+    assert world.evm.ask(epochs.newest_final(C)).number == 1
     claim(world, 1, credits, OWNERS[0])
+    call = epochs.post(C, RING + 2, build(credits), [])
+    refused(world.evm, "early", POSTER.address, call)
     world.evm.travel(DEVNET.challenge_window)
-    post(world, 33, credits)
-    assert world.evm.ask(world.contracts.epochs.newest_final(C)).number == 32
-    assert world.evm.ask(world.contracts.epochs.epoch(C, 1)).number == 0
-    refused(
-        world.evm, "early", BOSS.address, world.contracts.epochs.claim(C, 1, *prove(credits, C))
-    )
+    world.evm.send(POSTER.address, call)
+    assert world.evm.ask(epochs.newest_final(C)).number == RING + 1
+    assert world.evm.ask(epochs.epoch(C, 2)).number == 0
+    for number, reason in ((1, "stale"), (2, "early")):
+        refused(world.evm, reason, BOSS.address, epochs.claim(C, number, *prove(credits, C)))
+    claim(world, RING + 1, credits, C)

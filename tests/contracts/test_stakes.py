@@ -209,13 +209,14 @@ def test_coordinators_rotate_and_leave() -> None:
 
 
 @pytest.mark.rule("I5", "5.66")
-def test_no_stranger_can_freeze_slash_or_enroll() -> None:
+def test_no_stranger_can_freeze_slash_fine_or_enroll() -> None:
     world = market()
     stakes, owner = world.contracts.stakes, world.provider(0)
     for function, arguments, reason in (
-        ("freeze", (owner,), "court"),
-        ("unfreeze", (owner,), "court"),
-        ("slash", (owner, Amount(1)), "court"),
+        ("freeze", (owner,), "module"),
+        ("unfreeze", (owner,), "module"),
+        ("slash", (owner, Amount(1)), "module"),
+        ("fine", (owner, Amount(1)), "module"),
         ("enroll", (key("stranger").address,), "escrow"),
     ):
         refused(world.evm, reason, BOSS.address, stakes._call(function, 200_000, *arguments))

@@ -66,3 +66,12 @@ def test_tokens_move_as_far_as_balance_and_allowance_reach() -> None:
     refused(world.evm, "allowance", alice, world.contracts.escrow.deposit(Amount(6)))
     world.evm.send(alice, world.contracts.escrow.deposit(Amount(5)))
     assert world.evm.ask(token.allowance(alice, world.contracts.escrow.address)) == 0
+
+
+def test_creations_are_sent_in_groups_that_fit_into_a_block() -> None:
+    """A node once forgot what came after a transaction that a block had no room for."""
+    made = planned(DEVNET)
+    groups = list(deploy.waves(made.creations))
+    assert [each for group in groups for each in group] == list(made.creations)
+    assert all(sum(each.gas for each in group) <= deploy.WAVE_GAS_MAX for group in groups)
+    assert len(groups) > 1

@@ -7,16 +7,16 @@ from contracts.evm import Mined
 from contracts.market import ACCUSER, BOSS, Evidence, Key, Market, key
 from quorate_contracts.bindings.court import Case, CaseId, jury_vote
 from quorate_contracts.bindings.events import Decided, JuryDrawn
+from quorate_coordinator.core.effects import Contradiction
+from quorate_coordinator.core.effects import Evidence as Shown
+from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.signed import JuryReveal, JuryVote
-from quorate_protocol.units import Address, Hash32, Nonce
+from quorate_protocol.messages.signed import JuryReveal, JuryVote, Reveal
+from quorate_protocol.units import Address, ExitStatus, Hash32, Nonce
 
-TRUTH = (
-    keccak256(b"the right digest of the first"),
-    keccak256(b"of the second"),
-    keccak256(b"of the third"),
-)
+TRUE = (b"the right answer of the first", b"of the second", b"of the third")
+TRUTH = tuple(result_digest(ExitStatus(0), keccak256(answer)) for answer in TRUE)
 
 
 @dataclass
@@ -28,6 +28,13 @@ class Trial:
     case: CaseId = CaseId(0)
     jurors: tuple[Address, ...] = ()
     gas: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Lets an honest provider's answer contradict each execution."""
+        self.evidence = [
+            each.against(self.market, answer)
+            for each, answer in zip(self.evidence, TRUE, strict=False)
+        ]
 
     @classmethod
     def opened(
@@ -53,11 +60,11 @@ class Trial:
         return mined
 
     def open(self) -> Mined:
-        court = self.market.contracts.court
+        court, cases = self.market.contracts.court, self.market.contracts.cases
         mined = self._note(
             "open",
             self.market.evm.send(
-                ACCUSER.address, court.open_case([each.shown for each in self.evidence])
+                ACCUSER.address, cases.open_case([each.shown for each in self.evidence])
             ),
         )
         self.case = CaseId(self.market.evm.ask(court.case_count()))
@@ -111,12 +118,14 @@ class Trial:
         )
 
     def decide(self) -> Decided:
-        """Decides the case with the reveals of the accused."""
-        call = self.market.contracts.court.decide(
-            self.case, [each.reveal for each in self.evidence]
-        )
+        """Decides the case with the providers' reveals."""
+        call = self.market.contracts.court.decide(self.case, self.reveals())
         mined = self._note("decide", self.market.evm.send(BOSS.address, call))
         return next(event for event in mined.events if isinstance(event, Decided))
+
+    def reveals(self) -> list[Reveal]:
+        """Returns what opens the case's claims."""
+        return [reveal for each in self.evidence for reveal in (each.reveal, each.other)]
 
     def judged(self, answers: Sequence[Sequence[Hash32]]) -> Decided:
         """Draws, votes, reveals and decides, with one answer per juror."""
@@ -128,6 +137,14 @@ class Trial:
     def own(self) -> tuple[Hash32, ...]:
         """Returns the digests of the accused: the answer of a juror that agrees with it."""
         return tuple(each.digest for each in self.evidence)
+
+
+def evidence_of(each: Evidence) -> Shown:
+    """Returns an execution as the coordinator keeps it."""
+    job, run, other = each.shown.job, each.shown.run, each.shown.contradiction
+    against = Contradiction(other.index, other.blind, other.assignment, other.commit, each.other)
+    parts = (run.index, run.blind, run.assignment, run.commit, each.reveal)
+    return Shown(job.order, job.session, *parts, against)
 
 
 def money(market: Market) -> None:
@@ -145,9 +162,10 @@ def money(market: Market) -> None:
     assert market.balance(c.stakes.address) == stakes, "Stakes holds stakes and bonds"
     pools = [evm.ask(c.escrow.pool(account)) for account in accounts]
     free = sum(evm.ask(c.escrow.free_of(account)) for account in accounts)
-    assert market.balance(c.escrow.address) == free + sum(
+    settled = sum(evm.ask(c.escrow.credit_of(account)) for account in accounts)
+    assert market.balance(c.escrow.address) == free + settled + sum(
         pool.allocated - pool.paid for pool in pools
-    ), "Escrow: free, allocated, pools"
+    ), "Escrow: free, allocated, pools, settled credits"
     cases = [
         evm.ask(c.court.case(CaseId(number + 1))) for number in range(evm.ask(c.court.case_count()))
     ]
@@ -155,4 +173,13 @@ def money(market: Market) -> None:
     credits = sum(evm.ask(c.court.credit_of(account)) for account in {*accounts, ACCUSER.address})
     assert market.balance(c.court.address) == bonds + credits + evm.ask(c.court.burned()), (
         "Court: bonds, credits, burned"
+    )
+    challenges = c.challenges
+    receivers = {*accounts, ACCUSER.address, BOSS.address}
+    receivers |= {evm.ask(c.stakes.payout_of(account)) for account in accounts}
+    owed = sum(evm.ask(challenges.credits(account)) for account in receivers)
+    pots = sum(evm.ask(challenges.pot(account)) for account in accounts)
+    open_bonds = market.balance(challenges.address) - owed - evm.ask(challenges.burned()) - pots
+    assert open_bonds >= 0 and open_bonds % market.limits.jury_gas_fee == 0, (
+        "Challenges: credits, pots, burned, and bonds of open demands"
     )

@@ -20,7 +20,7 @@ from support.requirements import missing, require, required
 
 QUORATE = str(Path(sys.executable).with_name("quorate"))
 SECONDS_MAX = 600  # the demo's own bound, for a machine that is busy with other tests
-JOBS_MIN = 12 + 6
+JOBS_MIN = 8 + 4
 FIELDS = {
     "executor",
     "transport",

@@ -150,7 +150,7 @@ def test_kill_9_of_the_parent_removes_containers(up: Up, image: Path) -> None:
         containers = [
             item.name
             for filters in owned
-            for item in client.containers.list(all=True, filters=filters)
+            for item in client.containers.list(all=True, filters=filters, ignore_removed=True)
         ]
         return containers + [
             item.name for filters in owned for item in client.volumes.list(filters=filters)

@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import urllib.request
 import zipfile
@@ -33,6 +34,7 @@ SUM = shlex.quote("print(sum(range(10_000_000)))")
 LOOKS_MAX = 40
 CHAIN = "--chain anvil" if anvil_path() else ""
 ACTIVATE = ". .venv/bin/activate"
+NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 WAIT_SECONDS = 200  # longer than any wait of a devnet for money
 OpenWindow = Callable[[], Terminal]
 People = Callable[[str], OpenWindow]
@@ -121,6 +123,7 @@ def test_client_from_init_to_a_result_of_her_script(
     assert json.loads((clone / "model" / "model.json").read_text()) == {"weights": [2, 4, 6]}
     charged = round(float(shown(told, "charged")) * 1_000_000)
     assert 0 < charged < 1_000_000
+    fetches_on_a_full_disk(window, told)
 
     window.start("quorate withdraw --wait", "it can be taken out from", secret)
     window.kill()
@@ -134,6 +137,28 @@ def test_client_from_init_to_a_result_of_her_script(
         assert "deposited  0.00 USD" in window.type("quorate balance")
 
     waiting.append(finish)
+
+
+def fetches_on_a_full_disk(window: Terminal, told: str) -> None:
+    """Fetches the run that `told` names onto a disk of 4 KiB, and then onto one with room."""
+    if subprocess.run([*NAMESPACE, "true"], check=False, capture_output=True).returncode:
+        return  # no mount namespace can be made here
+    window.type("mkdir -p full")
+    found = re.search(r"(0x[0-9a-f]{12}) +verdict", told)
+    assert found, told
+    get = f"quorate get {found[1]} -o full/result"
+    small = f"mount -t tmpfs -o size=4k none full && {get}"
+    told = window.type(f"{shlex.join(NAMESPACE)} sh -c {shlex.quote(small)}", status=4)
+    assert "full/result: the disk is full" in told and "then: quorate get 0x" in told, told
+    assert "accepted" in window.type(get)
+
+
+def test_homes_and_databases_are_for_their_owner_alone(devnet: Path) -> None:
+    homes = [path for path in devnet.parent.iterdir() if (path / "keys").is_dir()]
+    files = [path for home in homes for path in home.rglob("*.sqlite*")]
+    assert len(homes) >= 5 and len(files) > 10
+    opened = [path for path in (devnet.parent, *homes, *files) if path.stat().st_mode & 0o077]
+    assert opened == []
 
 
 def write_own_script(folder: Path) -> None:
@@ -269,7 +294,7 @@ def test_operator_from_an_empty_chain_to_fees_in_a_wallet(people: People, tmp_pa
             secret,
         )
         following = re.search(r"^Next: (quorate coordinator init .*)$", told, re.MULTILINE)
-        assert following and "6 contracts" in told, told
+        assert following and "10 contracts" in told, told
         port = free_port("127.0.0.1")
         window.type(f"{following[1]} --port {port} --home {home}", secret)
         window.type(f"quorate chain fund {home} {paid} --coins 1")

@@ -2,9 +2,18 @@
 
 from pathlib import Path
 
-from quorate import Job, Market
+import pytest
+
+from quorate import Job, Market, UsageError
+from quorate.trust.receipt_chain import check_chain
+from quorate.trust.receipt_verification import body_of, pinned
+from quorate_contracts.artifact import CONTRACTS
+from quorate_contracts.deploy import Deployment
+from quorate_protocol.units import BlockNumber
+from quorate_protocol.values import replace
 
 
+@pytest.mark.rule("3.61")
 async def test_a_local_market_runs_a_job(image: Path, tmp_path: Path) -> None:
     async with Market.local(executor="process") as market:
         command = [
@@ -19,10 +28,35 @@ async def test_a_local_market_runs_a_job(image: Path, tmp_path: Path) -> None:
         result = await run.result(tmp_path / "output")
         assert result.is_success and len(result.providers) == 2
         assert (tmp_path / "output" / "answer").read_text() == "42"
+        await _check_on_chain(market, result.receipt)
         assert 0 < (await market.account()).charged == result.charged
+        found = await market.balance()
+        assert found.coordinators[0].left == found.deposited > found.unallocated == 0
+        with pytest.raises(UsageError, match="amount: '-1' is negative"):
+            await market.withdraw("-1")
+        state = await market.withdraw("1.50")
+        assert state.paid is None and state.ready_at > found.block_time
+        assert (await market.balance()).withdrawal.amount == 1_500_000
 
         @market.function(image=image, max_price="5", max_duration="30s")
         def doubled(values: list[int]) -> list[int]:
             return [2 * value for value in values]
 
         assert await doubled.map([[1, 2], [3]]) == [[2, 4], [6]]
+
+
+async def _check_on_chain(market: Market, path: Path) -> None:
+    """The receipt agrees with the chain. One with another payout does not."""
+    body, info = body_of(path.read_bytes()), market.info
+    assert body is not None
+    places = (info.contracts[name] for name in CONTRACTS)
+    beacon = info.beacon.public_key, info.beacon.period, info.beacon.genesis_time
+    known = Deployment(info.chain_id, BlockNumber(0), info.limits, *places, *beacon)
+    assert all(check.is_good for check in pinned(body, known, info.coordinator))
+    found = await check_chain(body, known, info.chain_url)
+    assert len(found) >= 10 and all(check.is_good for check in found), found
+    first, *others = body.taken_from_chain.parties
+    moved = replace(first, payout=info.coordinator)
+    chain = replace(body.taken_from_chain, parties=(moved, *others))
+    altered = await check_chain(replace(body, taken_from_chain=chain), known, info.chain_url)
+    assert [check.name for check in altered if not check.is_good] == ["chain:party[0]"]

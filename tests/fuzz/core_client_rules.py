@@ -139,5 +139,7 @@ class ClientRules(BaseMachine):
         phase = self.world.core.state.jobs[job_id].phase if job_id else None
         wanted = getattr(phase, "round", number) if is_right else number
         key = self.world.sessions[who]
-        message = Witness(commit_hash, Round(wanted), UnixSeconds(self.world.at))
+        job = self.world.core.state.jobs.get(job_id) if job_id else None
+        acked = job.ack.digest(DOMAIN) if job else Hash32(bytes(32))
+        message = Witness(commit_hash, acked, Round(wanted), UnixSeconds(self.world.at))
         self.world.send(ev.WitnessReceived(seal(DOMAIN, message, key.sign), key.address))

@@ -161,7 +161,11 @@ class ProviderRules(BaseMachine):
     def heartbeat(self, pick: int, seq: int, offset: int, free: list[FreeSlots]) -> None:
         owner = self.world.owners[pick % len(self.world.owners)]
         message = Heartbeat(
-            owner.address, Sequence(seq), tuple(free), UnixSeconds(max(0, self.world.at + offset))
+            owner.address,
+            Sequence(seq),
+            tuple(free),
+            self.world.progress(owner) if pick % 2 else (),
+            UnixSeconds(max(0, self.world.at + offset)),
         )
         self.world.send(
             ev.HeartbeatReceived(seal(DOMAIN, message, owner.key.sign), owner.key.address)

@@ -22,11 +22,13 @@ from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import (
     Accept,
     Commit,
     Decline,
     Heartbeat,
+    LeaseProgress,
     Reveal,
     Session,
     Voucher,
@@ -53,6 +55,7 @@ from quorate_protocol.units import (
     Sequence,
     Small,
     UnixSeconds,
+    WorkStage,
 )
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
@@ -309,7 +312,6 @@ class World:
         )
         fields: dict[str, object] = {
             "kind": JobKind.TASK,
-            "name": f"job-{nonce % 1000}",
             "image": IMAGE,
             "image_bytes": 10,
             "argv": ("true",),
@@ -321,9 +323,11 @@ class World:
             "max_duration": Seconds(60),
             "compare": jobs.Compare(),
         }
+        terms = OrderTerms(f"job-{who}")
         spec = jobs.JobSpec(**(fields | spec_changes))  # type: ignore[arg-type]
         wanted: dict[str, object] = {
             "input_root": ZERO_HASH,
+            "terms_hash": terms.digest(),
             "budget": Amount(1_000_000),
             "max_executions": Small(7),
             "accept_unwitnessed": False,
@@ -342,7 +346,7 @@ class World:
             UnixSeconds(self.at + 3600),
         )
         submission = Submission(
-            seal(DOMAIN, order, key.sign), seal(DOMAIN, session, client.sign), spec
+            seal(DOMAIN, order, key.sign), seal(DOMAIN, session, client.sign), spec, terms
         )
         try:
             orders.validate(
@@ -426,11 +430,20 @@ class World:
             for index, owner in enumerate(self.owners * 2)
         ]
 
+    def progress(self, owner: Owner) -> tuple[LeaseProgress, ...]:
+        """What an owner's heartbeat says of its leases: it runs all of them."""
+        held = self.core.state.leases_in_slots.get(owner.address) or ()
+        return tuple(LeaseProgress(item, WorkStage.RUNNING) for item in held)
+
     def heartbeat(self, owner: Owner) -> bool:
         """A heartbeat of an owner that does not say which slots are free."""
         known = self.core.state.providers[owner.address].heartbeat_seq
         message = Heartbeat(
-            owner.address, Sequence(min(2**64 - 1, known + 1)), (), UnixSeconds(self.at)
+            owner.address,
+            Sequence(min(2**64 - 1, known + 1)),
+            (),
+            self.progress(owner),
+            UnixSeconds(self.at),
         )
         return self.send(
             ev.HeartbeatReceived(seal(DOMAIN, message, owner.key.sign), owner.key.address)

@@ -34,7 +34,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.rules.receipt_checks import _checks
+from quorate_protocol.rules.receipts.receipt_checks import _checks
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.chain.rpc import RpcFailure, _result

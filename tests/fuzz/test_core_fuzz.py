@@ -17,7 +17,7 @@ from fuzz.core_client_rules import ClientRules
 from fuzz.core_machine import LIES, U64
 from fuzz.core_provider_rules import ProviderRules
 from quorate_coordinator.core import lease as leases
-from quorate_protocol.limits import MAINNET
+from quorate_protocol.limits import MAINNET, Limits
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Commit
 from quorate_protocol.units import Hash32, UnixSeconds, VerifyTier
@@ -91,11 +91,11 @@ def test_a_removed_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = leases._commit
 
     def lenient(
-        lease: leases.Lease, commit: Envelope[Commit], at: UnixSeconds
+        lease: leases.Lease, commit: Envelope[Commit], at: UnixSeconds, limits: Limits
     ) -> tuple[leases.Lease, tuple[leases.Effect, ...]]:
         if isinstance(lease.phase, leases.Assigned) and commit.message.class_id == lease.class_id:
             return leases._to(lease, leases.Committed(commit, at), leases.Effect.SLOT_FREED)
-        return strict(lease, commit, at)
+        return strict(lease, commit, at, limits)
 
     monkeypatch.setattr(leases, "_commit", lenient)
     with pytest.raises(KeyError):

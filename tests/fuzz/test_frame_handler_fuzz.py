@@ -185,7 +185,7 @@ async def test_only_its_client_and_its_provider_read_an_output(stand: HandlerSet
     client = world.core.state.jobs[first.job_id].submission.order.message.client
     other = world.core.state.jobs[second.job_id].submission.order.message.client
     for account, may in (
-        (client, True),
+        (client, False),  # until it is charged
         (first.provider, True),
         (other, False),
         (second.provider, False),

@@ -7,19 +7,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Trusts
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
-from quorate_protocol.rules import receipt_checks
+from quorate_protocol.messages.signed import Order
 from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.rules.eligible_list import EligibleList
+from quorate_protocol.rules.receipts import receipt_checks
+from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.units import Address, Hash32, Label
 from quorate_protocol.units import Outcome as JobOutcome
 from quorate_runtime.keys.crypto import recover
-from sim import workload
+from sim import repeat_checks, workload
 from sim.conduct_checks import ConductChecks
 from sim.coordinator import FEE_BPS, CoordinatorDaemon
 from sim.coverage import Coverage
@@ -41,9 +42,9 @@ class ReceiptLedger:
     refunds: dict[Address, int] = field(
         default_factory=dict
     )  # held pay that was returned to its client
-    from_fund: int = (
-        0  # What accepted audits cost; the fund of a large market starts with money and can pay it.
-    )
+    # what the audit fund owes each provider, whether it could pay or not
+    from_fund: dict[Address, int] = field(default_factory=dict)
+    verdict_times: dict[Hash32, int] = field(default_factory=dict)  # of first verdicts
     receipts: dict[Hash32, Receipt] = field(default_factory=dict)
 
 
@@ -60,13 +61,13 @@ class AccountChecks:
         # Accounts before a step: the rates of a round's draws depend on them.
         self.held_before: dict[Address, int] = {}
         self.trust_before: dict[Address, Trusts] = {}
-        self._credits: dict[Address, int] = {}  # final and held pay, after the last step
-        self._earned: dict[Address, int] = {}  # by this ledger, after the last step
-        self._given_back: set[Address] = set()  # providers that lost held pay in this step
+        self._from_fund: dict[Address, int] = {}  # what the fund has paid to each provider so far
         self._held: dict[Hash32, int] = {}  # a held execution -> its credit
+        self._missing = 0  # what the audit fund could not pay so far
+        self.images = repeat_checks.Images(conduct.limits.unverifiable_for)
 
-    def take_receipt(self, core: CoordinatorCore, data: bytes) -> None:
-        """Verifies a receipt as a stranger would, and adds its sums to the ledger."""
+    def take_receipt(self, core: CoordinatorCore, data: bytes) -> Receipt:
+        """Verifies a receipt as a stranger would, and adds its sums to the ledger; returns it."""
         body = canonical.from_json(Receipt, canonical.parse(data, 1 << 20))
         document = receipt.document(body)
         report = receipt_checks.verify(document, recover, is_beacon_signature)
@@ -77,27 +78,33 @@ class AccountChecks:
         self.lists[job_id] = core.state.eligible(core.state.jobs[job_id])
         self._check_group(body)
         self.conduct.judged(body)
+        self.images.check(body, was_asked=bool(core.state.jobs[job_id].agreed))
         if first is None:
+            self.ledger.verdict_times[job_id] = body.verdict.message.time
             self._add(body)
         else:
             self._adjust(first, body)
+        return body
 
     def _check_group(self, body: Receipt) -> None:
         """I3: providers with the true result in time are in the group. I8: providers that copied
         are not.
         """
-        verdict = body.verdict.message
-        owners = [item.assignment.message.provider for item in body.executions]
+        verdict, drawn = body.verdict.message, repeat_checks.drawn_of(body)
+        repeat_checks.check_members(body)
+        owners = [item.assignment.message.provider for item in drawn]
         assert len(set(owners)) == len(owners), "I9: one owner executed a job twice"
         if verdict.label is Label.QUORUM_2:
             results = [
                 result_digest(item.reveal.exit_status, item.reveal.output_digest)
-                for item in body.executions
+                for item in drawn
                 if item.reveal
             ]
             agreeing = max(Counter(results).values(), default=0)
             is_settled = verdict.outcome is JobOutcome.ACCEPTED
-            assert is_settled == (agreeing == 2) or verdict.outcome is JobOutcome.LAPSED, (
+            is_ended = verdict.outcome is JobOutcome.LAPSED or repeat_checks.has_differed(body)
+            self.coverage.facts["one gave two results"] += repeat_checks.has_differed(body)
+            assert is_settled == (agreeing == 2) or is_ended, (
                 f"I3: two must settle, {agreeing} agree"
             )
         if verdict.outcome is not JobOutcome.ACCEPTED:
@@ -108,7 +115,8 @@ class AccountChecks:
         if self._is_won_by_ring(body):
             self.coverage.facts["won by a ring"] += 1
             return
-        for item in body.executions:
+        spec = self.coordinator.chain.specs[body.order.message.spec_hash]
+        for item in drawn:
             hashed = digest(DOMAIN, item.assignment.message)
             is_paid = hashed in verdict.group
             self._check_key(item, is_paid)
@@ -120,12 +128,12 @@ class AccountChecks:
                 for name, provider in self.providers.items()
                 if provider.owner == item.assignment.message.provider
             )
-            ran = workload.truth(body.spec, who)
+            ran = workload.truth(spec, who)
             is_true = (
                 result_digest(item.reveal.exit_status, item.reveal.output_digest) == ran.result()
             )
             if (
-                workload.kind_of(body.spec) in VERIFIABLE
+                workload.kind_of(spec) in VERIFIABLE
                 and not is_stopped
                 and verdict.label is not Label.UNVERIFIED
             ):
@@ -135,7 +143,7 @@ class AccountChecks:
                 )
             if (
                 self.providers[who].planned is Behaviour.HONEST
-                and workload.kind_of(body.spec) in VERIFIABLE
+                and workload.kind_of(spec) in VERIFIABLE
                 and is_stopped
             ):
                 assert is_paid, f"I3: the honest {who} was outvoted on a stopped job"
@@ -173,30 +181,68 @@ class AccountChecks:
         """I4: computes charges from signed messages only, never above what the client signed."""
         order, verdict = body.order.message, body.verdict.message
         revealed = [item for item in body.executions if item.reveal is not None]
-        paid = [
-            item for item in revealed if digest(DOMAIN, item.assignment.message) in verdict.group
+        honest = [
+            item
+            for item in revealed
+            if digest(DOMAIN, item.assignment.message) in verdict.group
+            or verdict.outcome is not JobOutcome.ACCEPTED
         ]
-        if verdict.outcome is JobOutcome.UNRESOLVED:
-            results = {
-                result_digest(item.reveal.exit_status, item.reveal.output_digest)
-                for item in revealed
-                if item.reveal
-            }
-            paid = revealed if len(results) >= 3 else []
-        pays = []
-        for item in paid:
-            assignment = item.assignment.message
-            milliseconds = _milliseconds(body, item)
-            assert assignment.price_per_hour <= order.max_price_per_hour, (
+        pays = {item.index: self._pay(body, item) for item in revealed}
+        for item in honest:
+            assert item.assignment.message.price_per_hour <= order.max_price_per_hour, (
                 "I4: a price above the client's"
             )
-            pays.append(min(milliseconds * assignment.price_per_hour // 3_600_000, order.budget))
-        if verdict.label is Label.ADAPTIVE and verdict.outcome is JobOutcome.ACCEPTED:
-            billed = 2 if is_audit_billed(body) else 1
-            self._fund_owes(paid[billed:], pays[billed:])
-            paid, pays = paid[:billed], pays[:billed]
-            self.coverage.facts["a client paid the audit of an unwitnessed commit"] += billed - 1
-        self._add_sums(body, [item.assignment.message.provider for item in paid], pays)
+        paid = self._paid(body, honest, pays)
+        self._add_sums(
+            body,
+            [item.assignment.message.provider for item in paid],
+            [pays[item.index] for item in paid],
+        )
+        again = [
+            item
+            for item in repeat_checks.repeats_of(body)
+            if item in revealed and item not in honest
+        ]
+        unpaid = [item for item in (*honest, *again) if item not in paid]
+        self._fund_owes(unpaid, [pays[item.index] for item in unpaid])
+
+    def _paid(
+        self, body: Receipt, honest: list[ExecutionEvidence], pays: dict[int, int]
+    ) -> list[ExecutionEvidence]:
+        """I3 and I4: the executions that the client pays."""
+        order, verdict, facts = body.order.message, body.verdict.message, self.coverage.facts
+        read = [item for item in honest if digest(DOMAIN, item.assignment.message) in verdict.read]
+        if verdict.outcome is not JobOutcome.ACCEPTED:
+            facts["undecided, and its log was read"] += bool(read)
+        match verdict.outcome:
+            case JobOutcome.ACCEPTED if verdict.label is Label.ADAPTIVE:
+                billed = 2 if is_audit_billed(body) else 1
+                facts["a client paid the audit of an unwitnessed commit"] += billed - 1
+                return honest[:billed]
+            case JobOutcome.ACCEPTED | JobOutcome.LAPSED:
+                return honest
+            case JobOutcome.CANNOT_VERIFY:
+                facts["nobody could verify"] += 1
+                first = honest[: 1 if order.accept_unverified else 0]
+                return first + [item for item in read if item not in first]
+            case _:
+                pass
+        if repeat_checks.has_differed(body):
+            return _covered(order, body, honest, pays)
+        results = {
+            result_digest(item.reveal.exit_status, item.reveal.output_digest)
+            for item in honest
+            if item.reveal
+        }
+        longest = body.executions[0].assignment.message.max_duration
+        further = sum(pays.values()) + order.max_price_per_hour * longest // 3_600
+        is_spent = further + further * FEE_BPS // 10_000 > order.budget
+        facts["ended by the budget"] += is_spent
+        if is_spent or len(honest) >= order.max_executions or len(results) >= 3:
+            facts["ended at the client's limit"] += 1
+            return honest
+        facts["the market ran out"] += 1
+        return read
 
     def _adjust(self, first: Receipt, second: Receipt) -> None:
         """Adjusts the ledger when a held job was executed again.
@@ -213,17 +259,26 @@ class AccountChecks:
         )
         verdict, client = second.verdict.message, second.order.message.client
         credit = self._held[hashed]
+        again = repeat_checks.repeats_of(second)
         paid = [
-            item for item in helpers if digest(DOMAIN, item.assignment.message) in verdict.group
+            item
+            for item in helpers
+            if digest(DOMAIN, item.assignment.message) in verdict.group
+            or (item in again and item.reveal is not None)
         ]
         pays = [self._pay(second, item) for item in paid]
+        if verdict.outcome is not JobOutcome.ACCEPTED:
+            revealed = [item for item in helpers if item.reveal is not None]
+            self._fund_owes(revealed, [self._pay(second, item) for item in revealed])
+            if self._is_kept(second):
+                self.coverage.facts["held, kept"] += 1
+                return
         if hashed in verdict.group:
             self.coverage.facts["held, confirmed"] += 1
             self._fund_owes(paid, pays)
             return
         self.ledger.earned[owner] -= credit
-        self._given_back.add(owner)
-        if hashed not in verdict.faulted:
+        if verdict.outcome is not JobOutcome.ACCEPTED:
             self.coverage.facts["held, gone"] += 1
             self.ledger.refunds[client] = self.ledger.refunds.get(client, 0) + credit
             return
@@ -237,51 +292,55 @@ class AccountChecks:
             self.ledger.earned[helper] = self.ledger.earned.get(helper, 0) + pay
         self.ledger.premiums += credit
 
-    def compare_given_back(self) -> None:
-        """I1: compared after a whole step, because one tick may decide several jobs of one
-        provider.
+    def _is_kept(self, body: Receipt) -> bool:
+        """I3 and I4: a client that has read an output goes on paying for it. Not if the market ran
+        out on different results, or after a fault of the provider.
         """
-        for owner in sorted(self._given_back):
-            booked = self._earned.get(owner, 0) - self.ledger.earned[owner]
-            fell = self._credits.get(owner, 0) - self._credit_of(owner)
-            assert fell == booked, (
-                f"I1: {booked} of held pay was forfeited or gone, the credit fell by {fell}"
-            )
-        self._given_back.clear()
-
-    def _credit_of(self, owner: Address) -> int:
-        found = self.coordinator.core.state.providers[owner]
-        return found.final + found.held
+        order, owner = body.order.message, body.executions[0].assignment.message.provider
+        first = self.ledger.verdict_times[body.ack.message.job_id]
+        if any(fault.at >= first for fault in self.coordinator.core.state.faults.get(owner) or ()):
+            return False
+        if repeat_checks.has_differed(body):
+            return True
+        revealed = [item.reveal for item in body.executions if item.reveal is not None]
+        results = {result_digest(item.exit_status, item.output_digest) for item in revealed}
+        pays = sum(self._pay(body, item) for item in body.executions if item.reveal is not None)
+        longest = body.executions[0].assignment.message.max_duration
+        further = pays + order.max_price_per_hour * longest // 3_600
+        return (
+            len(results) != 2
+            or len(revealed) >= order.max_executions
+            or further + further * FEE_BPS // 10_000 > order.budget
+        )
 
     def _pay(self, body: Receipt, item: ExecutionEvidence) -> int:
         assignment = item.assignment.message
         milliseconds = _milliseconds(body, item)
         return min(milliseconds * assignment.price_per_hour // 3_600_000, body.order.message.budget)
 
-    def _fund_owes(self, audits: list[ExecutionEvidence], pays: list[int]) -> None:
-        """Adds pay of auditors, which the audit fund pays and not the client."""
-        for item, pay in zip(audits, pays, strict=True):
+    def _fund_owes(self, unpaid: list[ExecutionEvidence], pays: list[int]) -> None:
+        """Adds pay of executions, which the audit fund pays and not the client."""
+        for item, pay in zip(unpaid, pays, strict=True):
             owner = item.assignment.message.provider
-            self.ledger.earned[owner] = self.ledger.earned.get(owner, 0) + pay
-            self.ledger.from_fund += pay
+            self.ledger.from_fund[owner] = self.ledger.from_fund.get(owner, 0) + pay
 
     def _add_sums(self, body: Receipt, owners: list[Address], pays: list[int]) -> None:
         order = body.order.message
         job = self.coordinator.core.state.jobs[body.ack.message.job_id]
-        has_premium = body.ack.message.rule is Label.ADAPTIVE and not is_audit_billed(body)
+        has_premium = (
+            body.ack.message.rule is Label.ADAPTIVE
+            and body.verdict.message.outcome is JobOutcome.ACCEPTED
+            and not is_audit_billed(body)
+        )
         premium = pays[0] * order.audit_premium_bps // 10_000 if pays and has_premium else 0
         fee = sum(pays) * FEE_BPS // 10_000
         total = sum(pays) + fee + premium
-        if total > job.split.charged:
-            # The budget or the reservation reduced it. Then it must be reduced as much as the
-            # client's signature says, and no more.
-            assert body.verdict.message.outcome is JobOutcome.UNRESOLVED or total > order.budget, (
-                "I3: pay was cut without a reason"
-            )
-            self.coverage.facts["cut by the budget"] += 1
+        assert job.split.charged >= total, "I3: pay was cut, or nobody is charged for it"
         assert job.split.charged <= min(total, order.budget), (
             "I4: charged more than was earned, or than the budget"
         )
+        to_fund = fee // 10 if body.ack.message.rule is Label.QUORUM_2 else 0
+        assert job.split.fund == premium + to_fund, "I1: the fund gets another part of the charge"
         self.ledger.charged[order.client] = (
             self.ledger.charged.get(order.client, 0) + job.split.charged
         )
@@ -299,8 +358,6 @@ class AccountChecks:
     def compare_accounts(self, core: CoordinatorCore) -> None:
         """I1: the core's accounts equal this ledger's."""
         state, own = core.state, core.state.own
-        self._credits = {owner: item.final + item.held for owner, item in state.providers.items()}
-        self._earned = dict(self.ledger.earned)
         self.held_before = {owner: item.held for owner, item in state.providers.items()}
         self.trust_before = dict(state.trust.items())
         past = state.clients.get(key("stranger", 1).address)
@@ -316,6 +373,8 @@ class AccountChecks:
             assert client.charged <= had, (
                 f"I4: {client.charged} charged to a client that had {had} on chain"
             )
+            most = client.fund_paid + self.conduct.limits.fund_allowance
+            assert client.fund_spent <= most, "5.99: the fund paid more for a client's jobs"
         credited = sum(item.final + item.held for item in state.providers.values())
         kept = own.fee + own.fee_held + own.fund + own.fund_held
         refunds = sum(client.refund + client.refund_held for client in state.clients.values())
@@ -326,10 +385,55 @@ class AccountChecks:
             "I1: money was made or lost"
         )
         spent = self.ledger.premiums + history - own.fund - own.fund_held
-        assert spent >= self.ledger.from_fund, "I3: audits are unpaid"
-        assert credited == sum(self.ledger.earned.values()) + spent - self.ledger.from_fund, (
+        missing = sum(self.ledger.from_fund.values()) - spent
+        assert missing >= self._missing, "I1: the fund paid more than is owed"
+        if missing > self._missing:
+            allowance = self.conduct.limits.fund_allowance
+            is_bounded = any(
+                client.fund_spent == client.fund_paid + allowance
+                for client in state.clients.values()
+            )
+            assert own.fund == 0 or is_bounded, (
+                f"I3: {missing - self._missing} unpaid, the fund has {own.fund}"
+            )
+            fact = "the audit fund was empty" if own.fund == 0 else "a client had used up its part"
+            self.coverage.facts[fact] += 1
+        self._missing = missing
+        assert credited == sum(self.ledger.earned.values()) + spent, (
             "I1: the fund paid otherwise than it fell"
         )
+        self._compare_credits(core)
+
+    def _compare_credits(self, core: CoordinatorCore) -> None:
+        """I1 and I3: each provider has what its executions earned, and of what the fund owes it all
+        that the fund could pay. One step may decide several jobs of one provider.
+        """
+        for owner, item in core.state.providers.items():
+            paid = item.final + item.held - self.ledger.earned.get(owner, 0)
+            before, owed = self._from_fund.get(owner, 0), self.ledger.from_fund.get(owner, 0)
+            assert before <= paid <= owed, (
+                f"I1: the fund paid a provider {paid}, before it was {before}, and it owes {owed}"
+            )
+            assert paid == owed or self._missing, f"I3: the fund owes {owed} and paid {paid}"
+            self._from_fund[owner] = paid
+
+
+def _covered(
+    order: Order, body: Receipt, honest: list[ExecutionEvidence], pays: dict[int, int]
+) -> list[ExecutionEvidence]:
+    """I4: the executions that the client of a program with two results pays, in order.
+
+    They cost no more than it signed: its budget, and maxExecutions of the whole duration.
+    """
+    longest = body.executions[0].assignment.message.max_duration
+    most = order.max_price_per_hour * longest * 1000 // 3_600_000 * order.max_executions
+    most = min(order.budget, most + most * FEE_BPS // 10_000)
+    found: list[ExecutionEvidence] = []
+    for item in honest:
+        cost = sum(pays[other.index] for other in [*found, item])
+        if cost + cost * FEE_BPS // 10_000 <= most:
+            found.append(item)
+    return found
 
 
 def _milliseconds(body: Receipt, item: ExecutionEvidence) -> int:

@@ -5,56 +5,51 @@ coordinator breaks one of those checks, that is a violation and not a refusal.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from copy import copy
 from random import Random
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import OpenCase, PostEpoch
 from quorate_node.core import effects as node_effects
-from quorate_node.core import events as node_events
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Envelope, signer
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.epoch_tree import Leaf, Node, Proof, root_of
+from quorate_protocol.rules.epoch_tree import Leaf, Proof, build, root_of
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import recover
+from sim.blocks import Blocks
+from sim.challenges import NO_EPOCH, Challenges, Posted, all_to
 from sim.court import Court
 from sim.operator_keys import OperatorKeys
 from sim.parties import DOMAIN, key
 from sim.process import Again, Finish
 from sim.schedule import Schedule
 
-REVERT_CHANCE = 0.25  # chance that a post or a case is first refused for good
 
-
-@dataclass(slots=True)
-class Block:
-    """What one block changed, as the coordinator reads it."""
-
-    time: UnixSeconds
-    notes: list[ev.ChainNote] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Posted:
-    """An epoch on chain."""
-
-    number: int
-    root: Node
-    at: UnixSeconds
-
-
-class Chain:
+class Chain(Blocks):
     """The ledger and its clock."""
 
+    BALANCES = (
+        "allocated",
+        "vouched",
+        "releases",
+        "returned",
+        "overtaking",
+        "stakes",
+        "claimed",
+        "epochs",
+        "left",
+        "burned",
+        "rests",
+        "tokens_in",
+    )
+
     def __init__(self, schedule: Schedule, random: Random, limits: Limits, host: Hash32) -> None:
-        self.schedule, self.random, self.limits = schedule, random, limits
+        super().__init__(schedule, random, limits)
         self.host = host  # the id of the class of all stake slots
-        self.blocks: list[Block] = [Block(schedule.now)]
-        self.is_moody = True
         self.allocated: dict[Address, int] = {}
         self.vouched: dict[Address, int] = {}
         self.releases: dict[
@@ -70,15 +65,14 @@ class Chain:
         self._places: dict[Address, list[int]] = {}
         self.burned = 0
         self.tokens_in = 0
+        self.rests: dict[Address, int] = {}  # what clients of a halted coordinator took back
         self.specs: dict[Hash32, JobSpec] = {}  # the public content store, as far as juries need it
+        self.is_proof_away: Callable[[], bool] = lambda: False  # whether nobody serves proofs
         self.proof_of: Callable[[int, Address], tuple[Leaf, Proof] | None] = (
             lambda number, account: None
         )
         self.court = Court(self)
-        self._pending: list[ev.ChainNote] = []
-        self._seen: dict[str, int] = {}  # reader -> news it has read
-        self._all_news: list[node_events.Event] = []
-        self._executed: dict[str, Refused | None] = {}
+        self.challenges = Challenges(self)
         self._credits: dict[tuple[int, Address], Amount] = {}
 
     # -------------------------------------------------------------------------------------- genesis
@@ -114,38 +108,54 @@ class Chain:
         """Stakes.exit: the slots are not drawn any more; the stake stays liable until it has
         unbonded.
         """
-        self.left.add(owner)
-        self.note(
-            *(
-                ev.ChainSlotClosed(self.host, place, BlockNumber(self.height + 1))
-                for place in self._places[owner]
-            )
-        )
+
+        def act() -> None:
+            closed = BlockNumber(self.height + 1)
+            self.left.add(owner)
+            self.note(*(ev.ChainSlotClosed(self.host, at, closed) for at in self._places[owner]))
+
+        self.do(owner.hex(), act)
 
     def request_release(self, client: Address, amount: int) -> None:
         """Escrow.request_release: nothing more may be ordered for the amount.
 
         Vouchers can still claim it until the release is finished.
         """
-        self.releases[client] = amount, self.schedule.now + self.limits.allocation_release
-        self._tell_allocation(client)
+
+        def act() -> None:
+            self.releases[client] = amount, self.now + self.limits.allocation_release
+            self._tell_allocation(client)
+
+        self.do(client.hex(), act)
 
     def finish_release(self, client: Address) -> None:
-        """Escrow.finish_release: the client gets what vouchers left of the amount."""
-        amount, ready = self.releases.pop(client)
-        assert self.schedule.now >= ready, "a release needs its time"
-        freed = min(amount, self.allocated[client] - self.vouched.get(client, 0))
-        self.allocated[client] -= freed
-        self.returned[client] = self.returned.get(client, 0) + freed
-        self.overtaking += 1
-        self._tell_allocation(client)
+        """Escrow.finish_release: the client gets what vouchers left of the amount. Refused if it is
+        too early.
+        """
+
+        def act() -> None:
+            amount, ready = self.releases.get(client, (0, UnixSeconds(2**63)))
+            if self.now < ready:
+                raise Refused(Code.CHAIN, "early")
+            del self.releases[client]
+            freed = min(amount, self.allocated[client] - self.vouched.get(client, 0))
+            self.allocated[client] -= freed
+            self.returned[client] = self.returned.get(client, 0) + freed
+            self.overtaking += 1
+            self._tell_allocation(client)
+
+        self.do(client.hex(), act, insists=True)
 
     def allocate(self, client: Address, amount: int) -> None:
         """Escrow.allocate, from money that came back."""
-        assert amount <= self.returned[client], "nobody has more than it took back"
-        self.returned[client] -= amount
-        self.allocated[client] += amount
-        self._tell_allocation(client)
+
+        def act() -> None:
+            assert amount <= self.returned[client], "nobody has more than it took back"
+            self.returned[client] -= amount
+            self.allocated[client] += amount
+            self._tell_allocation(client)
+
+        self.do(client.hex(), act, may_wait=False)  # else it would allocate twice
 
     def orderable(self, client: Address) -> int:
         """What a client may still order for: its allocation less announced releases."""
@@ -169,7 +179,9 @@ class Chain:
         """
         newest = self.epochs[-1] if self.epochs else None
         posted = (
-            ev.ChainNewestEpoch(newest.number, newest.root.hash)
+            ev.ChainNewestEpoch(
+                newest.number, Hash32(bytes(32)) if newest.is_void else newest.root.hash
+            )
             if newest
             else ev.ChainNewestEpoch(0, Hash32(bytes(32)))
         )
@@ -179,83 +191,15 @@ class Chain:
 
     def rotate(self, owner: Address) -> None:
         """Stakes.rotate_key: the old key stays valid for everything up to this second."""
-        self.keys[owner].rotate(self.schedule.now)
-        self.note(ev.ChainKeyRotated(owner, self.keys[owner].current.address, self.schedule.now))
-
-    @property
-    def height(self) -> int:
-        """Number of the newest block."""
-        return len(self.blocks)
-
-    def mine(self) -> None:
-        """Adds one block and advances the court."""
-        self.court.advance()
-        self.blocks.append(Block(self.schedule.now, self._pending))
-        self._pending = []
-        self.check()
-
-    def note(self, *notes: ev.ChainNote) -> None:
-        """Queues an event for coordinators, in the next block."""
-        self._pending.extend(notes)
-
-    def tell(self, event: node_events.Event) -> None:
-        """Queues an event for providers."""
-        self._all_news.append(event)
-
-    def notes_after(self, block: int) -> ev.ChainAdvanced | None:
-        """Everything that happened after a block, as one batch."""
-        if block >= self.height:
-            return None
-        notes = tuple(note for item in self.blocks[block:] for note in item.notes)
-        digest = hash_tuple("block", self.height)
-        return ev.ChainAdvanced(BlockNumber(self.height), digest, self.blocks[-1].time, notes)
-
-    def news_for(self, reader: str) -> list[node_events.Event]:
-        """Events that a provider has not read yet."""
-        return self._all_news[self._seen.get(reader, 0) :]
-
-    def took(self, reader: str) -> None:
-        """Notes that the provider read one more event."""
-        self._seen[reader] = self._seen.get(reader, 0) + 1
+        self.keys[owner].rotate(since := self.now)
+        rotated = ev.ChainKeyRotated(owner, self.keys[owner].current.address, since)
+        self.do(owner.hex(), lambda: self.note(rotated), may_wait=False)
 
     # --------------------------------------------------------------------------------- transactions
 
-    def _transact(self, purpose: str, act: Callable[[], None], finish: Finish) -> None:
-        """Executes a transaction once per purpose, some time later; repeats get the same result."""
-
-        def execute() -> None:
-            if purpose not in self._executed:
-                if self.is_moody and self.random.random() < 0.05:
-                    finish(Again(1.0))
-                    return
-                try:
-                    if (
-                        self.is_moody
-                        and purpose.startswith(("epoch-", "case-"))
-                        and self.random.random() < REVERT_CHANCE
-                    ):
-                        raise Refused(Code.CHAIN, "reverted")
-                    act()
-                    self._executed[purpose] = None
-                except Refused as refused:
-                    self._executed[purpose] = refused
-            finish(self._executed[purpose])
-
-        longest = (
-            90
-            if "SendVote" in purpose
-            else 30
-            if self.is_moody and purpose.startswith("epoch-")
-            else 0
-        )
-        is_jammed = longest > 0 and self.random.random() < 0.25
-        self.schedule.after(
-            self.random.uniform(5, longest) if is_jammed else self.random.uniform(0.3, 2.5), execute
-        )
-
     def post(self, effect: PostEpoch, finish: Finish) -> None:
         """Epochs.post."""
-        self._transact(effect.key, lambda: self._post(effect), finish)
+        self.transact("coordinator", effect.key, lambda: self._post(effect), finish)
 
     def _post(self, effect: PostEpoch) -> None:
         for item in effect.vouchers:
@@ -267,9 +211,7 @@ class Chain:
                 and voucher.cumulative <= session.up_to
             )
             assert good, "I4: a voucher in an epoch is not its client's"
-            assert self.schedule.now <= session.expires, (
-                "I1: a voucher under a session that is over"
-            )
+            assert self.now <= session.expires, "I1: a voucher under a session that is over"
             self._need_money(
                 voucher.cumulative <= self.allocated[voucher.client],
                 "I1: a voucher above the allocation",
@@ -278,23 +220,52 @@ class Chain:
         self._need_money(
             everything <= sum(self.allocated.values()), "I1: more credit than allocations"
         )
+        last, valid = self.epochs[-1] if self.epochs else NO_EPOCH, self.newest_valid()
+        if any(item.is_foreign for item in self.epochs[effect.number - 1 :]):
+            raise Refused(Code.CHAIN, "epoch")  # a thief of the posting key was first
+        assert effect.number == last.number + 1, f"epoch {effect.number} posted after {last.number}"
+        if valid.is_foreign and effect.root.final < valid.root.final:
+            raise Refused(Code.CHAIN, "stale")
         for item in effect.vouchers:
             voucher = item.voucher.message
             self.vouched[voucher.client] = max(
                 self.vouched.get(voucher.client, 0), voucher.cumulative
             )
-        last = (
-            self.epochs[-1]
-            if self.epochs
-            else Posted(0, Node(Hash32(bytes(32)), Amount(0), Amount(0)), UnixSeconds(0))
-        )
-        assert effect.number == last.number + 1, f"epoch {effect.number} posted after {last.number}"
         assert effect.root.final <= sum(self.vouched.values()), (
             "I1: an epoch with more final credit than vouchers"
         )
-        assert effect.root.final >= last.root.final, "I1: the sum of final credits fell"
-        self.epochs.append(Posted(effect.number, effect.root, self.schedule.now))
-        self.note(ev.ChainEpochPosted(effect.number, effect.root.hash))
+        assert effect.root.final >= valid.root.final, "I1: the sum of final credits fell"
+        self._add(Posted(effect.number, effect.root, self.now))
+
+    def _add(self, posted: Posted) -> None:
+        self.epochs.append(posted)
+        self.note(ev.ChainEpochPosted(posted.number, posted.root.hash))
+
+    def steal(self, thief: Address) -> None:
+        """Epochs.post by a thief of the posting key: its own leaf takes all that vouchers paid."""
+
+        def act() -> None:
+            leaves = all_to(thief, sum(self.vouched.values()))
+            self._add(Posted(len(self.epochs) + 1, build(leaves), self.now, is_foreign=True))
+
+        self.do("thief", act)
+
+    def confirmed_epochs(self) -> int:
+        """How many epochs blocks have that nothing can replace."""
+        notes = (note for block in self.blocks[: self.confirmed] for note in block.notes)
+        return sum(isinstance(note, ev.ChainEpochPosted) for note in notes)
+
+    def newest_valid(self) -> Posted:
+        """The newest epoch that is not void."""
+        return next((item for item in reversed(self.epochs) if not item.is_void), NO_EPOCH)
+
+    def is_past(self, posted: Posted) -> bool:
+        """Whether an epoch's challenge window is over."""
+        return posted.at <= self.now - self.limits.challenge_window
+
+    def is_final(self, posted: Posted) -> bool:
+        """Whether nothing can make an epoch void any more."""
+        return self.is_past(posted) and not self.challenges.is_held_up(posted.number)
 
     def _need_money(self, is_there: bool, what: str) -> None:
         """A release may finish while an epoch is on its way, and the chain then refuses the epoch.
@@ -320,16 +291,28 @@ class Chain:
         return final.number, self._credits[key]
 
     def _final_epoch(self) -> Posted | None:
-        end = self.schedule.now - self.limits.challenge_window
-        return next((item for item in reversed(self.epochs) if item.at <= end), None)
+        valid = (item for item in reversed(self.epochs) if not item.is_void)
+        return next((item for item in valid if self.is_final(item)), None)
 
     def claim(self, effect: node_effects.SendClaim, owner: Address, finish: Finish) -> None:
-        """Epochs.claim."""
-        self._transact(f"{owner.hex()}-{effect.key}", lambda: self._claim(effect, owner), finish)
-
-    def _claim(self, effect: node_effects.SendClaim, owner: Address) -> None:
-        final = self._final_epoch()
+        """Epochs.claim. The coordinator serves the proof, so the owner tries again while it is
+        away.
+        """
+        if self.is_proof_away():
+            finish(Again(1.0))
+            return
         found = self.proof_of(effect.epoch, owner)
+        self.transact(
+            owner.hex(),
+            f"{owner.hex()}-{effect.key}",
+            lambda: self._claim(effect, owner, found),
+            finish,
+        )
+
+    def _claim(
+        self, effect: node_effects.SendClaim, owner: Address, found: tuple[Leaf, Proof] | None
+    ) -> None:
+        final = self._final_epoch()
         if final is None or found is None or final.number != effect.epoch:
             raise Refused(Code.CHAIN, "not the newest final epoch")
         leaf, proof = found
@@ -348,17 +331,17 @@ class Chain:
 
     def open_case(self, effect: OpenCase, finish: Finish) -> None:
         """Court.open_case."""
-        self._transact(effect.key, lambda: self.court.open(effect), finish)
+        self.transact("coordinator", effect.key, lambda: self.court.open(effect), finish)
 
     def vote(self, purpose: str, vote: Envelope[JuryVote], finish: Finish) -> None:
         """Court.vote."""
-        self._transact(
-            f"{vote.message.juror.hex()}-{purpose}", lambda: self.court.vote(vote), finish
-        )
+        juror = vote.message.juror.hex()
+        self.transact(juror, f"{juror}-{purpose}", lambda: self.court.vote(vote), finish)
 
     def reveal(self, purpose: str, reveal: JuryReveal, finish: Finish) -> None:
         """Court.reveal."""
-        self._transact(f"{reveal.juror.hex()}-{purpose}", lambda: self.court.reveal(reveal), finish)
+        juror = reveal.juror.hex()
+        self.transact(juror, f"{juror}-{purpose}", lambda: self.court.reveal(reveal), finish)
 
     def slash(self, owner: Address, amount: int) -> Amount:
         """Takes stake, as much as there is, and removes the provider."""
@@ -368,6 +351,26 @@ class Chain:
         self.note(ev.ChainProviderSlashed(owner, Amount(taken), BlockNumber(self.height)))
         return Amount(taken)
 
+    # ------------------------------------------------------------------------------ reorganisations
+
+    def copies(self) -> object:
+        """As `Blocks`."""
+        balances = {name: copy(getattr(self, name)) for name in self.BALANCES}
+        return balances, self.court.copies(), self.challenges.copies()
+
+    def take_back(self, copies: object) -> None:
+        """As `Blocks`."""
+        balances, cases, challenges = copies  # type: ignore[misc]
+        for name in self.BALANCES:
+            setattr(self, name, balances[name])
+        self.court.take_back(cases)
+        self.challenges.take_back(challenges)
+        self._credits.clear()
+
+    def advance(self) -> None:
+        """As `Blocks`."""
+        self.court.advance()
+
     # --------------------------------------------------------------------------------------- checks
 
     def check(self) -> None:
@@ -375,9 +378,12 @@ class Chain:
 
         No balance is negative.
         """
-        pool = sum(self.vouched.values()) - sum(self.claimed.values())
+        paid = sum(self.claimed.values()) + sum(self.rests.values())
+        pool = sum(self.vouched.values()) - paid
         free = sum(self.allocated.values()) - sum(self.vouched.values())
         assert pool >= 0 and free >= 0, f"I1: pool {pool}, free allocations {free}"
-        out = sum(self.claimed.values()) + self.burned + sum(self.returned.values())
-        held = sum(self.stakes.values()) + free + pool + out
+        out = paid + self.burned + sum(self.returned.values())
+        held = sum(self.stakes.values()) + self.challenges.held + free + pool + out
         assert self.tokens_in == held, f"I1: {self.tokens_in} came in, {held} are accounted for"
+        final = self._final_epoch()
+        assert final is None or not final.is_foreign, "I1: a thief's epoch became final"

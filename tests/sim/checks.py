@@ -4,25 +4,31 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
 from quorate_coordinator.core.effects import OpenCase, PostEpoch, Send, StoreReceipt
-from quorate_coordinator.core.entities import Running
+from quorate_coordinator.core.entities import Job, Running
 from quorate_coordinator.core.lease import Committed, Lease, Revealed
 from quorate_coordinator.core.records import receipts
-from quorate_node.core.phases import Lapsed
+from quorate_node.core.events import VerdictReceived
+from quorate_node.core.phases import Done, Lapsed
+from quorate_node.messaging import verdict_checks
 from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.rules.classes import HostClass, job_class
+from quorate_protocol.rules.reputation import fold
 from quorate_protocol.step import Effect, StepOutcome
 from quorate_protocol.units import Comparator, Hash32, JobKind
 from sim.account_checks import AccountChecks
 from sim.audit_rate import rate_of
 from sim.conduct_checks import ConductChecks
-from sim.coordinator import CoordinatorDaemon
+from sim.coordinator import CoordinatorDaemon, new_core
 from sim.coverage import Coverage, Watched, phase_name
+from sim.order_checks import OrderChecks
 from sim.parties import BEACON, DOMAIN
+from sim.plan import Behaviour
 from sim.provider import Provider
 from sim.slot_checks import SlotChecks
 
@@ -36,6 +42,7 @@ class Checks:
         self.conduct = ConductChecks(limits, coverage, trust_class)
         self.accounts = AccountChecks(coverage, self.conduct)
         self.slots = SlotChecks(coverage, limits)
+        self.orders = OrderChecks(coverage, limits)
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
         # commit hash -> the earliest time at which the coordinator can have taken it
@@ -61,6 +68,8 @@ class Checks:
             self._coordinator_stepped(event, outcome)
         else:
             self._provider_stepped(self.providers[process])
+            if isinstance(event, VerdictReceived):
+                self._reads_receipt(self.providers[process], event)
 
     def heard_offer(self, is_news: bool) -> None:
         """Counts an offer that came by gossip."""
@@ -113,6 +122,7 @@ class Checks:
         core = self.coordinator.core
         self.conduct.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
         self.slots.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
+        self.orders.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
         if isinstance(event, ev.CommitReceived):
             self.commits.setdefault(digest(DOMAIN, event.commit.message), self._known_moment())
         if isinstance(event, ev.RevealReceived):
@@ -125,6 +135,7 @@ class Checks:
             )
             if lease.assignment_hash not in self._revealed:
                 self._revealed.add(lease.assignment_hash)
+                self._revealed_in_time(core, lease)
                 self._last_reveal[lease.job_id] = self._known_moment()
         if isinstance(event, ev.RoundAppeared):
             self._newest_round_time = max(self._newest_round_time, round_time(BEACON, event.round))
@@ -148,7 +159,6 @@ class Checks:
         self._see_moves(core)
         if not isinstance(event, ev.HeartbeatReceived | ev.OfferReceived):
             self.conduct.compare_records(core)
-            self.accounts.compare_given_back()
             self.accounts.compare_accounts(core)
 
     def _effect(self, core: CoordinatorCore, effect: CoordinatorEffect) -> None:
@@ -171,7 +181,7 @@ class Checks:
             case StoreReceipt():
                 data = receipts.document(core.state, core.rules, effect)
                 assert data is not None, "I6: a receipt of a job that is gone"
-                self.accounts.take_receipt(core, data)
+                self.orders.judged(core, self.accounts.take_receipt(core, data))
             case PostEpoch(number=number, root=root):
                 self._check_epoch(core, number, root.final)
             case OpenCase():
@@ -185,6 +195,8 @@ class Checks:
         it.
         """
         state, own = core.state, core.state.own
+        before = state.epochs.get(number - 1)
+        assert before is None or before.is_posted, "I1: two epochs are on their way to the chain"
         for leaf in state.epochs[number].leaves:
             owner = state.providers.get(leaf.account)
             assert owner is None or leaf.final <= owner.final, (
@@ -209,10 +221,14 @@ class Checks:
         self.slots.assigned(core, lease, self.coordinator.at)
         assert isinstance(job.phase, Running), "I2: an assignment of a job that has no place open"
         place = next(item for item in job.phase.places if item.assignment_hash == lease_hash)
+        self.orders.assigned(core, lease, place.attempt < 0, self.coordinator.at)
         if place.attempt < 0:
             assert len(job.phase.places) == 1 and not job.batches, "I2: a second primary"
             return
         beacon = job.phase.beacon
+        if job.phase.is_repeat:
+            self._repeats(core, job, lease)
+            return
         assert beacon is not None, "I9: an auditor without a beacon round"
         appeared = round_time(BEACON, beacon.round)
         assert appeared <= self.coordinator.schedule.now, (
@@ -226,6 +242,24 @@ class Checks:
         assert bound is None or appeared > bound, (
             f"I9: round {beacon.round} was known when the results were bound"
         )
+
+    def _revealed_in_time(self, core: CoordinatorCore, lease: Lease) -> None:
+        """I7: a reveal counts until revealBy, as the newest CommitSet of its batch dates it."""
+        due = self.conduct.closed_at[lease.assignment_hash] + core.rules.limits.reveal_within
+        late = self._known_moment() - due
+        assert late <= 0, f"I7: a reveal was taken {late} s after it was due"
+
+    def _repeats(self, core: CoordinatorCore, job: Job, lease: Lease) -> None:
+        """I9: only one that agreed repeats a job, once."""
+        again = [
+            item
+            for item in (core.state.leases[digest] for digest in job.leases)
+            if item.provider == lease.provider and item.batch == lease.batch
+        ]
+        first = [core.state.leases[digest].provider for digest in job.agreed]
+        assert lease.provider in first, "I9: somebody repeats what it did not execute"
+        assert len([item for item in again if not item.is_terminal]) == 1, "I2: two repeats at once"
+        self.coverage.facts["repeats"] += 1
 
     def _known_moment(self) -> int:
         """The earliest time that the coordinator must know of: its clock's or that of a round it
@@ -258,7 +292,10 @@ class Checks:
         )
 
     def _see_moves(self, core: CoordinatorCore) -> None:
-        self._take_moves("lease", core.state.leases)
+        for lease_hash, start, _ in self._take_moves("lease", core.state.leases):
+            if start != "new":
+                self.slots.moved(core, lease_hash)
+                self.orders.moved(core, lease_hash)
         self._take_moves("job", core.state.jobs)
 
     def check_end(self) -> None:
@@ -278,6 +315,22 @@ class Checks:
             if isinstance(lease.phase, Revealed) and lease.assignment_hash not in told
         ]
         assert not missing, f"I3: results that no receipt names: {missing}"
+        self._log_gives_trust()
+
+    def _log_gives_trust(self) -> None:
+        """I10: a stranger computes the coordinator's table of trust from its public log alone."""
+        daemon, trusts, log = self.coordinator, {}, Log()
+        core = new_core(daemon.plan)
+        trusts.update(core.state.trust.items())
+        for seq in range(len(daemon.log_lines)):
+            assert seq in daemon.log_lines, f"I6: line {seq} of the public log is missing"
+            line = daemon.log_lines[seq]
+            assert line.message.previous_root == log.root(), f"I10: line {seq} is rewritten"
+            log = log.append(digest(DOMAIN, line.message))
+            trusts.update(fold.after_summary(trusts, line.message))
+        assert log == daemon.core.state.own.log, "I6: the file of the log differs from the state"
+        assert trusts == dict(daemon.core.state.trust.items()), "I10: the log gives other trust"
+        self.coverage.facts["lines of the public log"] += log.count
 
     # ------------------------------------------------------------------------------------ providers
 
@@ -291,6 +344,21 @@ class Checks:
             self._gpus_are_exclusive(provider)
         self._take_moves("execution", core.executions)
         self._take_moves("duty", core.jury)
+
+    def _reads_receipt(self, provider: Provider, event: VerdictReceived) -> None:
+        """I10: an honest coordinator's receipt is what its provider signed and was sent."""
+        if provider.planned is not Behaviour.HONEST:
+            return  # it may have signed two Commits
+        execution = provider.core.executions.get(event.assignment_hash)
+        body = self.accounts.ledger.receipts.get(event.verdict.message.job_id)
+        if execution is None or body is None or not isinstance(execution.phase, Done):
+            return
+        if body.verdict.message.seq == execution.phase.verdict.message.seq:
+            try:
+                verdict_checks.compare(execution, body)
+            except Refused as refused:
+                raise AssertionError(f"I10: a provider would refuse a receipt: {refused}") from None
+            self.coverage.facts["receipts that their providers compared"] += 1
 
     def _gpus_are_exclusive(self, provider: Provider) -> None:
         """I2: no GPU is in two live leases or duties, nor in two running containers."""
@@ -310,10 +378,12 @@ class Checks:
                 assert item.commit() is None, f"I3: {provider.name} committed a lost GPU's result"
                 self.coverage.facts["lost GPUs under a lease"] += isinstance(item.phase, Lapsed)
 
-    def _take_moves(self, machine: str, table: object) -> None:
+    def _take_moves(self, machine: str, table: object) -> list[tuple[Hash32, str, str]]:
         assert isinstance(table, Watched)
-        for _, start, end in table.take():
+        moves: list[tuple[Hash32, str, str]] = table.take()
+        for _, start, end in moves:
             self.coverage.edge(machine, start, end)
+        return moves
 
     # ------------------------------------------------------------------------------------------- I6
 

@@ -11,6 +11,7 @@ from random import Random
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import Code, Refused
@@ -24,16 +25,19 @@ from quorate_protocol.units import (
     Hash32,
     Nonce,
     Price,
+    PriceTier,
+    Seconds,
     Sequence,
     Small,
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from sim import workload
+from sim.archived_rows import PollAnswer
 from sim.chain import Chain
 from sim.clock import Clock, clock_of
-from sim.coordinator import PollAnswer
 from sim.network import Answer, Network
 from sim.parties import DOMAIN, key
 from sim.plan import PAYS_LATE_SECONDS, JobPlan, Market, Plan, Release
@@ -49,6 +53,7 @@ class Api:
 
     take_order: Callable[[Submission], object]
     take_signed: Callable[[Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]], object]
+    read_logs: Callable[[Hash32], object]
     look: Callable[[bytes, int], PollAnswer]
 
 
@@ -68,6 +73,7 @@ class Client:
     name: str = field(init=False)
     seq: Sequence = Sequence(0)
     acked: dict[Hash32, JobSpec] = field(default_factory=dict)
+    ack_hashes: dict[Hash32, Hash32] = field(default_factory=dict)
     refused: list[Refused] = field(default_factory=list)
     refused_jobs: set[Hash32] = field(default_factory=set)
     submissions: list[Submission] = field(default_factory=list)
@@ -105,6 +111,12 @@ class Client:
             is_long=self.plan.has_boasters,
             has_gpus=self.plan.has_gpus,
         )
+        if self.plan.has_absent_inputs and self.number == 1:
+            spec = replace(spec, gateways=(workload.EMPTY_GATEWAY,), start_within=Seconds(30))
+        if self.plan.has_coin_flips and self.number == 1:
+            spec = workload.toss_coins(spec)
+        if self.plan.stream(f"public/{job.client}/{job.number}").random() < 0.15:
+            spec = replace(spec, public=True)
         submission = self.submission(spec, self.order(spec, random, nonce=Nonce(job.number)))
         self.submissions.append(submission)
         self.under_way += 1
@@ -116,14 +128,19 @@ class Client:
         # in this market results may stay unaudited
         is_held_likely = self.plan.market is Market.LARGE
         tier = random.choices(tiers, [6, 6, 1] if is_held_likely else [1, 1, 1])[0]
+        price, executions = random.choice([120_000, 200_000]), random.choice([2, 3, 3, 5, 7])
+        three = 3 * (price * spec.max_duration // 3_600)
         fields: dict[str, object] = {
             "client": self.account.address,
             "coordinator": key("coordinator").address,
             "spec_hash": spec.digest(),
             "input_root": ZERO_HASH,
-            "max_price_per_hour": Price(random.choice([120_000, 200_000])),
-            "budget": Amount(1_000_000 if random.random() < 0.8 else 1_500),
-            "max_executions": Small(random.choice([2, 3, 5, 7])),
+            "terms_hash": OrderTerms().digest(),
+            "price_tier": PriceTier.ON_DEMAND,
+            "max_price_per_hour": Price(price),
+            # Sometimes exactly what three executions can cost, with the fee.
+            "budget": Amount(1_000_000 if random.random() < 0.6 else three + three // 50),
+            "max_executions": Small(executions),
             "audit_premium_bps": Bps(500),
             "max_fee_bps": Bps(500),
             "verify_tier": tier,
@@ -173,8 +190,12 @@ class Client:
                 self.refused_jobs.add(job_id)
             elif answer is not None and job_id not in self.acked:
                 self.acked[job_id] = submission.spec
+                self.ack_hashes[job_id] = answer.digest(DOMAIN)  # type: ignore[attr-defined]
                 if stop_after is not None:
                     self.schedule.after(stop_after, lambda: self._stop(job_id))
+                reads = self.plan.stream(f"reads/{job_id.hex()}")
+                if reads.random() < 0.3:
+                    self.schedule.after(reads.uniform(0, 12), lambda: self._read_logs(job_id))
 
         self.network.request(
             self.name,
@@ -182,6 +203,14 @@ class Client:
             lambda: self.api.take_order(submission),
             answered,
             SEND_SECONDS,
+        )
+
+    def _read_logs(self, job_id: Hash32) -> None:
+        def ignore(_: Answer) -> None:
+            pass
+
+        self.network.request(
+            self.name, "coordinator", lambda: self.api.read_logs(job_id), ignore, SEND_SECONDS
         )
 
     def _stop(self, job_id: Hash32) -> None:
@@ -216,7 +245,10 @@ class Client:
 
     def _elope(self, chain: Chain) -> None:
         self.is_withholding = True
-        chain.finish_release(self.account.address)
+        try:
+            chain.finish_release(self.account.address)
+        except Refused:  # a reorganisation brought its request a little later
+            self.schedule.after(1, lambda: self._elope(chain))
 
     def _pay_up(self, chain: Chain) -> None:
         """Allocates again what it had taken back, each time that something is charged."""
@@ -237,7 +269,7 @@ class Client:
         is_square = (
             seen is not None and not seen.reserved and seen.charged == chain.vouched.get(account, 0)
         )
-        is_ready = self.schedule.now >= chain.releases[account][1]
+        is_ready = account in chain.releases and self.schedule.now >= chain.releases[account][1]
         if is_ready and is_square and not self.under_way and not self._is_unsure():
             chain.finish_release(account)
         else:
@@ -268,9 +300,16 @@ class Client:
     def _saw(self, look: PollAnswer) -> None:
         for event in look.events:
             self.seq = max(self.seq, event.seq)
-            if event.commit is not None and (self.is_calm or self.random.random() < 0.7):
+            acked = self.ack_hashes.get(event.job_id)
+            if (
+                event.commit is not None
+                and acked is not None
+                and (self.is_calm or self.random.random() < 0.7)
+            ):
                 commit = event.commit.message
-                witness = Witness(digest(DOMAIN, commit), commit.beacon_round, self.clock.now)
+                witness = Witness(
+                    digest(DOMAIN, commit), acked, commit.beacon_round, self.clock.now
+                )
                 self._sign_off(seal(DOMAIN, witness, self.session_key.sign), lambda: None)
         for run in look.runs:
             assert run.output is None or run.verdict is not None, "I8: an output before its verdict"

@@ -10,7 +10,8 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import OpenCase
 from quorate_coordinator.core.entities import Decided, Job
-from quorate_coordinator.core.lease import Lapsed, Lease, Revealed, Silent
+from quorate_coordinator.core.lease import Declined, Lapsed, Lease, Revealed, Silent, Stopped
+from quorate_coordinator.core.tables import NEWEST_ROUND
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import Limits
@@ -20,13 +21,13 @@ from quorate_protocol.messages.signed import Accept, CommitSet, Decline
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
     EXIT_TIMEOUT,
-    ZERO_ADDRESS,
     Address,
     DeclineReason,
     Hash32,
     Label,
     Outcome,
 )
+from sim import repeat_checks
 from sim.coverage import Coverage
 from sim.parties import DOMAIN, beacon_signature
 
@@ -57,17 +58,17 @@ class ConductChecks:
     releases: dict[Address, int] = field(
         default_factory=dict
     )  # when announced releases may be finished
-    drawn: dict[Hash32, Address] = field(
-        default_factory=dict
-    )  # Assignments of audit draws that were not answered
-    declines: Counter[Address] = field(
-        default_factory=Counter
-    )  # consecutive declines of such Assignments, without an accept
+    # executions that each provider declined or gave up since its last Commit
+    declines: Counter[Address] = field(default_factory=Counter)
+    given_up: set[Hash32] = field(default_factory=set)
     block_time: int = 0  # of the newest block that the coordinator has read
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
     # time-outs and memory kills that were outvoted
     kills: Counter[Address] = field(default_factory=Counter)
+    named: dict[Hash32, int] = field(
+        default_factory=dict
+    )  # accepted leases: when a heartbeat named them last, or the coordinator came back
     fresh: int = 0  # verdicts since records were last compared
 
     # ------------------------------------------------------------------------------------ deadlines
@@ -89,10 +90,14 @@ class ConductChecks:
                 assert self.nonces.setdefault((order.client, order.nonce), job_id) == job_id, (
                     "I4: a nonce was used for two orders"
                 )
+            case ev.HeartbeatReceived(beat):
+                named = {item.assignment_hash for item in beat.message.leases}
+                self.named |= dict.fromkeys(named & self.named.keys(), at)
+            case ev.Restarted():
+                self.named = dict.fromkeys(self.named, at)
             case ev.DeclineReceived(decline):
                 self._declined(core, decline.message, at)
             case ev.AcceptReceived(accept):
-                self.declines[self.drawn.pop(accept.message.assignment_hash, ZERO_ADDRESS)] = 0
                 self._accepted(
                     core.state.leases[accept.message.assignment_hash], accept.message, at
                 )
@@ -102,12 +107,8 @@ class ConductChecks:
                     digest(DOMAIN, commit.message),
                     at,
                 )
-            case ev.RevealReceived(reveal):
-                first = reveal.assignment_hash not in self.blinds  # a repeat may come at any time
-                if first:
-                    self.blinds[reveal.assignment_hash] = reveal.assignment_hash
-                    due = self.closed_at[reveal.assignment_hash] + self.limits.reveal_within
-                    assert at <= due, f"a reveal was taken {at - due} s after revealBy"
+            case ev.LogRead():
+                _check_read(core, event)
             case ev.VoucherReceived(voucher):
                 client, cumulative = voucher.message.client, voucher.message.cumulative
                 if cumulative > self.vouched.get(client, 0):
@@ -155,7 +156,7 @@ class ConductChecks:
         )
 
     def _declined(self, core: CoordinatorCore, decline: Decline, at: int) -> None:
-        """I9: a provider that declines too many draws has no offer until it offers again.
+        """I9: a provider that gives up too much work is off offer for a while.
 
         I3: a provider that has committed cannot give up.
         """
@@ -166,24 +167,25 @@ class ConductChecks:
             )
             assert isinstance(phase, Lapsed), f"who gave up is {type(phase).__name__}"
             self.coverage.facts["given up after an Accept"] += 1
-        owner = self.drawn.pop(decline.assignment_hash, ZERO_ADDRESS)
-        if (
-            owner == ZERO_ADDRESS
-            or at < decline.start_by
-            or decline.reason is not DeclineReason.DRAINING
-        ):
+        reasons = (DeclineReason.DRAINING, DeclineReason.GAVE_UP)
+        lease = core.state.leases[decline.assignment_hash]
+        is_stopped = core.state.jobs[lease.job_id].stop is not None
+        is_repeat = decline.assignment_hash in self.given_up
+        if at < decline.start_by or decline.reason not in reasons or is_stopped or is_repeat:
             return
-        self.declines[owner] += 1
-        if core.state.providers[owner].offer is None:
-            self.declines[owner] = 0
-            self.coverage.facts["an offer went for declined draws"] += 1
-        assert self.declines[owner] < 5, (
-            "I9: somebody declines whatever it is drawn for, and is drawn again"
+        self.given_up.add(decline.assignment_hash)
+        self.declines[lease.provider] += 1
+        if core.state.providers[lease.provider].off_offer_until:
+            self.declines[lease.provider] = 0
+            self.coverage.facts["off offer for giving up"] += 1
+        assert self.declines[lease.provider] < 5, (
+            "I9: somebody gives up whatever it gets, and gets more"
         )
 
     def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:
         if lease.assignment_hash not in self.accepts:
             self.accepts[lease.assignment_hash] = accept
+            self.named[lease.assignment_hash] = at
             late = at - lease.assignment.message.accept_by
             assert late <= 0, f"an Accept was taken {late} s after acceptBy"
 
@@ -192,11 +194,16 @@ class ConductChecks:
             raise AssertionError("two Commits were taken for one assignment")
         if b"time" + lease.assignment_hash in self.blinds:
             return  # a repeat
+        self.declines[lease.provider] = 0
         self.blinds[b"time" + lease.assignment_hash] = commit_hash
         accept, assignment = self.accepts[lease.assignment_hash], lease.assignment.message
         quoted = accept.quoted_fetch_seconds + accept.quoted_store_seconds
         late = at - (accept.time + quoted + assignment.max_duration + self.limits.commit_grace)
         assert late <= 0, f"a Commit was taken {late} s after commitBy"
+        silent = at - self.named.get(lease.assignment_hash, at)
+        assert silent <= self.limits.lease_silence, (
+            f"4.47: a Commit was taken after {silent} s of silence about its lease"
+        )
 
     # ---------------------------------------------------------------------------------------- roles
 
@@ -223,7 +230,9 @@ class ConductChecks:
         )
         assert shape == asked, "I9: an Assignment differs from the order in more than its price"
         assert message.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
-        assert message.accept_by - at <= self.limits.accept_within, (
+        seen = core.state.counters.get(NEWEST_ROUND)
+        now = max(at, core.rules.timing.appears_at(seen)) if seen else at
+        assert message.accept_by <= now + self.limits.accept_within, (
             "I9: an Assignment leaves more time than others"
         )
         known = self.blinds.setdefault(b"blind" + lease.blind, lease.assignment_hash)
@@ -233,10 +242,6 @@ class ConductChecks:
         assert message.assignment_id == hash_tuple(job.id, lease.index, lease.blind), (
             "I9: assignmentId"
         )
-        if (
-            job.beacons and message.price_per_hour < order.max_price_per_hour
-        ):  # at that price it may ask less than the offer
-            self.drawn[lease.assignment_hash] = message.provider
         assert message.provider not in self.accused, (
             "I5: somebody with an open case got an Assignment"
         )
@@ -246,9 +251,7 @@ class ConductChecks:
         named = {digest(DOMAIN, item.assignment.message) for item in effect.executions}
         clients = {item.order.message.client for item in effect.executions}
         assert len(named) == len(effect.executions), "I5: a case names one execution twice"
-        assert len(clients) > 1 or len(named) > 2, (
-            "I5: a case over fewer than two clients' executions, or three of one"
-        )
+        assert len(clients) > 1, "I5: the coordinator's bond at risk for one client's word"
         self.accused[effect.accused] = effect.key
 
     # ---------------------------------------------------------------------------------------- draws
@@ -311,7 +314,7 @@ class ConductChecks:
             for batch in body.batches
             if len(batch.message.ordered) == 1
         }
-        for item in body.executions:
+        for item in repeat_checks.drawn_of(body):
             owner, hashed = (
                 item.assignment.message.provider,
                 digest(DOMAIN, item.assignment.message),
@@ -322,6 +325,8 @@ class ConductChecks:
                 assert hashed not in verdict.faulted, (
                     "I5: who is alone in its batch and silent has lapsed, and is not faulted"
                 )
+            elif item.reveal is not None and hashed not in verdict.faulted:
+                self.coverage.facts["a fault was not confirmed"] += 1
             elif item.reveal is None or item.reveal.exit_status not in (
                 EXIT_TIMEOUT,
                 EXIT_MEMORY_KILL,
@@ -351,6 +356,9 @@ class ConductChecks:
         """I3: held pay becomes final not before its time, a draw, an execution, or W further
         jobs.
         """
+        for owner in [*self.declines]:
+            if core.state.providers[owner].off_offer_until:
+                del self.declines[owner]  # lapses count too, so its last answer may be none
         for job_id, (until, primary, served) in list(self.holds.items()):
             job = core.state.jobs[job_id]
             if isinstance(job.phase, Decided) and job.phase.is_final:
@@ -375,3 +383,12 @@ class ConductChecks:
                     EXIT_MEMORY_KILL,
                 )
                 assert not killed, "I5: a fault over a time-out or a memory kill"
+
+
+def _check_read(core: CoordinatorCore, event: ev.LogRead) -> None:
+    """I3: lines of a log are read, so the execution is charged or gave no result."""
+    job, lease = core.state.jobs[event.job_id], core.state.leases[event.assignment_hash]
+    is_marked = event.assignment_hash in job.read or job.is_readable
+    assert is_marked or isinstance(lease.phase, Declined | Lapsed | Stopped), (
+        "I3: a client read lines of a log, and nothing says so"
+    )

@@ -2,22 +2,24 @@
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import (
+    AppendSummary,
     ArchiveRuns,
     Effect,
     OpenCase,
     PostEpoch,
+    ProveEquivocation,
     Send,
     StoreReceipt,
     StoreSpec,
 )
-from quorate_coordinator.core.entities import Client, Job, Trusts
+from quorate_coordinator.core.entities import Client, Job
+from quorate_coordinator.core.intake import log_reads
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.step_context import Rules
@@ -29,8 +31,16 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
 from quorate_protocol.messages.offer import OfferEnvelope
-from quorate_protocol.messages.signed import Heartbeat, Reveal, Session, Stop, Voucher, Witness
-from quorate_protocol.messages.views import AccountView, JobEvent, RunView
+from quorate_protocol.messages.signed import (
+    Heartbeat,
+    Reveal,
+    Session,
+    Stop,
+    Summary,
+    Voucher,
+    Witness,
+)
+from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.rules import orders
@@ -38,6 +48,7 @@ from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.rules.classes import job_class
 from quorate_protocol.rules.offer_gate import MarketSnapshot, OfferGate, OwnerStanding
 from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.step import Core
 from quorate_protocol.units import (
@@ -53,6 +64,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
+from sim.archived_rows import ArchivedRows, PollAnswer
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
 from sim.parties import BEACON, DOMAIN, GENESIS, START, beacon_signature, key
@@ -65,24 +77,6 @@ ANSWER_SECONDS = 3.0
 FEE_BPS = Bps(200)
 FUND = 1_000_000  # money in the audit fund of a large market, from premiums of earlier jobs
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
-
-
-@dataclass(frozen=True, slots=True)
-class ArchivedRows:
-    """The rows of a job in the archive."""
-
-    job: Job
-    leases: tuple[leases.Lease, ...]
-    lines: tuple[JobEvent, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PollAnswer:
-    """What a client reads in one poll: the answers of several API calls at one time."""
-
-    events: tuple[JobEvent, ...]
-    runs: tuple[RunView, ...]
-    account: AccountView
 
 
 def rules_of(plan: Plan) -> Rules:
@@ -145,11 +139,14 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             Hash32, tuple[Hash32, Hash32]
         ] = {}  # ciphertext -> (salt, output); survives the daemon
         self.documents: dict[str, bytes] = {}  # effect key -> document
+        self.log_lines: dict[int, Envelope[Summary]] = {}  # of the public log; survives the daemon
         self.archive: dict[Hash32, ArchivedRows] = {}  # jobs that are over; survives the daemon too
         self.peers: dict[Address, tuple[str, Callable[[bytes], object]]] = {}
         self.wiretap: list[frames.Frame] = []
         self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
+        self.is_gone = False  # it has vanished for good
+        self.published: dict[Hash32, tuple[trees.Leaf, ...]] = {}  # leaves of epochs by root
         self.on_gossip: Callable[[bool], None] = lambda is_news: None  # counts what gossip brought
         self.unbacked = UnbackedAssignments(self)
 
@@ -175,6 +172,16 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.every(1, self._tick)
         self.every(2, self._follow_chain)
         self.every(0.5, self._follow_beacon)
+
+    def boot(self) -> None:
+        """As `Process`."""
+        if not self.is_gone:
+            super().boot()
+
+    def vanish(self) -> None:
+        """Ends for good."""
+        self.is_gone = True
+        self.die()
 
     def calm_down(self) -> None:
         """Ends the faults of its machine."""
@@ -352,6 +359,17 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 self.submit(ev.StopReceived(Envelope(envelope.message, envelope.sig), who))
         return True
 
+    def read_logs(self, job_id: Hash32) -> object:
+        """GET of a run's log. Only the lines of its first execution are shown."""
+        if not self.is_up:
+            raise Silence
+        job = self.core.state.jobs.get(job_id)
+        known = [self.core.state.leases[item] for item in job.leases] if job is not None else []
+        first = next((lease for lease in known if not log_reads.has_given_up(lease)), None)
+        if first is not None:
+            self.submit(ev.LogRead(job_id, first.assignment_hash))
+        return True
+
     def look(self, client: Address, after: int) -> PollAnswer:
         """GET of events, runs and account."""
         if not self.is_up:
@@ -414,12 +432,20 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             case PostEpoch() | OpenCase() if self._is_chain_away():
                 finish(Again(1.0))
             case PostEpoch():
+                record = self.core.state.epochs.get(effect.number)
+                if record is not None and record.root == effect.root.hash:
+                    self.published[effect.root.hash] = record.leaves
                 self.chain.post(effect, finish)
             case OpenCase():
                 self.chain.open_case(effect, finish)
+            case ProveEquivocation():
+                finish(None)
             case ArchiveRuns():
                 self._archive(effect)
                 self.report(ev.RunsArchived(effect.jobs))
+                finish(None)
+            case AppendSummary():
+                self.log_lines[effect.line.message.seq] = effect.line
                 finish(None)
 
     def _archive(self, effect: ArchiveRuns) -> None:

@@ -7,20 +7,30 @@ convicts by two thirds.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Evidence, OpenCase
+from quorate_coordinator.core.effects import Contradiction, Evidence, OpenCase
 from quorate_node.core import events as node_events
 from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Envelope, signer
 from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Nonce, Round, UnixSeconds
+from quorate_protocol.units import (
+    KILLED,
+    ZERO_HASH,
+    Address,
+    Amount,
+    Hash32,
+    Nonce,
+    Round,
+    UnixSeconds,
+)
 from quorate_runtime.keys.crypto import recover
 from sim.parties import BEACON, DOMAIN, beacon_signature, key
 
@@ -48,6 +58,9 @@ class Case:
     is_convicted: bool = False
 
 
+Copies = tuple[list[Case], set[Hash32]]
+
+
 class Court:
     """All cases."""
 
@@ -55,6 +68,17 @@ class Court:
         self.chain = chain
         self.cases: list[Case] = []
         self._used: set[Hash32] = set()
+
+    def copies(self) -> Copies:
+        """Copies of everything that can change."""
+        return [
+            replace(case, ballots=dict(case.ballots), opened=dict(case.opened))
+            for case in self.cases
+        ], set(self._used)
+
+    def take_back(self, copies: Copies) -> None:
+        """Goes back to earlier copies; they are used once."""
+        self.cases, self._used = copies
 
     def open(self, effect: OpenCase) -> None:
         """Opens a case; Refused unless signatures prove every execution."""
@@ -66,10 +90,15 @@ class Court:
             "I5: an execution is named twice"
         )
         self._used |= set(hashes)
-        first = Round(round_at(BEACON, self.chain.schedule.now) + 4)
+        first = Round(round_at(BEACON, self.chain.now) + 4)
         case = Case(Nonce(len(self.cases) + 1), effect.accused, effect.executions, first)
         self.cases.append(case)
-        self.chain.note(ev.ChainCaseOpened(case.case_id, case.accused, tuple(hashes)))
+        others = tuple(
+            digest(DOMAIN, item.contradiction.assignment.message)
+            for item in effect.executions
+            if item.contradiction is not None
+        )
+        self.chain.note(ev.ChainCaseOpened(case.case_id, case.accused, tuple(hashes), others))
         named = tuple(
             node_events.CaseExecution(item.order.message.spec_hash, effect.host_class)
             for item in effect.executions
@@ -78,31 +107,42 @@ class Court:
 
     def _check(self, item: Evidence, accused: Address) -> Hash32:
         """I5: the evidence is signed, is of this provider, and opens to what it committed."""
-        order, session, assignment, commit = (
-            item.order.message,
-            item.session.message,
-            item.assignment.message,
-            item.commit.message,
+        other = item.contradiction
+        assert other is not None and other.assignment.message.provider != accused, (
+            "I5: contradiction"
         )
-        operator = self.chain.keys[accused].at(assignment.accept_by).address
+        self._check_run(item, other, other.assignment.message.provider)
+        assert other.reveal.exit_status not in KILLED and item.reveal.exit_status not in KILLED, (
+            "I5: a killed execution shows nothing"
+        )
+        theirs = result_digest(other.reveal.exit_status, other.reveal.output_digest)
+        mine = result_digest(item.reveal.exit_status, item.reveal.output_digest)
+        assert theirs != mine, "I5: what contradicts an execution has another result"
+        return self._check_run(item, item, accused)
+
+    def _check_run(
+        self, item: Evidence, run: Evidence | Contradiction, provider: Address
+    ) -> Hash32:
+        """I5: a run of the item's job is signed, and opens to what it committed."""
+        assignment, commit = run.assignment.message, run.commit.message
+        order, session = item.order.message, item.session.message
+        operator = self.chain.keys[provider].at(assignment.accept_by).address
         assert signer(DOMAIN, item.session, recover) == order.client == session.client, (
             "I5: session"
         )
         assert signer(DOMAIN, item.order, recover) == session.session_key, "I5: order"
-        assert signer(DOMAIN, item.assignment, recover) == key("statement").address, (
-            "I5: assignment"
-        )
-        assert signer(DOMAIN, item.commit, recover) == operator, "I5: commit"
+        assert signer(DOMAIN, run.assignment, recover) == key("statement").address, "I5: assignment"
+        assert signer(DOMAIN, run.commit, recover) == operator, "I5: commit"
         hashed = digest(DOMAIN, assignment)
         assert assignment.assignment_id == assignment_id(
-            digest(DOMAIN, order), item.index, item.blind
+            digest(DOMAIN, order), run.index, run.blind
         ), "I5: blind"
         assert (
             commit.assignment_hash == hashed
-            and assignment.provider == accused == item.reveal.provider
+            and assignment.provider == provider == run.reveal.provider
         ), "I5: provider"
-        result = result_digest(item.reveal.exit_status, item.reveal.output_digest)
-        assert commit.commitment == commitment(hashed, accused, item.reveal.salt, result), (
+        result = result_digest(run.reveal.exit_status, run.reveal.output_digest)
+        assert commit.commitment == commitment(hashed, provider, run.reveal.salt, result), (
             "I5: reveal"
         )
         return hashed
@@ -129,7 +169,7 @@ class Court:
 
     def advance(self) -> None:
         """Does everything that is due at a new block's time."""
-        now = self.chain.schedule.now
+        now = self.chain.now
         for case in self.cases:
             match case.phase:
                 case "drawing" if now >= round_time(BEACON, case.round):
@@ -160,7 +200,7 @@ class Court:
         runs = sum(item.assignment.message.max_duration for item in case.executions)
         case.phase, case.deadline = (
             "voting",
-            self.chain.schedule.now + self.chain.limits.jury_window + runs,
+            self.chain.now + self.chain.limits.jury_window + runs,
         )
         self.chain.note(ev.ChainJuryDrawn(case.case_id, case.jurors))
         self.chain.tell(
@@ -168,37 +208,41 @@ class Court:
         )
 
     def _decide(self, case: Case) -> None:
-        accused = [
-            result_digest(item.reveal.exit_status, item.reveal.output_digest)
-            for item in case.executions
-        ]
-        self._end(
-            case, all(self._is_wrong(case, index, digest) for index, digest in enumerate(accused))
-        )
+        convict = [self._is_wrong(case, index, item) for index, item in enumerate(case.executions)]
+        self._end(case, all(convict))
 
-    def _is_wrong(self, case: Case, index: int, accused: Hash32) -> bool:
-        """Whether two thirds of the jurors, and at least three, agree on another digest."""
+    def _is_wrong(self, case: Case, index: int, item: Evidence) -> bool:
+        """Whether two thirds of the jurors that revealed, and at least three, found what the
+        contradicting execution did.
+        """
+        assert item.contradiction is not None
+        shown = item.contradiction.reveal
+        other = result_digest(shown.exit_status, shown.output_digest)
         votes = Counter(
             digests[index] for digests in case.opened.values() if digests[index] != ZERO_HASH
         )
         best, count = max(
             votes.items(), key=lambda item: (item[1], item[0]), default=(ZERO_HASH, 0)
         )
-        return count >= JURORS_MIN and 3 * count >= 2 * len(case.jurors) and best != accused
+        return count >= JURORS_MIN and 3 * count >= 2 * len(case.opened) and best == other
 
     def _end(self, case: Case, is_convicted: bool) -> None:
         case.phase, case.is_convicted = "decided", is_convicted
         slashed = Amount(0)
         if is_convicted:
-            pays = sum(
-                min(
-                    item.order.message.budget,
-                    item.commit.message.usage_ms
-                    * item.assignment.message.price_per_hour
-                    // 3_600_000,
-                )
-                for item in case.executions
-            )
-            slashed = self.chain.slash(case.accused, STAKE_MULTIPLE * pays)
+            limits = self.chain.limits
+            pays = sum(_jury_pay(item, limits) for item in case.executions)
+            votes = Counter(case.opened.values())
+            group = max(votes.values())
+            paid = sum(votes[each] == group for each in case.opened.values())
+            costs = paid * (pays + limits.jury_gas_fee) + limits.jury_gas_fee
+            slashed = self.chain.slash(case.accused, max(STAKE_MULTIPLE * pays, costs))
         self.chain.note(ev.ChainCaseDecided(case.case_id, is_convicted, slashed))
         self.chain.tell(node_events.ChainCaseDecided(case.case_id))
+
+
+def _jury_pay(item: Evidence, limits: Limits) -> int:
+    """Returns what a juror gets for an execution."""
+    body = item.assignment.message
+    longest = body.price_per_hour * body.max_duration // 3600
+    return max(min(item.order.message.budget, longest), limits.jury_pay_min)

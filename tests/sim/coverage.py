@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from quorate_coordinator.core import entities, lease
-from quorate_node.core import jury_duty, phases
+from quorate_node.core import phases
+from quorate_node.core.juries import jury_duty
 from quorate_protocol import limits
 from quorate_protocol.refusals import Code
 from quorate_protocol.tables import Table
@@ -20,7 +21,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 LEASE = {
-    "new": "Assigned",
+    "new": "Assigned Lapsed",
     "Assigned": "Accepted Declined Lapsed Stopped",
     "Accepted": "Committed Lapsed",
     "Committed": "Closed",
@@ -31,7 +32,7 @@ JOB = {
     "Matching": "Running Ended",
     "Running": "AwaitingRound Matching Revealing Ended Final",
     "AwaitingRound": "Running Final",
-    "Revealing": "AwaitingRound Matching Decided Final Ended",
+    "Revealing": "AwaitingRound Matching Running Decided Final Ended",
     "Decided": "AwaitingRound",
 }
 EXECUTION = {
@@ -47,9 +48,9 @@ EXECUTION = {
 }
 DUTY = {
     "new": "Waiting",
-    "Waiting": "Repeating",
+    "Waiting": "Repeating Voting",
     "Repeating": "Voting Served",
-    "Voting": "Voted Opening Served",
+    "Voting": "Voted Opening",
     "Voted": "Opening",
     "Opening": "Served",
 }
@@ -57,13 +58,15 @@ MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
 
 # Edges that may occur but need not. Frames of one lane come in order, so a CommitSet before the
 # receipt needs a reply that is lost at a bad moment. A juror rarely waits for a run slot through a
-# whole voting window, or for a court that never opens the ballots. Few seeds give one provider W
-# further jobs of a class while it holds one.
+# whole voting window, for a block with its vote, or for a court that never opens the ballots. Few
+# seeds give one provider W further jobs of a class while it holds one.
 RARE = frozenset(
     {
         "execution:Committed>Revealed",
         "duty:Waiting>Served",
+        "duty:Waiting>Voting",
         "duty:Voted>Served",
+        "duty:Voting>Served",
         "job:Decided>Final",
     }
 )
@@ -153,17 +156,38 @@ ALL_FACTS = frozenset(
         "held, caught",
         "held, confirmed",
         "held, gone",
-        "cut by the budget",
+        "held, kept",
+        "ended at the client's limit",
+        "ended by the budget",
+        "the market ran out",
+        "nobody could verify",
+        "undecided, and its log was read",
+        "off offer for giving up",
         "forged receipts refused",
+        "receipts that their providers compared",
         "bound by a clock that is behind",
         "paid under a key rotated away",
         "releases",
+        "replaced blocks",
+        "a thief's epoch was revoked",
+        "a thief's epoch was void by a demand",
+        "a vanished coordinator was halted",
+        "a halted coordinator's bond paid Statements",
+        "a second lease at once",
         "releases with jobs under way",
         "a voucher too close to a release",
         "a release overtook its epoch",
         "an epoch showed less than is final",
         "given up after an Accept",
         "assigned beside another's lease",
+        "assigned within a client's window",
+        "private runs refused",
+        "runs read by their clients",
+        "runs read in part",
+        "stopped after an Accept",
+        "stopped before an Accept",
+        "the audit fund was empty",
+        "witnesses after the round",
         "declined to a second coordinator",
         "leases of a second coordinator",
         "offers that gossip brought first",

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
-from quorate_protocol.crypto.eip712 import digest, struct_hash
-from quorate_protocol.crypto.hashing import hash_list, sha256
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt, RegisteredProvider
@@ -20,6 +20,7 @@ from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.eligible_list import EligibleList, ShownSlot
 from quorate_protocol.units import (
     KILLED,
+    ZERO_HASH,
     Address,
     BlockNumber,
     ExitStatus,
@@ -35,7 +36,9 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
+from sim import forgery_terms
 from sim.parties import DOMAIN, key
+from support.receipts import verdict_again
 
 OWNERS = {key("owner", number).address: number for number in range(8)}
 BLIND = Hash32(b"\x0f" * 32)
@@ -43,10 +46,17 @@ WORD = 256  # values of the field that numbers a draw's tries
 
 
 def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
-    """Pairs (what is wrong, false receipt) made from a real receipt.
+    """Pairs (what is wrong, false receipt) made from a real receipt, with a Verdict that names the
+    false evidence.
 
     The real one has one auditor, drawn from this list, or a dispute.
     """
+    for wrong, forged in (*_forgeries(body, eligible), *forgery_terms.forgeries(body)):
+        yield wrong, verdict_again(forged, DOMAIN, key("statement").sign)
+    yield from forgery_terms.altered(body)
+
+
+def _forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Receipt]]:
     yield from _of_moments(body)
     if (
         body.verdict.message.outcome is not Outcome.ACCEPTED
@@ -80,7 +90,9 @@ def forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rece
     )
     yield (
         "a duration above the spec's",
-        with_auditor(auditor, drawn, max_duration=Seconds(body.spec.max_duration + 1)),
+        with_auditor(
+            auditor, drawn, max_duration=Seconds(first.assignment.message.max_duration + 1)
+        ),
     )
     yield "another class", with_auditor(auditor, drawn, host_class=Hash32(b"\x0d" * 32))
     if body.ack.message.rule is Label.QUORUM_2:
@@ -215,6 +227,11 @@ def _ending(body: Receipt, number: int, status: ExitStatus) -> Receipt:
     again = replace(
         old,
         commit=seal(DOMAIN, commit, key("operator", OWNERS[reveal.provider]).sign),
+        commit_receipt=seal(
+            DOMAIN,
+            replace(old.commit_receipt.message, commit_hash=digest(DOMAIN, commit)),
+            key("statement").sign,
+        ),
         reveal=reveal,
     )
     executions = tuple(again if item is old else item for item in body.executions)
@@ -360,11 +377,13 @@ def _with_auditor(
         commitment=commitment(hashed, owner, reveal.salt, result),
     )
     accept = replace(old.accept.message, assignment_hash=hashed)
+    stored = replace(old.commit_receipt.message, commit_hash=digest(DOMAIN, commit))
     forged = ExecutionEvidence(
         9,
         seal(DOMAIN, named, key("statement").sign),
         seal(DOMAIN, accept, operator.sign),
         seal(DOMAIN, commit, operator.sign),
+        seal(DOMAIN, stored, key("statement").sign),
         reveal,
         operator.address,
     )
@@ -404,12 +423,12 @@ def _signed(
 ) -> Receipt:
     """The receipt of these executions, with a CommitSet and a Verdict that match them."""
     sign = key("statement").sign
-    closed = replace(body.batches[0].message, ordered=entries, blinds=blinds, slots=slots)
-    reveals = tuple(struct_hash(item.reveal) for item in executions if item.reveal is not None)
-    members = tuple(digest(DOMAIN, item.assignment.message) for item in executions)
-    verdict = replace(
-        body.verdict.message, group=members, faulted=(), evidence_hash=hash_list(reveals)
+    witness = body.witness.digest(DOMAIN) if body.witness is not None else ZERO_HASH
+    closed = replace(
+        body.batches[0].message, ordered=entries, blinds=blinds, slots=slots, witness_hash=witness
     )
+    members = tuple(digest(DOMAIN, item.assignment.message) for item in executions)
+    verdict = replace(body.verdict.message, group=members, faulted=())
     return replace(
         body,
         executions=executions,

@@ -162,10 +162,11 @@ def _spoilt_form(intruder: Intruder) -> Attack:
 def _heartbeat(intruder: Intruder) -> Attack:
     world = intruder.world
     victim = intruder.random.choice(world.providers)
-    beat = Heartbeat(victim.owner, Sequence(2**40), (), world.coordinator.now)
-    stranger = Heartbeat(STRANGER.address, Sequence(1), (), world.coordinator.now)
+    beat = Heartbeat(victim.owner, Sequence(2**40), (), (), world.coordinator.now)
+    stranger = Heartbeat(STRANGER.address, Sequence(1), (), (), world.coordinator.now)
     own = victim.operator.sign
-    late = Heartbeat(victim.owner, Sequence(2**40), (), UnixSeconds(world.coordinator.now - 100))
+    long_ago = UnixSeconds(world.coordinator.now - 100)
+    late = Heartbeat(victim.owner, Sequence(2**40), (), (), long_ago)
     high = bytearray(seal(DOMAIN, beat, own).sig)
     high[32] = 0xFF
     envelope, code = intruder.random.choice(
@@ -241,7 +242,7 @@ def _others_accept(intruder: Intruder) -> Attack:
     )
     long = Accept(
         lease.assignment_hash,
-        Seconds(10**6),
+        Seconds(intruder.random.choice([3_000, 10**6])),
         Seconds(1),
         Seconds(0),
         intruder.world.coordinator.now,
@@ -312,7 +313,7 @@ def _replay(intruder: Intruder) -> Attack:
         return None
     return intruder.frame(
         intruder.random.choice(seen)
-    ), "ok wrong-phase too-late does-not-open stale equivocation unknown"
+    ), "ok wrong-phase too-late does-not-open stale equivocation unknown wrong-signer"
 
 
 FRAMES: tuple[Callable[[Intruder], Attack], ...] = (

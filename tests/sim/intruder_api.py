@@ -12,13 +12,14 @@ from quorate_protocol.units import (
     Hash32,
     Nonce,
     Price,
+    PriceTier,
     Round,
     Small,
     UnixSeconds,
     VerifyTier,
 )
 from quorate_protocol.values import replace
-from sim import workload
+from sim import intruder_readers, workload
 from sim.client import Client
 from sim.parties import DOMAIN, FOREIGN, key
 from sim.plan import Market
@@ -27,6 +28,7 @@ from sim.world import World
 Attack = tuple[Callable[[], object], str] | None
 STRANGER = key("stranger")
 FRESH = Nonce(10**9)
+_UNTAKEN = "price-too-high too-few-owners no-offer bad-amount over-allocation"
 
 
 def _order(world: World, random: Random) -> Attack:
@@ -40,10 +42,25 @@ def _order(world: World, random: Random) -> Attack:
         ({"max_price_per_hour": Price(10)}, "no-offer"),
         ({"verify_tier": VerifyTier.TEE}, "unsupported"),
         ({"max_executions": Small(9)}, "bad-amount"),
+        (
+            {"max_executions": Small(2), "accept_unverified": False},
+            "bad-amount over-allocation no-offer too-few-owners price-too-high",
+        ),
         ({"spec_hash": Hash32(b"\x05" * 32)}, "malformed"),
-        ({"max_price_per_hour": Price(2**40), "budget": Amount(2**90)}, "over-allocation no-offer"),
+        ({"terms_hash": Hash32(b"\x05" * 32)}, "malformed"),
+        ({"price_tier": PriceTier.SPOT}, "unsupported"),
+        (
+            {
+                "max_price_per_hour": Price(2**40),
+                "budget": Amount(2**90),
+                "max_executions": Small(3),
+            },
+            "over-allocation no-offer too-few-owners",
+        ),
         ({"coordinator": STRANGER.address}, "wrong-signer"),
     ]
+    if world.plan.market is not Market.TINY:
+        changes += [(order, _UNTAKEN) for order in (_lonely(world), _cheap(spec.max_duration))] * 2
     if world.plan.market is Market.TINY:
         changes += [
             ({"accept_unverified": False}, "too-few-owners no-offer over-allocation bad-amount")
@@ -52,6 +69,29 @@ def _order(world: World, random: Random) -> Attack:
     fields = {"expiry": UnixSeconds(world.coordinator.clock.now + 60), **chosen}
     submission = client.submission(spec, client.order(spec, random, nonce=FRESH, **fields))
     return lambda: world.coordinator.take_order(submission), codes + _unknown(world, client)
+
+
+def _lonely(world: World) -> dict[str, object]:
+    """A price that one owner of the class meets: 25 s of its work for nothing, if it were taken."""
+    state, now = world.coordinator.core.state, world.coordinator.now
+    prices = sorted(
+        slot.on_demand
+        for provider in state.providers.values()
+        if provider.offer is not None and provider.is_alive(now)
+        for slot in provider.offer.slots
+    )
+    most = Price(prices[1] - 1 if len(prices) > 1 else 90_000)
+    return {"max_price_per_hour": most, "max_executions": Small(3), "budget": Amount(1_000_000)}
+
+
+def _cheap(duration: int) -> dict[str, object]:
+    """A budget for two executions, where a third decides when two differ."""
+    two = 2 * (200_000 * duration // 3_600)
+    return {
+        "max_price_per_hour": Price(200_000),
+        "max_executions": Small(3),
+        "budget": Amount(two + two // 50),
+    }
 
 
 def _unknown(world: World, client: Client) -> str:
@@ -172,7 +212,8 @@ def _witness(world: World, random: Random) -> Attack:
         random.choice(commits) if commits and random.random() < 0.9 else Hash32(b"\x08" * 32)
     )
     signer = random.choice([STRANGER, world.clients[0].session_key])
-    message = Witness(commit_hash, Round(1), world.coordinator.clock.now)
+    acked = Hash32(random.randbytes(32))
+    message = Witness(commit_hash, acked, Round(1), world.coordinator.clock.now)
     envelope: Envelope[Witness] = seal(DOMAIN, message, signer.sign)
     return lambda: world.coordinator.take_signed(envelope), "wrong-signer unknown too-late"
 
@@ -187,4 +228,6 @@ ATTACKS: tuple[Callable[[World, Random], Attack], ...] = (
     _voucher,
     _stop,
     _witness,
+    intruder_readers.late_witness,
+    *(intruder_readers.read_run,) * 4,
 )

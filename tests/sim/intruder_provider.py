@@ -26,6 +26,7 @@ from quorate_protocol.units import (
     Outcome,
     Ppm,
     Price,
+    PriceTier,
     Round,
     Sequence,
     Signature,
@@ -75,6 +76,7 @@ def _assignment(world: World, provider: Provider, random: Random) -> Attack:
         provider.owner,
         spec.digest(),
         world.plan.host.id(),
+        PriceTier.ON_DEMAND,
         Price(10**6),
         spec.max_duration,
         accept_by,
@@ -134,7 +136,7 @@ def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
     lease, commit = bound
     entry = CommitEntry(lease, provider.owner, digest(DOMAIN, commit))
     now = provider.now
-    good = CommitSet(SOME, Small(0), (entry,), (SOME,), Round(1), SOME, Ppm(0), (), SOME, now)
+    good = CommitSet(SOME, Small(0), (entry,), (SOME,), Round(1), SOME, Ppm(0), (), SOME, SOME, now)
     message, sign, codes = random.choice(
         [
             (good, STRANGER.sign, "wrong-signer"),
@@ -160,7 +162,9 @@ def _early_set(world: World, provider: Provider, random: Random) -> Attack:
     ]
     if not early:
         return None
-    message = CommitSet(SOME, Small(0), (), (), Round(1), SOME, Ppm(0), (), SOME, provider.now)
+    message = CommitSet(
+        SOME, Small(0), (), (), Round(1), SOME, Ppm(0), (), SOME, SOME, provider.now
+    )
     return _send(
         provider, frames.CommitSetSent(early[0], seal(DOMAIN, message, STATEMENT.sign))
     ), "wrong-phase"
@@ -177,6 +181,7 @@ def _verdict(world: World, provider: Provider, random: Random) -> Attack:
         Small(1),
         (),
         (lease,),
+        (),
         SOME,
         provider.now,
     )

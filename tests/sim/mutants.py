@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Patch = pytest.MonkeyPatch
 SEEDS_MAX = 60  # plans that could show it but do not, until it counts as survived
+BROKEN = ("TypeError", "AttributeError", "NameError")  # of the mutant itself: it shows nothing
 KILLS = Path(__file__).with_name("kills.json")  # mutant's name -> the seed that showed it
 
 
@@ -124,18 +125,28 @@ def everyone() -> tuple[Mutant, ...]:
     """All mutants."""
     from sim import (
         mutants_coordinator,
+        mutants_faults,
+        mutants_intake,
         mutants_money,
+        mutants_privacy,
         mutants_protocol,
         mutants_provider,
+        mutants_receipts,
+        mutants_reputation,
         mutants_sharing,
     )
 
     return (
         *mutants_protocol.MUTANTS,
         *mutants_coordinator.MUTANTS,
+        *mutants_faults.MUTANTS,
         *mutants_money.MUTANTS,
         *mutants_provider.MUTANTS,
+        *mutants_reputation.MUTANTS,
         *mutants_sharing.MUTANTS,
+        *mutants_intake.MUTANTS,
+        *mutants_receipts.MUTANTS,
+        *mutants_privacy.MUTANTS,
     )
 
 
@@ -173,16 +184,19 @@ def attempt(name: str) -> Row:
     """Plays one mutant until a check notices it."""
     from sim.run import play_plan
 
-    mutant, started, tries = named(name), time.process_time(), 0
+    mutant, started, tries, violation = named(name), time.process_time(), 0, None
     for plan in mutant.plans():
         tries += 1
         with applied(name):
             violation = play_plan(plan)[2]
+        if violation is not None and violation.startswith(BROKEN):
+            break
         if violation is not None:
             return Row(
                 name, mutant.invariant, plan.seed, tries, time.process_time() - started, violation
             )
-    return Row(name, mutant.invariant, None, tries, time.process_time() - started, "nobody noticed")
+    why = f"the mutant is broken: {violation}" if violation else "nobody noticed"
+    return Row(name, mutant.invariant, None, tries, time.process_time() - started, why)
 
 
 def table(pool: "multiprocessing.pool.Pool | None") -> Tried:

@@ -4,9 +4,10 @@ import dataclasses
 import os
 
 from quorate_coordinator.core import chain_events, nonces, views
-from quorate_coordinator.core.audit import batches, beacon_time, decline_rate, faults, verdicts
+from quorate_coordinator.core.accusations import Case, Fault
+from quorate_coordinator.core.audit import batches, beacon_time, faults, reliability, verdicts
 from quorate_coordinator.core.audit import draw as draw_module
-from quorate_coordinator.core.entities import Case, Client, Fault, Provider
+from quorate_coordinator.core.entities import Client, Provider
 from quorate_coordinator.core.execution import advance, places
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.intake import client_signatures, orders
@@ -48,7 +49,7 @@ def _nonces_may_be_used_again(patch: Patch) -> None:
 
 
 def _orders_without_money(patch: Patch) -> None:
-    patch.setattr(orders, "_check_funds", lambda submission, client, worst: None)
+    patch.setattr(orders, "_check_funds", lambda *arguments: None)
 
 
 def _orders_on_an_old_block(patch: Patch) -> None:
@@ -66,17 +67,26 @@ def _without_a_chain(plan: Plan) -> Plan | None:
 
 
 def _declined_draws_do_not_count(patch: Patch) -> None:
-    patch.setattr(decline_rate, "declined", lambda context, lease, reason: None)
+    patch.setattr(reliability, "count", lambda context, before, after, reason: None)
 
 
 def _one_declines(plan: Plan) -> Plan | None:
     """The most expensive of three declines, because it is drawn and not matched."""
+    return _busy(plan, (Behaviour.HONEST,) * 3 + (Behaviour.DENIER,), 2.0)
+
+
+def _one_lies(plan: Plan) -> Plan | None:
+    """The cheapest lies, and jobs are ordered long after its first lies were found."""
+    return _busy(plan, (Behaviour.LIAR, *(Behaviour.HONEST,) * 4), 2.8)
+
+
+def _busy(plan: Plan, behaviours: tuple[Behaviour, ...], seconds: float) -> Plan | None:
+    """Twenty jobs of two clients, one every so many seconds, in calm weather."""
     if plan.market is not Market.SMALL:
         return None
     jobs = tuple(
-        JobPlan(number % 2, number // 2 + 1, 1.0 + 2 * number, None) for number in range(20)
+        JobPlan(number % 2, number // 2 + 1, 1.0 + seconds * number, None) for number in range(20)
     )
-    behaviours = (Behaviour.HONEST, Behaviour.HONEST, Behaviour.DENIER)
     calm = dataclasses.replace(
         plan,
         behaviours=behaviours,
@@ -104,24 +114,14 @@ def _too_few_owners_are_enough(patch: Patch) -> None:
 
 def _known_rounds_draw(patch: Patch) -> None:
     patch.setattr(
-        beacon_time, "first_usable_round", lambda context, named: beacon_time.newest_round(context)
+        beacon_time, "first_usable_round", lambda context, *_: beacon_time.newest_round(context)
     )
 
 
 def _any_named_round_draws(patch: Patch) -> None:
     patch.setattr(
-        beacon_time, "first_usable_round", lambda context, named: max(Round(1), Round(named - 4))
+        beacon_time, "first_usable_round", lambda _, named, at: max(Round(1), Round(named - 4))
     )
-
-
-def _only_the_clock_tells_rounds(patch: Patch) -> None:
-    def by_clock(context):  # type: ignore[no-untyped-def]
-        return Round(
-            max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period
-            + 1
-        )
-
-    patch.setattr(beacon_time, "newest_round", by_clock)
 
 
 def _rotated_keys_are_forgotten(patch: Patch) -> None:
@@ -435,7 +435,7 @@ MUTANTS = (
     Mutant("auditors are drawn by a known round", "I9", _known_rounds_draw),
     Mutant("the primary may name a known round", "I9", _any_named_round_draws),
     Mutant(
-        "a late clock draws by rounds it has seen", "I9", _only_the_clock_tells_rounds, ALL_LATE
+        "a late clock draws by rounds it has seen", "I9", _sets_are_dated_by_the_clock, ALL_LATE
     ),
     Mutant("a key rotated away answers for nothing", "I3", _rotated_keys_are_forgotten, ROTATING),
     Mutant("a key rotated away is good for ever", "I5", _rotated_keys_stay, ROTATING),
@@ -476,7 +476,7 @@ MUTANTS = (
     Mutant(
         "a case told again is a new one", "I5", _cases_told_again_are_new, _with_reorganisations
     ),
-    Mutant("the accused are not frozen", "I5", _the_accused_go_on, CASES),
+    Mutant("the accused are not frozen", "I5", _the_accused_go_on, _one_lies),
     Mutant("a case names one execution twice", "I5", _one_fault_is_named_twice, CASES),
     Mutant("one fault makes a case", "I5", _one_fault_makes_a_case, CASES),
     Mutant(

@@ -2,17 +2,19 @@
 
 import dataclasses
 
-from quorate_coordinator.core.audit import batches, draw, verdicts
+from quorate_coordinator.core.audit import draw, verdicts
 from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.intake import log_reads
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Price, UnixSeconds
 from quorate_protocol.values import replace
-from sim.mutants import Mutant, Patch, only
-from sim.plan import CALM, Behaviour, Market, Plan
+from sim.mutants import Mutant, Patch, changed, only
+from sim.plan import CALM, Behaviour, Market, Plan, Window
 
 LARGE = only(lambda plan: plan.market is Market.LARGE)
+SMALL = only(lambda plan: plan.market is Market.SMALL)
 INTRUDED = only(lambda plan: plan.has_intruder)
 
 
@@ -48,35 +50,47 @@ def _credits_count_twice(patch: Patch) -> None:
 
 
 def _silence_is_paid(patch: Patch) -> None:
-    settle = ledger.settle
-
-    def everybody(context, job, paid):  # type: ignore[no-untyped-def]
-        return settle(context, job, batches.committed_leases(context, job) if paid else paid)
-
-    patch.setattr(ledger, "settle", everybody)
+    patch.setattr(settlement, "_honest", lambda verdict, ran: list(ran))
 
 
 def _two_results_are_the_clients_doing(patch: Patch) -> None:
-    unresolved = verdicts._unresolved
-    patch.setattr(
-        verdicts,
-        "_unresolved",
-        lambda context, job, members, is_clients_doing: unresolved(context, job, members, True),
-    )
+    patch.setattr(settlement, "is_clients_limit", lambda order, fee, duration, ran: True)
 
 
-def _charges_beyond_the_reservation(patch: Patch) -> None:
-    # Needs a poor client and a program that answers differently each time.
+def _a_clients_own_limit_costs_nothing(patch: Patch) -> None:
+    patch.setattr("sim.workload.KINDS", ("random", "random", "pure"))
+    patch.setattr(settlement, "is_clients_limit", lambda order, fee, duration, ran: False)
+
+
+def _the_end_of_a_budget_is_not_seen(patch: Patch) -> None:
+    # Needs a program that answers differently each time.
     patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
-    patch.setattr(ledger, "_chargeable", lambda context, job: job.submission.order.message.budget)
+    patch.setattr(settlement, "further_affordable", lambda order, fee, duration, ran: 7)
 
 
-def _poor(plan: Plan) -> Plan | None:
-    return dataclasses.replace(plan, is_poor=True) if plan.market is Market.SMALL else None
+def _logs_are_read_for_nothing(patch: Patch) -> None:
+    patch.setattr(log_reads, "on_log_read", lambda context, event: None)
+
+
+def _read_executions_are_not_charged(patch: Patch) -> None:
+    billed = settlement._billed
+
+    def free(order, ack, verdict, *more):  # type: ignore[no-untyped-def]
+        return billed(order, ack, replace(verdict, read=()), *more)
+
+    patch.setattr(settlement, "_billed", free)
+
+
+def _the_fund_gets_no_part_of_fees(patch: Patch) -> None:
+    patch.setattr(settlement, "FUND_SHARE_OF_FEE", 2**60)
+
+
+def _the_fund_keeps_what_it_owes(patch: Patch) -> None:
+    patch.setattr(ledger, "pay_from_fund", lambda context, job, owed: None)
 
 
 def _pay_beyond_the_budget(patch: Patch) -> None:
-    patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
+    _the_end_of_a_budget_is_not_seen(patch)
     split = settlement.split
     patch.setattr(
         settlement,
@@ -118,9 +132,9 @@ def _holds_are_short(patch: Patch) -> None:
 def _refunds_are_not_given(patch: Patch) -> None:
     gone = held_pay.refund_held_pay
 
-    def kept(context, job, verdict):  # type: ignore[no-untyped-def]
+    def kept(context, job, verdict, members):  # type: ignore[no-untyped-def]
         before = context.state.clients[job.submission.order.message.client]
-        job = gone(context, job, verdict)
+        job = gone(context, job, verdict, members)
         after = context.state.clients[before.account]
         taken = after.refund + after.refund_held - before.refund - before.refund_held
         context.state.clients[before.account] = replace(
@@ -155,8 +169,8 @@ def _final_before_covered(patch: Patch) -> None:
     )
     settle = ledger.settle
 
-    def settled(context, job, paid):  # type: ignore[no-untyped-def]
-        return ledger.release(context, settle(context, job, paid))
+    def settled(context, job, verdict, members):  # type: ignore[no-untyped-def]
+        return ledger.release(context, settle(context, job, verdict, members))
 
     patch.setattr(ledger, "settle", settled)
 
@@ -261,8 +275,13 @@ MUTANTS = (
     Mutant("a credit counts twice", "I1", _credits_count_twice),
     Mutant("every provider that committed is paid", "I4", _silence_is_paid),
     Mutant("two different results are paid for", "I4", _two_results_are_the_clients_doing),
-    Mutant("charges go beyond the reservation", "I4", _charges_beyond_the_reservation, _poor),
-    Mutant("pay goes beyond the budget", "I4", _pay_beyond_the_budget, _poor),
+    Mutant("a client's own limit costs it nothing", "I3", _a_clients_own_limit_costs_nothing),
+    Mutant("the end of a budget is not seen", "I3", _the_end_of_a_budget_is_not_seen, SMALL),
+    Mutant("pay goes beyond the budget", "I4", _pay_beyond_the_budget, SMALL),
+    Mutant("log lines are read for nothing", "I3", _logs_are_read_for_nothing),
+    Mutant("read executions are not charged", "I3", _read_executions_are_not_charged),
+    Mutant("the fund gets no part of fees", "I1", _the_fund_gets_no_part_of_fees, SMALL),
+    Mutant("the fund keeps what it owes", "I3", _the_fund_keeps_what_it_owes, LARGE),
     Mutant("auditors are paid above the client's price", "I4", _auditors_ask_what_they_like),
     Mutant("held pay is final at once", "I3", _held_pay_is_final_early, LARGE),
     Mutant("holds are too short", "I3", _holds_are_short, LARGE),
@@ -272,7 +291,12 @@ MUTANTS = (
     Mutant("vouchers above the session's limit", "I4", _without(Code.OVER_ALLOCATION), INTRUDED),
     Mutant("vouchers above the charges", "I4", _without(Code.BAD_AMOUNT), INTRUDED),
     Mutant("older vouchers replace newer ones", "I6", _without(Code.STALE), INTRUDED),
-    Mutant("an epoch is posted while one is in flight", "I1", _epochs_overtake_each_other),
+    Mutant(
+        "an epoch is posted while one is in flight",
+        "I1",
+        _epochs_overtake_each_other,
+        changed(chain_outage=Window(12.0, 30.0)),
+    ),
     Mutant("an epoch shows held credit as final", "I1", _epochs_show_more),
     Mutant("a Statement says less than is owed", "I3", _statements_forget),
     Mutant("Statements share a number", "I10", _statements_are_numbered_by_time),

@@ -4,7 +4,8 @@ from quorate_coordinator.core import lease
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.messages.signed import Commit, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import audit_draw, eligible_list, receipt_draws, trust_record, verdict
+from quorate_protocol.rules import audit_draw, eligible_list, trust_record, verdict
+from quorate_protocol.rules.receipts import receipt_draws
 from quorate_protocol.units import Hash32, Label, UnixSeconds
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, only
@@ -46,7 +47,9 @@ def _late_commits(patch: Patch) -> None:
         patch,
         "_commit",
         Code.TOO_LATE,
-        lambda function, held, commit, at: function(held, commit, held.phase.commit_by),
+        lambda function, held, commit, at, limits: function(
+            held, commit, held.phase.commit_by, limits
+        ),
     )
     patch.setattr(lease, "_tick", _lapses_later(lease._tick))  # type: ignore[no-untyped-call]
 
@@ -54,8 +57,9 @@ def _late_commits(patch: Patch) -> None:
 def _lapses_later(tick):  # type: ignore[no-untyped-def]
     """The lapse comes later as well; otherwise it would hide the mutant."""
 
-    def later(held, at):  # type: ignore[no-untyped-def]
-        return tick(held, UnixSeconds(at - 60) if isinstance(held.phase, lease.Accepted) else at)
+    def later(held, at, limits):  # type: ignore[no-untyped-def]
+        is_open = isinstance(held.phase, lease.Accepted)
+        return tick(held, UnixSeconds(at - 60) if is_open else at, limits)
 
     return later
 
@@ -71,25 +75,25 @@ def _late_reveals(patch: Patch) -> None:
     patch.setattr(
         lease,
         "_tick",
-        lambda held, at: tick(
-            held, UnixSeconds(at - 30) if isinstance(held.phase, lease.Closed) else at
+        lambda held, at, limits: tick(
+            held, UnixSeconds(at - 30) if isinstance(held.phase, lease.Closed) else at, limits
         ),
     )
 
 
 def _any_class(patch: Patch) -> None:
-    def taken(function, held, commit, at):  # type: ignore[no-untyped-def]
-        return function(replace(held, class_id=commit.message.class_id), commit, at)
+    def taken(function, held, commit, *more):  # type: ignore[no-untyped-def]
+        return function(replace(held, class_id=commit.message.class_id), commit, *more)
 
     _without_code(patch, "_commit", Code.WRONG_CLASS, taken)
 
 
 def _silence_is_never_noticed(patch: Patch) -> None:
-    patch.setattr(lease, "_tick", lambda held, at: (held, ()))
+    patch.setattr(lease, "_tick", lambda held, at, limits: (held, ()))
 
 
 def _two_commits(patch: Patch) -> None:
-    def commit(held, envelope, at):  # type: ignore[no-untyped-def]
+    def commit(held, envelope, at, limits):  # type: ignore[no-untyped-def]
         if isinstance(held.phase, lease.Accepted | lease.Committed):
             return lease._to(held, lease.Committed(envelope, at), lease.Effect.SLOT_FREED)
         return held, ()
@@ -184,7 +188,7 @@ def _any_round_draws_a_dispute(patch: Patch) -> None:
 
 
 def _silence_alone_is_a_fault(patch: Patch) -> None:
-    patch.setattr(verdict, "_has_lapsed", lambda execution: False)
+    patch.setattr(verdict, "has_lapsed", lambda execution: False)
 
 
 def _faults_leave_no_strike(patch: Patch) -> None:

@@ -1,6 +1,7 @@
 """Broken rules of the provider: when it reveals, what it signs, which messages it trusts."""
 
-from quorate_node.core import bidding, capacity, effects, events, execution, jury_duty
+from quorate_node.core import bidding, capacity, effects, events, execution
+from quorate_node.core.juries import jury_duty
 from quorate_node.core.phases import Committed, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import Reconciled

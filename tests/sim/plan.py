@@ -27,7 +27,7 @@ class Behaviour(StrEnum):
 
     HONEST = "honest"
     LIAR = "liar"  # returns another output than the true one, at the lowest price
-    SLEEPER = "sleeper"  # accepts and never commits
+    SLEEPER = "sleeper"  # accepts, never commits, and says that it fetches
     MUTE = "mute"  # commits and never reveals
     DENIER = "denier"  # declines everything
     LATE = "late"  # takes longer than the deadlines for everything
@@ -36,6 +36,7 @@ class Behaviour(StrEnum):
     COLLUDER = "colluder"  # agrees with others on one false output
     EQUIVOCATOR = "equivocator"  # signs a second commit for the same assignment
     DEAF = "deaf"  # takes no frames
+    SILENT = "silent"  # its heartbeats do not name the leases on which it works
 
 
 LYING = frozenset({Behaviour.LIAR, Behaviour.COLLUDER, Behaviour.PEEKER})
@@ -182,8 +183,15 @@ class Plan:
     has_boasters: bool = False  # limits are long, and providers claim that they ran up to them
     has_gpus: bool = False  # all run slots and all jobs have GPUs
     gpu_losses: tuple[GpuLoss, ...] = ()
+    has_absent_inputs: bool = False  # nobody can fetch what the second client's jobs name
+    has_coin_flips: bool = False  # the second client's programs toss a coin
+    inputs_gone: Window | None = None  # when nobody can fetch any input
     has_second_coordinator: bool = False  # it assigns jobs to the same providers
     gossip: GossipFaults | None = None  # of offers; None = offers come over connections only
+    # From when on a thief of the posting key posts an epoch of its own, if that takes anything.
+    thefts: tuple[float, ...] = ()
+    # From when on the coordinator ends for good, if it owes anything then.
+    vanishes: float | None = None
     salt: int = 0  # other random numbers for the same plan
 
     @property
@@ -222,7 +230,11 @@ def draw(seed: int) -> Plan:
     ]
     # The full rule needs a mainnet's name and eight owners. With the devnet's times a whole hold
     # fits into a run.
-    limits = replace(DEVNET, name="mainnet") if market is Market.LARGE else DEVNET
+    limits = replace(
+        DEVNET,
+        name="mainnet" if market is Market.LARGE else DEVNET.name,
+        chain_depth=Random(f"chain depth/{seed}").choice([1, 1, 2, 4]),
+    )
     releases = _played_with(Random(f"played with/{seed}"), _releases(Random(f"releases/{seed}")))
     storms = [
         CALM,
@@ -255,7 +267,23 @@ def draw(seed: int) -> Plan:
         gpu_losses=_gpu_losses(Random(f"gpu losses/{seed}"), count) if has_gpus else (),
         has_second_coordinator=Random(f"second coordinator/{seed}").random() < 0.35,
         gossip=_gossip(Random(f"gossip/{seed}")),
+        has_absent_inputs=Random(f"absent inputs/{seed}").random() < 0.1,
+        has_coin_flips=Random(f"coin flips/{seed}").random() < 0.1,
+        inputs_gone=_inputs_gone(Random(f"inputs gone/{seed}"), market),
+        thefts=_thefts(Random(f"thefts/{seed}")),
+        vanishes=_vanishes(Random(f"vanishes/{seed}")),
     )
+
+
+def _thefts(random: Random) -> tuple[float, ...]:
+    """Its owner changes the key after the second one at the latest."""
+    if random.random() < 0.8:
+        return ()
+    return tuple(sorted(random.uniform(25, 110) for _ in range(random.randint(1, 2))))
+
+
+def _vanishes(random: Random) -> float | None:
+    return random.uniform(10, SAFETY_SECONDS - 20) if random.random() < 0.12 else None
 
 
 def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour], int]:
@@ -331,6 +359,14 @@ def _gossip(random: Random) -> GossipFaults | None:
     return GossipFaults(loss, random.uniform(0, 0.5), random.uniform(0, 0.5), 0.3)
 
 
+def _inputs_gone(random: Random, market: Market) -> Window | None:
+    """Inputs that are gone for some time end the re-executions of held jobs without a result."""
+    if market is not Market.LARGE or random.random() < 0.5:
+        return None
+    start = random.uniform(8, 40)
+    return Window(start, SAFETY_SECONDS - start)
+
+
 def _gpu_losses(random: Random, count: int) -> tuple[GpuLoss, ...]:
     return tuple(
         GpuLoss(random.randrange(count), random.uniform(3, 45), random.uniform(15, 30))
@@ -377,7 +413,7 @@ def _chain_outage(random: Random, releases: tuple[Release, ...], limits: Limits)
 
 
 def _clocks(random: Random, nodes: list[str]) -> tuple[ClockFault, ...]:
-    if random.random() < 0.6:
+    if random.random() < 0.5:
         return ()
     found = []
     for node in random.sample(nodes, random.randint(1, 3)):

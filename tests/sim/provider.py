@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from quorate_node.core import effects, events
+from quorate_node.core import effects, events, lease_progress
 from quorate_node.core.phases import Running
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
@@ -10,10 +10,10 @@ from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.signed import FreeSlots, Heartbeat
+from quorate_protocol.messages.signed import FreeSlots, Heartbeat, LeaseProgress
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Hash32, JobKind, Price, Sequence
+from quorate_protocol.units import Address, Hash32, JobKind, Price, Sequence, Small, WorkStage
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
 from sim import second_coordinator
@@ -25,7 +25,7 @@ from sim.operator_keys import OperatorKeys
 from sim.parties import BEACON, DOMAIN, key
 from sim.plan import LYING, SAFETY_SECONDS, Behaviour, GpuLoss, Plan
 from sim.process import Watcher
-from sim.provider_effects import ProviderEffects
+from sim.provider_effects import FIRST, ProviderEffects
 from sim.schedule import Schedule
 from support.offers import a_slot
 
@@ -215,11 +215,25 @@ class Provider(ProviderEffects):
     def _beat(self) -> None:
         seq, free = Sequence(self.schedule.now_ms), self.core.free_slots()
         if self.behaviour is Behaviour.DENIER:  # it wants to be drawn, and then to choose
-            free = tuple(FreeSlots(slot.host.id(), slot.count) for slot in self.slots)
-        beat = Heartbeat(self.owner, seq, free, self.clock.now)
-        sent = frames.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign))
-        self.send(sent, lambda answer: None)
-        self.send_others(sent)
+            free = tuple(FreeSlots(slot.host.id(), slot.count, Small(0)) for slot in self.slots)
+        for name in self.calls:
+            account = self.coordinator if name == FIRST else second_coordinator.ACCOUNT.address
+            beat = Heartbeat(self.owner, seq, free, self._named(account), self.clock.now)
+            sent = frames.HeartbeatSent(seal(DOMAIN, beat, self.operator.sign))
+            self.send(sent, lambda answer: None, name)
+
+    def _named(self, coordinator: Address) -> tuple[LeaseProgress, ...]:
+        """The leases that a heartbeat names. A silent provider names none; a sleeper says of those
+        that it has given up that it fetches.
+        """
+        if self.behaviour is Behaviour.SILENT:
+            return ()
+        pretended = tuple(
+            LeaseProgress(item.assignment_hash, WorkStage.FETCHING)
+            for item in self.core.executions.values()
+            if self.pretends(item) and item.coordinator == coordinator
+        )
+        return lease_progress.named(self.core.live(), coordinator) + pretended
 
     def _follow_chain(self) -> None:
         for event in self.chain.news_for(self.name):

@@ -6,7 +6,9 @@ Containers are on a simulated machine, so they outlive the daemon.
 from collections.abc import Callable
 from typing import assert_never
 
-from quorate_node.core import effects, events, execution, jury_duty
+from quorate_node.core import effects, events, execution
+from quorate_node.core.juries import jury_duty
+from quorate_node.core.phases import Execution, Lapsed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
 from quorate_protocol.crypto.commitment import result_digest
@@ -28,7 +30,7 @@ from sim.container import Container
 from sim.copier import Copier
 from sim.network import Answer, Network
 from sim.operator_keys import OperatorKeys
-from sim.parties import DOMAIN
+from sim.parties import DOMAIN, START
 from sim.plan import LYING, Behaviour
 from sim.process import Again, Finish, Process
 from support.offers import an_offer
@@ -95,7 +97,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             case effects.RemoveTask():
                 self.containers.pop(effect.assignment_hash.hex(), None)
                 finish(None)
-            case effects.ForgetLease() | effects.WithdrawCredit():
+            case effects.ForgetLease() | effects.WithdrawCredit() | effects.AnswerDemand():
                 finish(None)
             case _:
                 found = self.core.executions.get(effect.assignment_hash)
@@ -138,7 +140,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                     self._answered(finish, events.AcceptDelivered(effect.assignment_hash)),
                 )
             case effects.SendDecline():
-                if self.clock.now > effect.give_up_at:
+                given_up = self.core.executions[effect.assignment_hash]
+                if self.clock.now > effect.give_up_at or self.pretends(given_up):
                     finish(None)
                     return
                 self._send_of(
@@ -162,7 +165,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             case effects.WatchTask():
                 self._watch(effect.assignment_hash, finish)
             case effects.PublishOutput():
-                seconds = 3.0 if self.behaviour is Behaviour.PEEKER else 0.1 + self._late()
+                late = self._late(effect.assignment_hash)
+                seconds = 3.0 if self.behaviour is Behaviour.PEEKER else 0.1 + late
                 self.schedule.after(
                     seconds, self.in_this_life(lambda: self._collect(effect, finish))
                 )
@@ -284,7 +288,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             return
         answered = self._answered(finish)
         again = self.in_this_life(lambda: self.send(frames.RevealSent(effect.reveal), answered))
-        self.schedule.after(self._late(0.4), again)
+        self.schedule.after(self._late_to_reveal(effect.assignment_hash), again)
 
     def _upload(
         self, lease: Hash32, ciphertext: Hash32, answered: Callable[[Answer], None]
@@ -302,6 +306,12 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
     def _fetch(self, effect: effects.FetchInputs, finish: Finish) -> None:
         if self.behaviour is Behaviour.SLEEPER:
             return  # Never fetches; the Tick at commitBy ends the execution.
+        gone, passed = self.plan.inputs_gone, self.schedule.now - START
+        is_gone = gone is not None and 0 <= passed - gone.start < gone.seconds
+        if is_gone or workload.EMPTY_GATEWAY in effect.spec.gateways:
+            failed = events.TaskFailed(effect.assignment_hash, "no source had an input")
+            self._later(1.0, failed, finish)
+            return
         if (
             self.behaviour is Behaviour.HONEST
             and self.crash_chance > 0
@@ -316,18 +326,26 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             )
             return
         self._later(
-            self.random.uniform(0.05, 0.6) + self._late(),
+            self.random.uniform(0.05, 0.6) + self._late(effect.assignment_hash),
             events.InputsFetched(effect.assignment_hash),
             finish,
         )
 
-    def _late(self, chance: float = 0.2) -> float:
-        """A delay beyond every deadline, sometimes."""
-        return (
-            self.random.uniform(5, 90)
-            if self.behaviour is Behaviour.LATE and self.random.random() < chance
-            else 0.0
-        )
+    def pretends(self, found: Execution) -> bool:
+        """Whether it says of a lease that it still fetches, although it has given it up."""
+        return self.behaviour is Behaviour.SLEEPER and isinstance(found.phase, Lapsed)
+
+    def _late(self, lease: Hash32, chance: float = 0.2) -> float:
+        """A delay beyond every deadline, sometimes; none for a lease that is late at its reveal."""
+        if self.behaviour is not Behaviour.LATE or _is_late_at_reveal(lease):
+            return 0.0
+        return self.random.uniform(5, 90) if self.random.random() < chance else 0.0
+
+    def _late_to_reveal(self, lease: Hash32) -> float:
+        """A delay of a Reveal. The provider must commit in time, or nobody would ask for it."""
+        if self.behaviour is not Behaviour.LATE or not _is_late_at_reveal(lease):
+            return 0.0
+        return self.random.uniform(5, 40)
 
     def _start(self, effect: effects.StartTask) -> None:
         lease_id = effect.assignment_hash.hex()
@@ -393,7 +411,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 return
             self.collected[lease] = self._output(lease, self.core.executions[lease].spec)
         self.schedule.after(
-            0.05 + self._late(0.6), self.in_this_life(lambda: self._seal(effect, finish))
+            0.05 + self._late(lease, 0.6), self.in_this_life(lambda: self._seal(effect, finish))
         )
 
     def _seal(self, effect: effects.PublishOutput, finish: Finish) -> None:
@@ -406,7 +424,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 effect.assignment_hash, ciphertext, self._answered(finish, published)
             )
         )
-        self.schedule.after(self._late(), again)
+        self.schedule.after(self._late(effect.assignment_hash), again)
 
     def _output(self, lease: Hash32, spec: JobSpec) -> Hash32:
         found = self.containers.get(lease.hex())
@@ -414,6 +432,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             return sha256(b"broken" + self.name.encode() + spec.encode())
         if found is not None and found.is_stopped:
             return sha256(b"partial" + str(found.ends_ms - found.started_ms).encode())
+        if self.behaviour not in LYING and workload.kind_of(spec) == workload.COIN:
+            return workload.toss(spec, lease)
         if self.behaviour is Behaviour.PEEKER:
             seen = self.peek(lease)
             return self.random.choice(seen) if seen else self._lie(spec)
@@ -460,3 +480,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             then(None)
 
         self.schedule.after(ran.milliseconds / 1000, self.in_this_life(act))
+
+
+def _is_late_at_reveal(lease: Hash32) -> bool:
+    """Whether a late provider does all of a lease in time, except its Reveal: every second one."""
+    return lease[0] % 2 == 0

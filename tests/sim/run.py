@@ -182,6 +182,8 @@ def _tell(
     print(f"{seeds} seeds in {seconds - (tried.seconds if tried else 0):.1f} s")
     for name, count in sorted(coverage.facts.items()):
         print(f"  {name}: {count}")
+    empty = coverage.facts["the audit fund was empty"]
+    print(f"the audit fund was empty when it owed pay (the one exception of I3): {empty} times")
     result: dict[str, object] = {
         "seeds": seeds,
         "violations": violations,
@@ -190,6 +192,7 @@ def _tell(
         "codes": f"{len(ALL_CODES) - len(codes)}/{len(ALL_CODES)}",
         "missing_codes": codes,
         "missing_facts": facts,
+        "fund_was_empty": empty,
         "trace": trace,
         "seconds": round(seconds, 1),
     }

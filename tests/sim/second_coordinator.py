@@ -15,7 +15,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import Assignment, CommitReceipt
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, Hash32, Seconds, UnixSeconds
+from quorate_protocol.units import Address, Hash32, PriceTier, Seconds, UnixSeconds
 from quorate_protocol.values import replace
 from sim import workload
 from sim.coverage import Coverage
@@ -103,6 +103,7 @@ class SecondCoordinator:
             provider=owner,
             spec_hash=spec.digest(),
             host_class=slot.host.id(),
+            price_tier=PriceTier.ON_DEMAND,
             price_per_hour=slot.on_demand,
             max_duration=spec.max_duration,
             accept_by=UnixSeconds(self.schedule.now + self.plan.limits.accept_within),

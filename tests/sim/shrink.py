@@ -66,6 +66,8 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield "the second coordinator", replace(plan, has_second_coordinator=False)
     if plan.gossip is not None:
         yield "gossip", replace(plan, gossip=None)
+    if plan.inputs_gone is not None:
+        yield "the loss of inputs", replace(plan, inputs_gone=None)
     if plan.has_gpus:
         yield "GPUs", replace(plan, has_gpus=False, gpu_losses=())
     for index, rotation in enumerate(plan.rotations):
@@ -78,6 +80,10 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
             f"the release of client-{release.client}",
             replace(plan, releases=_without(plan.releases, index)),
         )
+    for index, at in enumerate(plan.thefts):
+        yield f"the theft at {at:.0f} s", replace(plan, thefts=_without(plan.thefts, index))
+    if plan.vanishes is not None:
+        yield "the coordinator's end", replace(plan, vanishes=None)
     if plan.chain_outage is not None:
         yield "the chain's outage", replace(plan, chain_outage=None)
     yield from _lists(plan)
@@ -162,12 +168,15 @@ def describe(plan: Plan) -> str:
         "double assignments": plan.unbacked_chance,
         "beacon outage": plan.outage,
         "chain outage": plan.chain_outage,
+        "inputs gone": plan.inputs_gone,
         "exit of provider": plan.leaver,
         "intruder": plan.has_intruder,
         "second coordinator": plan.has_second_coordinator,
         "gossip": plan.gossip,
         "reorganisations": plan.has_reorganisations,
         "poor clients": plan.is_poor,
+        "thefts of the posting key": plan.thefts or None,
+        "end of the coordinator": plan.vanishes,
     }
     return "\n".join(
         lines

@@ -1,4 +1,5 @@
-"""Checks which run slots a coordinator assigns: of live providers, and none that others use.
+"""Checks which run slots a coordinator assigns: of live providers, within their windows, and none
+that others use.
 
 The formulas are its own. They look at the messages that the coordinator took, and at its leases.
 """
@@ -7,7 +8,7 @@ from dataclasses import dataclass
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.lease import Lapsed, Lease
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.signed import Heartbeat
 from quorate_protocol.units import Address, Hash32
@@ -32,6 +33,8 @@ class SlotChecks:
         self._coverage, self._limits = coverage, limits
         self._heard: dict[Address, _Heard] = {}
         self._offers: dict[Address, int] = {}  # sequence numbers
+        self._committed: set[Hash32] = set()  # leases whose Commit was taken
+        self._windows: dict[Address, int] = {}  # the most run slots that each may hold at once
 
     def took(self, core: CoordinatorCore, event: ev.Event, at: int) -> None:
         """Notes a heartbeat, an offer or an Accept that was taken."""
@@ -50,11 +53,26 @@ class SlotChecks:
             owner, seq = event.offer.offer.provider, event.offer.offer.seq
             assert seq >= self._offers.get(owner, 0), "3.8: an older offer replaced a newer one"
             self._offers[owner] = seq
+        elif isinstance(event, ev.CommitReceived):
+            lease = state.leases[event.commit.message.assignment_hash]
+            if lease.assignment_hash not in self._committed:
+                self._committed.add(lease.assignment_hash)
+                self._windows[lease.provider] = self._windows.get(lease.provider, 1) + 1
         elif isinstance(event, ev.AcceptReceived):
             lease = state.leases[event.accept.message.assignment_hash]
             heard = self._heard.get(lease.provider)
             if heard is not None and event.accept.message.time <= heard.beat.time:
                 heard.known.add(lease.assignment_hash)
+
+    def moved(self, core: CoordinatorCore, lease_hash: Hash32) -> None:
+        """Narrows a window after a lapse for which the job cannot be at fault."""
+        lease = core.state.leases[lease_hash]
+        if not isinstance(lease.phase, Lapsed) or lease.phase.is_job_suspect:
+            return
+        offer = core.state.providers[lease.provider].offer
+        count = sum(slot.count for slot in offer.slots) if offer is not None else 1 << 30
+        before = min(self._windows.get(lease.provider, 1), count)
+        self._windows[lease.provider] = max(1, before // 2)
 
     def assigned(self, core: CoordinatorCore, lease: Lease, at: int) -> None:
         """An Assignment needs a provider that is alive, and a slot that nobody else uses."""
@@ -67,11 +85,14 @@ class SlotChecks:
         assert offer is not None, "3.47: an assignment to a provider without an offer"
         host_class = lease.assignment.message.host_class
         count = sum(slot.count for slot in offer.slots if slot.host.id() == host_class)
+        ours = len(state.leases_in_slots.get(lease.provider) or ())
+        widest = self._windows.get(lease.provider, 1)
+        assert ours <= widest, f"4.40: {ours} leases at once in a window of {widest}"
+        self._coverage.facts["a second lease at once"] += ours > 1
         free = [item.free for item in heard.beat.free_slots if item.host_class == host_class]
         if not free:
             return
         others = max(0, count - free[0] - len(heard.known))
-        ours = len(state.leases_in_slots.get(lease.provider) or ())
         assert ours + others <= count, (
             f"I2: {ours} leases, and others use {others} of {count} run slots"
         )

@@ -89,7 +89,7 @@ class UnbackedAssignments:
             some = Hash32(self.daemon.random.randbytes(32))
             entry = CommitEntry(lease, owner, commit_hash)  # type: ignore[arg-type]
             closed = CommitSet(
-                some, Small(0), (entry,), (some,), Round(1), some, Ppm(0), (), some, now
+                some, Small(0), (entry,), (some,), Round(1), some, Ppm(0), (), some, some, now
             )
             self._send(owner, frames.CommitSetSent(lease, seal(DOMAIN, closed, sign)))
 

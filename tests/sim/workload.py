@@ -16,10 +16,14 @@ from quorate_protocol.units import (
     JobKind,
     Seconds,
 )
+from quorate_protocol.values import replace
 
 EMPTY = sha256(b"the empty directory")
 STOPPED = ExitStatus(256 + 15)
 IMAGE = document_cid(b"image")
+COIN = "coin"  # the kind of a program that tosses a coin; it has an image of its own
+COIN_IMAGE = document_cid(b"an image that tosses coins")
+EMPTY_GATEWAY = "http://192.0.2.1"  # a job that names it has an input that nobody has
 GPUS = job_spec.GpuRequest(2, "L40S", 0)
 KINDS = ("pure", "pure", "pure", "pure", "pure", "fails", "times-out", "memory", "random")
 
@@ -51,7 +55,6 @@ def make_spec(
     resources = job_spec.Resources(gpu=GPUS if has_gpus else None)
     return job_spec.JobSpec(
         JobKind.TASK,
-        name,
         IMAGE,
         10,
         argv,
@@ -66,7 +69,7 @@ def make_spec(
 
 
 def kind_of(spec: job_spec.JobSpec) -> str:
-    """pure, fails, times-out, memory or random."""
+    """pure, fails, times-out, memory, random or coin."""
     return spec.argv[1]
 
 
@@ -86,6 +89,17 @@ def truth(spec: job_spec.JobSpec, who: str) -> Ran:
             return Ran(EXIT_MEMORY_KILL, EMPTY, milliseconds)
         case _:
             return Ran(ExitStatus(0), sha256(seen + who.encode()), milliseconds)
+
+
+def toss_coins(spec: job_spec.JobSpec) -> job_spec.JobSpec:
+    """The same job with a program that tosses a coin."""
+    argv = (spec.argv[0], COIN, *spec.argv[2:])
+    return replace(spec, image=COIN_IMAGE, argv=argv)
+
+
+def toss(spec: job_spec.JobSpec, lease: Hash32) -> Hash32:
+    """The output of one execution of such a program: one of two."""
+    return sha256(b"output" + spec.encode() + bytes([sha256(lease)[0] & 1]))
 
 
 def lie(spec: job_spec.JobSpec, who: str) -> Hash32:

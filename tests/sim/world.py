@@ -10,15 +10,16 @@ from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.entities import Decided, Ended
 from quorate_coordinator.core.lease import Revealed
 from quorate_protocol.messages.receipt import document
-from quorate_protocol.rules.receipt_checks import verify
+from quorate_protocol.rules.receipts.receipt_checks import verify
 from quorate_protocol.step import Input
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.keys.crypto import recover
 from sim import second_coordinator
+from sim.archived_rows import PollAnswer
 from sim.chain import Chain
 from sim.checks import Checks
 from sim.client import Api, Client
-from sim.coordinator import CODEC, FUND, CoordinatorDaemon, PollAnswer, new_core, passed_before
+from sim.coordinator import CODEC, FUND, CoordinatorDaemon, new_core, passed_before
 from sim.court import JURORS_MIN
 from sim.coverage import Coverage
 from sim.forgery import forgeries
@@ -29,6 +30,7 @@ from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan, Release
 from sim.provider import Provider
 from sim.schedule import Schedule
 from sim.second_coordinator import SecondCoordinator
+from sim.watch import Aftermath, Watch
 
 # I7: the bound, counted from the moment at which the network works and everybody is honest and
 # running. The longest path is an order's expiry (75 s), then seven executions one after the other.
@@ -36,6 +38,9 @@ from sim.second_coordinator import SecondCoordinator
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
 SHARED_SECONDS = 45  # until the last lease of a second coordinator has lapsed
 EXIT_SECONDS = 15
+STEALS_UNTIL_SECONDS = 110
+HALT_SLACK_SECONDS = 30  # for reorganisations, and for looks at the chain
+REORGANISATION_CHANCE = 0.15  # each second, if the chain's newest blocks can be replaced
 REPLAY_EVERY = (
     # The whole journal is replayed at the end of every seed with this remainder; crashes replay
     # anyway.
@@ -63,7 +68,12 @@ class World:
             Provider(number, plan, self.schedule, self.network, self.chain, self.checks)
             for number in range(len(plan.behaviours))
         ]
-        api = Api(self.coordinator.take_order, self.coordinator.take_signed, self._look)
+        api = Api(
+            self.coordinator.take_order,
+            self.coordinator.take_signed,
+            self.coordinator.read_logs,
+            self._look,
+        )
         self.clients = [
             Client(number, plan, self.schedule, self.network, api) for number in range(2)
         ]
@@ -71,6 +81,9 @@ class World:
         self.gossip = OfferGossip(plan, self.schedule)
         self.gossip.listeners.append(self.coordinator.hear)
         self.coordinator.on_gossip = self.checks.heard_offer
+        self.watch = Watch(
+            self.chain, self.coordinator, self.providers, plan.stream("watch"), self.coverage
+        )
         self.is_calm = False
         self._wire()
 
@@ -104,6 +117,7 @@ class World:
             self.coordinator, {provider.name: provider for provider in self.providers}
         )
         self.chain.proof_of = self.coordinator.proof
+        self.chain.is_proof_away = lambda: not self.coordinator.is_up
         for provider in self.providers:
             provider.calls["coordinator"] = self.coordinator.handle
             provider.publish = self.gossip.publish
@@ -114,7 +128,7 @@ class World:
             provider.copier.wiretap = self.coordinator.wiretap
             provider.peek = self._peek
             self.coordinator.peers[provider.owner] = (provider.name, provider.handle)
-        money = 2_000 if self.plan.is_poor else 50_000_000
+        money = 5_000 if self.plan.is_poor else 50_000_000
         keys = {provider.owner: provider.keys for provider in self.providers}
         slots = [int(sum(slot.count for slot in provider.slots)) for provider in self.providers]
         if self.plan.market is Market.LARGE:
@@ -148,8 +162,15 @@ class World:
             self.schedule.after(loss.at, partial(self.providers[loss.provider].lose_gpu, loss))
         for rotation in self.plan.rotations:
             self.schedule.after(rotation.at, self.providers[rotation.provider].rotate)
+        for at in self.plan.thefts:
+            self.schedule.after(at, self._steal)
+        if self.plan.vanishes is not None:
+            self.schedule.after(self.plan.vanishes, self._vanish)
         self.schedule.run(SAFETY_SECONDS)
         self._calm_down()
+        if self.plan.vanishes is not None:
+            self._halt()
+            return
         seconds = END_SECONDS + self.plan.ahead()
         seconds += SHARED_SECONDS if self.plan.has_second_coordinator else 0
         self._wait(seconds, self._jobs_left, "I7: jobs that never ended")
@@ -165,8 +186,37 @@ class World:
         )
         client.release(self.chain, release)
 
+    def _steal(self) -> None:
+        """Somebody has stolen the posting key, and takes all that is not claimed yet."""
+        if sum(self.chain.vouched.values()) > sum(self.chain.claimed.values()):
+            self.coverage.facts["a thief's epoch"] += 1
+            self.chain.steal(key("stranger", 2).address)
+        elif self.schedule.now < START + STEALS_UNTIL_SECONDS:
+            self.schedule.after(1, self._steal)
+
+    def _vanish(self) -> None:
+        """The coordinator ends for good, if it can while it owes what no epoch shows."""
+        newest = self.watch.newest()
+        is_due = newest is not None and newest[1] > self.chain.newest_valid().number
+        if is_due or self.schedule.now >= START + SAFETY_SECONDS - 1:
+            self.coordinator.vanish()
+        else:
+            self.schedule.after(0.5, self._vanish)
+
+    def _halt(self) -> None:
+        """The coordinator never comes back: all that is owed is taken from the chain."""
+        limits = self.plan.limits
+        self.schedule.run(limits.halt_after + limits.challenge_window + HALT_SLACK_SECONDS)
+        self.schedule.run(max(limits.halt_held, limits.halt_settle) + limits.challenge_response)
+        self._check_convictions()
+        Aftermath(self.watch, self.coverage).end()
+
     def _every_second(self) -> None:
         self.chain.mine()
+        self.watch.look()
+        depth = self.plan.limits.chain_depth
+        if depth > 1 and self.chain.random.random() < REORGANISATION_CHANCE:
+            self.chain.reorganise(self.chain.random.randrange(1, depth))
         self.schedule.after(1, self._every_second)
 
     def _plan_beacon_outage(self) -> None:
@@ -208,7 +258,7 @@ class World:
         open_jobs = [
             job for job in state.jobs.values() if not isinstance(job.phase, Decided | Ended)
         ]
-        left = [f"{job.submission.spec.name} is {job.phase}"[:600] for job in open_jobs]
+        left = [f"{job.submission.terms.name} is {job.phase}"[:600] for job in open_jobs]
         return left
 
     def _money_left(self) -> list[str]:
@@ -279,6 +329,7 @@ class World:
         self._check_convictions()
         self.checks.check_end()
         self._check_releases()
+        self.coverage.facts["replaced blocks"] += self.chain.replaced
         for job in self.coordinator.jobs():
             is_stored = (
                 job.receipt_cid is None

@@ -17,6 +17,7 @@ def a_slot(
     *,
     cpu_millis: int = 64_000,
     memory_bytes: int = 128 * GIB,
+    disk_bytes: int = 1 << 40,
     gpu: str = "L40S",
     vram_bytes: int = 48 * GIB,
 ) -> SlotOffer:
@@ -30,6 +31,9 @@ def a_slot(
         vram_bytes=vram_bytes if host.is_gpu else 0,
         cpu_millis=cpu_millis,
         memory_bytes=memory_bytes,
+        scratch_bytes=disk_bytes,
+        output_bytes=disk_bytes,
+        input_bytes=disk_bytes,
         spot=Price(0),
         on_demand=Price(price),
         reserved=Price(0),

@@ -16,6 +16,7 @@ from pathlib import Path
 import pexpect  # type: ignore[import-untyped]  # it has no types
 
 BOUND_SECONDS = 120.0
+KILLED_SECONDS = 1.0  # from a signal until the process is gone
 COLUMNS, LINES = 160, 50
 PROMPT = re.compile(r"ended-with:(\d+)> ")
 CONTROL = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[()][A-Z0-9]|[=>78])")
@@ -46,6 +47,7 @@ class Terminal:
             dimensions=(LINES, COLUMNS),
             timeout=bound_seconds,
         )
+        self._child.ptyproc.delayafterterminate = KILLED_SECONDS  # a busy machine reaps slowly
         self._until_prompt("the shell", {})
 
     def type(self, line: str, answers: Mapping[str, str] | None = None, *, status: int = 0) -> str:

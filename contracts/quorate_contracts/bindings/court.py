@@ -6,11 +6,10 @@ from enum import IntEnum
 from typing import ClassVar, NewType
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from quorate_contracts.bindings.calls import Call, Contract, Query, words
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.limits import CASE_EXECUTIONS_MAX, JURORS, Limits
+from quorate_protocol.limits import CASE_EXECUTIONS_MAX
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import (
     Assignment,
@@ -42,7 +41,7 @@ class Phase(IntEnum):
     DRAWING = 1  # waits for its beacon round
     VOTING = 2
     REVEALING = 3
-    DECIDING = 4  # all reveals are in; the accused's commitments must be opened
+    DECIDING = 4  # all reveals are in; the providers' commitments must be opened
     DECIDED = 5
 
 
@@ -50,22 +49,38 @@ class CaseOutcome(IntEnum):
     """How a case ended."""
 
     OPEN = 0
-    CONVICTED = 1
+    CONVICTED = 1  # in an appeal: the provider was right, and the coordinator pays
     ACQUITTED = 2
     VOID = 3  # too few jurors or reveals, or half of them found something unavailable
-    UNOPENED = 4  # the accused's commitments were not opened
+    UNOPENED = 4  # the providers' commitments were not opened
     NO_BEACON = 5
 
 
-class CaseExecution(Struct, frozen=True):
-    """Evidence of one execution. `index` and `blind` open its assignmentId."""
+class CaseRun(Struct, frozen=True):
+    """Evidence that a provider executed a job. `index` and `blind` open the assignmentId."""
 
-    session: Envelope[Session]
-    order: Envelope[Order]
     index: int
     blind: Hash32
     assignment: Envelope[Assignment]
     commit: Envelope[Commit]
+
+
+class CaseJob(Struct, frozen=True):
+    """Evidence that a client ordered a job."""
+
+    session: Envelope[Session]
+    order: Envelope[Order]
+
+
+class CaseExecution(Struct, frozen=True):
+    """Evidence of one execution of the accused, and of another owner's of the same job, whose
+    result contradicts it.
+    """
+
+    job: CaseJob
+    run: CaseRun
+    contradiction: CaseRun
+    path: tuple[Hash32, ...] = ()  # from assignment.specHash up to order.specHash; () = equal
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +97,13 @@ class Case:
     deadline: UnixSeconds  # of the phase
     max_durations: Seconds  # of all executions together
     round: Round  # its randomness draws the jury
-    accused: Address
+    accused: Address  # in an appeal the coordinator
     accuser: Address
     host_class: Hash32
     bond: Amount
+    is_appeal: bool
+    opened_at: UnixSeconds
+    ended_at: UnixSeconds  # zero while it is open
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +111,6 @@ class Court(Contract):
     """Decides cases. Only it can take stake for a wrong result."""
 
     NAME: ClassVar[str] = "Court"
-
-    def open_case(self, executions: Sequence[CaseExecution]) -> Call:
-        """Opens a case, after an approval of `case_bond`, with two executions for different
-        clients, or three.
-        """
-        assert 2 <= len(executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
-        return self._call(
-            "open_case",
-            450_000 + 90_000 * len(executions),
-            [_evidence(each) for each in executions],
-        )
 
     def draw_jury(self, case: CaseId) -> Call:
         """Draws the jury, once Beacon has proven the case's round. If an attacker has made the list
@@ -128,14 +135,19 @@ class Court(Contract):
         return self._call("advance", 250_000, case)
 
     def decide(self, case: CaseId, reveals: Sequence[Reveal]) -> Call:
-        """Ends the case with the accused's reveals, in the case's order. Without them, that is
-        possible only one window after the jurors' reveals.
+        """Ends the case with the providers' reveals. For each execution, in the case's order, the
+        accused's comes first and then the contradicting one. An appeal has only the provider's.
+        Without reveals a case ends only one window after the jurors' reveals.
         """
         listed = [
-            (each.assignment_hash, each.exit_status, each.output_digest, each.salt)
+            (each.assignment_hash, each.provider, each.exit_status, each.output_digest, each.salt)
             for each in reveals
         ]
         return self._call("decide", 700_000, case, listed)
+
+    def concede(self, case: CaseId) -> Call:
+        """Grants an appeal before its jury is drawn; sent by the coordinator or its posting key."""
+        return self._call("concede", 300_000, case)
 
     def withdraw(self, account: Address) -> Call:
         """Pays an account's credit to its payout address."""
@@ -158,15 +170,6 @@ class Court(Contract):
         return self._query("burned", Amount)
 
 
-def case_bond(executions: Sequence[CaseExecution], limits: Limits) -> Amount:
-    """Returns the bond of the accuser: a whole jury's pay at the longest durations, and its gas
-    (PROTOCOL §5).
-    """
-    assignments = [each.assignment.message for each in executions]
-    runs = sum(each.price_per_hour * each.max_duration // 3600 for each in assignments)
-    return Amount(JURORS * (runs + limits.jury_gas_fee))
-
-
 def ballot(case: CaseId, juror: Address, salt: Hash32, digests: Sequence[Hash32]) -> Hash32:
     """Returns H(caseId, juror, salt, digests), to which a JuryVote commits. Zeros fill the digests
     up to three.
@@ -185,28 +188,18 @@ def padded(digests: Sequence[Hash32]) -> tuple[Hash32, ...]:
     return (*digests, *[ZERO_HASH] * (CASE_EXECUTIONS_MAX - len(digests)))
 
 
-def _evidence(each: CaseExecution) -> tuple[object, ...]:
-    signed = (each.session, each.order)
-    heads = [
-        part for envelope in signed for part in (astuple(envelope.message), words(envelope.sig))
-    ]
-    tails = [
-        part
-        for envelope in (each.assignment, each.commit)
-        for part in (astuple(envelope.message), words(envelope.sig))
-    ]
-    return (*heads, each.index, each.blind, *tails)
-
-
 def _case(
     state: tuple[int, ...],
     accused: Address,
     accuser: Address,
     host_class: Hash32,
     bond: int,
+    opened_at: int,
+    ended_at: int,
     jurors: tuple[Address, ...],
 ) -> Case:
-    phase, count, _, voted, revealed, redrawn, outcome, _, deadline, duration, _, round_ = state
+    kind, phase, count, _, voted, revealed, redrawn, outcome, *rest = state
+    _, _, deadline, duration, _, round_ = rest
     return Case(
         phase=Phase(phase),
         executions=count,
@@ -222,4 +215,7 @@ def _case(
         accuser=accuser,
         host_class=host_class,
         bond=Amount(bond),
+        is_appeal=kind == 1,
+        opened_at=UnixSeconds(opened_at),
+        ended_at=UnixSeconds(ended_at),
     )

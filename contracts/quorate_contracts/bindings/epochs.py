@@ -57,6 +57,18 @@ class Epoch:
     posted_at: UnixSeconds
     sum_final: Amount
     sum_held: Amount
+    is_exhausted: bool = False  # its final credits were all that vouchers had brought in
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the chain keeps of all epochs of a coordinator. Void epochs count for `newest` alone."""
+
+    newest: int
+    valid: int  # the newest one that is not void; 0 = none
+    demands: int  # open ones
+    floor: int  # while there are any, no epoch from this number on becomes final
+    halted_at: UnixSeconds  # 0 = not halted
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +106,7 @@ class Epochs(Contract):
         new = [
             _session_words(each) for each in vouchers if not _is_known(each.session.message, known)
         ]
-        gas = 160_000 + 20_000 * len(vouchers) + 35_000 * len(new)
+        gas = 190_000 + 20_000 * len(vouchers) + 35_000 * len(new)
         arguments = (
             root.hash,
             root.final,
@@ -108,13 +120,13 @@ class Epochs(Contract):
         """Pays `leaf.final` less what was claimed before, to the payout address. `number` is the
         newest final epoch's.
         """
-        siblings = [_sibling_words(node) for node in proof.siblings]
+        siblings = [sibling_words(node) for node in proof.siblings]
         return self._call(
             "claim",
-            220_000 + 4_000 * len(siblings),
+            230_000 + 4_000 * len(siblings),
             coordinator,
             number,
-            _leaf_words(leaf),
+            leaf_words(leaf),
             proof.position,
             siblings,
         )
@@ -143,9 +155,9 @@ class Epochs(Contract):
         # The subtree is as high as its leaves need; the proof of its first leaf goes on from there.
         height = (len(part) - 1).bit_length()
         _, proof = prove(ordered, part[0].account)
-        siblings = [_sibling_words(node) for node in proof.siblings[height:]]
+        siblings = [sibling_words(node) for node in proof.siblings[height:]]
         gas = 180_000 + 70_000 * len(part) + 4_000 * len(siblings)
-        listed = [_leaf_words(leaf) for leaf in part]
+        listed = [leaf_words(leaf) for leaf in part]
         return self._call(
             "claim_many", gas, coordinator, number, listed, proof.position >> height, siblings
         )
@@ -160,7 +172,7 @@ class Epochs(Contract):
         return self._call("announce", 80_000, coordinator, peer_key, text)
 
     def newest(self, coordinator: Address) -> Query[int]:
-        """Number of the newest posted epoch; 0 before the first."""
+        """Number of the newest posted epoch, void ones included; 0 before the first."""
         return self._query("newest", int, coordinator)
 
     def newest_final(self, coordinator: Address) -> Query[Epoch]:
@@ -168,8 +180,28 @@ class Epochs(Contract):
         return self._query("newest_final", Epoch, coordinator)
 
     def epoch(self, coordinator: Address, number: int) -> Query[Epoch]:
-        """One of the 32 newest epochs."""
+        """One of the 256 newest epochs, or the newest final one. All zero if it is void."""
         return self._query("epoch", Epoch, coordinator, number)
+
+    def newest_valid(self, coordinator: Address) -> Query[Epoch]:
+        """The newest epoch that is not void. The next one follows its sums."""
+        return self._query("newest_valid", Epoch, coordinator)
+
+    def head(self, coordinator: Address) -> Query[Head]:
+        """What the chain keeps of all epochs of a coordinator."""
+        return self._query("head", Head, coordinator)
+
+    def free_from(self, coordinator: Address) -> Query[UnixSeconds]:
+        """From when on a client can release all of its allocation for a halted coordinator; 0 while
+        it is not halted.
+        """
+        return self._query("free_from", UnixSeconds, coordinator)
+
+    def rest_of(self, coordinator: Address, charged: Amount) -> Query[Amount]:
+        """What a halted coordinator's last epoch leaves of `charged`. Refused until that is final
+        and its held credits are paid too.
+        """
+        return self._query("rest_of", Amount, coordinator, charged)
 
     def session(self, coordinator: Address, client: Address) -> Query[KnownSession]:
         """The session of a client that the chain stores; `post` takes it as `known`."""
@@ -211,9 +243,11 @@ def _packed(account: Address, amount: Amount) -> int:
     return int.from_bytes(account, "big") << 96 | amount
 
 
-def _leaf_words(leaf: Leaf) -> tuple[object, ...]:
+def leaf_words(leaf: Leaf) -> tuple[object, ...]:
+    """Returns a leaf as the contracts take it."""
     return leaf.index, leaf.account, leaf.final << 128 | leaf.held, leaf.receipts_root
 
 
-def _sibling_words(node: Node) -> tuple[object, ...]:
+def sibling_words(node: Node) -> tuple[object, ...]:
+    """Returns a node of a proof as the contracts take it."""
     return node.hash, node.final << 128 | node.held

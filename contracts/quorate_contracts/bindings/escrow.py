@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorate_contracts.bindings.calls import Call, Contract, Query
-from quorate_protocol.units import Address, Amount, UnixSeconds
+from quorate_contracts.bindings.calls import Call, Contract, Query, words
+from quorate_protocol.units import Address, Amount, Signature, UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,24 @@ class Escrow(Contract):
         """
         return self._call("deposit", 250_000, amount)
 
+    def deposit_with_permit(
+        self, amount: Amount, deadline: UnixSeconds, signature: Signature
+    ) -> Call:
+        """As deposit, with the sender's permit for this contract instead of an approval."""
+        r, s, v = words(signature)
+        return self._call(
+            "deposit_with_permit",
+            350_000,
+            amount,
+            deadline,
+            v,
+            r.to_bytes(32, "big"),
+            s.to_bytes(32, "big"),
+        )
+
     def allocate(self, coordinator: Address, amount: Amount) -> Call:
         """Turns free deposit into an allocation."""
-        return self._call("allocate", 150_000, coordinator, amount)
+        return self._call("allocate", 180_000, coordinator, amount)
 
     def request_release(self, coordinator: Address, amount: Amount) -> Call:
         """Announces the release of an allocation. It replaces a pending one."""
@@ -62,6 +77,16 @@ class Escrow(Contract):
     def finish_release(self, coordinator: Address) -> Call:
         """After the delay, frees what vouchers left of the announced amount."""
         return self._call("finish_release", 120_000, coordinator)
+
+    def release_halted(self, coordinator: Address) -> Call:
+        """Frees what vouchers left of an allocation for a coordinator that was halted, once the
+        days for settlements are over.
+        """
+        return self._call("release_halted", 140_000, coordinator)
+
+    def take_rest(self, coordinator: Address) -> Call:
+        """Frees the sender's share of what a halted coordinator's last epoch owes nobody."""
+        return self._call("take_rest", 160_000, coordinator)
 
     def request_withdrawal(self, amount: Amount) -> Call:
         """Announces a withdrawal of free deposit. It replaces a pending one."""
@@ -86,3 +111,19 @@ class Escrow(Contract):
     def pool(self, coordinator: Address) -> Query[Pool]:
         """One coordinator's pool."""
         return self._query("pool", Pool, coordinator)
+
+    def pay_credit(self, account: Address) -> Call:
+        """Pays an account's settled credits to its payout address. Anyone may send it."""
+        return self._call("pay_credit", 120_000, account)
+
+    def credit_of(self, account: Address) -> Query[Amount]:
+        """What settlements credited to an account and is not paid yet."""
+        return self._query("credit_of", Amount, account)
+
+    def settleable(self, client: Address, coordinator: Address) -> Query[tuple[Amount, int]]:
+        """What is allocated and not charged, and the nonce floor of the newest posted voucher."""
+        return self._query("settleable", _settleable, client, coordinator)
+
+
+def _settleable(left: Amount, nonce_floor: int) -> tuple[Amount, int]:
+    return left, nonce_floor

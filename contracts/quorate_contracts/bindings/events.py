@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from re import sub
 
 from quorate_contracts.artifact import artifact
+from quorate_contracts.bindings.settlement_events import SettlementEvent
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Round, Seconds, UnixSeconds
 
 
@@ -58,6 +59,14 @@ class PayoutChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class NetworkChanged:
+    """Stakes: a provider is reached in a new network."""
+
+    account: Address
+    network: Hash32
+
+
+@dataclass(frozen=True, slots=True)
 class PostingKeyChanged:
     """Stakes: a coordinator has a new posting key."""
 
@@ -103,11 +112,37 @@ class Frozen:
 
 @dataclass(frozen=True, slots=True)
 class Slashed:
-    """Stakes: Court took stake, and all slots up to `out_block` are closed."""
+    """Stakes: a module took stake or bond. A provider's slots up to `out_block` are closed; it is 0
+    for a coordinator.
+    """
 
     account: Address
     amount: Amount
     out_block: BlockNumber
+
+
+@dataclass(frozen=True, slots=True)
+class Fined:
+    """Stakes: a module took a small part of stake or bond. `out_block` is 0 if slots stay open."""
+
+    account: Address
+    amount: Amount
+    out_block: BlockNumber
+
+
+@dataclass(frozen=True, slots=True)
+class ToppedUp:
+    """Stakes: an account restored stake or bond."""
+
+    account: Address
+    amount: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """Stakes: a provider closed all slots, or a coordinator retired."""
+
+    account: Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +212,74 @@ class EpochPosted:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochsVoided:
+    """Epochs: the epochs `first` to `last` do not count. `valid` is the newest one that does."""
+
+    coordinator: Address
+    first: int
+    last: int
+    valid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halted:
+    """Epochs: a coordinator posts no more. `epoch` is its newest one that counts."""
+
+    coordinator: Address
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Punished:
+    """Challenges: a coordinator's bond paid for a void epoch."""
+
+    coordinator: Address
+    account: Address
+    epoch: int
+    taken: Amount
+    to_account: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class LeafDemanded:
+    """Challenges: somebody asks for an account's leaf in an epoch."""
+
+    coordinator: Address
+    account: Address
+    epoch: int
+    due: Amount
+    answer_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class DemandClosed:
+    """Challenges: a demand for a leaf was answered, or its epoch is void."""
+
+    coordinator: Address
+    account: Address
+    epoch: int
+    is_answered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EpochDemanded:
+    """Challenges: somebody asks for an epoch."""
+
+    coordinator: Address
+    epoch: int
+    post_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class Filed:
+    """Challenges: what a halted coordinator owed an account beyond its last epoch."""
+
+    coordinator: Address
+    account: Address
+    shortage: Amount
+
+
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """Epochs: a claim was paid."""
 
@@ -211,14 +314,16 @@ class CaseOpened:
     """
 
     case_id: int
-    accused: Address
+    accused: Address  # in an appeal the coordinator
     accuser: Address
+    is_appeal: bool
     host_class: Hash32
     round: Round
     bond: Amount
     spec_hashes: tuple[Hash32, ...]
     input_roots: tuple[Hash32, ...]
     assignment_hashes: tuple[Hash32, ...]
+    contradictions: tuple[Hash32, ...]  # Assignments of the other owners' executions
     commitments: tuple[Hash32, ...]
     max_durations: tuple[Seconds, ...]
     pays: tuple[Amount, ...]
@@ -290,6 +395,49 @@ class Credited:
     amount: Amount
 
 
+@dataclass(frozen=True, slots=True)
+class FaultProven:
+    """Faults: stake or bond was taken. `kind` is a `faults.FaultKind`. `subject`: assignment hash,
+    job, or hash of a Statement's provider and number.
+    """
+
+    liable: Address
+    kind: int
+    subject: Hash32
+    slashed: Amount
+    burned: Amount
+
+
+@dataclass(frozen=True, slots=True)
+class DemandOpened:
+    """Faults: a provider must open a commitment, or a coordinator a secret, by `answer_by`."""
+
+    subject: Hash32
+    liable: Address
+    kind: int
+    answer_by: UnixSeconds
+
+
+@dataclass(frozen=True, slots=True)
+class RevealAnswered:
+    """Faults: a commitment was opened. `subject` is the assignment hash."""
+
+    subject: Hash32
+    provider: Address
+    exit_status: int
+    output_digest: Hash32
+    salt: Hash32
+
+
+@dataclass(frozen=True, slots=True)
+class SecretAnswered:
+    """Faults: a job's secret was opened."""
+
+    subject: Hash32
+    coordinator: Address
+    secret: Hash32
+
+
 StakesEvent = (
     Registered
     | CoordinatorRegistered
@@ -302,11 +450,26 @@ StakesEvent = (
     | Unbonded
     | Frozen
     | Slashed
+    | Fined
+    | ToppedUp
+    | NetworkChanged
+    | Exited
 )
 EscrowEvent = Deposited | Allocated | ReleaseRequested | Released | WithdrawalRequested | Withdrawn
 CourtEvent = CaseOpened | JuryDrawn | Voted | RevealsOpen | Revealed | Redraw | Decided | Credited
-EpochsEvent = EpochPosted | Claimed | Announced
-Event = StakesEvent | EscrowEvent | EpochsEvent | RoundProven | CourtEvent
+FaultsEvent = FaultProven | DemandOpened | RevealAnswered | SecretAnswered
+EpochsEvent = EpochPosted | EpochsVoided | Halted | Claimed | Announced
+ChallengesEvent = Punished | LeafDemanded | DemandClosed | EpochDemanded | Filed
+Event = (
+    StakesEvent
+    | EscrowEvent
+    | EpochsEvent
+    | ChallengesEvent
+    | RoundProven
+    | CourtEvent
+    | FaultsEvent
+    | SettlementEvent
+)
 EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 
 

@@ -5,8 +5,25 @@ coordinator bonds (PROTOCOL §2).
 from dataclasses import dataclass
 from typing import ClassVar
 
-from quorate_contracts.bindings.calls import Call, Contract, Query
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32, UnixSeconds
+from quorate_contracts.bindings.calls import Call, Contract, Query, words
+from quorate_protocol.messages.requests import (
+    ChangePayoutRequest,
+    CloseSlotRequest,
+    ExitRequest,
+    OpenSlotsRequest,
+    RegisterRequest,
+    Request,
+    UnbondSlotRequest,
+)
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Signature,
+    UnixSeconds,
+)
 
 OPEN_BLOCK = BlockNumber(2**32 - 1)  # until_block of a slot that is open
 PAGE = 64
@@ -59,8 +76,14 @@ class Stakes(Contract):
         return self._call("rotate_key", 150_000, key)
 
     def change_payout(self, payout: Address) -> Call:
-        """Changes the address that gets a provider's claims and credits."""
-        return self._call("change_payout", 80_000, payout)
+        """Changes the address that gets a provider's claims and credits, which belongs to no other
+        account. The next change may come after two times `profile_delay`.
+        """
+        return self._call("change_payout", 150_000, payout)
+
+    def change_network(self, network: Hash32) -> Call:
+        """Changes a provider's network. Draws count the new one after `profile_delay`."""
+        return self._call("change_network", 120_000, network)
 
     def change_posting_key(self, key: Address) -> Call:
         """Changes the key that may post a coordinator's epochs."""
@@ -78,6 +101,38 @@ class Stakes(Contract):
     def unbond_slot(self, host_class: Hash32, place: int) -> Call:
         """After the delay, pays a closed slot's stake back."""
         return self._call("unbond_slot", 200_000, host_class, place)
+
+    def relayed(self, request: Request, fee: Amount, signature: Signature) -> Call:
+        """Does what an account signed. Anyone may send it, and gets `fee` of the account's tokens,
+        at most the request's `max_fee`. The account must have approved fee and stake.
+        """
+        end = ((request.nonce, request.deadline, request.max_fee), fee, words(signature))
+        who = request.account
+        match request:
+            case RegisterRequest():
+                keys = (request.operator_key, request.payout, request.peer_key, request.box_key)
+                return self._call("register_for", 450_000, (who, *keys, request.network), *end)
+            case OpenSlotsRequest():
+                gas, class_ = 400_000 + 70_000 * request.count, request.host_class
+                return self._call("open_slots_for", gas, who, class_, request.count, *end)
+            case CloseSlotRequest():
+                slot = (request.host_class, request.place)
+                return self._call("close_slot_for", 280_000, who, *slot, *end)
+            case UnbondSlotRequest():
+                slot = (request.host_class, request.place)
+                return self._call("unbond_slot_for", 300_000, who, *slot, *end)
+            case ChangePayoutRequest():
+                return self._call("change_payout_for", 250_000, who, request.payout, *end)
+            case ExitRequest():
+                return self._call("exit_for", 500_000, who, *end)
+
+    def exit(self) -> Call:
+        """Closes every slot of a provider. A coordinator retires. The unbonding delay starts."""
+        return self._call("exit", 400_000)
+
+    def top_up(self, amount: Amount) -> Call:
+        """Restores what a slash or a fine took of stake or bond, after an approval."""
+        return self._call("top_up", 150_000, amount)
 
     def retire_coordinator(self) -> Call:
         """Starts the unbonding delay of a coordinator's bond."""
@@ -137,6 +192,10 @@ class Stakes(Contract):
         """Registration index, from 1; 0 if it has none."""
         return self._query("index_of", int, account)
 
+    def account_count(self) -> Query[int]:
+        """Count of registered accounts, clients included."""
+        return self._query("account_count", int)
+
     def account_at(self, index: int) -> Query[Address]:
         """The account of a registration index."""
         return self._query("account_at", Address, index)
@@ -152,6 +211,46 @@ class Stakes(Contract):
     def retired_at(self, account: Address) -> Query[UnixSeconds]:
         """When a coordinator retired; 0 while it has not."""
         return self._query("retired_at", UnixSeconds, account)
+
+    def is_bonded(self, coordinator: Address) -> Query[bool]:
+        """Whether at least half of a coordinator's bond is there."""
+        return self._query("is_bonded", bool, coordinator)
+
+    def bonded_at(self, coordinator: Address, at: UnixSeconds) -> Query[bool]:
+        """Whether a coordinator was registered and bonded at a time. Both ends are included. Of
+        several times without a bond only the last one is known.
+        """
+        return self._query("bonded_at", bool, coordinator, at)
+
+    def profile_at(self, account: Address, at: UnixSeconds) -> Query[tuple[Address, Hash32]]:
+        """Payout and network that count in a draw as of a time, which is at most `profile_delay`
+        ago.
+        """
+        return self._query(
+            "profile_at", lambda payout, network: (Address(payout), Hash32(network)), account, at
+        )
+
+    def profile_changes(self, account: Address) -> Query[tuple[UnixSeconds, UnixSeconds]]:
+        """From when on the newest payout and the newest network count in a draw. Zero means since
+        the registration.
+        """
+        return self._query(
+            "profile_changes",
+            lambda payout, network: (UnixSeconds(payout), UnixSeconds(network)),
+            account,
+        )
+
+    def open_slots_of(self, account: Address, host_class: Hash32) -> Query[int]:
+        """Count of an account's open slots in a host class."""
+        return self._query("open_slots_of", int, account, host_class)
+
+    def held(self, account: Address) -> Query[int]:
+        """Count of an account's slots, open or unbonding."""
+        return self._query("held", int, account)
+
+    def request_nonce(self, account: Address) -> Query[int]:
+        """The nonce of the account's next relayed request."""
+        return self._query("request_nonce", int, account)
 
     def frozen(self, account: Address) -> Query[int]:
         """Number of open cases against an account. While there is one, nothing unbonds."""

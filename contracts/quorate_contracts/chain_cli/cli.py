@@ -1,4 +1,4 @@
-"""`quorate chain deploy|fund|key|networks`: the contracts of a market on a chain of your choice."""
+"""`quorate chain deploy|fund|relay|key|networks`: a market's contracts on a chain you choose."""
 
 import asyncio
 import fcntl
@@ -17,13 +17,18 @@ from quorate_contracts.chain_cli.networks import NETWORKS, network_of
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Amount
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process.command_errors import (
+    EXIT_FAILED,
+    EXIT_REFUSED,
+    EXIT_UNAVAILABLE,
+    EXIT_USAGE,
+    remember_json,
+    say_error,
+)
 
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_REFUSED = 3
-EXIT_UNAVAILABLE = 4
 FEE_CAP_GWEI = 100
 
 app = typer.Typer(
@@ -42,7 +47,9 @@ ChainUrl = Annotated[
 PasswordFile = Annotated[
     Path | None, typer.Option("--password-file", help="File with the key's passphrase (mode 0600)")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON line on stdout")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON line on stdout", callback=remember_json)
+]
 
 
 @app.command()
@@ -128,15 +135,18 @@ def fund(
     network: NetworkName = "",
     chain_url: ChainUrl = "",
     coins: Annotated[
-        str, typer.Option("--coins", help="Coins for gas that each account gets")
+        str, typer.Option("--coins", help="Coins for gas that each account shall have")
     ] = "0.05",
     usd: Annotated[
-        int, typer.Option("--usd", min=0, max=10**9, help="Tokens that each account gets")
+        int, typer.Option("--usd", min=0, max=10**9, help="Tokens that each account shall have")
     ] = 2_000,
+    again: Annotated[
+        bool, typer.Option("--again", help="Send the whole sums, whatever the accounts have")
+    ] = False,
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send coins and tokens to accounts that join. A market's test token is minted."""
+    """Send what accounts that join lack of coins and tokens. A test token is minted."""
     from quorate_contracts.chain_cli import deploy_command
     from quorate_contracts.chain_cli.deployer_key import open_key
     from quorate_contracts.chain_cli.funding import accounts_of
@@ -144,13 +154,56 @@ def fund(
     with _sentences():
         url = _chain_url(network, chain_url)
         wanted, wei = accounts_of(accounts), _wei(coins)
+        if network:
+            deploy_command.check_network(deployment, network_of(network))
         signer: Signer = open_key(key, password_file)
-        asyncio.run(deploy_command.fund(url, deployment, signer, wanted, wei, usd, _note))
+        money = (wanted, wei, usd, again)
+        gifts = asyncio.run(deploy_command.fund(url, deployment, signer, *money, _note))
     if as_json:
-        typer.echo(json.dumps({"funded": ["0x" + each.hex() for each in wanted], "usd": usd}))
+        sent = [
+            {"account": "0x" + each.account.hex(), "coinsWei": str(each.wei), "tokens": each.amount}
+            for each in gifts
+        ]
+        typer.echo(json.dumps({"funded": ["0x" + each.hex() for each in wanted], "sent": sent}))
         return
-    for each in wanted:
-        typer.echo(f"0x{each.hex()}: {usd} USD and {coins} coins for gas")
+    for each in gifts:
+        typer.echo(deploy_command.gift_line(each))
+
+
+@app.command()
+def relay(
+    requests: Annotated[Path, typer.Argument(help="File that `quorate node request` wrote")],
+    key: KeyFile,
+    deployment: Annotated[
+        Path, typer.Option("--deployment", help="The market's deployment.json")
+    ] = Path("deployment.json"),
+    network: NetworkName = "",
+    chain_url: ChainUrl = "",
+    fee: Annotated[
+        str, typer.Option("--fee", help="USD to take for each request (default: what was signed)")
+    ] = "",
+    password_file: PasswordFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send what an account without coins signed. It pays you in tokens, at most what it signed."""
+    from quorate_contracts.chain_cli import deploy_command
+    from quorate_contracts.chain_cli.deployer_key import open_key
+    from quorate_contracts.chain_cli.relaying import read_file
+
+    with _sentences():
+        url, file = _chain_url(network, chain_url), read_file(requests)
+        if network:
+            deploy_command.check_network(deployment, network_of(network))
+        signer: Signer = open_key(key, password_file)
+        wanted = Amount(_wei(fee, "--fee", 6)) if fee else None
+        found, sentence = asyncio.run(
+            deploy_command.relay(url, deployment, signer, file, wanted, _note)
+        )
+    if as_json:
+        facts = {"sent": found.sent, "gasWei": str(found.wei), "microUsd": found.amount}
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(sentence)
 
 
 @app.command()
@@ -175,13 +228,14 @@ def _chain_url(network: str, chain_url: str) -> str:
     return web_url("--chain-url", chain_url or (known.chain_url if known else ""), "https://...")
 
 
-def _wei(text: str) -> int:
-    """Returns coins in wei. Raises Refused for another text."""
+def _wei(text: str, flag: str = "--coins", decimals: int = 18) -> int:
+    """Returns coins in wei, or USD in millionths. Raises Refused for another text."""
     whole, _, part = text.partition(".")
     is_number = (whole + part).isascii() and (whole + part).isdecimal() and len(text) <= 40
-    if not is_number or not whole or len(part) > 18:
-        raise Refused(Code.MALFORMED, f"--coins {text[:40]!r}: a number with at most 18 decimals")
-    return int(whole) * 10**18 + int(part.ljust(18, "0"))
+    if not is_number or not whole or len(part) > decimals:
+        told = f"{flag} {text[:40]!r}: a number with at most {decimals} decimals"
+        raise Refused(Code.MALFORMED, told)
+    return int(whole + part.ljust(decimals, "0"))
 
 
 def _ask(is_yes: bool) -> bool | None:
@@ -221,15 +275,19 @@ def _sentences() -> Iterator[None]:
         yield
     except Refused as refused:
         is_usage = refused.code is Code.MALFORMED
-        raise _fail(refused.detail, EXIT_USAGE if is_usage else EXIT_REFUSED) from refused
+        status = EXIT_USAGE if is_usage else EXIT_REFUSED
+        raise _fail(refused.detail, status, refused.code) from refused
     except KeystoreError as error:
         raise _fail(str(error), EXIT_REFUSED) from error
     except Unavailable as error:
-        raise _fail(f"{error}. Repeat the command: it goes on", EXIT_UNAVAILABLE) from error
+        # A node that nothing reaches has most often never been asked for a transaction.
+        is_away = "Cannot connect" in str(error)
+        first = "Start the node, or name it: --chain-url URL; then repeat" if is_away else "Repeat"
+        raise _fail(f"{error}. {first} the command: it goes on", EXIT_UNAVAILABLE) from error
     except OSError as error:
         raise _fail(f"{error.filename or ''}: {error.strerror}", EXIT_FAILED) from error
 
 
-def _fail(message: str, status: int) -> typer.Exit:
-    typer.echo(f"chain: {message}", err=True)
+def _fail(message: str, status: int, code: Code | None = None) -> typer.Exit:
+    say_error("chain", message, status, code.value if code else "")
     return typer.Exit(status)

@@ -8,7 +8,7 @@ same nonce can only replace it. Nothing needs to be stored in between.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorate_contracts.deploy import Creation
+from quorate_contracts.deploy import Creation, waves
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.chain.client import ChainClient
@@ -33,11 +33,15 @@ class Creator:
     report: Callable[[str], None]
 
     async def create_all(self, creations: tuple[Creation, ...]) -> None:
-        """Returns once all contracts stand in blocks. One block may take all transactions.
+        """Returns once all contracts stand in blocks.
 
         Raises Refused if an address can no longer be reached, Unavailable if the chain takes too
         long. Calling it again goes on.
         """
+        for wave in waves(creations):
+            await self._create_wave(wave)
+
+    async def _create_wave(self, creations: tuple[Creation, ...]) -> None:
         missing = [item for item in creations if not await self.client.code(item.address)]
         bid = first_bid(await self.client.fees(), self.client.fee_cap_wei)
         for creation in missing:

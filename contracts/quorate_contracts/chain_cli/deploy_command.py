@@ -10,15 +10,19 @@ import typer
 
 from quorate_contracts.chain_cli.beacon_choice import choose_beacon
 from quorate_contracts.chain_cli.deployment_run import Cost, DeploymentRun, Wanted
-from quorate_contracts.chain_cli.funding import Funding
+from quorate_contracts.chain_cli.funding import Funding, Gift
+from quorate_contracts.chain_cli.networks import Network
+from quorate_contracts.chain_cli.relaying import Relay, Relayed, told
 from quorate_contracts.chain_cli.token_check import address_of
-from quorate_contracts.deploy import Deployment
-from quorate_contracts.money_texts import Currency
+from quorate_contracts.chain_cli.verification import folder_of
+from quorate_contracts.deploy import Contracts, Deployment, digest
+from quorate_contracts.money_texts import Currency, coins
+from quorate_contracts.relayed_requests import RequestFile
 from quorate_contracts.trusted_deployment import read as read_deployment
 from quorate_protocol.limits import BY_NAME, USD
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.chain.rpc import Rpc
@@ -75,6 +79,14 @@ async def deploy(
     _print(typed, found, beacon.url, as_json)
 
 
+def check_network(file: Path, network: Network) -> None:
+    """Raises Refused if a deployment is on another chain than the one that --network names."""
+    found = read_deployment(file).chain_id
+    if found != network.chain_id:
+        told = f"--network {network.name} is chain {network.chain_id}; {file} is on chain {found}"
+        raise Refused(Code.CHAIN, told)
+
+
 async def fund(
     chain_url: str,
     file: Path,
@@ -82,13 +94,44 @@ async def fund(
     accounts: Sequence[Address],
     wei: int,
     dollars: int,
+    is_again: bool,
     note: Callable[[str], None],
-) -> None:
-    """Sends coins and tokens to accounts. Raises Refused and Unavailable with sentences."""
+) -> list[Gift]:
+    """Sends coins and tokens that accounts lack, or all with `is_again`. Raises Refused and
+    Unavailable with sentences.
+    """
     made = read_deployment(file)
     async with plain_session() as session:
         client = ChainClient(Rpc(chain_url, session))
-        await Funding(client, made, signer, note).give(accounts, wei, Amount(dollars * USD))
+        amount = Amount(dollars * USD)
+        return await Funding(client, made, signer, note).give(accounts, wei, amount, is_again)
+
+
+async def relay(
+    chain_url: str,
+    file: Path,
+    signer: Signer,
+    requests: RequestFile,
+    fee: Amount | None,
+    note: Callable[[str], None],
+) -> tuple[Relayed, str]:
+    """Sends signed requests. Returns what came of it, and the sentence about it. Raises Refused and
+    Unavailable with sentences.
+    """
+    contracts = Contracts.of(read_deployment(file))
+    async with plain_session() as session:
+        client = ChainClient(Rpc(chain_url, session))
+        found = await Relay(client, contracts, signer, note).send(requests, fee)
+    return found, told(found, contracts)
+
+
+def gift_line(gift: Gift) -> str:
+    """Says what an account had and what it was sent."""
+    had = f"had {usd(gift.had_amount)} USD and {coins(gift.had_wei)} coins"
+    sent = [f"{usd(gift.amount)} USD"] if gift.amount else []
+    sent += [f"{coins(gift.wei)} coins for gas"] if gift.wei else []
+    told = f"was sent {' and '.join(sent)}" if sent else "nothing was sent (--again sends anyway)"
+    return f"0x{gift.account.hex()}: {had}; {told}"
 
 
 def _confirm(
@@ -115,6 +158,7 @@ def _print(typed: Typed, found: Deployment, beacon_url: str, as_json: bool) -> N
             "chainId": found.chain_id,
             "contracts": contracts,
             "deployment": str(typed.out),
+            "hash": digest(found),
             "limits": found.limits,
             "next": words,
         }
@@ -123,4 +167,6 @@ def _print(typed: Typed, found: Deployment, beacon_url: str, as_json: bool) -> N
     for address, name in found.names().items():
         typer.echo(f"{name:10} 0x{address.hex()}")
     typer.echo(f"{typed.out}: give this file to owners and clients, who check the market by it")
+    typer.echo(f"hash {digest(found)}: publish it too; they type --deployment {typed.out}#HASH")
+    typer.echo(f"{folder_of(typed.out)}: what block explorers ask for to verify the sources")
     typer.echo(f"Next: {shlex.join(words)}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from quorate_contracts import deploy
 from quorate_contracts.chain_check import check_chain, check_curve
+from quorate_contracts.chain_cli import verification
 from quorate_contracts.chain_cli.begun_file import (
     Begun,
     begun_of,
@@ -24,7 +25,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, BlockNumber
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import first_bid
-from quorate_runtime.files import write_atomic
+from quorate_runtime.files import PUBLIC_MODE, write_atomic
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,9 @@ class DeploymentRun:
         creator = Creator(self.client, self.signer, self.wanted.chain_id, self.clock, self.report)
         await creator.create_all(plan.creations)
         await creator.settle(plan.creations, self.wanted.limits.chain_depth)
-        write_atomic(out, deploy.encode(plan.deployment))
+        await check_chain(self.client, plan.deployment)
+        verification.write(out, plan)
+        write_atomic(out, deploy.encode(plan.deployment), PUBLIC_MODE)
         begun_path(out).unlink(missing_ok=True)
         return plan.deployment
 

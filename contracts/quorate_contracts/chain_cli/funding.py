@@ -41,8 +41,23 @@ def accounts_of(texts: Sequence[str]) -> list[Address]:
         known = [json.loads(path.read_text())["address"] for path in paths if path.exists()]
         if keys.is_dir() and not known:
             raise Refused(Code.MALFORMED, f"{keys} holds no key that needs money")
-        found += [address_of("ACCOUNT", each) for each in known or [text]]
+        try:
+            found += [address_of("ACCOUNT", each) for each in known or [text]]
+        except Refused as refused:
+            told = f"there is no folder {text[:200]} with keys; {refused.detail}"
+            raise Refused(Code.MALFORMED, told) from refused
     return list(dict.fromkeys(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Gift:
+    """What one account had, and what it is sent. `wei` and `amount` are 0 for nothing."""
+
+    account: Address
+    had_wei: int
+    had_amount: Amount
+    wei: int
+    amount: Amount
 
 
 @dataclass(slots=True)
@@ -55,26 +70,42 @@ class Funding:
     report: Callable[[str], None]
     _sent: list[tuple[str, Hash32]] = field(default_factory=list)
 
-    async def give(self, accounts: Sequence[Address], wei: int, amount: Amount) -> None:
-        """Sends to each account, and returns once all is mined.
+    async def give(
+        self, accounts: Sequence[Address], wei: int, amount: Amount, is_again: bool = False
+    ) -> list[Gift]:
+        """Sends to each account what it lacks, and returns once all is mined. With `is_again` each
+        gets the whole sums, whatever it has.
 
         Raises Refused if the key has too little, Unavailable if the chain takes too long.
         """
         await check_chain_id(self.client, self.deployment)
         token = Contracts.of(self.deployment).token
         is_minted = await self._is_faucet()
-        await self._must_hold(len(accounts), wei, Amount(0) if is_minted else amount)
+        gifts = [await self._gift(account, wei, amount, is_again) for account in accounts]
+        await self._must_hold(gifts, is_minted)
         nonce = await self.client.nonce(self.signer.address, "pending")
-        for account in accounts:
-            if wei:
-                await self._send(f"coins for 0x{account.hex()}", nonce, account, wei)
+        for gift in gifts:
+            if gift.wei:
+                await self._send(f"coins for 0x{gift.account.hex()}", nonce, gift.account, gift.wei)
                 nonce += 1
-            if amount:
-                call = (token.mint if is_minted else token.transfer)(account, amount)
-                await self._send(f"tokens for 0x{account.hex()}", nonce, account, 0, call)
+            if gift.amount:
+                call = (token.mint if is_minted else token.transfer)(gift.account, gift.amount)
+                await self._send(f"tokens for 0x{gift.account.hex()}", nonce, gift.account, 0, call)
                 nonce += 1
         for what, digest in self._sent:
             await self._mined(what, digest)
+        return gifts
+
+    async def _gift(self, account: Address, wei: int, amount: Amount, is_again: bool) -> Gift:
+        coins, tokens = await self.client.balance(account), await self._tokens_of(account)
+        if is_again:
+            return Gift(account, coins, tokens, wei, amount)
+        lack = Amount(max(0, amount - tokens))
+        return Gift(account, coins, tokens, max(0, wei - coins), lack)
+
+    async def _tokens_of(self, account: Address) -> Amount:
+        query = Contracts.of(self.deployment).token.balance_of(account)
+        return Amount(query.decode(await self.client.call(query.to, query.data)))
 
     async def _is_faucet(self) -> bool:
         try:
@@ -83,22 +114,21 @@ class Funding:
             return False  # not re-raised: a token of others has no such function
         return int.from_bytes(answer, "big") == 1
 
-    async def _must_hold(self, count: int, wei: int, amount: Amount) -> None:
-        me, currency = self.signer.address, currency_of(self.deployment)
-        token = Contracts.of(self.deployment).token.balance_of(me)
-        held = token.decode(await self.client.call(token.to, token.data))
-        if held < count * amount:
+    async def _must_hold(self, gifts: Sequence[Gift], is_minted: bool) -> None:
+        me, currency, count = self.signer.address, currency_of(self.deployment), len(gifts)
+        held, amount = await self._tokens_of(me), Amount(sum(gift.amount for gift in gifts))
+        if held < amount and not is_minted:
             raise Refused(
                 Code.CHAIN,
                 f"the key 0x{me.hex()} has {currency.tokens(held)}, and {count} accounts get "
-                f"{usd(count * amount)} USD",
+                f"{usd(amount)} USD",
             )
-        coins = await self.client.balance(me)
-        if coins <= count * wei:
+        coins, wei = await self.client.balance(me), sum(gift.wei for gift in gifts)
+        if coins <= wei and (wei or amount):
             raise Refused(
                 Code.CHAIN,
                 f"the key 0x{me.hex()} has {currency.coins(coins)}, and {count} accounts get "
-                f"{currency.coins(count * wei)}, beside gas",
+                f"{currency.coins(wei)}, beside gas",
             )
 
     async def _send(

@@ -1,17 +1,15 @@
 # pragma version 0.4.3
 """
 @title Court
-@notice The only way to take stake for a wrong result (PROTOCOL §5): a case over two or three executions of one provider, a
+@notice The only way to take stake for a wrong result, or a bond for a wrong Verdict (PROTOCOL §5): a case that Cases has checked, a
         jury that the beacon draws among the stakers of the host class, votes as commitments, their opening, the decision.
-@dev The hash of the Reveal that a case must show is the commitment inside the Commit: it binds salt and result. It alone is checked at
-     the decision, so an accuser who works for the accused cannot block a case by showing some other hash.
+@dev A claim binds assignment, provider and the commitment inside the Commit, which binds salt and result. Claims alone are checked at the
+     decision, so an accuser who works for the accused cannot block a case by showing some other hash.
      Money here = bonds of open cases + credits + `burned`, which nothing can move.
 """
 
 from ethereum.ercs import IERC20
-
 import docket
-import evidence
 import signatures
 
 interface Stakes:
@@ -19,16 +17,13 @@ interface Stakes:
     def index_of(account: address) -> uint256: view
     def account_at(index: uint256) -> address: view
     def payout_of(account: address) -> address: view
-    def stake_of(account: address) -> uint256: view
     def slot_count(hostClass: bytes32) -> uint256: view
-    def owner_count(hostClass: bytes32) -> uint256: view
-    def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBlock: uint256, openedBy: uint256, excluded: DynArray[address, 16]) -> DynArray[uint256, JURORS]: view
+    def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBlock: uint256, openedBy: uint256, profilesAt: uint256, excluded: DynArray[address, 16]) -> DynArray[uint256, JURORS]: view
     def freeze(account: address): nonpayable
     def unfreeze(account: address): nonpayable
     def slash(account: address, amount: uint256) -> uint256: nonpayable
-
-interface Escrow:
-    def allocated_since(client: address, coordinator: address) -> uint256: view
+    def fine(account: address, amount: uint256) -> uint256: nonpayable
+    def posting_key(account: address) -> address: view
 
 interface Beacon:
     def PERIOD() -> uint256: view
@@ -36,15 +31,8 @@ interface Beacon:
     def time_of(round: uint256) -> uint256: view
     def randomness(round: uint256) -> bytes32: view
 
-struct Case:
-    state: docket.State
-    accused: address
-    accuser: address
-    hostClass: bytes32
-    bond: uint256
-    jurors: DynArray[address, JURORS]  # drawn and not replaced
-
 EXECUTIONS_MAX: constant(uint256) = 3
+CLAIMS_MAX: constant(uint256) = 6
 JURORS: constant(uint256) = 7
 SLASH_MULTIPLE: constant(uint256) = 8
 MASK32: constant(uint256) = 2**32 - 1
@@ -56,121 +44,84 @@ JURY_VOTE_TYPE: constant(bytes32) = keccak256("JuryVote(uint256 caseId,address j
 
 TOKEN: public(immutable(address))
 STAKES: public(immutable(address))
-ESCROW: public(immutable(address))
+CASES: public(immutable(address))
 BEACON: public(immutable(address))
-OWNERS_MIN: public(immutable(uint256))
 SLOT_AGE: public(immutable(uint256))
 ROUNDS_AHEAD: public(immutable(uint256))
 BEACON_MISSING: public(immutable(uint256))
 WINDOW: public(immutable(uint256))
 GAS_FEE: public(immutable(uint256))
-EVIDENCE_AGE: public(immutable(uint256))
-ALLOCATION_AGE: public(immutable(uint256))
+SEAT_DEPOSIT: public(immutable(uint256))
 
 case_count: public(uint256)
 burned: public(uint256)
 credit_of: public(HashMap[address, uint256])
-named_in: HashMap[bytes32, uint256]  # assignment -> case << 8 | position
 states: HashMap[uint256, uint256]
-parties: HashMap[uint256, uint256]  # accused(160) | bond(96)
+times: HashMap[uint256, uint256]  # opened at(48) << 48 | ended at(48)
+parties: HashMap[uint256, uint256]  # liable(160) | bond(96)
 openers: HashMap[uint256, uint256]  # accuser(160) | block(48) | length of the slot list(32)
 host_classes: HashMap[uint256, bytes32]
-pays: HashMap[uint256, uint256]  # 80 bits per execution
-shown: HashMap[uint256, bytes32]  # H(assignment hashes, commitments)
+pays: HashMap[uint256, uint256]  # 80 bits per execution; in an appeal the second is the pay to restore
+shown: HashMap[uint256, bytes32]  # H(claims)
 juries: HashMap[uint256, uint256]  # 32 bits per seat: registration index, 0 = empty
 ballots: HashMap[uint256, HashMap[uint256, bytes32]]  # case -> seat
 answers: HashMap[uint256, uint256]  # 12 bits per seat, 4 per execution: 1 + candidate, or docket.VOID_ANSWER
 candidates: HashMap[uint256, HashMap[uint256, bytes32]]  # case -> 8 * execution + number -> digest
 
 @deploy
-def __init__(token: address, stakes: address, escrow: address, beacon: address, ownersMin: uint256, slotAge: uint256, roundsAhead: uint256,
-             beaconMissing: uint256, window: uint256, gasFee: uint256, evidenceAge: uint256, allocationAge: uint256):
-    """Seconds, except `roundsAhead` (beacon periods) and `gasFee` (token units)."""
+def __init__(token: address, stakes: address, cases: address, beacon: address, slotAge: uint256, roundsAhead: uint256,
+             beaconMissing: uint256, window: uint256, gasFee: uint256, seatDeposit: uint256):
+    """Seconds, except `roundsAhead` (beacon periods), `gasFee` and `seatDeposit` (token units)."""
     TOKEN = token
     STAKES = stakes
-    ESCROW = escrow
+    CASES = cases
     BEACON = beacon
-    OWNERS_MIN = ownersMin
     SLOT_AGE = slotAge
     ROUNDS_AHEAD = roundsAhead
     BEACON_MISSING = beaconMissing
     WINDOW = window
     GAS_FEE = gasFee
-    EVIDENCE_AGE = evidenceAge
-    ALLOCATION_AGE = allocationAge
+    SEAT_DEPOSIT = seatDeposit
 
 # -------------------------------------------------------------------------------------------------------------- opening
 
 @external
 @nonreentrant
-def open_case(executions: DynArray[evidence.Execution, EXECUTIONS_MAX]) -> uint256:
-    """
-    @notice Accuses one provider with two executions for different clients, or three for any. The bond for a whole jury is pulled
-            from the sender; the accused's stake cannot unbond until the case ends.
-    """
-    count: uint256 = len(executions)
-    assert count >= 2, "count"
-    accused: address = executions[0].assignment.provider
-    hostClass: bytes32 = executions[0].assignment.hostClass
-    assert msg.sender != accused, "accuser"
-    assert staticcall Stakes(STAKES).stake_of(accused) > 0, "stake"
-    assert staticcall Stakes(STAKES).owner_count(hostClass) >= OWNERS_MIN, "owners"
-    assert count > 2 or executions[0].order.client != executions[1].order.client, "clients"
-    domain: bytes32 = signatures._domain(STAKES)
+def open(filing: docket.Filing) -> uint256:
+    """Cases only: opens a case. The bond for a whole jury is pulled from the accuser; nothing of the liable account unbonds until the end."""
+    assert msg.sender == CASES, "cases"
     caseId: uint256 = self.case_count + 1
     self.case_count = caseId
     s: docket.State = empty(docket.State)
+    s.kind = filing.kind
     s.phase = docket.DRAWING
-    s.count = count
-    s.since = MASK48
-    specHashes: bytes32[EXECUTIONS_MAX] = empty(bytes32[EXECUTIONS_MAX])
-    inputRoots: bytes32[EXECUTIONS_MAX] = empty(bytes32[EXECUTIONS_MAX])
-    assignments: bytes32[EXECUTIONS_MAX] = empty(bytes32[EXECUTIONS_MAX])
-    commitments: bytes32[EXECUTIONS_MAX] = empty(bytes32[EXECUTIONS_MAX])
-    durations: uint256[EXECUTIONS_MAX] = empty(uint256[EXECUTIONS_MAX])
-    pays: uint256[EXECUTIONS_MAX] = empty(uint256[EXECUTIONS_MAX])
+    s.count = filing.count
     bond: uint256 = GAS_FEE
-    for i: uint256 in range(count, bound=EXECUTIONS_MAX):
-        e: evidence.Execution = executions[i]
-        assert e.assignment.provider == accused, "provider"
-        assert e.assignment.hostClass == hostClass, "class"
-        assignments[i] = evidence._check(STAKES, domain, e, EVIDENCE_AGE)
-        if count == 2:
-            since: uint256 = staticcall Escrow(ESCROW).allocated_since(e.order.client, e.order.coordinator)
-            assert since != 0 and since + ALLOCATION_AGE <= convert(e.assignment.acceptBy, uint256), "allocation"
-        self._name(assignments[i], caseId, i)
-        specHashes[i] = e.order.specHash
-        inputRoots[i] = e.order.inputRoot
-        commitments[i] = e.commit.commitment
-        durations[i] = convert(e.assignment.maxDuration, uint256)
-        pays[i] = evidence._pay_named(e)
-        bond += convert(e.assignment.pricePerHour, uint256) * durations[i] // 3600
-        s.duration += durations[i]
-        s.since = min(s.since, convert(e.assignment.acceptBy, uint256))
+    pays: uint256 = 0
+    if filing.kind == docket.APPEAL:
+        pays = filing.restored << 80
+    for i: uint256 in range(filing.count, bound=EXECUTIONS_MAX):
+        s.duration += filing.maxDurations[i]
+        pays |= filing.pays[i] << (80 * i)
+        bond += filing.pays[i]
     bond *= JURORS
-    assert bond <= MASK96 and s.duration <= MASK32 and s.since >= SLOT_AGE, "amount"
-    s.since -= SLOT_AGE
+    assert bond <= MASK96 and s.duration <= MASK32 and filing.since >= SLOT_AGE and filing.restored <= MASK80, "amount"
+    s.since = filing.since - SLOT_AGE
     s.round = self._round_ahead()
     self.states[caseId] = docket._pack(s)
-    self.parties[caseId] = (convert(accused, uint256) << 96) | bond
-    self.openers[caseId] = (convert(msg.sender, uint256) << 80) | (block.number << 32) | staticcall Stakes(STAKES).slot_count(hostClass)
-    self.host_classes[caseId] = hostClass
-    self.pays[caseId] = pays[0] | (pays[1] << 80) | (pays[2] << 160)
-    self.shown[caseId] = keccak256(abi_encode(assignments, commitments))
-    extcall Stakes(STAKES).freeze(accused)
-    self._pull(msg.sender, bond)
-    log docket.CaseOpened(caseId=caseId, accused=accused, accuser=msg.sender, hostClass=hostClass, round=s.round, bond=bond, specHashes=specHashes,
-                   inputRoots=inputRoots, assignmentHashes=assignments, commitments=commitments, maxDurations=durations, pays=pays)
+    self.times[caseId] = block.timestamp << 48
+    self.parties[caseId] = (convert(filing.liable, uint256) << 96) | bond
+    self.openers[caseId] = (convert(filing.accuser, uint256) << 80) | (block.number << 32) | staticcall Stakes(STAKES).slot_count(filing.hostClass)
+    self.host_classes[caseId] = filing.hostClass
+    self.pays[caseId] = pays
+    self.shown[caseId] = keccak256(abi_encode(filing.claims))
+    extcall Stakes(STAKES).freeze(filing.liable)
+    self._pull(filing.accuser, bond)
+    log docket.CaseOpened(caseId=caseId, accused=filing.liable, accuser=filing.accuser, isAppeal=filing.kind == docket.APPEAL,
+                   hostClass=filing.hostClass, round=s.round, bond=bond, specHashes=filing.specHashes, inputRoots=filing.inputRoots,
+                   assignmentHashes=filing.assignmentHashes, contradictions=filing.contradictions, commitments=filing.commitments,
+                   maxDurations=filing.maxDurations, pays=filing.pays)
     return caseId
-
-@internal
-def _name(assignment: bytes32, caseId: uint256, position: uint256):
-    """An execution is in one case at a time; once it was judged, in none."""
-    word: uint256 = self.named_in[assignment]
-    if word != 0:
-        earlier: docket.State = docket._unpack(self.states[word >> 8])
-        assert earlier.phase == docket.DECIDED and (earlier.closed >> (word & 255)) & 1 == 0, "named"
-    self.named_in[assignment] = (caseId << 8) | position
 
 @internal
 @view
@@ -199,7 +150,7 @@ def draw_jury(caseId: uint256):
             kept += 1
     seed: bytes32 = keccak256(abi_encode(random, caseId, s.redrawn))
     drawn: DynArray[uint256, JURORS] = staticcall Stakes(STAKES).draw(
-        self.host_classes[caseId], opener & MASK32, seed, JURORS - kept, (opener >> 32) & MASK48, s.since, excluded)
+        self.host_classes[caseId], opener & MASK32, seed, JURORS - kept, (opener >> 32) & MASK48, s.since, self.times[caseId] >> 48, excluded)
     seated: uint256 = 0
     taken: uint256 = 0
     for seat: uint256 in range(JURORS):
@@ -214,7 +165,7 @@ def draw_jury(caseId: uint256):
     s.deadline = block.timestamp + WINDOW + s.duration
     log docket.JuryDrawn(caseId=caseId, jurors=self._jurors(seated), voteBy=s.deadline)
     if s.jurors < docket.JURORS_MIN:
-        self._end(caseId, s, docket.VOID, 0, 0)
+        self._end(caseId, s, docket.VOID, 0)
     elif taken == 0:
         self._open_reveals(caseId, s)
     else:
@@ -243,19 +194,20 @@ def vote(caseId: uint256, votes: DynArray[docket.Vote, JURORS]):
 @external
 def advance(caseId: uint256):
     """
-    @notice Moves a case past a deadline that nobody met: no-shows are redrawn once, at a new round; after that those who voted go on.
-            A first round that never appears burns the bond.
+    @notice Moves a case past a deadline that nobody met: no-shows lose their deposit and are redrawn once, at a new round; after that
+            those who voted go on. A first round that never appears burns the bond.
     """
     s: docket.State = docket._unpack(self.states[caseId])
     if s.phase == docket.DRAWING:
         assert staticcall Beacon(BEACON).randomness(s.round) == empty(bytes32), "phase"
         assert block.timestamp > staticcall Beacon(BEACON).time_of(s.round) + BEACON_MISSING, "early"
         if s.redrawn == 0:
-            self._end(caseId, s, docket.NO_BEACON, 0, 0)
+            self._end(caseId, s, docket.NO_BEACON, 0)
             return
     else:
         assert s.phase == docket.VOTING, "phase"
         assert block.timestamp > s.deadline, "early"
+        self._fine(caseId, ~s.voted)
         if s.redrawn == 0:
             s.redrawn = 1
             s.phase = docket.DRAWING
@@ -264,7 +216,7 @@ def advance(caseId: uint256):
             log docket.Redraw(caseId=caseId, round=s.round)
             return
     if docket._ones(s.voted) < docket.JURORS_MIN:
-        self._end(caseId, s, docket.VOID, 0, 0)
+        self._end(caseId, s, docket.VOID, 0)
     else:
         self._open_reveals(caseId, s)
 
@@ -321,116 +273,154 @@ def _open_reveals(caseId: uint256, state: docket.State):
 
 @external
 @nonreentrant
-def decide(caseId: uint256, openings: DynArray[docket.Opening, EXECUTIONS_MAX]):
+def decide(caseId: uint256, openings: DynArray[docket.Opening, CLAIMS_MAX]):
     """
-    @notice Opens the accused's commitments and ends the case. Without openings, which anybody may give, it ends one window after the
-            reveals: the bond pays, and the executions may be named again.
+    @notice Opens the commitments that the case showed, and ends it. Without openings, which anybody may give, it ends one window after
+            the reveals: the bond pays, and the executions may be named once more.
     """
     s: docket.State = docket._unpack(self.states[caseId])
     assert s.phase == docket.DECIDING or (s.phase == docket.REVEALING and block.timestamp > s.deadline), "phase"
+    self._fine(caseId, s.voted & ~s.revealed)
     answers: uint256 = self.answers[caseId]
+    all: uint256 = (1 << s.count) - 1
     outcome: uint256 = docket.UNOPENED
-    closed: uint256 = 0
+    s.failed = all
     if len(openings) == 0:
         assert block.timestamp > s.deadline + WINDOW, "early"
+        if docket._ones(s.revealed) < docket.JURORS_MIN:
+            outcome = docket.VOID
     else:
-        wrong: uint256 = self._wrong(caseId, s, answers, self._opened(caseId, s, openings))
-        all: uint256 = (1 << s.count) - 1
-        if wrong == all:
+        digests: bytes32[CLAIMS_MAX] = self._opened(caseId, s, openings)
+        revealed: uint256 = docket._ones(s.revealed)
+        need: uint256 = max(docket.JURORS_MIN, (2 * revealed + 2) // 3)
+        right: uint256 = 0  # bit per execution that does not convict
+        wrong: uint256 = 0
+        void: uint256 = 0
+        for i: uint256 in range(s.count, bound=EXECUTIONS_MAX):
+            votes: uint256 = docket._votes(answers, i)
+            if 2 * ((votes >> (4 * docket.VOID_ANSWER)) & 15) >= revealed:
+                void |= 1 << i
+            found: bytes32 = empty(bytes32)
+            for number: uint256 in range(JURORS):
+                if (votes >> (4 * (number + 1))) & 15 >= need:
+                    found = self.candidates[caseId][8 * i + number]
+            mine: bytes32 = digests[2 * i]
+            other: bytes32 = digests[2 * i + 1]
+            if mine == empty(bytes32) or (s.kind == docket.ACCUSATION and mine == other):
+                right |= 1 << i
+            elif found == empty(bytes32):
+                continue
+            elif found == (mine if s.kind == docket.APPEAL else other):
+                wrong |= 1 << i
+            elif s.kind == docket.APPEAL or found == mine:
+                right |= 1 << i
+        s.closed = right
+        s.failed = all & ~right & ~wrong
+        outcome = docket.ACQUITTED
+        if revealed < docket.JURORS_MIN:
+            outcome = docket.VOID
+            s.closed = 0
+            s.failed = all
+        elif wrong == all:
             outcome = docket.CONVICTED
-            closed = all
-        else:
-            outcome = docket.ACQUITTED
-            closed = all & ~wrong
-    if docket._is_void(s, answers) and outcome != docket.CONVICTED:
-        outcome = docket.VOID
-        closed = 0
-    self._end(caseId, s, outcome, closed, answers)
+            s.closed = all
+        elif void != 0:
+            outcome = docket.VOID
+    self._end(caseId, s, outcome, answers)
+
+@external
+@nonreentrant
+def concede(caseId: uint256):
+    """A coordinator grants an appeal before its jury is drawn: its bond restores the pay and the provider's gas."""
+    s: docket.State = docket._unpack(self.states[caseId])
+    liable: address = convert(self.parties[caseId] >> 96, address)
+    assert s.kind == docket.APPEAL and s.phase == docket.DRAWING and s.redrawn == 0, "phase"
+    assert msg.sender == liable or msg.sender == staticcall Stakes(STAKES).posting_key(liable), "liable"
+    s.closed = 1
+    self._end(caseId, s, docket.CONVICTED, 0)
 
 @internal
 @view
-def _opened(caseId: uint256, s: docket.State, openings: DynArray[docket.Opening, EXECUTIONS_MAX]) -> bytes32[EXECUTIONS_MAX]:
-    """Result digests of the accused, by the commitments it signed."""
-    assert len(openings) == s.count, "count"
-    accused: address = convert(self.parties[caseId] >> 96, address)
-    digests: bytes32[EXECUTIONS_MAX] = empty(bytes32[EXECUTIONS_MAX])
-    assignments: bytes32[EXECUTIONS_MAX] = empty(bytes32[EXECUTIONS_MAX])
-    commitments: bytes32[EXECUTIONS_MAX] = empty(bytes32[EXECUTIONS_MAX])
-    for i: uint256 in range(s.count, bound=EXECUTIONS_MAX):
-        digests[i] = keccak256(abi_encode(openings[i].exitStatus, openings[i].outputDigest))
-        assignments[i] = openings[i].assignmentHash
-        commitments[i] = keccak256(abi_encode(assignments[i], accused, openings[i].salt, digests[i]))
-    assert keccak256(abi_encode(assignments, commitments)) == self.shown[caseId], "reveal"
+def _opened(caseId: uint256, s: docket.State, openings: DynArray[docket.Opening, CLAIMS_MAX]) -> bytes32[CLAIMS_MAX]:
+    """Result digest of each claim, by the commitment that its provider signed; zero for a pair of which one was killed."""
+    each: uint256 = 2 if s.kind == docket.ACCUSATION else 1
+    assert len(openings) == each * s.count, "count"
+    claims: bytes32[CLAIMS_MAX] = empty(bytes32[CLAIMS_MAX])
+    digests: bytes32[CLAIMS_MAX] = empty(bytes32[CLAIMS_MAX])
+    killed: uint256 = 0
+    for k: uint256 in range(len(openings), bound=CLAIMS_MAX):
+        o: docket.Opening = openings[k]
+        digests[k] = keccak256(abi_encode(o.exitStatus, o.outputDigest))
+        claims[k] = keccak256(abi_encode(o.assignmentHash, o.provider, keccak256(abi_encode(o.assignmentHash, o.provider, o.salt, digests[k]))))
+        if o.exitStatus == docket.KILLED or o.exitStatus == docket.KILLED + 1:
+            killed |= 1 << (k // 2)
+    assert keccak256(abi_encode(claims)) == self.shown[caseId], "reveal"
+    for k: uint256 in range(CLAIMS_MAX):
+        if (killed >> (k // 2)) & 1 == 1:
+            digests[k] = empty(bytes32)
     return digests
 
 @internal
-@view
-def _wrong(caseId: uint256, s: docket.State, answers: uint256, digests: bytes32[EXECUTIONS_MAX]) -> uint256:
-    """Bit per execution where two thirds of the jurors, and at least three, name one digest that is not the accused's."""
-    need: uint256 = max(docket.JURORS_MIN, (2 * s.jurors + 2) // 3)
-    wrong: uint256 = 0
-    for i: uint256 in range(s.count, bound=EXECUTIONS_MAX):
-        votes: uint256 = 0  # 4 bits per answer
-        for seat: uint256 in range(JURORS):
-            votes += 1 << (4 * ((answers >> (12 * seat + 4 * i)) & 15))
-        for number: uint256 in range(JURORS):
-            if (votes >> (4 * (number + 1))) & 15 >= need and self.candidates[caseId][8 * i + number] != digests[i]:
-                wrong |= 1 << i
-    return wrong
-
-@internal
-def _end(caseId: uint256, state: docket.State, outcome: uint256, closed: uint256, answers: uint256):
-    """Pays and frees everybody. Convicted: the stake pays the accuser's gas, then the jurors, the bond what is missing."""
-    party: uint256 = self.parties[caseId]
-    accused: address = convert(party >> 96, address)
-    accuser: address = convert(self.openers[caseId] >> 80, address)
-    bond: uint256 = party & MASK96
-    extcall Stakes(STAKES).unfreeze(accused)
-    cost: uint256 = self._pay_jurors(caseId, state, answers)
-    slashed: uint256 = 0
-    burned: uint256 = 0
-    if outcome == docket.CONVICTED:
-        pays: uint256 = self.pays[caseId]
-        slashed = extcall Stakes(STAKES).slash(accused, SLASH_MULTIPLE * ((pays & MASK80) + ((pays >> 80) & MASK80) + (pays >> 160)))
-        own: uint256 = min(slashed, GAS_FEE)
-        paid: uint256 = min(slashed - own, cost)
-        burned = slashed - own - paid
-        self._credit(caseId, accuser, bond + own + paid - cost)
-    elif outcome == docket.VOID:
-        self._credit(caseId, accuser, bond - cost)
-    else:
-        burned = bond - cost
-    self.burned += burned
-    s: docket.State = state
-    s.phase = docket.DECIDED
-    s.outcome = outcome
-    s.closed = closed
-    self.states[caseId] = docket._pack(s)
-    log docket.Decided(caseId=caseId, accused=accused, convicted=outcome == docket.CONVICTED, outcome=outcome, slashed=slashed, burned=burned)
-
-@internal
-def _pay_jurors(caseId: uint256, s: docket.State, answers: uint256) -> uint256:
-    """
-    @notice Credits the jurors of the largest agreeing group, of every one of them when some are equally large: gas, and the pay of each
-            execution that they did not find void. In a case that ends before the reveals, those who voted get the gas.
-    """
+def _fine(caseId: uint256, seats: uint256):
+    """Jurors that were drawn and did not vote, or voted and did not reveal, lose a small deposit. It is burned."""
     jury: uint256 = self.juries[caseId]
+    for seat: uint256 in range(JURORS):
+        index: uint256 = (jury >> (32 * seat)) & MASK32
+        if index != 0 and (seats >> seat) & 1 == 1:
+            self.burned += extcall Stakes(STAKES).fine(staticcall Stakes(STAKES).account_at(index), SEAT_DEPOSIT)
+
+@internal
+def _end(caseId: uint256, state: docket.State, outcome: uint256, answers: uint256):
+    """
+    @notice Pays and frees everybody. Who was right gets the whole bond back, then gas (and an appeal its pay), then the jurors are paid;
+            all of it together is at most what was taken. Otherwise the bond pays the jurors: what is left of it goes back if the case is
+            void, else it is burned. Jurors of every largest agreeing group are paid; before the reveals those who voted get the gas.
+    """
+    s: docket.State = state
+    party: uint256 = self.parties[caseId]
+    liable: address = convert(party >> 96, address)
+    accuser: address = convert(self.openers[caseId] >> 80, address)
+    burned: uint256 = party & MASK96
     pays: uint256 = self.pays[caseId]
     paid: uint256 = docket._largest(s.revealed, answers)
     if s.phase == docket.DRAWING or s.phase == docket.VOTING:
         paid = s.voted
+    owed: uint256[JURORS] = docket._owed(pays, paid, answers, GAS_FEE)
     total: uint256 = 0
     for seat: uint256 in range(JURORS):
-        if (paid >> seat) & 1 == 0:
-            continue
-        amount: uint256 = GAS_FEE
-        for i: uint256 in range(EXECUTIONS_MAX):
-            answer: uint256 = (answers >> (12 * seat + 4 * i)) & 15
-            if answer != 0 and answer != docket.VOID_ANSWER:
-                amount += (pays >> (80 * i)) & MASK80
-        self._credit(caseId, staticcall Stakes(STAKES).account_at((jury >> (32 * seat)) & MASK32), amount)
-        total += amount
-    return total
+        total += owed[seat]
+    funds: uint256 = total
+    slashed: uint256 = 0
+    extcall Stakes(STAKES).unfreeze(liable)
+    if outcome == docket.CONVICTED:
+        own: uint256 = GAS_FEE
+        amount: uint256 = 0
+        if s.kind == docket.APPEAL:
+            own += (pays >> 80) & MASK80
+        else:
+            amount = SLASH_MULTIPLE * ((pays & MASK80) + ((pays >> 80) & MASK80) + (pays >> 160))
+        slashed = extcall Stakes(STAKES).slash(liable, max(amount, total + own))
+        own = min(slashed, own)
+        funds = min(total, slashed - own)
+        self._credit(caseId, accuser, burned + own)
+        burned = slashed - own
+    elif outcome == docket.VOID:
+        self._credit(caseId, accuser, burned - total)
+        burned = total
+    jury: uint256 = self.juries[caseId]
+    for seat: uint256 in range(JURORS):
+        if owed[seat] != 0:
+            amount: uint256 = owed[seat] * funds // total
+            self._credit(caseId, staticcall Stakes(STAKES).account_at((jury >> (32 * seat)) & MASK32), amount)
+            burned -= amount
+    self.burned += burned
+    if s.phase != docket.DECIDING and s.phase != docket.REVEALING and outcome != docket.CONVICTED:
+        s.failed = (1 << s.count) - 1
+    s.phase = docket.DECIDED
+    s.outcome = outcome
+    self.states[caseId] = docket._pack(s)
+    self.times[caseId] |= block.timestamp
+    log docket.Decided(caseId=caseId, accused=liable, convicted=outcome == docket.CONVICTED, outcome=outcome, slashed=slashed, burned=burned)
 
 @external
 @nonreentrant
@@ -446,11 +436,22 @@ def withdraw(account: address):
 
 @external
 @view
-def case_of(caseId: uint256) -> Case:
+def case_of(caseId: uint256) -> docket.Case:
     """One case as it stands; all zero when it was never opened."""
     party: uint256 = self.parties[caseId]
-    return Case(state=docket._unpack(self.states[caseId]), accused=convert(party >> 96, address), accuser=convert(self.openers[caseId] >> 80, address),
-                hostClass=self.host_classes[caseId], bond=party & MASK96, jurors=self._jurors(self.juries[caseId]))
+    return docket.Case(state=docket._unpack(self.states[caseId]), accused=convert(party >> 96, address), accuser=convert(self.openers[caseId] >> 80, address),
+                hostClass=self.host_classes[caseId], bond=party & MASK96, openedAt=self.times[caseId] >> 48,
+                endedAt=self.times[caseId] & MASK48, jurors=self._jurors(self.juries[caseId]))
+
+@external
+@view
+def ending(caseId: uint256) -> (uint256, uint256, uint256, uint256):
+    """Whether a case is over (1), which executions it judged, on which it failed, and how long it took, in seconds."""
+    s: docket.State = docket._unpack(self.states[caseId])
+    times: uint256 = self.times[caseId]
+    if s.phase != docket.DECIDED:
+        return 0, 0, 0, 0
+    return 1, s.closed, s.failed, (times & MASK48) - (times >> 48)
 
 # ------------------------------------------------------------------------------------------------------------- internal
 
@@ -472,14 +473,6 @@ def _seat(jury: uint256, juror: address) -> uint256:
         if index != 0 and (jury >> (32 * seat)) & MASK32 == index:
             return seat
     raise "juror"
-
-@internal
-@view
-def _load(caseId: uint256) -> docket.State:
-    w: uint256 = self.states[caseId]
-    return docket.State(phase=w & 255, count=(w >> 8) & 255, jurors=(w >> 16) & 255, voted=(w >> 24) & 255, revealed=(w >> 32) & 255,
-                 redrawn=(w >> 40) & 255, outcome=(w >> 48) & 255, closed=(w >> 56) & 255, deadline=(w >> 64) & MASK48,
-                 duration=(w >> 112) & MASK32, since=(w >> 144) & MASK48, round=w >> 192)
 
 @internal
 def _credit(caseId: uint256, account: address, amount: uint256):

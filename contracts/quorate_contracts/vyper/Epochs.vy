@@ -3,21 +3,23 @@
 @title Epochs
 @notice Optimistic settlement: now and then a coordinator posts one Merkle-sum root of all its cumulative credits, with the
         clients' vouchers. Claims are paid against the newest final root only (PROTOCOL §6).
-@dev Tree: leaf = H(index, account, final, held, receiptsRoot), node = H(left, leftFinal, leftHeld, right, rightFinal, rightHeld), leaves in
-     the order of their registration index, padded with zero hashes and sums to a power of two. A leaf has five words and a
-     node six, so neither passes for the other.
+@dev Until its window is over, and while it or an older one has an open demand, `Challenges` can void an epoch and all after it. Their
+     numbers are not used again; the vouchers that they brought stay in the pool. The ring has no word of a void epoch.
 """
 
+import leaves
 import signatures
 
 interface Stakes:
     def posting_key(account: address) -> address: view
     def payout_of(account: address) -> address: view
     def bond_of(account: address) -> uint256: view
+    def is_bonded(coordinator: address) -> bool: view
 
 interface Escrow:
     def charge(coordinator: address, debts: DynArray[uint256, LISTED_MAX]) -> Pool: nonpayable
     def pay(coordinator: address, payments: DynArray[uint256, LISTED_MAX]): nonpayable
+    def pool(coordinator: address) -> Pool: view
 
 struct Pool:
     allocated: uint256
@@ -41,27 +43,16 @@ struct KnownSession:
     upTo: uint256
     expires: uint256
 
-struct Leaf:
-    index: uint256
-    account: address
-    sums: uint256  # final(128) | held(128)
-    receiptsRoot: bytes32
+struct Share:
+    held: uint256  # of all held credits; 0 = they are not paid
+    backed: uint256  # as much of them as vouchers brought in
 
-struct Sibling:
-    hash: bytes32
-    sums: uint256  # final(128) | held(128)
-
-struct Node:
-    hash: bytes32
-    final: uint256
-    held: uint256
-
-struct Epoch:
-    root: bytes32
-    number: uint256
-    postedAt: uint256
-    sumFinal: uint256
-    sumHeld: uint256
+struct Head:
+    newest: uint256  # number of the newest epoch, void ones included
+    valid: uint256  # number of the newest one that is not void; 0 = none
+    demands: uint256  # open ones
+    floor: uint256  # while there are any, no epoch from this number on becomes final
+    haltedAt: uint256  # 0 = not halted
 
 event EpochPosted:
     coordinator: indexed(address)
@@ -78,6 +69,16 @@ event Claimed:
     amount: uint256
     epoch: uint256
 
+event EpochsVoided:
+    coordinator: indexed(address)
+    first: uint256
+    last: uint256
+    valid: uint256  # the newest epoch that counts now; 0 = none
+
+event Halted:
+    coordinator: indexed(address)
+    epoch: uint256  # the newest one that counts
+
 event Announced:
     coordinator: indexed(address)
     peerKey: bytes32
@@ -86,9 +87,12 @@ event Announced:
 LISTED_MAX: constant(uint256) = 64  # vouchers of one epoch, leaves of one claim
 DEPTH_MAX: constant(uint256) = 32
 ADDRESSES_MAX: constant(uint256) = 512  # bytes of all addresses of an announcement
-RING: constant(uint256) = 32  # epochs kept per coordinator
+RING: constant(uint256) = 256  # epochs kept per coordinator: ten days of one an hour
+GAP_MAX: constant(uint256) = 255
+MASK31: constant(uint256) = 2**31 - 1
 MASK32: constant(uint256) = 2**32 - 1
 MASK36: constant(uint256) = 2**36 - 1
+MASK40: constant(uint256) = 2**40 - 1
 MASK48: constant(uint256) = 2**48 - 1
 MASK60: constant(uint256) = 2**60 - 1
 MASK88: constant(uint256) = 2**88 - 1
@@ -99,20 +103,30 @@ VOUCHER_TYPE: constant(bytes32) = keccak256("Voucher(address client,address coor
 
 STAKES: public(immutable(address))
 ESCROW: public(immutable(address))
+CHALLENGES: public(immutable(address))
 CHALLENGE_WINDOW: public(immutable(uint256))
+HALT_SETTLE: public(immutable(uint256))
+HALT_HELD: public(immutable(uint256))
 
 claimed: public(HashMap[address, HashMap[address, uint256]])  # coordinator -> account -> cumulative
 roots: HashMap[address, HashMap[uint256, bytes32]]
-infos: HashMap[address, HashMap[uint256, uint256]]  # number(32) | postedAt(48) | sumFinal(88) | sumHeld(88)
+infos: HashMap[address, HashMap[uint256, uint256]]  # number(31) | isExhausted(1) | gap(8) | postedAt(40) | sumFinal(88) | sumHeld(88); gap: to the one before
+heads: HashMap[address, uint256]  # newest(32) | valid(32) | demands(32) | floor(32) | haltedAt(48), from bit 80 on
+demanded: HashMap[address, HashMap[uint256, uint256]]  # coordinator -> epoch -> open demands
+keptRoots: HashMap[address, bytes32]  # the newest final epoch, once its place in the ring is taken
+keptInfos: HashMap[address, uint256]
 sessions: HashMap[bytes32, HashMap[address, uint256]]  # H(domain, coordinator) -> client -> sessionKey(160) | upTo(60) | expires(36)
 
 
 @deploy
-def __init__(stakes: address, escrow: address, challengeWindow: uint256):
-    """`challengeWindow` in seconds: an epoch is final that long after its block."""
+def __init__(stakes: address, escrow: address, challenges: address, challengeWindow: uint256, haltSettle: uint256, haltHeld: uint256):
+    """`challengeWindow` in seconds: an epoch is final that long after its block. After a halt `haltSettle` and `haltHeld` count."""
     STAKES = stakes
     ESCROW = escrow
+    CHALLENGES = challenges
     CHALLENGE_WINDOW = challengeWindow
+    HALT_SETTLE = haltSettle
+    HALT_HELD = haltHeld
 
 
 @external
@@ -120,18 +134,19 @@ def post(coordinator: address, number: uint256, root: bytes32, sumFinal: uint256
     """
     @notice The next epoch of a coordinator, sent by its posting key.
     @dev Refused: a gap in the numbers, a falling sum of final credits, final credits above what vouchers brought in, all credits
-         above the allocations, and a pace that would push the newest final epoch out of the ring.
+         above the allocations, a pace that would push an epoch out of the ring before it is final, a coordinator without its bond,
+         and one that was halted.
     @param sessions those that vouchers need and that are not the ones remembered already
     """
     assert staticcall Stakes(STAKES).posting_key(coordinator) == msg.sender, "signer"
-    # In the ring the one before and not yet this one: so `number` is the next. No slot of its own counts the epochs
-    last: uint256 = self.infos[coordinator][(number - 1) % RING] if number > 1 else 0
-    assert number > 0 and number <= MASK32 and last >> 224 == number - 1, "epoch"
-    assert self.infos[coordinator][number % RING] >> 224 < number, "epoch"
+    assert staticcall Stakes(STAKES).is_bonded(coordinator), "bond"
+    head: Head = self._head(coordinator)
+    assert head.haltedAt == 0, "halted"
+    assert number == head.newest + 1 and number <= MASK31, "epoch"
+    last: uint256 = self._info(coordinator, head.valid)
     assert root != empty(bytes32) and sumFinal <= MASK88 and sumHeld <= MASK88, "amount"
     assert sumFinal >= (last >> 88) & MASK88, "stale"
-    if number >= RING:
-        assert self._is_past(self.infos[coordinator][(number + 1) % RING]), "early"
+    self._make_room(coordinator, number, head)
     domain: bytes32 = signatures._domain(STAKES)
     remembered: bytes32 = keccak256(abi_encode(domain, coordinator))
     for each: SignedSession in sessions:
@@ -150,42 +165,48 @@ def post(coordinator: address, number: uint256, root: bytes32, sumFinal: uint256
         assert cumulative <= (session >> 36) & MASK60, "amount"
         voucher: bytes32 = keccak256(abi_encode(VOUCHER_TYPE, client, coordinator, cumulative, each.nonceFloor))
         assert signatures._signer(signatures._digest(domain, voucher), each.sig) == convert(session >> 96, address), "voucher"
-        debts.append(each.debt)
+        debts.append((each.debt >> 96 << 96) | (min(each.nonceFloor, MASK36) << 60) | cumulative)
     pool: Pool = extcall Escrow(ESCROW).charge(coordinator, debts)
     assert sumFinal <= pool.charged, "pool"
     assert sumFinal + sumHeld <= pool.allocated, "allocation"
     self.roots[coordinator][number % RING] = root
-    self.infos[coordinator][number % RING] = (number << 224) | (block.timestamp << 176) | (sumFinal << 88) | sumHeld
+    exhausted: uint256 = 1 if sumFinal == pool.charged else 0
+    gap: uint256 = min(number - head.valid, GAP_MAX)
+    self.infos[coordinator][number % RING] = (number << 225) | (exhausted << 224) | (gap << 216) | (block.timestamp << 176) | (sumFinal << 88) | sumHeld
+    head.newest = number
+    head.valid = number
+    self._set_head(coordinator, head)
     log EpochPosted(coordinator=coordinator, epoch=number, root=root, sumFinal=sumFinal, sumHeld=sumHeld, charged=pool.charged)
 
 
 @external
-def claim(coordinator: address, number: uint256, leaf: Leaf, position: uint256, proof: DynArray[Sibling, DEPTH_MAX]):
+def claim(coordinator: address, number: uint256, leaf: leaves.Leaf, position: uint256, proof: DynArray[leaves.Sibling, DEPTH_MAX]):
     """
     @notice Pays what a leaf of the newest final epoch credits beyond earlier claims, to the provider's payout address or to the
             account itself. Anyone may send it.
     @param position the leaf's place in the tree: bit k says on which side the k-th sibling stands
     """
     info: uint256 = self._claimable(coordinator, number)
-    self._check_inclusion(self.roots[coordinator][number % RING], info, self._node(leaf), position, proof)
-    payment: uint256 = self._credit(coordinator, number, leaf)
+    leaves._check_inclusion(self._root(coordinator, number), (info >> 88) & MASK88, info & MASK88, leaves._node(leaf), position, proof)
+    payment: uint256 = self._credit(coordinator, number, leaf, self._share(coordinator, number, info))
     assert payment != 0, "amount"
     extcall Escrow(ESCROW).pay(coordinator, [payment])
 
 
 @external
-def claim_many(coordinator: address, number: uint256, leaves: DynArray[Leaf, LISTED_MAX], position: uint256, proof: DynArray[Sibling, DEPTH_MAX]):
+def claim_many(coordinator: address, number: uint256, listed: DynArray[leaves.Leaf, LISTED_MAX], position: uint256, proof: DynArray[leaves.Sibling, DEPTH_MAX]):
     """
     @notice `claim` for all leaves of one subtree at once: neighbours need no proofs of their own. Leaves without anything new
             are passed over, so that a claim of one of them beforehand does not spoil the rest.
-    @param leaves the subtree's, in order; at the end of the tree without its padding
+    @param listed the subtree's, in order; at the end of the tree without its padding
     @param position the subtree's place among those of its size
     """
     info: uint256 = self._claimable(coordinator, number)
-    self._check_inclusion(self.roots[coordinator][number % RING], info, self._subtree(leaves), position, proof)
+    leaves._check_inclusion(self._root(coordinator, number), (info >> 88) & MASK88, info & MASK88, leaves._subtree(listed), position, proof)
+    share: Share = self._share(coordinator, number, info)
     payments: DynArray[uint256, LISTED_MAX] = []
-    for leaf: Leaf in leaves:
-        payment: uint256 = self._credit(coordinator, number, leaf)
+    for leaf: leaves.Leaf in listed:
+        payment: uint256 = self._credit(coordinator, number, leaf, share)
         if payment != 0:
             payments.append(payment)
     assert len(payments) > 0, "amount"
@@ -205,11 +226,107 @@ def announce(coordinator: address, peerKey: bytes32, addresses: Bytes[ADDRESSES_
     log Announced(coordinator=coordinator, peerKey=peerKey, addresses=addresses)
 
 
+# ---------------------------------------------------------------------------------------------------------- challenges
+
+
+@external
+def hold(coordinator: address, number: uint256):
+    """Challenges only: a demand is open, so neither this epoch nor a later one becomes final."""
+    assert msg.sender == CHALLENGES, "challenges"
+    info: uint256 = self._info(coordinator, number)
+    assert info != 0, "epoch"
+    assert not self._is_past(info), "late"
+    head: Head = self._head(coordinator)
+    head.floor = min(head.floor, number) if head.demands > 0 else number
+    head.demands += 1
+    self.demanded[coordinator][number] += 1
+    self._set_head(coordinator, head)
+
+
+@external
+def lift(coordinator: address, number: uint256):
+    """Challenges only: one demand less. Those of an epoch that is void are no longer counted."""
+    assert msg.sender == CHALLENGES, "challenges"
+    if self.demanded[coordinator][number] == 0:
+        return
+    head: Head = self._head(coordinator)
+    head.demands -= 1
+    self.demanded[coordinator][number] -= 1
+    self._set_head(coordinator, head)
+
+
+@external
+def void(coordinator: address, number: uint256):
+    """Challenges only: an epoch that is not final, and all after it, never were."""
+    assert msg.sender == CHALLENGES, "challenges"
+    head: Head = self._head(coordinator)
+    info: uint256 = self._info(coordinator, number)
+    assert info != 0, "epoch"
+    assert not self._is_final(info, head), "late"
+    head.valid = self._before(coordinator, info)
+    for k: uint256 in range(number, head.newest + 1, bound=RING):
+        self.infos[coordinator][k % RING] = 0
+        open: uint256 = self.demanded[coordinator][k]
+        if open > 0:
+            head.demands -= open
+            self.demanded[coordinator][k] = 0
+    self._set_head(coordinator, head)
+    log EpochsVoided(coordinator=coordinator, first=number, last=head.newest, valid=head.valid)
+
+
+@external
+def halt(coordinator: address):
+    """Challenges only: no more epochs. The newest one that is not void becomes final, its held credits some days later."""
+    assert msg.sender == CHALLENGES, "challenges"
+    head: Head = self._head(coordinator)
+    assert head.haltedAt == 0, "halted"
+    head.haltedAt = block.timestamp
+    self._set_head(coordinator, head)
+    log Halted(coordinator=coordinator, epoch=head.valid)
+
+
+# --------------------------------------------------------------------------------------------------------------- views
+
+
 @external
 @view
 def newest(coordinator: address) -> uint256:
-    """Number of the newest epoch; 0 before the first."""
-    return self._newest(coordinator)
+    """Number of the newest epoch, void ones included; 0 before the first."""
+    return self._head(coordinator).newest
+
+
+@external
+@view
+def head(coordinator: address) -> Head:
+    """What is known of all epochs of a coordinator."""
+    return self._head(coordinator)
+
+
+@external
+@view
+def halted_at(coordinator: address) -> uint256:
+    """When a coordinator was halted; 0 = never."""
+    return self._head(coordinator).haltedAt
+
+
+@external
+@view
+def free_from(coordinator: address) -> uint256:
+    """From when on the allocations for a halted coordinator are free; 0 = it is not halted."""
+    at: uint256 = self._head(coordinator).haltedAt
+    return at + HALT_SETTLE if at != 0 else 0
+
+
+@external
+@view
+def rest_of(coordinator: address, charged: uint256) -> uint256:
+    """What is left of `charged` once all credits of a halted coordinator's last epoch are paid. Refused until those are final."""
+    head: Head = self._head(coordinator)
+    assert head.haltedAt != 0 and block.timestamp >= head.haltedAt + HALT_HELD, "early"
+    info: uint256 = self._info(coordinator, head.valid)
+    assert head.valid == 0 or self._is_final(info, head), "early"
+    left: uint256 = charged - ((info >> 88) & MASK88)
+    return left - min(left, info & MASK88)
 
 
 @external
@@ -222,127 +339,162 @@ def session(coordinator: address, client: address) -> KnownSession:
 
 @external
 @view
-def epoch(coordinator: address, number: uint256) -> Epoch:
-    """One epoch; all zero when it never was or has left the ring."""
-    return self._epoch(coordinator, number)
+def epoch(coordinator: address, number: uint256) -> leaves.Epoch:
+    """One epoch; all zero when it never was, is void, or has left the ring."""
+    return self._epoch(coordinator, self._info(coordinator, number))
 
 
 @external
 @view
-def newest_final(coordinator: address) -> Epoch:
+def newest_valid(coordinator: address) -> leaves.Epoch:
+    """The newest epoch that is not void; all zero while there is none."""
+    return self._epoch(coordinator, self._info(coordinator, self._head(coordinator).valid))
+
+
+@external
+@view
+def newest_final(coordinator: address) -> leaves.Epoch:
     """The epoch that claims are paid against; all zero while none is final."""
-    number: uint256 = self._newest(coordinator)
+    head: Head = self._head(coordinator)
+    info: uint256 = self._info(coordinator, head.valid)
     for _: uint256 in range(RING):
-        if number == 0 or self._is_past(self.infos[coordinator][number % RING]):
+        if info == 0 or self._is_final(info, head):
             break
-        number -= 1
-    return self._epoch(coordinator, number)
+        info = self._info(coordinator, self._before(coordinator, info))
+    return self._epoch(coordinator, info)
+
+
+# ------------------------------------------------------------------------------------------------------------- internal
 
 
 @internal
 @view
-def _newest(coordinator: address) -> uint256:
-    found: uint256 = 0
-    for place: uint256 in range(RING):
-        found = max(found, self.infos[coordinator][place] >> 224)
-    return found
+def _head(coordinator: address) -> Head:
+    word: uint256 = self.heads[coordinator]
+    return Head(newest=word >> 224, valid=(word >> 192) & MASK32, demands=(word >> 160) & MASK32, floor=(word >> 128) & MASK32, haltedAt=(word >> 80) & MASK48)
+
+
+@internal
+def _set_head(coordinator: address, head: Head):
+    self.heads[coordinator] = (head.newest << 224) | (head.valid << 192) | (head.demands << 160) | (head.floor << 128) | (head.haltedAt << 80)
 
 
 @internal
 @view
-def _epoch(coordinator: address, number: uint256) -> Epoch:
+def _info(coordinator: address, number: uint256) -> uint256:
+    """The word of an epoch; 0 when it never was, is void, or has left the ring without having been the newest final one."""
     info: uint256 = self.infos[coordinator][number % RING]
-    if number == 0 or info >> 224 != number:
-        return empty(Epoch)
-    return Epoch(root=self.roots[coordinator][number % RING], number=number, postedAt=(info >> 176) & MASK48, sumFinal=(info >> 88) & MASK88, sumHeld=info & MASK88)
+    if info >> 225 != number:
+        info = self.keptInfos[coordinator]
+    return info if info >> 225 == number else 0
+
+
+@internal
+@view
+def _root(coordinator: address, number: uint256) -> bytes32:
+    """The root of an epoch whose word is here."""
+    if self.infos[coordinator][number % RING] >> 225 == number:
+        return self.roots[coordinator][number % RING]
+    return self.keptRoots[coordinator]
+
+
+@internal
+@view
+def _before(coordinator: address, info: uint256) -> uint256:
+    """The number of the newest epoch that is not void and older than this one; 0 = none."""
+    number: uint256 = info >> 225
+    before: uint256 = number - min((info >> 216) & GAP_MAX, number)
+    if before != 0 and self.infos[coordinator][before % RING] >> 225 == before:
+        return before
+    kept: uint256 = self.keptInfos[coordinator] >> 225
+    return kept if kept < number else 0
+
+
+@internal
+@view
+def _epoch(coordinator: address, info: uint256) -> leaves.Epoch:
+    if info == 0:
+        return empty(leaves.Epoch)
+    number: uint256 = info >> 225
+    return leaves.Epoch(root=self._root(coordinator, number), number=number, postedAt=(info >> 176) & MASK40, sumFinal=(info >> 88) & MASK88, sumHeld=info & MASK88,
+                 isExhausted=(info >> 224) & 1 == 1)
 
 
 @internal
 @view
 def _is_past(info: uint256) -> bool:
     """Whether an epoch's challenge window is over."""
-    return block.timestamp >= ((info >> 176) & MASK48) + CHALLENGE_WINDOW
+    return block.timestamp >= ((info >> 176) & MASK40) + CHALLENGE_WINDOW
+
+
+@internal
+@view
+def _is_final(info: uint256, head: Head) -> bool:
+    """Whether nothing can void an epoch any more."""
+    return self._is_past(info) and (head.demands == 0 or info >> 225 < head.floor)
+
+
+@internal
+@view
+def _has_final_after(coordinator: address, number: uint256, head: Head) -> bool:
+    """Whether a later epoch than this one is final: if any is, then the next one that is not void."""
+    start: uint256 = max(number + 1, head.newest - min(head.newest, GAP_MAX))
+    for k: uint256 in range(RING):
+        if start + k > head.valid:
+            break
+        info: uint256 = self.infos[coordinator][(start + k) % RING]
+        if info >> 225 == start + k:
+            return self._is_final(info, head)
+    return False
+
+
+@internal
+def _make_room(coordinator: address, number: uint256, head: Head):
+    """The place of a new epoch may be that of an old one: it must be final, and is kept beside the ring if claims still count on it."""
+    info: uint256 = self.infos[coordinator][number % RING]
+    if info == 0:
+        return
+    assert self._is_final(info, head), "early"
+    if not self._has_final_after(coordinator, info >> 225, head):
+        self.keptRoots[coordinator] = self.roots[coordinator][number % RING]
+        self.keptInfos[coordinator] = info
 
 
 @internal
 @view
 def _claimable(coordinator: address, number: uint256) -> uint256:
     """The info word of an epoch if it is the newest final one."""
-    info: uint256 = self.infos[coordinator][number % RING]
-    assert number > 0 and info >> 224 == number and self._is_past(info), "early"
-    following: uint256 = self.infos[coordinator][(number + 1) % RING]
-    assert following >> 224 <= number or not self._is_past(following), "stale"
+    head: Head = self._head(coordinator)
+    info: uint256 = self._info(coordinator, number)
+    assert number > 0 and info != 0 and self._is_final(info, head), "early"
+    assert not self._has_final_after(coordinator, number, head), "stale"
     return info
 
 
 @internal
-def _credit(coordinator: address, number: uint256, leaf: Leaf) -> uint256:
+@view
+def _share(coordinator: address, number: uint256, info: uint256) -> Share:
+    """Which part of held credits claims pay: nothing, but after a halt as much as vouchers brought in beyond the final ones."""
+    head: Head = self._head(coordinator)
+    if head.haltedAt == 0 or number != head.valid or block.timestamp < head.haltedAt + HALT_HELD:
+        return empty(Share)
+    pool: Pool = staticcall Escrow(ESCROW).pool(coordinator)
+    held: uint256 = info & MASK88
+    return Share(held=held, backed=min(held, pool.charged - ((info >> 88) & MASK88)))
+
+
+@internal
+def _credit(coordinator: address, number: uint256, leaf: leaves.Leaf, share: Share) -> uint256:
     """Notes what a proven leaf has coming and returns receiver(160) | amount(96); 0 if it is nothing."""
-    final: uint256 = leaf.sums >> 128
+    credit: uint256 = leaf.sums >> 128
+    if share.held > 0:
+        credit += (leaf.sums & MASK128) * share.backed // share.held
     before: uint256 = self.claimed[coordinator][leaf.account]
-    if final <= before or leaf.account == empty(address):  # the audit fund's leaf is nobody's
+    if credit <= before or leaf.account == empty(address):  # the audit fund's leaf is nobody's
         return 0
-    self.claimed[coordinator][leaf.account] = final
+    self.claimed[coordinator][leaf.account] = credit
     receiver: address = staticcall Stakes(STAKES).payout_of(leaf.account)
     if receiver == empty(address):
         receiver = leaf.account
-    log Claimed(coordinator=coordinator, account=leaf.account, receiver=receiver, amount=final - before, epoch=number)
-    return (convert(receiver, uint256) << 96) | (final - before)  # a proven sum has at most 88 bits
-
-
-@internal
-@pure
-def _node(leaf: Leaf) -> Node:
-    final: uint256 = leaf.sums >> 128
-    held: uint256 = leaf.sums & MASK128
-    return Node(hash=keccak256(abi_encode(leaf.index, leaf.account, final, held, leaf.receiptsRoot)), final=final, held=held)
-
-
-@internal
-@pure
-def _parent(left: Node, right: Node) -> Node:
-    hash: bytes32 = keccak256(abi_encode(left.hash, left.final, left.held, right.hash, right.final, right.held))
-    return Node(hash=hash, final=left.final + right.final, held=left.held + right.held)
-
-
-@internal
-@pure
-def _subtree(leaves: DynArray[Leaf, LISTED_MAX]) -> Node:
-    """The node above all leaves: levels are halved in place, and an odd one is filled up with the empty node of its height."""
-    level: DynArray[Node, LISTED_MAX] = []
-    for leaf: Leaf in leaves:
-        level.append(self._node(leaf))
-    filler: Node = empty(Node)
-    size: uint256 = len(level)
-    assert size > 0, "proof"
-    for _: uint256 in range(DEPTH_MAX):
-        if size == 1:
-            break
-        half: uint256 = (size + 1) // 2
-        for k: uint256 in range(half, bound=LISTED_MAX // 2):
-            level[k] = self._parent(level[2 * k], level[2 * k + 1] if 2 * k + 1 < size else filler)
-        filler = self._parent(filler, filler)
-        size = half
-    return level[0]
-
-
-@internal
-@pure
-def _check_inclusion(root: bytes32, info: uint256, start: Node, position: uint256, proof: DynArray[Sibling, DEPTH_MAX]):
-    """The node climbs to the root, and the sums on its way are those that were posted."""
-    hash: bytes32 = start.hash
-    final: uint256 = start.final
-    held: uint256 = start.held
-    side: uint256 = position
-    for sibling: Sibling in proof:
-        otherFinal: uint256 = sibling.sums >> 128
-        otherHeld: uint256 = sibling.sums & MASK128
-        if side & 1 == 0:
-            hash = keccak256(abi_encode(hash, final, held, sibling.hash, otherFinal, otherHeld))
-        else:
-            hash = keccak256(abi_encode(sibling.hash, otherFinal, otherHeld, hash, final, held))
-        final += otherFinal
-        held += otherHeld
-        side >>= 1
-    assert side == 0 and hash == root, "proof"
-    assert final == (info >> 88) & MASK88 and held == info & MASK88, "sums"
+    log Claimed(coordinator=coordinator, account=leaf.account, receiver=receiver, amount=credit - before, epoch=number)
+    return (convert(receiver, uint256) << 96) | (credit - before)  # a proven sum has at most 88 bits

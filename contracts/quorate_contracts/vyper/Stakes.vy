@@ -3,133 +3,70 @@
 @title Stakes
 @notice The registry: accounts and their index, keys with their validity, stake slots per host class, coordinator bonds.
         Every message of the protocol is signed under this contract's EIP-712 domain (PROTOCOL §2, §3).
-@dev No owner and no upgrade: the addresses of Court and Escrow are fixed at deployment. Only Court freezes and slashes.
+@dev No owner and no upgrade: all addresses are fixed at deployment. Only Court, Challenges and Faults freeze and slash.
 """
+
+import bonds
+import draws
+import keys
+import profiles
+import registry
+import requests
+import signatures
+import slot_list
+
+initializes: bonds
+initializes: keys
+initializes: profiles
+initializes: slot_list
+initializes: draws[profiles := profiles, slot_list := slot_list]
+exports: (bonds.COORDINATOR_BOND, bonds.bond_of, bonds.retired_at, bonds.is_bonded, bonds.bonded_at)
+exports: (keys.operator_key, keys.key_valid, keys.key_range)
+exports: (profiles.PROFILE_DELAY, profiles.payout_of, profiles.network_of, profiles.profile_at, profiles.profile_changes)
+exports: (slot_list.slot_count, slot_list.owner_count, slot_list.out_block, slot_list.held, slot_list.open_slots_of)
 
 interface Token:
     def transferFrom(owner: address, receiver: address, amount: uint256) -> bool: nonpayable
     def transfer(receiver: address, amount: uint256) -> bool: nonpayable
     def balanceOf(owner: address) -> uint256: view
 
-struct Slot:
-    owner: address
-    operatorKey: address
-    payout: address
-    network: bytes32
-    fromBlock: uint256  # first block in which it can be drawn
-    untilBlock: uint256  # first block in which it no longer can; 2**32 - 1 while open
-
-event Registered:
-    account: indexed(address)
-    index: uint256
-    operatorKey: address
-    payout: address
-    peerKey: bytes32
-    boxKey: bytes32
-    network: bytes32
-
-event CoordinatorRegistered:
-    account: indexed(address)
-    index: uint256
-    statementKey: address
-    postingKey: address
-
-event ClientEnrolled:
-    account: indexed(address)
-    index: uint256
-
-event KeyRotated:
-    account: indexed(address)
-    key: address
-
-event PayoutChanged:
-    account: indexed(address)
-    payout: address
-
-event PostingKeyChanged:
-    account: indexed(address)
-    key: address
-
-event SlotOpened:
-    hostClass: indexed(bytes32)
-    account: indexed(address)
-    place: uint256
-    fromBlock: uint256
-
-event SlotClosed:
-    hostClass: indexed(bytes32)
-    account: indexed(address)
-    place: uint256
-    untilBlock: uint256
-
-event Unbonded:
-    account: indexed(address)
-    amount: uint256
-
-event Frozen:
-    account: indexed(address)
-    cases: uint256
-
-event Slashed:
-    account: indexed(address)
-    amount: uint256
-    outBlock: uint256
-
 PROVIDER: constant(uint256) = 1
 COORDINATOR: constant(uint256) = 2
-NEVER: constant(uint256) = 2**32 - 1
 MASK32: constant(uint256) = 2**32 - 1
-MASK48: constant(uint256) = 2**48 - 1
-OPEN_MAX: constant(uint256) = 16  # slots opened by one call
-CLASSES_MAX: constant(uint256) = 16  # host classes in which one account has open slots
 PAGE: constant(uint256) = 64
-SHUFFLED_MAX: constant(uint256) = 64
-TRIES: constant(uint256) = 512  # in a longer list: whoever makes it long, and takes its stake back, leaves its places there
 JURORS: constant(uint256) = 7
-SIDES: constant(uint256) = 2  # accused and accuser
 
 TOKEN: public(immutable(address))
 COURT: public(immutable(address))
+CHALLENGES: public(immutable(address))
+FAULTS: public(immutable(address))
 ESCROW: public(immutable(address))
 SLOT_STAKE: public(immutable(uint256))
-COORDINATOR_BOND: public(immutable(uint256))
 UNBOND_AFTER: public(immutable(uint256))
 
 account_count: public(uint256)
 index_of: public(HashMap[address, uint256])  # from 1; 0 = not registered
 account_at: public(HashMap[uint256, address])
 role_of: public(HashMap[address, uint256])
-payout_of: public(HashMap[address, address])
-network_of: public(HashMap[address, bytes32])
-operator_key: public(HashMap[address, address])  # a coordinator's statement key
 posting_key: public(HashMap[address, address])
 stake_of: public(HashMap[address, uint256])  # of slots, open or unbonding
-bond_of: public(HashMap[address, uint256])  # of a coordinator
-retired_at: public(HashMap[address, uint256])  # coordinator: when it retired
 frozen: public(HashMap[address, uint256])  # open cases
-out_block: public(HashMap[address, uint256])  # slashed: slots up to this block count as closed
-slot_count: public(HashMap[bytes32, uint256])  # length of the list, closed places included
-owner_count: public(HashMap[bytes32, uint256])  # owners with an open slot
-
-key_ranges: HashMap[address, HashMap[address, uint256]]  # account -> key -> from(48) | until(48)
-held: HashMap[address, uint256]  # slots open or unbonding
-open_in: HashMap[address, HashMap[bytes32, uint256]]  # open slots per host class
-classes_of: HashMap[address, DynArray[bytes32, CLASSES_MAX]]
-slots: HashMap[bytes32, HashMap[uint256, uint256]]  # owner(160) | fromBlock(32) | untilBlock(32) | fromTime(32)
-unbond_at: HashMap[bytes32, HashMap[uint256, uint256]]
-free_count: HashMap[bytes32, uint256]
-free_places: HashMap[bytes32, HashMap[uint256, uint256]]  # a stack
+request_nonce: public(HashMap[address, uint256])  # relayed requests of an account so far
 
 
 @deploy
-def __init__(token: address, court: address, escrow: address, slotStake: uint256, coordinatorBond: uint256, unbondAfter: uint256):
-    """Court and Escrow are named before they exist; their addresses follow from the deployer's nonces."""
+def __init__(token: address, court: address, challenges: address, faults: address, escrow: address, slotStake: uint256,
+             coordinatorBond: uint256, unbondAfter: uint256, profileDelay: uint256):
+    """The others are named before they exist; their addresses follow from the deployer's nonces."""
     TOKEN = token
     COURT = court
+    CHALLENGES = challenges
+    FAULTS = faults
     ESCROW = escrow
     SLOT_STAKE = slotStake
-    COORDINATOR_BOND = coordinatorBond
+    bonds.__init__(coordinatorBond)
     UNBOND_AFTER = unbondAfter
+    profiles.__init__(profileDelay)
 
 
 # ------------------------------------------------------------------------------------------------------------- accounts
@@ -138,14 +75,7 @@ def __init__(token: address, court: address, escrow: address, slotStake: uint256
 @external
 def register(operatorKey: address, payout: address, peerKey: bytes32, boxKey: bytes32, network: bytes32):
     """The sender becomes a provider (and its owner). Peer and box key are only published here: the chain never uses them."""
-    assert self.role_of[msg.sender] == 0, "registered"
-    assert operatorKey != empty(address) and payout != empty(address) and network != empty(bytes32), "zero"
-    self.role_of[msg.sender] = PROVIDER
-    self.payout_of[msg.sender] = payout
-    self.network_of[msg.sender] = network
-    self._set_key(msg.sender, operatorKey)
-    index: uint256 = self._enroll(msg.sender)
-    log Registered(account=msg.sender, index=index, operatorKey=operatorKey, payout=payout, peerKey=peerKey, boxKey=boxKey, network=network)
+    self._register(requests.Registration(account=msg.sender, operatorKey=operatorKey, payout=payout, peerKey=peerKey, boxKey=boxKey, network=network))
 
 
 @external
@@ -156,11 +86,11 @@ def register_coordinator(statementKey: address, postingKey: address):
     assert statementKey != empty(address) and postingKey != empty(address), "zero"
     self.role_of[msg.sender] = COORDINATOR
     self.posting_key[msg.sender] = postingKey
-    self.bond_of[msg.sender] = COORDINATOR_BOND
-    self._set_key(msg.sender, statementKey)
+    bonds._begin(msg.sender)
+    keys._set_key(msg.sender, statementKey)
     index: uint256 = self._enroll(msg.sender)
-    self._pull(msg.sender, COORDINATOR_BOND)
-    log CoordinatorRegistered(account=msg.sender, index=index, statementKey=statementKey, postingKey=postingKey)
+    self._pull(msg.sender, bonds.COORDINATOR_BOND)
+    log registry.CoordinatorRegistered(account=msg.sender, index=index, statementKey=statementKey, postingKey=postingKey)
 
 
 @external
@@ -170,7 +100,7 @@ def enroll(account: address) -> uint256:
     index: uint256 = self.index_of[account]
     if index == 0:
         index = self._enroll(account)
-        log ClientEnrolled(account=account, index=index)
+        log registry.ClientEnrolled(account=account, index=index)
     return index
 
 
@@ -178,20 +108,20 @@ def enroll(account: address) -> uint256:
 def rotate_key(key: address):
     """A new operator (or statement) key from this second on; the old one still answers for what it signed, this second included."""
     assert self.role_of[msg.sender] != 0, "registered"
-    assert key != empty(address), "zero"
-    old: address = self.operator_key[msg.sender]
-    self.key_ranges[msg.sender][old] = (self.key_ranges[msg.sender][old] >> 48 << 48) | block.timestamp
-    self._set_key(msg.sender, key)
-    log KeyRotated(account=msg.sender, key=key)
+    keys._rotate(msg.sender, key)
 
 
 @external
 def change_payout(payout: address):
-    """Where claims and credits of this provider go."""
+    """Where claims and credits of this provider go, at once. Draws count it after PROFILE_DELAY."""
+    self._change_payout(msg.sender, payout)
+
+
+@external
+def change_network(network: bytes32):
+    """The network in which this provider is reached. Draws count it after PROFILE_DELAY."""
     assert self.role_of[msg.sender] == PROVIDER, "registered"
-    assert payout != empty(address), "zero"
-    self.payout_of[msg.sender] = payout
-    log PayoutChanged(account=msg.sender, payout=payout)
+    profiles._change_network(msg.sender, network)
 
 
 @external
@@ -200,28 +130,28 @@ def change_posting_key(key: address):
     assert self.role_of[msg.sender] == COORDINATOR, "registered"
     assert key != empty(address), "zero"
     self.posting_key[msg.sender] = key
-    log PostingKeyChanged(account=msg.sender, key=key)
+    log registry.PostingKeyChanged(account=msg.sender, key=key)
 
 
 @external
 def retire_coordinator():
     """Starts the unbonding of the bond; epochs can still be posted."""
-    assert self.role_of[msg.sender] == COORDINATOR and self.retired_at[msg.sender] == 0, "registered"
-    self.retired_at[msg.sender] = block.timestamp
+    assert self.role_of[msg.sender] == COORDINATOR, "registered"
+    self._exit(msg.sender)
 
 
 @external
 @nonreentrant
 def unbond_coordinator():
     """Pays the bond back once the delay has passed. The account keeps its index and its key history."""
-    retired: uint256 = self.retired_at[msg.sender]
+    retired: uint256 = bonds.retired_at[msg.sender]
     assert retired != 0 and block.timestamp >= retired + UNBOND_AFTER, "early"
     assert self.frozen[msg.sender] == 0, "frozen"
-    amount: uint256 = self.bond_of[msg.sender]
+    amount: uint256 = bonds.bond_of[msg.sender]
     assert amount > 0, "amount"
-    self.bond_of[msg.sender] = 0
+    bonds._set_bond(msg.sender, 0)
     self._pay(msg.sender, amount)
-    log Unbonded(account=msg.sender, amount=amount)
+    log registry.Unbonded(account=msg.sender, amount=amount)
 
 
 # ---------------------------------------------------------------------------------------------------------------- slots
@@ -231,98 +161,148 @@ def unbond_coordinator():
 @nonreentrant
 def open_slots(hostClass: bytes32, count: uint256):
     """Opens slots from the next block on. What a slash took from held slots is staked anew with them."""
-    assert self.role_of[msg.sender] == PROVIDER, "registered"
-    assert count > 0 and count <= OPEN_MAX and hostClass != empty(bytes32), "count"
-    # A slot opened in the block of a slash could not be told from those that the slash closed
-    assert block.number >= self.out_block[msg.sender], "frozen"
-    if self.open_in[msg.sender][hostClass] == 0:
-        self.owner_count[hostClass] += 1
-        self.classes_of[msg.sender].append(hostClass)
-    self.open_in[msg.sender][hostClass] += count
-    word: uint256 = (convert(msg.sender, uint256) << 96) | ((block.number + 1) << 64) | (NEVER << 32) | block.timestamp
-    for _: uint256 in range(count, bound=OPEN_MAX):
-        place: uint256 = self._take_place(hostClass)
-        self.slots[hostClass][place] = word
-        log SlotOpened(hostClass=hostClass, account=msg.sender, place=place, fromBlock=block.number + 1)
-    self.held[msg.sender] += count
-    missing: uint256 = self.held[msg.sender] * SLOT_STAKE - self.stake_of[msg.sender]
-    self.stake_of[msg.sender] += missing
-    self._pull(msg.sender, missing)
+    self._open_slots(msg.sender, hostClass, count)
 
 
 @external
 def close_slot(hostClass: bytes32, place: uint256):
     """The slot is not drawn from the next block on; its stake answers until it is unbonded."""
-    word: uint256 = self.slots[hostClass][place]
-    assert word >> 96 == convert(msg.sender, uint256), "owner"
-    assert (word >> 32) & MASK32 == NEVER, "phase"
-    self.slots[hostClass][place] = word - ((NEVER - block.number - 1) << 32)
-    self.unbond_at[hostClass][place] = block.timestamp + UNBOND_AFTER
-    if (word >> 64) & MASK32 > self.out_block[msg.sender]:
-        self.open_in[msg.sender][hostClass] -= 1
-        if self.open_in[msg.sender][hostClass] == 0:
-            self.owner_count[hostClass] -= 1
-            self._forget_class(msg.sender, hostClass)
-    log SlotClosed(hostClass=hostClass, account=msg.sender, place=place, untilBlock=block.number + 1)
+    slot_list._close(msg.sender, hostClass, place, UNBOND_AFTER)
 
 
 @external
 @nonreentrant
 def unbond_slot(hostClass: bytes32, place: uint256):
     """Pays a closed slot's stake back after the delay and frees its place. Whoever leaves first bears what a slash took."""
-    word: uint256 = self.slots[hostClass][place]
-    assert word >> 96 == convert(msg.sender, uint256), "owner"
-    ready: uint256 = self.unbond_at[hostClass][place]
-    assert ready != 0 and block.timestamp >= ready, "early"
-    assert self.frozen[msg.sender] == 0, "frozen"
-    rest: uint256 = (self.held[msg.sender] - 1) * SLOT_STAKE
-    amount: uint256 = 0
-    if self.stake_of[msg.sender] > rest:
-        amount = self.stake_of[msg.sender] - rest
-    self.held[msg.sender] -= 1
-    self.stake_of[msg.sender] -= amount
-    self.slots[hostClass][place] = 0
-    self.unbond_at[hostClass][place] = 0
-    free: uint256 = self.free_count[hostClass]
-    self.free_places[hostClass][free] = place
-    self.free_count[hostClass] = free + 1
-    self._pay(msg.sender, amount)
-    log Unbonded(account=msg.sender, amount=amount)
+    self._unbond_slot(msg.sender, hostClass, place)
 
 
-# ---------------------------------------------------------------------------------------------------------------- court
+@external
+def exit():
+    """Closes every slot of a provider from the next block on; a coordinator retires."""
+    self._exit(msg.sender)
+
+
+@external
+@nonreentrant
+def top_up(amount: uint256):
+    """Restores what a slash or a fine took of the sender's stake or bond, without opening a slot."""
+    if self.role_of[msg.sender] == COORDINATOR:
+        bonds._restore(msg.sender, amount)
+    else:
+        assert amount > 0 and self.stake_of[msg.sender] + amount <= slot_list.held[msg.sender] * SLOT_STAKE, "amount"
+        self.stake_of[msg.sender] += amount
+    self._pull(msg.sender, amount)
+    log registry.ToppedUp(account=msg.sender, amount=amount)
+
+
+# ------------------------------------------------------------------------------------------------------------- requests
+
+
+@external
+def register_for(wanted: requests.Registration, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """As `register`, signed by the account and sent by anyone, who gets `fee` of the account's tokens."""
+    self._take_request(wanted.account, requests._register(wanted, terms), terms, fee, sig)
+    self._pay_relayer(wanted.account, fee)
+    self._register(wanted)
+
+
+@external
+@nonreentrant
+def open_slots_for(account: address, hostClass: bytes32, count: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """As `open_slots`, relayed."""
+    self._take_request(account, requests._slots(requests.OPEN_TYPE, account, hostClass, count, terms), terms, fee, sig)
+    self._pay_relayer(account, fee)
+    self._open_slots(account, hostClass, count)
+
+
+@external
+@nonreentrant
+def close_slot_for(account: address, hostClass: bytes32, place: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """As `close_slot`, relayed."""
+    self._take_request(account, requests._slots(requests.CLOSE_TYPE, account, hostClass, place, terms), terms, fee, sig)
+    self._pay_relayer(account, fee)
+    slot_list._close(account, hostClass, place, UNBOND_AFTER)
+
+
+@external
+@nonreentrant
+def unbond_slot_for(account: address, hostClass: bytes32, place: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """As `unbond_slot`, relayed. The fee may come from the stake that is paid back, so it is paid last."""
+    self._take_request(account, requests._slots(requests.UNBOND_TYPE, account, hostClass, place, terms), terms, fee, sig)
+    self._unbond_slot(account, hostClass, place)
+    self._pay_relayer(account, fee)
+
+
+@external
+@nonreentrant
+def change_payout_for(account: address, payout: address, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """As `change_payout`, relayed."""
+    self._take_request(account, requests._payout(account, payout, terms), terms, fee, sig)
+    self._pay_relayer(account, fee)
+    self._change_payout(account, payout)
+
+
+@external
+@nonreentrant
+def exit_for(account: address, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """As `exit`, relayed."""
+    self._take_request(account, requests._exit(account, terms), terms, fee, sig)
+    self._pay_relayer(account, fee)
+    self._exit(account)
+
+
+# ---------------------------------------------------------------------------------------------------------------- modules
 
 
 @external
 def freeze(account: address):
-    """Court only: a case is open; nothing of this account unbonds."""
-    assert msg.sender == COURT, "court"
+    """Modules only: a case is open; nothing of this account unbonds."""
+    self._only_modules()
     self.frozen[account] += 1
-    log Frozen(account=account, cases=self.frozen[account])
+    log registry.Frozen(account=account, cases=self.frozen[account])
 
 
 @external
 def unfreeze(account: address):
-    """Court only: one case less."""
-    assert msg.sender == COURT, "court"
+    """Modules only: one case less."""
+    self._only_modules()
     self.frozen[account] -= 1
-    log Frozen(account=account, cases=self.frozen[account])
+    log registry.Frozen(account=account, cases=self.frozen[account])
 
 
 @external
 @nonreentrant
 def slash(account: address, amount: uint256) -> uint256:
-    """Court only: takes at most `amount` of the stake to Court, closes every slot; returns what was taken."""
-    assert msg.sender == COURT, "court"
-    taken: uint256 = min(amount, self.stake_of[account])
-    self.stake_of[account] -= taken
-    self.out_block[account] = block.number + 1
-    for hostClass: bytes32 in self.classes_of[account]:
-        self.owner_count[hostClass] -= 1
-        self.open_in[account][hostClass] = 0
-    self.classes_of[account] = []
-    self._pay(COURT, taken)
-    log Slashed(account=account, amount=taken, outBlock=block.number + 1)
+    """
+    @notice Modules only: takes at most `amount` of a coordinator's bond or of a provider's stake to the sender; returns what was taken.
+            Every slot of the provider closes.
+    """
+    self._only_modules()
+    taken: uint256 = self._take(account, amount)
+    out: uint256 = 0
+    if self.role_of[account] == PROVIDER:
+        slot_list._close_all(account)
+        out = block.number + 1
+    self._pay(msg.sender, taken)
+    log registry.Slashed(account=account, amount=taken, outBlock=out)
+    return taken
+
+
+@external
+@nonreentrant
+def fine(account: address, amount: uint256) -> uint256:
+    """
+    @notice Modules only: as `slash`, but slots stay open as long as half of their stake is left.
+    """
+    self._only_modules()
+    taken: uint256 = self._take(account, amount)
+    out: uint256 = 0
+    if self.role_of[account] == PROVIDER and 2 * self.stake_of[account] < slot_list.held[account] * SLOT_STAKE:
+        slot_list._close_all(account)
+        out = block.number + 1
+    self._pay(msg.sender, taken)
+    log registry.Fined(account=account, amount=taken, outBlock=out)
     return taken
 
 
@@ -340,34 +320,18 @@ def domain_separator() -> bytes32:
 
 @external
 @view
-def key_valid(account: address, key: address, at: uint256) -> bool:
-    """Whether a key of this account was valid at a moment, inclusive at both ends."""
-    validity: uint256 = self.key_ranges[account][key]
-    return validity != 0 and validity >> 48 <= at and at <= validity & MASK48
-
-
-@external
-@view
-def key_range(account: address, key: address) -> (uint256, uint256):
-    """First and last second in which a key was valid; zeros when it never was, 2**48 - 1 while it is."""
-    validity: uint256 = self.key_ranges[account][key]
-    return validity >> 48, validity & MASK48
-
-
-@external
-@view
-def slot(hostClass: bytes32, place: uint256) -> Slot:
+def slot(hostClass: bytes32, place: uint256) -> registry.Slot:
     """One place of the list; owner zero when it is free."""
     return self._slot(hostClass, place)
 
 
 @external
 @view
-def slot_page(hostClass: bytes32, start: uint256) -> DynArray[Slot, PAGE]:
+def slot_page(hostClass: bytes32, start: uint256) -> DynArray[registry.Slot, PAGE]:
     """Up to 64 places from `start`."""
-    page: DynArray[Slot, PAGE] = []
+    page: DynArray[registry.Slot, PAGE] = []
     for i: uint256 in range(PAGE):
-        if start + i >= self.slot_count[hostClass]:
+        if start + i >= slot_list.slot_count[hostClass]:
             break
         page.append(self._slot(hostClass, start + i))
     return page
@@ -375,53 +339,22 @@ def slot_page(hostClass: bytes32, start: uint256) -> DynArray[Slot, PAGE]:
 
 @external
 @view
-def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBlock: uint256, openedBy: uint256, excluded: DynArray[address, 16]) -> DynArray[uint256, JURORS]:
-    """
-    @notice Registration indices of up to `want` owners, distinct in owner, payout and network from each other and from the jurors in
-            `excluded`, and in owner from the two sides, who come first there; with slots active in `atBlock` and opened by `openedBy`
-            (seconds).
-    @dev Up to 64 places are shuffled, so that a small class gives all it has; a longer list is tried until enough are found, at most 512
-         times.
-    """
+def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBlock: uint256, openedBy: uint256, profilesAt: uint256, excluded: DynArray[address, 16]) -> DynArray[uint256, JURORS]:
+    """Registration indices of up to `want` owners, see `draws`."""
     found: DynArray[uint256, JURORS] = []
-    accounts: DynArray[address, 64] = []
-    networks: DynArray[bytes32, 32] = []
-    for i: uint256 in range(len(excluded), bound=16):
-        account: address = excluded[i]
-        accounts.append(account)
-        # A side chooses its payout and network: by another's it would choose who does not judge it
-        if i >= SIDES and self.payout_of[account] != empty(address):
-            accounts.append(self.payout_of[account])
-            networks.append(self.network_of[account])
-    order: uint256[SHUFFLED_MAX] = empty(uint256[SHUFFLED_MAX])
-    for k: uint256 in range(SHUFFLED_MAX):
-        order[k] = k
-    for k: uint256 in range(TRIES):
-        if len(found) >= want or (length <= SHUFFLED_MAX and k >= length):
-            break
-        roll: uint256 = convert(keccak256(abi_encode(seed, k)), uint256)
-        place: uint256 = 0
-        if length <= SHUFFLED_MAX:
-            other: uint256 = k + roll % (length - k)
-            place = order[other]
-            order[other] = order[k]
-        else:
-            place = roll % length
-        word: uint256 = self.slots[hostClass][place]
-        owner: address = convert(word >> 96, address)
-        if owner == empty(address) or word & MASK32 > openedBy or not self._active(word, owner, atBlock):
-            continue
-        payout: address = self.payout_of[owner]
-        if owner in accounts or payout in accounts or self.network_of[owner] in networks:
-            continue
-        accounts.append(owner)
-        accounts.append(payout)
-        networks.append(self.network_of[owner])
+    owners: DynArray[address, JURORS] = draws._draw(hostClass, length, seed, want, atBlock, openedBy, profilesAt, excluded)
+    for owner: address in owners:
         found.append(self.index_of[owner])
     return found
 
 
 # ------------------------------------------------------------------------------------------------------------- internal
+
+
+@internal
+@view
+def _only_modules():
+    assert msg.sender in [COURT, CHALLENGES, FAULTS], "module"
 
 
 @internal
@@ -437,53 +370,91 @@ def _enroll(account: address) -> uint256:
 
 
 @internal
-def _set_key(account: address, key: address):
-    """One key serves an account once: a range that was closed is never opened again."""
-    assert self.key_ranges[account][key] == 0, "key"
-    self.key_ranges[account][key] = (block.timestamp << 48) | MASK48
-    self.operator_key[account] = key
+def _register(wanted: requests.Registration):
+    account: address = wanted.account
+    assert self.role_of[account] == 0, "registered"
+    assert wanted.operatorKey != empty(address) and wanted.network != empty(bytes32), "zero"
+    self.role_of[account] = PROVIDER
+    profiles._set_payout(account, wanted.payout, self.role_of[wanted.payout] != 0)
+    profiles.network_of[account] = wanted.network
+    keys._set_key(account, wanted.operatorKey)
+    index: uint256 = self._enroll(account)
+    log registry.Registered(account=account, index=index, operatorKey=wanted.operatorKey, payout=wanted.payout, peerKey=wanted.peerKey,
+                            boxKey=wanted.boxKey, network=wanted.network)
 
 
 @internal
-def _take_place(hostClass: bytes32) -> uint256:
-    free: uint256 = self.free_count[hostClass]
-    if free > 0:
-        self.free_count[hostClass] = free - 1
-        return self.free_places[hostClass][free - 1]
-    place: uint256 = self.slot_count[hostClass]
-    self.slot_count[hostClass] = place + 1
-    return place
+def _change_payout(account: address, payout: address):
+    assert self.role_of[account] == PROVIDER, "registered"
+    profiles._change_payout(account, payout, self.role_of[payout] != 0)
 
 
 @internal
-def _forget_class(account: address, hostClass: bytes32):
-    last: bytes32 = self.classes_of[account].pop()
-    if last == hostClass:
-        return
-    for i: uint256 in range(CLASSES_MAX):
-        if self.classes_of[account][i] == hostClass:
-            self.classes_of[account][i] = last
-            break
+def _open_slots(account: address, hostClass: bytes32, count: uint256):
+    assert self.role_of[account] == PROVIDER, "registered"
+    slot_list._open(account, hostClass, count)
+    missing: uint256 = slot_list.held[account] * SLOT_STAKE - self.stake_of[account]
+    self.stake_of[account] += missing
+    self._pull(account, missing)
+
+
+@internal
+def _unbond_slot(account: address, hostClass: bytes32, place: uint256):
+    slot_list._free(account, hostClass, place, UNBOND_AFTER)
+    assert self.frozen[account] == 0, "frozen"
+    rest: uint256 = slot_list.held[account] * SLOT_STAKE
+    amount: uint256 = 0
+    if self.stake_of[account] > rest:
+        amount = self.stake_of[account] - rest
+    self.stake_of[account] -= amount
+    self._pay(account, amount)
+    log registry.Unbonded(account=account, amount=amount)
+
+
+@internal
+def _exit(account: address):
+    role: uint256 = self.role_of[account]
+    assert role != 0 and bonds.retired_at[account] == 0, "registered"
+    if role == COORDINATOR:
+        bonds.retired_at[account] = block.timestamp
+    else:
+        slot_list._close_all(account)
+    log registry.Exited(account=account)
+
+
+@internal
+def _take(account: address, amount: uint256) -> uint256:
+    """Takes at most `amount` of the stake or bond from the account's books; returns what was taken."""
+    if self.role_of[account] == COORDINATOR:
+        bonded: uint256 = min(amount, bonds.bond_of[account])
+        bonds._set_bond(account, bonds.bond_of[account] - bonded)
+        return bonded
+    taken: uint256 = min(amount, self.stake_of[account])
+    self.stake_of[account] -= taken
+    return taken
+
+
+@internal
+def _take_request(account: address, structHash: bytes32, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """Takes a request once. Then the relayer is paid first: one that cannot be paid has spent little gas."""
+    requests._check(account, structHash, terms, fee, self.request_nonce[account], sig)
+    self.request_nonce[account] += 1
+
+
+@internal
+def _pay_relayer(account: address, fee: uint256):
+    if fee > 0:
+        assert extcall Token(TOKEN).transferFrom(account, msg.sender, fee, default_return_value=True), "token"
 
 
 @internal
 @view
-def _active(word: uint256, owner: address, at: uint256) -> bool:
-    start: uint256 = (word >> 64) & MASK32
-    out: uint256 = self.out_block[owner]
-    return start <= at and at < (word >> 32) & MASK32 and (start > out or at < out)
-
-
-@internal
-@view
-def _slot(hostClass: bytes32, place: uint256) -> Slot:
-    word: uint256 = self.slots[hostClass][place]
-    owner: address = convert(word >> 96, address)
-    start: uint256 = (word >> 64) & MASK32
-    end: uint256 = (word >> 32) & MASK32
-    if start <= self.out_block[owner]:
-        end = min(end, self.out_block[owner])
-    return Slot(owner=owner, operatorKey=self.operator_key[owner], payout=self.payout_of[owner], network=self.network_of[owner], fromBlock=start, untilBlock=end)
+def _slot(hostClass: bytes32, place: uint256) -> registry.Slot:
+    owner: address = empty(address)
+    start: uint256 = 0
+    end: uint256 = 0
+    owner, start, end = slot_list._range(hostClass, place)
+    return registry.Slot(owner=owner, operatorKey=keys.operator_key[owner], payout=profiles.payout_of[owner], network=profiles.network_of[owner], fromBlock=start, untilBlock=end)
 
 
 @internal

@@ -7,10 +7,15 @@
 import signatures
 
 EXECUTIONS_MAX: constant(uint256) = 3
+CLAIMS_MAX: constant(uint256) = 6
 JURORS: constant(uint256) = 7
 JURORS_MIN: constant(uint256) = 3
 MASK32: constant(uint256) = 2**32 - 1
 MASK48: constant(uint256) = 2**48 - 1
+MASK80: constant(uint256) = 2**80 - 1
+
+ACCUSATION: constant(uint256) = 0
+APPEAL: constant(uint256) = 1
 
 DRAWING: constant(uint256) = 1
 VOTING: constant(uint256) = 2
@@ -18,12 +23,13 @@ REVEALING: constant(uint256) = 3
 DECIDING: constant(uint256) = 4
 DECIDED: constant(uint256) = 5
 
-CONVICTED: constant(uint256) = 1
+CONVICTED: constant(uint256) = 1  # in an appeal: the jury found the provider's result, so the coordinator pays
 ACQUITTED: constant(uint256) = 2
-VOID: constant(uint256) = 3  # too few jurors or reveals, or half of them could not fetch what the jobs need
-UNOPENED: constant(uint256) = 4  # nobody opened the accused's commitments
+VOID: constant(uint256) = 3  # too few jurors or reveals, or half of them could not fetch what a job needs
+UNOPENED: constant(uint256) = 4  # nobody opened the commitments
 NO_BEACON: constant(uint256) = 5
 VOID_ANSWER: constant(uint256) = 15
+KILLED: constant(uint16) = 512  # and 513: the machine ended it, so it shows nothing about the result
 
 struct Vote:
     juror: address
@@ -37,11 +43,31 @@ struct Reveal:
 
 struct Opening:
     assignmentHash: bytes32
+    provider: address
     exitStatus: uint16
     outputDigest: bytes32
     salt: bytes32
 
+# What Cases has checked. In an accusation claim 2 i is the accused's, and claim 2 i + 1 contradicts it; an appeal has one claim
+struct Filing:
+    kind: uint256
+    accuser: address
+    liable: address  # who pays if the accuser is right: the accused, or the coordinator of an appeal
+    hostClass: bytes32
+    count: uint256
+    since: uint256  # acceptBy of the oldest execution
+    restored: uint256  # pay that a won appeal restores
+    claims: bytes32[CLAIMS_MAX]  # H(assignmentHash, provider, commitment)
+    specHashes: bytes32[EXECUTIONS_MAX]
+    inputRoots: bytes32[EXECUTIONS_MAX]
+    assignmentHashes: bytes32[EXECUTIONS_MAX]
+    contradictions: bytes32[EXECUTIONS_MAX]  # Assignments of the other owners' executions
+    commitments: bytes32[EXECUTIONS_MAX]
+    maxDurations: uint256[EXECUTIONS_MAX]
+    pays: uint256[EXECUTIONS_MAX]
+
 struct State:
+    kind: uint256
     phase: uint256
     count: uint256  # executions
     jurors: uint256  # seats taken
@@ -49,22 +75,35 @@ struct State:
     revealed: uint256  # bit per seat
     redrawn: uint256  # 0 or 1
     outcome: uint256
-    closed: uint256  # bit per execution that no later case may name
+    closed: uint256  # bit per execution that was judged: no later case may name it
+    failed: uint256  # bit per execution on which this case failed: one later case may name it
     deadline: uint256
     duration: uint256  # sum of the maxDurations
     since: uint256  # jurors' slots were opened by then
     round: uint256
 
+struct Case:
+    state: State
+    accused: address  # in an appeal the coordinator
+    accuser: address
+    hostClass: bytes32
+    bond: uint256
+    openedAt: uint256
+    endedAt: uint256
+    jurors: DynArray[address, JURORS]  # drawn and not replaced
+
 event CaseOpened:
     caseId: indexed(uint256)
     accused: indexed(address)
     accuser: indexed(address)
+    isAppeal: bool
     hostClass: bytes32
     round: uint256
     bond: uint256
     specHashes: bytes32[EXECUTIONS_MAX]
     inputRoots: bytes32[EXECUTIONS_MAX]
     assignmentHashes: bytes32[EXECUTIONS_MAX]
+    contradictions: bytes32[EXECUTIONS_MAX]  # Assignments of the other owners' executions
     commitments: bytes32[EXECUTIONS_MAX]
     maxDurations: uint256[EXECUTIONS_MAX]
     pays: uint256[EXECUTIONS_MAX]
@@ -109,15 +148,15 @@ event Credited:
 @internal
 @pure
 def _pack(s: State) -> uint256:
-    return (s.phase | (s.count << 8) | (s.jurors << 16) | (s.voted << 24) | (s.revealed << 32) | (s.redrawn << 40) | (s.outcome << 48)
-            | (s.closed << 56) | (s.deadline << 64) | (s.duration << 112) | (s.since << 144) | (s.round << 192))
+    return (s.phase | (s.count << 8) | (s.jurors << 16) | (s.voted << 24) | (s.revealed << 32) | (s.redrawn << 40) | (s.kind << 44)
+            | (s.outcome << 48) | (s.closed << 56) | (s.failed << 60) | (s.deadline << 64) | (s.duration << 112) | (s.since << 144) | (s.round << 192))
 
 
 @internal
 @pure
 def _unpack(w: uint256) -> State:
-    return State(phase=w & 255, count=(w >> 8) & 255, jurors=(w >> 16) & 255, voted=(w >> 24) & 255, revealed=(w >> 32) & 255,
-                 redrawn=(w >> 40) & 255, outcome=(w >> 48) & 255, closed=(w >> 56) & 255, deadline=(w >> 64) & MASK48,
+    return State(kind=(w >> 44) & 15, phase=w & 255, count=(w >> 8) & 255, jurors=(w >> 16) & 255, voted=(w >> 24) & 255, revealed=(w >> 32) & 255,
+                 redrawn=(w >> 40) & 15, outcome=(w >> 48) & 255, closed=(w >> 56) & 15, failed=(w >> 60) & 15, deadline=(w >> 64) & MASK48,
                  duration=(w >> 112) & MASK32, since=(w >> 144) & MASK48, round=w >> 192)
 
 
@@ -132,17 +171,12 @@ def _ones(mask: uint256) -> uint256:
 
 @internal
 @pure
-def _is_void(s: State, answers: uint256) -> bool:
-    """Fewer than three reveals, or at least half of them say that something was unavailable."""
-    revealed: uint256 = 0
-    void: uint256 = 0
+def _votes(answers: uint256, execution: uint256) -> uint256:
+    """Ballots per answer to one execution, 4 bits each."""
+    votes: uint256 = 0
     for seat: uint256 in range(JURORS):
-        if (s.revealed >> seat) & 1 == 1:
-            revealed += 1
-            answer: uint256 = (answers >> (12 * seat)) & 4095
-            if answer & 15 == VOID_ANSWER or (answer >> 4) & 15 == VOID_ANSWER or answer >> 8 == VOID_ANSWER:
-                void += 1
-    return revealed < JURORS_MIN or 2 * void >= revealed
+        votes += 1 << (4 * ((answers >> (12 * seat + 4 * execution)) & 15))
+    return votes
 
 
 @internal
@@ -164,3 +198,19 @@ def _largest(revealed: uint256, answers: uint256) -> uint256:
         if size == best:
             seats |= 1 << seat
     return seats
+
+
+@internal
+@pure
+def _owed(pays: uint256, seats: uint256, answers: uint256, gasFee: uint256) -> uint256[JURORS]:
+    """What each of these seats earns: gas, and the pay of each execution that it did not find void."""
+    owed: uint256[JURORS] = empty(uint256[JURORS])
+    for seat: uint256 in range(JURORS):
+        if (seats >> seat) & 1 == 0:
+            continue
+        owed[seat] = gasFee
+        for i: uint256 in range(EXECUTIONS_MAX):
+            answer: uint256 = (answers >> (12 * seat + 4 * i)) & 15
+            if answer != 0 and answer != VOID_ANSWER:
+                owed[seat] += (pays >> (80 * i)) & MASK80
+    return owed

@@ -8,6 +8,10 @@ import signatures
 
 interface Registry:
     def key_valid(account: address, key: address, at: uint256) -> bool: view
+    def bonded_at(coordinator: address, at: uint256) -> bool: view
+
+FAULTED_MAX: constant(uint256) = 7
+PATH_MAX: constant(uint256) = 20
 
 struct Session:
     client: address
@@ -21,6 +25,8 @@ struct Order:
     coordinator: address
     specHash: bytes32
     inputRoot: bytes32
+    termsHash: bytes32
+    priceTier: uint8
     maxPricePerHour: uint128
     budget: uint128
     maxExecutions: uint8
@@ -44,6 +50,7 @@ struct Assignment:
     provider: address
     specHash: bytes32
     hostClass: bytes32
+    priceTier: uint8
     pricePerHour: uint128
     maxDuration: uint64
     acceptBy: uint64
@@ -56,11 +63,7 @@ struct Commit:
     usageMs: uint64
     beaconRound: uint64
 
-struct Execution:
-    session: Session
-    sessionSig: signatures.Sig
-    order: Order
-    orderSig: signatures.Sig
+struct Run:
     index: uint256  # of the Assignment within its job
     blind: bytes32
     assignment: Assignment
@@ -68,44 +71,120 @@ struct Execution:
     commit: Commit
     commitSig: signatures.Sig
 
+struct Job:
+    session: Session
+    sessionSig: signatures.Sig
+    order: Order
+    orderSig: signatures.Sig
+
+struct Execution:
+    job: Job
+    run: Run  # the accused's
+    contradiction: Run  # another owner's, of the same job
+    path: DynArray[bytes32, PATH_MAX]  # from assignment.specHash up to order.specHash; empty if they are equal
+
+struct Verdict:
+    jobId: bytes32
+    seq: uint64
+    label: uint8
+    outcome: uint8
+    batches: uint8
+    groupHash: bytes32  # keccak256 of the list's words
+    faulted: DynArray[bytes32, FAULTED_MAX]
+    readHash: bytes32  # keccak256 of the list's words
+    evidenceHash: bytes32
+    time: uint64
+
 EXACT: constant(uint8) = 1
-MASK80: constant(uint256) = 2**80 - 1
 SESSION_TYPE: constant(bytes32) = keccak256("Session(address client,address sessionKey,address coordinator,uint128 upTo,uint64 expires)")
-ORDER_TYPE: constant(bytes32) = keccak256("Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,uint128 maxPricePerHour,uint128 budget,uint8 maxExecutions,uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,bytes32 hostClass,address witness,bool acceptUnwitnessed,bool acceptUnverified,bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)")
-ASSIGNMENT_TYPE: constant(bytes32) = keccak256("Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,bytes32 hostClass,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)")
+ORDER_TYPE: constant(bytes32) = keccak256("Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,bytes32 termsHash,uint8 priceTier,uint128 maxPricePerHour,uint128 budget,uint8 maxExecutions,uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,bytes32 hostClass,address witness,bool acceptUnwitnessed,bool acceptUnverified,bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)")
+ASSIGNMENT_TYPE: constant(bytes32) = keccak256("Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,bytes32 hostClass,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)")
+VERDICT_TYPE: constant(bytes32) = keccak256("Verdict(bytes32 jobId,uint64 seq,uint8 label,uint8 outcome,uint8 batches,bytes32[] group,bytes32[] faulted,bytes32[] read,bytes32 evidenceHash,uint64 time)")
 COMMIT_TYPE: constant(bytes32) = keccak256("Commit(bytes32 assignmentHash,bytes32 classId,bytes32 commitment,bytes32 encryptedOutput,uint64 usageMs,uint64 beaconRound)")
 
 
 @internal
 @view
-def _check(registry: address, domain: bytes32, e: Execution, age: uint256) -> bytes32:
-    """All that one execution must show; returns the Assignment's digest. A key counts if it was valid at acceptBy, inclusive."""
-    acceptBy: uint256 = convert(e.assignment.acceptBy, uint256)
-    assert block.timestamp <= acceptBy + convert(e.assignment.maxDuration, uint256) + age, "late"
-    assert e.order.comparator == EXACT and e.order.caseable, "caseable"
-    assert e.order.client == e.session.client and e.order.coordinator == e.session.coordinator, "session"
-    assert acceptBy <= convert(e.session.expires, uint256), "expired"
-    assert signatures._signer(signatures._digest(domain, keccak256(abi_encode(SESSION_TYPE, e.session))), e.sessionSig) == e.session.client, "session"
-    jobId: bytes32 = signatures._digest(domain, keccak256(abi_encode(ORDER_TYPE, e.order)))
-    assert signatures._signer(jobId, e.orderSig) == e.session.sessionKey, "order"
-    assert e.assignment.assignmentId == keccak256(abi_encode(jobId, e.index, e.blind)), "blind"
-    assert e.assignment.coordinator == e.order.coordinator and e.assignment.specHash == e.order.specHash, "assignment"
-    assert e.order.hostClass == empty(bytes32) or e.order.hostClass == e.assignment.hostClass, "class"
-    assert e.assignment.pricePerHour <= e.order.maxPricePerHour, "price"
-    assignment: bytes32 = signatures._digest(domain, keccak256(abi_encode(ASSIGNMENT_TYPE, e.assignment)))
-    key: address = signatures._signer(assignment, e.assignmentSig)
-    assert staticcall Registry(registry).key_valid(e.order.coordinator, key, acceptBy), "assignment"
-    assert e.commit.assignmentHash == assignment, "commit"
-    key = signatures._signer(signatures._digest(domain, keccak256(abi_encode(COMMIT_TYPE, e.commit))), e.commitSig)
-    assert staticcall Registry(registry).key_valid(e.assignment.provider, key, acceptBy), "commit"
+def _job(domain: bytes32, job: Job, acceptBy: uint256) -> bytes32:
+    """jobId of an order that a jury can judge, with the client's signatures."""
+    assert job.order.comparator == EXACT and job.order.caseable, "caseable"
+    assert job.order.client == job.session.client and job.order.coordinator == job.session.coordinator, "session"
+    assert acceptBy <= convert(job.session.expires, uint256), "expired"
+    assert signatures._signer(signatures._digest(domain, keccak256(abi_encode(SESSION_TYPE, job.session))), job.sessionSig) == job.session.client, "session"
+    jobId: bytes32 = signatures._digest(domain, keccak256(abi_encode(ORDER_TYPE, job.order)))
+    assert signatures._signer(jobId, job.orderSig) == job.session.sessionKey, "order"
+    return jobId
+
+
+@internal
+@view
+def _run(registry: address, domain: bytes32, jobId: bytes32, order: Order, run: Run, path: DynArray[bytes32, PATH_MAX]) -> bytes32:
+    """
+    @notice The digest of an Assignment that a bonded coordinator signed for this job, and its provider's Commit. A key counts if it was
+            valid at acceptBy, inclusive; that moment lies in the past, so that nobody chooses it.
+    """
+    acceptBy: uint256 = convert(run.assignment.acceptBy, uint256)
+    assert acceptBy < block.timestamp, "early"
+    assert staticcall Registry(registry).bonded_at(order.coordinator, acceptBy), "bond"
+    assert run.assignment.assignmentId == keccak256(abi_encode(jobId, run.index, run.blind)), "blind"
+    assert run.assignment.coordinator == order.coordinator, "assignment"
+    assert self._root(run.assignment.specHash, path) == order.specHash, "spec"
+    assert order.hostClass == empty(bytes32) or order.hostClass == run.assignment.hostClass, "class"
+    assert run.assignment.priceTier == order.priceTier and run.assignment.pricePerHour <= order.maxPricePerHour, "price"
+    assignment: bytes32 = signatures._digest(domain, keccak256(abi_encode(ASSIGNMENT_TYPE, run.assignment)))
+    key: address = signatures._signer(assignment, run.assignmentSig)
+    assert staticcall Registry(registry).key_valid(order.coordinator, key, acceptBy), "assignment"
+    assert run.commit.assignmentHash == assignment, "commit"
+    key = signatures._signer(signatures._digest(domain, keccak256(abi_encode(COMMIT_TYPE, run.commit))), run.commitSig)
+    assert staticcall Registry(registry).key_valid(run.assignment.provider, key, acceptBy), "commit"
     return assignment
 
 
 @internal
 @pure
-def _pay_named(e: Execution) -> uint256:
-    """min(budget, usage × rate). Usage counts up to maxDuration, so that the bond covers every juror."""
-    usage: uint256 = min(convert(e.commit.usageMs, uint256), convert(e.assignment.maxDuration, uint256) * 1000)
-    pay: uint256 = min(usage * convert(e.assignment.pricePerHour, uint256) // 3600000, convert(e.order.budget, uint256))
-    assert pay <= MASK80, "amount"
-    return pay
+def _root(leaf: bytes32, path: DynArray[bytes32, PATH_MAX]) -> bytes32:
+    """The root of a Merkle path. Each node is the hash of its two children, the smaller one first."""
+    node: bytes32 = leaf
+    for sibling: bytes32 in path:
+        if convert(node, uint256) < convert(sibling, uint256):
+            node = keccak256(concat(node, sibling))
+        else:
+            node = keccak256(concat(sibling, node))
+    return node
+
+
+@internal
+@pure
+def _claim(assignment: bytes32, run: Run) -> bytes32:
+    """What an opening at the decision must fit."""
+    return keccak256(abi_encode(assignment, run.assignment.provider, run.commit.commitment))
+
+
+@internal
+@pure
+def _pay_at_most(order: Order, run: Run, spent: uint256) -> uint256:
+    """
+    @notice min(rest of the Order's budget, maxDuration × price): what client and coordinator agreed to. The provider alone signs its
+            usage, so that counts for nothing here.
+    """
+    pay: uint256 = convert(run.assignment.maxDuration, uint256) * convert(run.assignment.pricePerHour, uint256) // 3600
+    budget: uint256 = convert(order.budget, uint256)
+    return min(pay, budget - min(budget, spent))
+
+
+@internal
+@pure
+def _pay_used(order: Order, run: Run) -> uint256:
+    """min(budget, usage × price), usage counted up to maxDuration."""
+    usage: uint256 = min(convert(run.commit.usageMs, uint256), convert(run.assignment.maxDuration, uint256) * 1000)
+    return min(usage * convert(run.assignment.pricePerHour, uint256) // 3600000, convert(order.budget, uint256))
+
+
+@internal
+@pure
+def _verdict(domain: bytes32, v: Verdict) -> bytes32:
+    """EIP-712 digest of a Verdict."""
+    encoded: Bytes[64 + 32 * FAULTED_MAX] = abi_encode(v.faulted)
+    faulted: bytes32 = keccak256(slice(encoded, 64, 32 * len(v.faulted)))
+    return signatures._digest(domain, keccak256(abi_encode(
+        VERDICT_TYPE, v.jobId, v.seq, v.label, v.outcome, v.batches, v.groupHash, faulted, v.readHash, v.evidenceHash, v.time)))

@@ -22,11 +22,14 @@ from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AccountView,
     AckView,
+    ImportedLogs,
     InfoView,
     ObservedView,
     PlanRequest,
     PlanView,
     ProviderView,
+    ReputationHead,
+    ReputationLog,
     RunView,
 )
 from quorate_protocol.rules.orders import Submission
@@ -93,6 +96,10 @@ CLASS = Query("class", "^0x[0-9a-f]{64}$", "only this host class")
 NEXT = Query("after", "^[0-9]{1,12}-[0-9a-f]{64}$", "`next` of the page before")
 FROM = Query("after", "^0x[0-9a-f]{40}$", "rows after the one of this provider, for the next page")
 
+LINE = Query("after", "^[0-9]{1,18}$", "only lines with a greater number")
+PROVIDER = Query("provider", "^0x[0-9a-f]{40}$", "only this provider")
+LINES = Query("limit", "^[0-9]{1,4}$", "lines in one page, 1 to 256")
+
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/v1/openapi.json", "This document.", JSON),
     Operation("GET", "/v1/info", "Addresses, keys, fee and limits of this deployment.", InfoView),
@@ -144,7 +151,12 @@ OPERATIONS: tuple[Operation, ...] = (
         Runs,
         needs_token=True,
     ),
-    Operation("GET", "/v1/runs/{job}", "One run; its client sees more of it.", RunView),
+    Operation(
+        "GET",
+        "/v1/runs/{job}",
+        "One run, for its client, and in part for its executors and jurors; a public one for all.",
+        RunView,
+    ),
     Operation(
         "POST",
         "/v1/runs/{job}/stop",
@@ -155,7 +167,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/runs/{job}/events",
-        "The run's history, for its client only.",
+        "The run's history, for its client; of a public run that is over, for everybody.",
         EVENTS,
         needs_token=True,
         queries=(AFTER,),
@@ -163,7 +175,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/runs/{job}/logs",
-        "The run's log text, for its client only.",
+        "The run's log text, for its client; of a public run that is over, for everybody.",
         TEXT,
         needs_token=True,
         queries=(FOLLOW,),
@@ -191,7 +203,10 @@ OPERATIONS: tuple[Operation, ...] = (
         Envelope[Voucher],
     ),
     Operation(
-        "GET", "/v1/receipts/{job}", "The run's receipt, which anybody can check.", ReceiptFile
+        "GET",
+        "/v1/receipts/{job}",
+        "The run's receipt, for its client, its executors and jurors; a public one for everybody.",
+        ReceiptFile,
     ),
     Operation(
         "GET",
@@ -201,6 +216,23 @@ OPERATIONS: tuple[Operation, ...] = (
         needs_token=True,
     ),
     Operation("GET", "/v1/providers/{address}", "A provider's record and money.", ProviderView),
+    Operation(
+        "GET", "/v1/reputation", "Length and root of the coordinator's public log.", ReputationHead
+    ),
+    Operation(
+        "GET",
+        "/v1/reputation/log",
+        "Lines of the public log, in order; `quorate reputation` checks and folds them.",
+        ReputationLog,
+        queries=(LINE, LINES),
+    ),
+    Operation(
+        "GET",
+        "/v1/reputation/imported",
+        "What the logs of other coordinators say, as far as this one has checked them.",
+        ImportedLogs,
+        queries=(PROVIDER,),
+    ),
     Operation("GET", "/v1/cases", "Court cases known here.", Cases),
     Operation("GET", "/v1/epochs", "Epochs whose proofs are kept.", EpochsKept),
     Operation(
@@ -218,7 +250,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "GET",
         "/v1/content/{cid}",
-        "Stored content, as a trustless gateway serves it.",
+        "Stored content, as a trustless gateway serves it to those that may read it.",
         BYTES,
         queries=(FORMAT, SCOPE, RANGE),
     ),

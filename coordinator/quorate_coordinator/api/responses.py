@@ -53,12 +53,16 @@ class Cases(Struct, frozen=True):
 
 
 class EpochView(Struct, frozen=True):
-    """One row of GET /v1/epochs. `leaves` says how many accounts the epoch credits."""
+    """One row of GET /v1/epochs. `leaves` says how many accounts the epoch credits. `log_root` is
+    the root of the public log's first `log_length` lines, which it had then.
+    """
 
     number: int
     root: Hash32
     is_posted: bool
     leaves: int
+    log_root: Hash32
+    log_length: int
 
 
 class EpochsKept(Struct, frozen=True):

@@ -2,6 +2,7 @@
 view.
 """
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -27,15 +28,24 @@ from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.reporting.history import HistoryQuery, query_of
+from quorate_coordinator.storage.access.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import envelope
+from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.job_spec import validate as validate_spec
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
-from quorate_protocol.messages.views import AckView, InfoView, ObservedView, PlanRequest
+from quorate_protocol.messages.views import (
+    AckView,
+    ImportedLogs,
+    ImportedView,
+    InfoView,
+    ObservedView,
+    PlanRequest,
+)
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules import epoch_tree as trees
@@ -51,8 +61,10 @@ M = TypeVar("M")
 BODY_BYTES_MAX = 256 * 1024
 RUNS_MAX = 1_000
 PAGE_MAX = 1_000
+LINES_MAX = 256  # of the public log in one page
 VERSION = version_number()
 READY_RETRY_SECONDS = 5.0
+PLAN_TOKENS = 10.0  # a plan looks at the whole market
 
 
 @dataclass(slots=True)
@@ -69,8 +81,12 @@ class Api:
         [str], Awaitable[bytes | None]
     ]  # receipt body by CID; None when it is not stored
     history: RunReader
+    access: RunAccess
     problems: Callable[[], tuple[Problem, ...]]
     market_history: Callable[[HistoryQuery], Awaitable[MarketHistory]]
+    # Raises Refused if image or an input is in no source.
+    check_inputs: Callable[[JobSpec, Address], Awaitable[None]]
+    imported: Callable[[Address | None], tuple[ImportedView, ...]] = lambda _: ()
 
     def add_routes(self, app: web.Application) -> None:
         """Mounts all routes but content, peers and streams."""
@@ -92,6 +108,9 @@ class Api:
         app.router.add_get("/v1/receipts/{job}", self.get_receipt)
         app.router.add_get("/v1/accounts/{address}", self.get_account)
         app.router.add_get("/v1/providers/{address}", self.get_provider)
+        app.router.add_get("/v1/reputation", self.get_reputation)
+        app.router.add_get("/v1/reputation/log", self.get_reputation_log)
+        app.router.add_get("/v1/reputation/imported", self.get_imported)
         app.router.add_get("/v1/cases", self.get_cases)
         app.router.add_get("/v1/epochs", self.get_epochs)
         app.router.add_get("/v1/epochs/{number}/proofs/{address}", self.get_proof)
@@ -142,7 +161,10 @@ class Api:
         return answer(await self.market_history(query_of(request.query, self.now())))
 
     async def post_plan(self, request: web.Request) -> web.Response:
-        """Answers the PlanView of a PlanRequest."""
+        """Answers the PlanView of a PlanRequest. A stranger may ask, so a plan counts for several
+        requests.
+        """
+        self.auth.rates.count_address(request.remote, PLAN_TOKENS - 1)
         wanted = canonical.from_json(
             PlanRequest, canonical.parse(await request.read(), BODY_BYTES_MAX)
         )
@@ -180,15 +202,19 @@ class Api:
         orders.validate(
             submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits
         )
-        self.auth.rates.count_account(submission.order.message.client)
+        client = submission.order.message.client
+        self.auth.rates.count_account(client)
+        job_id = digest(rules.domain, submission.order.message)
         try:
+            if client in self.core.state.clients and job_id not in self.core.state.jobs:
+                await self.check_inputs(submission.spec, client)
             ack = await self.actor.submit(ev.OrderReceived(submission))
         except Refused as refused:
-            if refused.code is not Code.REPLAYED:
+            if refused.code not in (Code.REPLAYED, Code.NOT_STORED):
                 raise
             # A run that is over and archived: the same order gives the same Ack, as it does while
             # the run is in the state.
-            ack = self.history.ack(digest(rules.domain, submission.order.message))
+            ack = self.history.ack(job_id)
             if ack is None:
                 raise
         assert isinstance(ack, envelope.Envelope)
@@ -200,8 +226,10 @@ class Api:
         return answer(Runs(tuple(self.history.runs_of(account, RUNS_MAX))))
 
     async def get_run(self, request: web.Request) -> web.Response:
-        """Answers RunView. Only the run's client sees how to get the output."""
-        return answer(self.history.view(job_id_of(request), self.auth.account(request)))
+        """Answers RunView to those that may read the run. Its executors and jurors do not see how
+        to get the output.
+        """
+        return answer(self.access.view(job_id_of(request), self.auth.account(request)))
 
     async def post_stop(self, request: web.Request) -> web.Response:
         """Accepts Envelope[Stop]."""
@@ -237,15 +265,9 @@ class Api:
 
     async def get_receipt(self, request: web.Request) -> web.Response:
         """Answers the receipt file `{body, cid}` in its canonical bytes."""
-        cid = self.history.view(job_id_of(request), self.auth.account(request)).receipt_cid
+        cid = self.access.receipt_cid(job_id_of(request), self.auth.account(request))
         if cid is None:
-            raise Refused(
-                Code.TOO_EARLY,
-                (
-                    "receipt: there is none before the verdict, and none for strangers before the "
-                    "verdict is final"
-                ),
-            )
+            raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict")
         body = await self.receipt(cid)
         if body is None and job_id_of(request) in self.core.state.jobs:
             raise Unavailable(f"receipt: {cid} is being stored", 1.0)
@@ -272,6 +294,26 @@ class Api:
         """Answers ProviderView."""
         return answer(views.provider_view(self.core.state, address_of(request), self.now()))
 
+    async def get_reputation(self, _: web.Request) -> web.Response:
+        """Answers ReputationHead."""
+        return answer(views.reputation_head(self.core.state, self.core.rules))
+
+    async def get_reputation_log(self, request: web.Request) -> web.Response:
+        """Answers one page of ReputationLog, in canonical bytes. A line appears once it is durable
+        in the archive.
+        """
+        after, limit = lines_of(request)
+        lines = await asyncio.to_thread(self.history.archive.lines_after, after, limit)
+        known = self.core.state.own.log.count
+        body = b",".join(line for seq, line in lines if seq < known)
+        return web.Response(body=b'{"lines":[' + body + b"]}", content_type="application/json")
+
+    async def get_imported(self, request: web.Request) -> web.Response:
+        """Answers ImportedLogs, of one provider or of the first ones."""
+        text = request.query.get("provider")
+        provider = None if text is None else Address(_hex_of(text, 20, "provider"))
+        return answer(ImportedLogs(self.imported(provider)))
+
     async def get_cases(self, _: web.Request) -> web.Response:
         """Answers {"cases": [CaseView]}."""
         return answer(Cases(tuple(views.case_views(self.core.state))))
@@ -279,7 +321,14 @@ class Api:
     async def get_epochs(self, _: web.Request) -> web.Response:
         """Answers the epochs whose proofs are still kept."""
         kept = (
-            EpochView(item.number, item.root, item.is_posted, len(item.leaves))
+            EpochView(
+                item.number,
+                item.root,
+                item.is_posted,
+                len(item.leaves),
+                item.log_root,
+                item.log_length,
+            )
             for item in self.core.state.epochs.values()
         )
         return answer(EpochsKept(tuple(kept)))
@@ -318,6 +367,17 @@ def page_of(request: web.Request) -> tuple[int, Address | None]:
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= PAGE_MAX):
         raise Refused(Code.MALFORMED, f"limit: 1 to {PAGE_MAX}")
     return int(text), None if after is None else Address(_hex_of(after, 20, "after"))
+
+
+def lines_of(request: web.Request) -> tuple[int, int]:
+    """Reads `after` and `limit` of the public log; without `after` it begins at line 0."""
+    after, limit = request.query.get("after", ""), request.query.get("limit", str(LINES_MAX))
+    for text, name in ((after or "0", "after"), (limit, "limit")):
+        if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+            raise Refused(Code.MALFORMED, f"{name}: a whole number is needed")
+    if not 1 <= int(limit) <= LINES_MAX:
+        raise Refused(Code.MALFORMED, f"limit: 1 to {LINES_MAX}")
+    return int(after) if after else -1, int(limit)
 
 
 def job_id_of(request: web.Request) -> Hash32:

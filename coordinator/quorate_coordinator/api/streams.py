@@ -1,8 +1,9 @@
 """Streams: the history of runs as server-sent events, and logs."""
 
 import asyncio
+import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -10,15 +11,18 @@ from aiohttp import web
 
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.routes import job_id_of
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.storage.access.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
-from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.run_reader import LogAccess, RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Hash32
 from quorate_runtime.http.error_responses import Busy
 
+log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
 KEEPALIVE_POLLS = 50
 RETRY_SECONDS = 5.0
@@ -31,10 +35,12 @@ class Streams:
     """
 
     history: RunReader
+    access: RunAccess
     auth: Auth
     clock: Clock
     logs: RunLogs
     is_stopping: Callable[[], bool]
+    submit: Callable[[ev.Event], Awaitable[object]]
     open_streams: Counter[Address] = field(default_factory=Counter)
 
     def add_routes(self, app: web.Application) -> None:
@@ -51,40 +57,63 @@ class Streams:
         )
 
     async def get_run(self, request: web.Request) -> web.StreamResponse:
-        """Streams the history of one run to its client."""
+        """Streams the history of one run to those that may read all of it."""
         job_id = job_id_of(request)
-        client = self._check(request, self.history.client_of(job_id))
+        client = self.access.must_read_all(job_id, self.auth.account(request))
         return await self._stream(
             request, client, lambda after: self.history.lines_of_run(job_id, after)
         )
 
     async def get_logs(self, request: web.Request) -> web.StreamResponse:
-        """Streams log text; with follow=1 until the run ends."""
+        """Streams log text; with follow=1 until the run ends.
+
+        Lines are output: an execution whose lines are sent is marked as read before, and a run that
+        ended without a charge shows none.
+        """
         job_id = job_id_of(request)
-        client = self._check(request, self.history.client_of(job_id))
+        client = self.access.must_read_all(job_id, self.auth.account(request))
+        is_shown = [self._access(job_id, name) for name, _ in self.logs.pieces(job_id, 0)]
+        if is_shown and all(access is LogAccess.NONE for access in is_shown):
+            raise Refused(
+                Code.WRONG_PHASE,
+                "logs: the run ended and is not charged for any execution, so its log is not shown",
+            )
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         async with self._open(request, response, client):
             sent = 0
             while True:
                 is_over = self.history.is_over(job_id) or self.is_stopping()
-                text = self.logs.read(job_id, sent)
-                if text:
-                    await self._write(response, text)
+                for assignment_hash, text in self.logs.pieces(job_id, sent):
                     sent += len(text)
+                    if await self._may_send(job_id, assignment_hash):
+                        await self._write(response, text)
                 if is_over or request.query.get("follow") != "1":
                     break
                 await self.clock.sleep(POLL_SECONDS)
             ending = self.logs.ending(
                 job_id
             )  # it counts what was left out, which is known only at the end
-            if ending:
+            last = self.logs.last_writer(job_id)
+            if ending and last is not None and await self._may_send(job_id, last):
                 await self._write(response, ending)
         return response
 
-    def _check(self, request: web.Request, client: Address) -> Address:
-        if self.auth.required(request) != client:
-            raise Refused(Code.NOT_YOURS, "the run belongs to another client")
-        return client
+    def _access(self, job_id: Hash32, assignment_hash: Hash32) -> LogAccess:
+        return self.history.log_access(job_id, assignment_hash)
+
+    async def _may_send(self, job_id: Hash32, assignment_hash: Hash32) -> bool:
+        """Whether the client may read an execution's lines. Before the first ones it is marked as
+        read, durably, because the client pays for what it reads.
+        """
+        access = self._access(job_id, assignment_hash)
+        if access is not LogAccess.MARKED:
+            return access is LogAccess.FREE
+        try:
+            await self.submit(ev.LogRead(job_id, assignment_hash))
+        except (Refused, Unavailable) as error:
+            log.info("log lines of run 0x%s are not sent: %s", job_id.hex(), error)
+            return False
+        return True
 
     @asynccontextmanager
     async def _open(

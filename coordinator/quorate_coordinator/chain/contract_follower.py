@@ -52,7 +52,7 @@ class ContractFollower:
             cursor=Cursor(trail),
             start=start,
             depth=depth,
-            poll_seconds=0.3,
+            poll_seconds=0.5,
         )
         async for item in follower.batches():
             if isinstance(item, Reorganised):
@@ -154,9 +154,14 @@ def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
             return ev.ChainProviderSlashed(event.account, event.amount, event.out_block)
         case logs.EpochPosted() if event.coordinator == coordinator:
             return ev.ChainEpochPosted(event.epoch, event.root)
+        case logs.EpochsVoided() if event.coordinator == coordinator:
+            return ev.ChainEpochsVoided(event.first, event.last)
+        case logs.EpochDemanded() if event.coordinator == coordinator:
+            return ev.ChainEpochDemanded(event.epoch)
         case logs.CaseOpened():
             named = tuple(item for item in event.assignment_hashes if item != bytes(32))
-            return ev.ChainCaseOpened(Nonce(event.case_id), event.accused, named)
+            others = tuple(item for item in event.contradictions if item != bytes(32))
+            return ev.ChainCaseOpened(Nonce(event.case_id), event.accused, named, others)
         case logs.JuryDrawn():
             return ev.ChainJuryDrawn(Nonce(event.case_id), event.jurors)
         case logs.Decided():

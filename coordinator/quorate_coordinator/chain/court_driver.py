@@ -5,6 +5,7 @@ Anyone may do this; the coordinator does it for the cases that it opened. Every 
 purpose, so it repeats none after a restart.
 """
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 
@@ -12,8 +13,8 @@ from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.court import Case as ChainCase
 from quorate_contracts.bindings.court import CaseId, Phase
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Case
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -24,6 +25,7 @@ from quorate_runtime.chain.sender import Sender, Unfunded
 log = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
 SEND_SECONDS = 60.0
+STEPS_MAX = 64
 
 
 @dataclass(slots=True)
@@ -37,31 +39,50 @@ class CourtDriver:
     beacon: Beacon
     clock: Clock
     withdrawn: set[CaseId] = field(default_factory=set)
+    steps: dict[CaseId, asyncio.Task[None]] = field(default_factory=dict)  # at most one for a case
 
     async def run(self) -> None:
         """Looks at the cases once a second until cancelled."""
-        while True:
-            await self.look()
-            await self.clock.sleep(POLL_SECONDS)
+        try:
+            while True:
+                await self.look()
+                await self.clock.sleep(POLL_SECONDS)
+        finally:
+            for step in self.steps.values():
+                step.cancel()
+            await asyncio.gather(*self.steps.values(), return_exceptions=True)
 
     async def look(self) -> None:
-        """Looks at each case of this coordinator and takes at most one step in each."""
-        for case in list(self.core.state.cases.values()):
-            if case.case_id is not None and case.is_convicted is not None and case.executions:
-                await self._withdraw_once(CaseId(case.case_id))
-            elif case.case_id is not None and case.executions:
-                try:
-                    await self._move(case, CaseId(case.case_id))
-                except Unfunded as error:
-                    log.warning(
-                        "case %d: the posting key needs coins for gas: %s", case.case_id, error
-                    )  # not re-raised: the next look tries again
-                except Refused as refused:
-                    # Not re-raised: another sender was faster, or by the block's clock it is too
-                    # early. The next look decides.
-                    log.info("case %d: %s", case.case_id, refused)
-                except Unavailable as error:
-                    log.warning("case %d waits for the chain: %s", case.case_id, error)
+        """Starts at most one step in each case of this coordinator, the cheapest case first, and
+        waits at most a second for them. A step that takes longer goes on, so that no case waits for
+        a slow or a dear one.
+        """
+        due = [case for case in self.core.state.cases.values() if case.executions]
+        for case in sorted(due, key=_longest_runs):
+            number = CaseId(case.case_id or 0)
+            if number and number not in self.steps and len(self.steps) < STEPS_MAX:
+                self.steps[number] = asyncio.create_task(self._step(case, number))
+        if self.steps:
+            await asyncio.wait(self.steps.values(), timeout=POLL_SECONDS)
+        for number in [number for number, step in self.steps.items() if step.done()]:
+            self.steps.pop(number).result()
+
+    async def _step(self, case: Case, number: CaseId) -> None:
+        if case.is_convicted is not None:
+            await self._withdraw_once(number)
+            return
+        try:
+            await self._move(case, number)
+        except Unfunded as error:
+            log.warning(
+                "case %d: the posting key needs coins for gas: %s", number, error
+            )  # not re-raised: the next look tries again
+        except Refused as refused:
+            # Not re-raised: another sender was faster, or by the block's clock it is too early. The
+            # next look decides.
+            log.info("case %d: %s", number, refused)
+        except Unavailable as error:
+            log.warning("case %d waits for the chain: %s", number, error)
 
     async def _withdraw_once(self, number: CaseId) -> None:
         """Withdraws the bond and the costs that the court owes the accuser."""
@@ -95,7 +116,9 @@ class CourtDriver:
                 # answers decide.
                 await self._send(
                     f"case-{number}-decide",
-                    self.contracts.court.decide(number, [item.reveal for item in case.executions]),
+                    self.contracts.court.decide(
+                        number, [reveal for item in case.executions for reveal in item.reveals]
+                    ),
                 )
             case _:
                 pass
@@ -132,3 +155,9 @@ class CourtDriver:
         await self.sender.send(
             purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
         )
+
+
+def _longest_runs(case: Case) -> int:
+    """Returns what the executions of a case cost at most, in amount units times an hour."""
+    assignments = [item.assignment.message for item in case.executions]
+    return sum(each.price_per_hour * each.max_duration for each in assignments)

@@ -85,6 +85,26 @@ class OwnMoney:
             await self._send("unbond", self.contracts.stakes.unbond_coordinator())
         return bond
 
+    async def bond_lacks(self) -> Amount:
+        """Returns what a slash or a fine took of the bond; 0 for one that leaves."""
+        found = await self.retirement()
+        whole = self.contracts.deployment.constants().coordinator_bond
+        is_here = found.is_registered and not found.retired_at
+        return Amount(whole - found.bond if is_here else 0)
+
+    async def top_up(self, amount: Amount) -> None:
+        """Restores a part of the bond. Raises Refused if the account has too little."""
+        held = await self.balance()
+        if held < amount:
+            raise Refused(
+                Code.BAD_AMOUNT,
+                f"{usd(amount)} USD of bond are missing, and the account has {usd(held)}: send it "
+                f"more (0x{self.account.hex()})",
+            )
+        stakes, name = self.contracts.stakes, await self._once("top-up")
+        await self._send(f"{name}-approve", self.contracts.token.approve(stakes.address, amount))
+        await self._send(name, stakes.top_up(amount))
+
     async def claim(self, own_leaf: OwnLeaf) -> Amount:
         """Claims the fees of the newest final epoch, and returns what that brought."""
         epochs = self.contracts.epochs

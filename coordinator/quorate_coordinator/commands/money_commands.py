@@ -3,7 +3,6 @@
 import asyncio
 import fcntl
 import json
-import os
 import shlex
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -18,23 +17,17 @@ from quorate_contracts import money_texts
 from quorate_coordinator import cli_options as options
 from quorate_coordinator import coordinator_keys
 from quorate_coordinator import settings as settings_file
-from quorate_coordinator.cli_options import (
-    EXIT_REFUSED,
-    EXIT_UNAVAILABLE,
-    EXIT_USAGE,
-    fail,
-    home_of,
-)
+from quorate_coordinator.cli_options import fail, home_of
 from quorate_coordinator.commands.status_command import served_url_of
-from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, usd
-from quorate_runtime.keys.keystore import Keystore, KeystoreError
-from quorate_runtime.keys.passphrase import passphrase_of
+from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.keys.locked_keys import LockedKeys
+from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
 
 if TYPE_CHECKING:
     from quorate_coordinator.chain.own_money import Holding, OwnMoney, Retirement
-    from quorate_coordinator.coordinator_keys import CoordinatorKeys
+    from quorate_coordinator.coordinator_keys import MoneyKeys
     from quorate_coordinator.monitoring.operator_view import OperatorView
     from quorate_coordinator.settings import Settings
     from quorate_protocol.rules.epoch_tree import Leaf, Proof
@@ -54,9 +47,9 @@ def retire(
     as_json: options.AsJson = False,
 ) -> None:
     """End this coordinator: no new orders, then its bond back. Repeat it to see how far it is."""
-    with _sentences():
-        folder, settings, keys = _open(home, password_file)
-        with _alone(folder):
+    with sentences():
+        folder, settings, keys = opened(home, password_file)
+        with alone(folder):
             asyncio.run(_retire(folder, settings, keys, wait, yes, as_json))
 
 
@@ -72,31 +65,31 @@ def withdraw(
     as_json: options.AsJson = False,
 ) -> None:
     """Claim the fees, and send the account's tokens to your wallet. Without --to it only claims."""
-    with _sentences():
+    with sentences():
         receiver = address_of(to) if to else None
         if receiver is None and (everything or amount != "all"):
             raise Refused(Code.MALFORMED, "name your wallet: --to ADDRESS")
-        folder, settings, keys = _open(home, password_file)
-        with _alone(folder):
+        folder, settings, keys = opened(home, password_file)
+        with alone(folder):
             asyncio.run(
                 _withdraw(folder, settings, keys, receiver, amount, everything, yes, as_json)
             )
 
 
 async def _retire(
-    folder: Path, settings: "Settings", keys: "CoordinatorKeys", wait: bool, yes: bool, json_: bool
+    folder: Path, settings: "Settings", keys: "MoneyKeys", wait: bool, yes: bool, json_: bool
 ) -> None:
-    async with _money(folder, settings, keys) as money:
+    async with own_money(folder, settings, keys) as money:
         found = await money.retirement()
         if not found.is_registered:
             raise Refused(Code.NOT_REGISTERED, "this coordinator was never registered: no bond")
         if not found.retired_at:
             after = settings.deployment.constants().unbond_after
             note(
-                f"this coordinator takes no new orders from now on, for ever; its bond of "
+                f"once retired, this coordinator takes no new orders for ever; its bond of "
                 f"{usd(found.bond)} USD can be taken {_span(after)} later"
             )
-            _confirm(yes, "Retire?")
+            confirm(yes, "Retire?")
             await money.retire()
             found = await money.retirement()
         left = await _left(settings)
@@ -107,13 +100,26 @@ async def _retire(
             note(f"{usd(await money.unbond())} USD of bond came back to the account")
             found = await money.retirement()
         held = await money.balance()
+        keys_hold = [await money.spendable(key.address) for key in (keys.account, keys.posting)]
+    if not json_ and is_over(found, keys_hold):
+        typer.echo(f"retired, the bond is back, nothing is left: {folder} may be deleted")
+        return
     _print_retirement(folder, found, left, held, json_)
+
+
+def is_over(found: "Retirement", holdings: "Sequence[Holding]") -> bool:
+    """Whether the bond is back and no key holds anything that can be sent."""
+    return (
+        bool(found.retired_at)
+        and not found.bond
+        and not any(holding.tokens or holding.wei for holding in holdings)
+    )
 
 
 async def _withdraw(
     folder: Path,
     settings: "Settings",
-    keys: "CoordinatorKeys",
+    keys: "MoneyKeys",
     to: Address | None,
     text: str,
     everything: bool,
@@ -123,7 +129,7 @@ async def _withdraw(
     from quorate_coordinator.chain.own_money import Holding, amount_of
 
     async with AsyncExitStack() as stack:
-        money = await stack.enter_async_context(_money(folder, settings, keys))
+        money = await stack.enter_async_context(own_money(folder, settings, keys))
         if everything:
             await _must_be_over(money)
         claimed = await money.claim(lambda number: _own_leaf(folder, settings, keys, money, number))
@@ -142,7 +148,7 @@ async def _withdraw(
         )
         if to is not None and told:
             note(f"{told} go to 0x{to.hex()}")
-            _confirm(yes, "Send?")
+            confirm(yes, "Send?")
             for _, one, holding in rows:
                 if holding.tokens:
                     await one.send_tokens(to, holding.tokens)
@@ -243,7 +249,7 @@ def _left_lines(left: "OperatorView | None") -> Iterator[str]:
 
 def _print_withdrawal(
     folder: Path,
-    keys: "CoordinatorKeys",
+    keys: "MoneyKeys",
     to: Address | None,
     claimed: Amount,
     sent: Amount,
@@ -281,20 +287,19 @@ def address_of(text: str) -> Address:
 # ------------------------------------------------------------------------------------------ helpers
 
 
-def _open(
-    home: Path | None, password_file: Path | None
-) -> tuple[Path, "Settings", "CoordinatorKeys"]:
+def opened(home: Path | None, password_file: Path | None) -> tuple[Path, "Settings", "MoneyKeys"]:
+    """Returns folder, settings and locked keys of a coordinator."""
     folder = home_of(home)
     settings = settings_file.read(folder)
-    passphrase = passphrase_of(password_file, os.environ, "coordinator")
-    limits = BY_NAME[settings.deployment.limits]
-    return folder, settings, coordinator_keys.load(Keystore.at(folder / "keys", passphrase, limits))
+    keys = LockedKeys(folder / "keys", options.passphrase_prompt(password_file))
+    return folder, settings, coordinator_keys.locked(keys)
 
 
 @asynccontextmanager
-async def _money(
-    folder: Path, settings: "Settings", keys: "CoordinatorKeys", file: str = ACCOUNT_FILE
+async def own_money(
+    folder: Path, settings: "Settings", keys: "MoneyKeys", file: str = ACCOUNT_FILE
 ) -> AsyncIterator["OwnMoney"]:
+    """Yields the money of the account, or of the key whose file of sends is given."""
     from quorate_contracts.chain_check import check_chain
     from quorate_contracts.deploy import Contracts
     from quorate_coordinator.chain.own_money import OwnMoney
@@ -317,7 +322,7 @@ async def _money(
 
 @asynccontextmanager
 async def _posting_money(
-    folder: Path, settings: "Settings", keys: "CoordinatorKeys"
+    folder: Path, settings: "Settings", keys: "MoneyKeys"
 ) -> AsyncIterator["OwnMoney"]:
     """Yields the posting key's money. Raises JournalBusy while `coordinator up` uses that key."""
     from quorate_coordinator.config import TRANSACTIONS
@@ -325,7 +330,7 @@ async def _posting_money(
 
     journal = Journal.open(folder / "journal")
     try:
-        async with _money(folder, settings, keys, TRANSACTIONS) as money:
+        async with own_money(folder, settings, keys, TRANSACTIONS) as money:
             yield money
     finally:
         await journal.close()
@@ -341,7 +346,7 @@ async def _left(settings: "Settings") -> "OperatorView | None":
 
 
 async def _own_leaf(
-    folder: Path, settings: "Settings", keys: "CoordinatorKeys", money: "OwnMoney", number: int
+    folder: Path, settings: "Settings", keys: "MoneyKeys", money: "OwnMoney", number: int
 ) -> "tuple[Leaf, Proof] | None":
     """Returns the account's leaf from the running coordinator, which keeps the proofs."""
     from quorate_coordinator.api.responses import LeafProof
@@ -361,7 +366,7 @@ async def _own_leaf(
     return found.leaf, found.proof
 
 
-def _claims_sent(folder: Path, keys: "CoordinatorKeys") -> list[str]:
+def _claims_sent(folder: Path, keys: "MoneyKeys") -> list[str]:
     """Returns what the mined transactions of both keys were for."""
     from quorate_coordinator.config import TRANSACTIONS
     from quorate_runtime.chain import send_records
@@ -390,7 +395,7 @@ async def _asked(settings: "Settings", path: str) -> bytes | None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Lets one command at a time send from the account. Raises Refused if another one does."""
     with (folder / "account.lock").open("a") as lock:
         try:
@@ -401,7 +406,8 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
-def _confirm(yes: bool, question: str) -> None:
+def confirm(yes: bool, question: str) -> None:
+    """Asks at the terminal. Raises Refused without a yes."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -427,7 +433,7 @@ def _span(seconds: int) -> str:
 
 
 @contextmanager
-def _sentences() -> Iterator[None]:
+def sentences() -> Iterator[None]:
     """Turns errors into one sentence on stderr and an exit code."""
     from quorate_runtime.journal.journal_port import JournalError
     from quorate_runtime.sqlite.durable import FileDamaged
@@ -436,9 +442,8 @@ def _sentences() -> Iterator[None]:
         yield
     except Refused as refused:
         is_usage = refused.code in (Code.MALFORMED, Code.UNKNOWN)
-        raise fail(
-            refused.detail or str(refused), EXIT_USAGE if is_usage else EXIT_REFUSED
-        ) from refused
+        status = EXIT_USAGE if is_usage else EXIT_REFUSED
+        raise fail(refused.detail or str(refused), status, refused.code) from refused
     except (KeystoreError, JournalError, FileDamaged) as error:
         raise fail(str(error), EXIT_REFUSED) from error
     except Unavailable as error:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import os
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +12,18 @@ import typer
 from quorate_contracts.money_texts import coins
 from quorate_coordinator import cli_options as options
 from quorate_coordinator import settings as settings_file
-from quorate_coordinator.cli_options import EXIT_REFUSED, EXIT_UNAVAILABLE, fail, home_of
+from quorate_coordinator.cli_options import fail, home_of
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import usd
+from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
 
 if TYPE_CHECKING:
-    from quorate_coordinator.monitoring.operator_view import ChainView, OperatorView, OrdersView
+    from quorate_coordinator.monitoring.operator_view import (
+        BackupView,
+        ChainView,
+        OperatorView,
+        OrdersView,
+    )
 
 DEFAULT_URL = "http://127.0.0.1:7700"
 ANY_ADDRESS = ("0.0.0.0", "::")
@@ -33,6 +39,9 @@ def health(
     if as_json:
         typer.echo(json.dumps({"ready": not problems, "problems": problems}))
     else:
+        told = retiring_text(*_retirement(place))
+        if told:
+            typer.echo(f"retiring: {told}")
         for item in problems or [{"name": "ready", "text": place}]:
             typer.echo(f"{item['name']}: {item['text']}")
     raise typer.Exit(EXIT_REFUSED if problems else 0)
@@ -70,6 +79,7 @@ def status_lines(url: str, view: "OperatorView") -> list[str]:
         ("works" if not view.problems else "problems", url),
         *((item.name, item.text) for item in view.problems),
         *(("warning", sentence) for sentence in view.warnings),
+        *(("retiring", told) for told in [retiring_text(chain.retired_at, chain.bond_at)] if told),
         ("chain", f"block {view.block}, {view.chain_lag_seconds} s old; epoch {view.epoch}"),
         (
             "providers",
@@ -94,8 +104,9 @@ def status_lines(url: str, view: "OperatorView") -> list[str]:
                 f"{usd(money.fee_held)} held"
             ),
         ),
-        ("bond", f"{usd(chain.bond)} USD{_retired(chain.retired_at)}"),
+        ("bond", bond_text(chain)),
         ("gas", _gas(chain)),
+        *(("backup", _backup(each)) for each in [view.backup] if each is not None),
         ("account", f"{usd(chain.account_amount)} USD, {_coins(chain.account_gwei, chain.coin)}"),
         (
             "unpaid",
@@ -108,14 +119,47 @@ def status_lines(url: str, view: "OperatorView") -> list[str]:
     return [f"{name:10} {text}" for name, text in rows]
 
 
+def bond_text(chain: "ChainView") -> str:
+    """Says what the bond is, and what to do if a part of it was taken."""
+    if not chain.bond_lacks:
+        return f"{usd(chain.bond)} USD"
+    is_enough = chain.bond >= chain.bond_lacks
+    told = "" if is_enough else "; less than half is there, so no epoch is posted"
+    return (
+        f"{usd(chain.bond)} USD, {usd(chain.bond_lacks)} were taken{told}: "
+        "`quorate coordinator top-up` restores them"
+    )
+
+
+def _backup(backup: "BackupView") -> str:
+    lag = "never whole" if backup.lag_seconds is None else f"{backup.lag_seconds} s behind"
+    return f"{backup.place}: {lag}, {backup.events_behind} events"
+
+
 def _wait(orders: "OrdersView") -> str:
     if not orders.matching:
         return ""
     return f" (the oldest for {timedelta(seconds=orders.oldest_wait_seconds)})"
 
 
-def _retired(at: int) -> str:
-    return ", retiring: `quorate coordinator retire` says the dates" if at else ""
+def retiring_text(retired_at: int, bond_at: int) -> str:
+    """Says that a coordinator has retired, and when its bond can be taken; else ""."""
+    if not retired_at:
+        return ""
+    date = datetime.fromtimestamp(bond_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"takes no new orders; its bond can be taken from {date} on"
+
+
+def _retirement(url: str) -> tuple[int, int]:
+    """(when it retired, when its bond is due); zeros if it has not, or does not tell this host."""
+    from aiohttp import ClientError
+
+    try:
+        status_code, body = asyncio.run(_get(url + "/v1/operator"))
+        chain = json.loads(body)["chain"] if status_code == 200 else {}
+        return int(chain.get("retiredAt", 0)), int(chain.get("bondAt", 0))
+    except (ClientError, TimeoutError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return 0, 0  # not re-raised: health itself was answered
 
 
 def _gas(chain: "ChainView") -> str:
@@ -138,7 +182,7 @@ def served_url(url: str, home: Path | None) -> str:
         settings = settings_file.read(home_of(home))
     except Refused as refused:
         if home is not None or os.environ.get("QUORATE_HOME"):
-            raise fail(refused.detail, EXIT_REFUSED) from refused
+            raise fail(refused.detail, EXIT_REFUSED, refused.code) from refused
         return DEFAULT_URL  # not re-raised: nobody named a folder
     return served_url_of(settings)
 
@@ -158,10 +202,23 @@ def asked(url: str, path: str) -> bytes:
         status_code, body = asyncio.run(_get(url + path))
     except (ClientError, TimeoutError, OSError, ValueError) as error:
         remedy = "start it: quorate coordinator up; or name another: --url URL"
+        if url == DEFAULT_URL and not (home_of(None) / settings_file.FILE).exists():
+            remedy = "make one: quorate coordinator init; or name it: --home FOLDER, --url URL"
         raise fail(f"nothing answers at {url} ({error}); {remedy}", EXIT_UNAVAILABLE) from error
+    if not _is_object(body):
+        answered = "" if status_code == 200 else f" (it answers {status_code})"
+        told = f"another program serves {url}{answered}, no coordinator: name yours with --url URL"
+        raise fail(told, EXIT_REFUSED)
     if status_code != 200:
         raise fail(f"{url}{path} answers {status_code}: {_sentence(body)}", EXIT_REFUSED)
     return body
+
+
+def _is_object(body: bytes) -> bool:
+    try:
+        return isinstance(json.loads(body), dict)
+    except ValueError:
+        return False  # not re-raised: the caller says what it is
 
 
 def _sentence(body: bytes) -> str:

@@ -2,15 +2,18 @@
 
 from typing import assert_never
 
-from quorate_coordinator.core.audit import faults
-from quorate_coordinator.core.entities import Case, Client, HostList, PastKey, Provider
+from quorate_coordinator.core.accusations import Case
+from quorate_coordinator.core.audit import bars, faults
+from quorate_coordinator.core.entities import Client, HostList, PastKey, Provider
 from quorate_coordinator.core.events import (
     ChainAccountIndexed,
     ChainAdvanced,
     ChainAllocationChanged,
     ChainCaseDecided,
     ChainCaseOpened,
+    ChainEpochDemanded,
     ChainEpochPosted,
+    ChainEpochsVoided,
     ChainJuryDrawn,
     ChainKeyRotated,
     ChainNewestEpoch,
@@ -100,6 +103,10 @@ def _apply(context: StepContext, note: ChainNote) -> None:
             _allocate(context, note)
         case ChainEpochPosted(number, root):
             epochs.on_posted(context, number, root)
+        case ChainEpochsVoided(first, last):
+            epochs.on_voided(context, first, last)
+        case ChainEpochDemanded(number):
+            epochs.on_demanded(context, number)
         case ChainNewestEpoch(number, root):
             epochs.on_newest(context, number, root)
         case ChainCaseOpened():
@@ -278,7 +285,7 @@ def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
         None,
     )
     if ours is None:
-        known = faults.known_evidence(context, note.assignments)
+        known = faults.known_evidence(context, note.assignments, note.contradictions)
         jobs = (
             tuple(context.state.leases[digest].job_id for digest in note.assignments)
             if known
@@ -360,7 +367,7 @@ def on_refused(context: StepContext, event: TransactionRefused) -> None:
             case, phase=f"refused: {event.reason[:200]}", is_convicted=False
         )
         if NO_JURY in event.reason or TOO_LATE in event.reason.split():
-            faults.bar(context, case.accused)
+            bars.bar(context, case.accused)
         _end_freeze(context, case.accused)
         is_young = TOO_YOUNG in event.reason and len(case.executions) == CASE_PAIR
         if is_young or ELSEWHERE in event.reason:

@@ -8,13 +8,13 @@ from typing import assert_never
 
 from quorate_coordinator.core import chain_events
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.audit import batches
+from quorate_coordinator.core.audit import batches, beacon_time, faults
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.entities import Revealing
-from quorate_coordinator.core.execution import deadlines, places, provider_answers
+from quorate_coordinator.core.execution import deadlines, places, progress, provider_answers
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.holds.windows import HoldQueue
-from quorate_coordinator.core.intake import client_signatures, orders
+from quorate_coordinator.core.intake import client_signatures, log_reads, orders
 from quorate_coordinator.core.matching import attestations, heartbeats, offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.money import epochs, ledger
@@ -90,7 +90,10 @@ class CoordinatorCore:
                 offers.on_offer(context, event)
                 places.match_waiting(context, self.queue)
             case ev.HeartbeatReceived():
-                if heartbeats.on_heartbeat(context, event):
+                progress.check_count(event.heartbeat.message)
+                has_more = heartbeats.on_heartbeat(context, event)
+                progress.on_heartbeat(context, event.heartbeat.message)
+                if has_more:
                     places.match_waiting(context, self.queue)
             case ev.AcceptReceived():
                 provider_answers.on_accept(context, event)
@@ -101,6 +104,8 @@ class CoordinatorCore:
                 provider_answers.on_commit(context, event)
                 provider_answers.hand_over(context, self.queue, event)
                 places.match_waiting(context, self.queue)
+            case ev.EquivocationSeen():
+                provider_answers.on_equivocation(context, event)
             case ev.RevealReceived():
                 provider_answers.on_reveal(context, event)
                 places.match_waiting(context, self.queue)
@@ -111,8 +116,11 @@ class CoordinatorCore:
                 client_signatures.on_witness(context, event)
             case ev.VoucherReceived():
                 ledger.on_voucher(context, event)
+                faults.on_spent(context, event.voucher.message.client)
             case ev.StopReceived():
                 client_signatures.on_stop(context, event)
+            case ev.LogRead():
+                log_reads.on_log_read(context, event)
             case ev.RoundAppeared(number):
                 deadlines.on_round(context, event, self.queue.awaiting(number))
                 places.match_waiting(context, self.queue)
@@ -142,7 +150,7 @@ class CoordinatorCore:
 
 def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> None:
     """Applies every deadline that has passed (I7)."""
-    for job in queue.due(context.at):
+    for job in queue.due(beacon_time.known_moment(context)):
         deadlines.on_deadline(context, job)
     places.match_waiting(context, queue)
     for job in hold_queue.over(RELEASED_PER_TICK_MAX):
@@ -154,8 +162,11 @@ def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> Non
 
 
 def _on_restart(context: StepContext) -> None:
-    """Sends the open CommitSets again. The process may have ended before they were delivered."""
+    """Sends the open CommitSets again, because the process may have ended before they were
+    delivered. Heartbeats that came meanwhile were lost, so silence counts from now on.
+    """
     own = context.state.own
+    context.change_own(restarted_at=context.at)
     if own.is_compared:
         # If it is false, the last start ended before it had compared. Then the epoch noted at that
         # start still counts.
@@ -164,3 +175,5 @@ def _on_restart(context: StepContext) -> None:
         job = context.state.jobs[job_id]
         if isinstance(job.phase, Revealing):
             batches.reclose(context, job)
+        else:
+            progress.hear_again(context, job)

@@ -7,7 +7,15 @@ from msgspec import Struct
 
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.signed import Assignment, Commit, Order, Reveal, Session, Voucher
+from quorate_protocol.messages.signed import (
+    Assignment,
+    Commit,
+    Order,
+    Reveal,
+    Session,
+    Summary,
+    Voucher,
+)
 from quorate_protocol.rules.epoch_tree import Node
 from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
@@ -85,9 +93,21 @@ class PostEpoch(Struct, frozen=True, tag=True):
         return "chain"
 
 
+class Contradiction(Struct, frozen=True):
+    """Another owner's execution of the same job, with another result. `index` and `blind` (a random
+    value) open the `assignmentId`.
+    """
+
+    index: int
+    blind: Hash32
+    assignment: Envelope[Assignment]
+    commit: Envelope[Commit]
+    reveal: Reveal
+
+
 class Evidence(Struct, frozen=True):
-    """One execution named in a case. It has all that `Court.open_case` checks, and the Reveal that
-    the jury reads. `index` and `blind` (a random value) open the `assignmentId`.
+    """One execution named in a case. It has all that `Cases` checks, and the Reveal that the jury
+    reads. `index` and `blind` (a random value) open the `assignmentId`.
     """
 
     order: Envelope[Order]
@@ -97,6 +117,13 @@ class Evidence(Struct, frozen=True):
     assignment: Envelope[Assignment]
     commit: Envelope[Commit]
     reveal: Reveal
+    contradiction: Contradiction | None = None  # None in an appeal
+
+    @property
+    def reveals(self) -> tuple[Reveal, ...]:
+        """Returns what opens the case's claims over this execution."""
+        other = self.contradiction
+        return (self.reveal,) if other is None else (self.reveal, other.reveal)
 
 
 class OpenCase(Struct, frozen=True, tag=True):
@@ -109,10 +136,24 @@ class OpenCase(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """A lane apart from `PostEpoch`: a case may wait for its bond, and all pay must not wait
-        with it.
+        """A lane of its own: a case may wait for its bond, and neither pay nor a cheaper case must
+        wait with it.
         """
-        return "cases"
+        return self.key
+
+
+class ProveEquivocation(Struct, frozen=True, tag=True):
+    """Shows the chain two Commits that one provider signed for one assignment."""
+
+    key: str
+    assignment: Envelope[Assignment]
+    one: Envelope[Commit]
+    other: Envelope[Commit]
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own: it may wait for `acceptBy`, and pay must not wait with it."""
+        return self.key
 
 
 class ArchiveRuns(Struct, frozen=True, tag=True):
@@ -127,4 +168,25 @@ class ArchiveRuns(Struct, frozen=True, tag=True):
         return "archive"
 
 
-Effect = Send | StoreSpec | StoreReceipt | PostEpoch | OpenCase | ArchiveRuns
+class AppendSummary(Struct, frozen=True, tag=True):
+    """Appends a signed line to the file of the public log. A repeat changes nothing."""
+
+    key: str
+    line: Envelope[Summary]
+
+    @property
+    def lane(self) -> str:
+        """One of a few lanes, so that many lines are written in one transaction."""
+        return f"log-{self.line.message.seq & 15}"
+
+
+Effect = (
+    Send
+    | StoreSpec
+    | StoreReceipt
+    | PostEpoch
+    | OpenCase
+    | ProveEquivocation
+    | ArchiveRuns
+    | AppendSummary
+)

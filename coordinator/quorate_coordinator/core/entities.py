@@ -1,10 +1,10 @@
-"""The values in the coordinator's tables: providers, clients, jobs, cases, epochs. All frozen."""
+"""The values in the coordinator's tables: providers, clients, jobs, epochs. All frozen."""
 
 from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from quorate_coordinator.core.effects import Evidence, PaidVoucher
+from quorate_coordinator.core.effects import PaidVoucher
 from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
@@ -23,13 +23,12 @@ from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.rules.hold_window import Window
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.settlement import NOTHING, Split
-from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
+    ZERO_HASH,
     Address,
     Amount,
     BlockNumber,
     Hash32,
-    Nonce,
     Ppm,
     Price,
     Round,
@@ -75,6 +74,8 @@ class Provider(Struct, frozen=True):
     alive_until: UnixSeconds = UnixSeconds(0)
     is_frozen: bool = False
     barred_until: UnixSeconds = UnixSeconds(0)  # gets no work until then, whatever a court decides
+    bars: int = 0  # so often barred without a jury; counts until 90 days after the last bar
+    last_bar_end: UnixSeconds = UnixSeconds(0)
     final: Amount = Amount(0)
     held: Amount = Amount(0)
     statement_seq: Sequence = Sequence(0)
@@ -85,6 +86,8 @@ class Provider(Struct, frozen=True):
     offer_signature: Signature | None = None  # the operator key's, over `offer.signed()`
     reported_at: UnixSeconds = UnixSeconds(0)  # the time in its last heartbeat
     elsewhere: tuple[SlotsElsewhere, ...] = ()  # by its last heartbeat; only counts above 0
+    # off offer until then, because it gave up too much work; 0 = on offer
+    off_offer_until: UnixSeconds = UnixSeconds(0)
 
     def taken_elsewhere(self, host_class: Hash32) -> int:
         """Run slots of a class that others used at the last heartbeat."""
@@ -94,14 +97,15 @@ class Provider(Struct, frozen=True):
         return 0
 
     def is_alive(self, now: UnixSeconds) -> bool:
-        """Whether its heartbeats arrive in time, it has an unexpired offer, and it is not
-        frozen.
+        """Whether its heartbeats arrive in time, it has an unexpired offer, and it is neither
+        frozen nor off offer.
         """
         return (
             self.offer is not None
             and now < self.alive_until
             and now < self.offer.expires
             and not self.is_frozen
+            and not self.off_offer_until
         )
 
     def key_at(self, moment: UnixSeconds) -> Address:
@@ -115,6 +119,16 @@ class Provider(Struct, frozen=True):
     def has_key(self, key: Address, moment: UnixSeconds) -> bool:
         """Whether a key was valid at a moment, inclusive at both ends (PROTOCOL §2)."""
         return key in (self.key_at(moment), self.key_at(UnixSeconds(moment + 1)))
+
+
+class WorkWindow(Struct, frozen=True):
+    """The most run slots of one host class that a provider may hold at once (PROTOCOL §4, Windows).
+
+    A commit in time adds one, and a lapse halves it.
+    """
+
+    host_class: Hash32
+    slots: int
 
 
 class Attestation(Struct, frozen=True):
@@ -168,6 +182,8 @@ class Client(Struct, frozen=True):
     posted: Amount = Amount(0)  # voucher amount that the chain has seen
     refund: Amount = Amount(0)  # held pay that came back to it and that its vouchers cover
     refund_held: Amount = Amount(0)
+    fund_paid: Amount = Amount(0)  # what its jobs paid into the audit fund
+    fund_spent: Amount = Amount(0)  # what the fund paid for its jobs
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
     under_way: int = 0  # its jobs among the live ones
@@ -200,6 +216,14 @@ class BatchPlace(Struct, frozen=True):
     retry_at: UnixSeconds = UnixSeconds(0)
 
 
+class SkippedPlace(Struct, frozen=True):
+    """A try of a draw whose provider did not run the execution. Its lease has the Assignment."""
+
+    attempt: int
+    slot: StakeSlot
+    assignment_hash: Hash32
+
+
 class Batch(Struct, frozen=True):
     """A closed batch: executions that have committed together and then reveal together."""
 
@@ -207,7 +231,22 @@ class Batch(Struct, frozen=True):
     members: tuple[Hash32, ...]  # lease hashes in CommitSet order
     slots: tuple[StakeSlot, ...]  # their stake slots, in the same order
     commit_set: Envelope[CommitSet]
+    skips: tuple[SkippedPlace, ...]  # in order of their tries
+    stored_at: tuple[UnixSeconds, ...]  # the times in the members' CommitReceipts, in order
     closings: int = 1  # how often the CommitSet was signed
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether members of the accepted group repeat the job in it, to confirm a fault."""
+        return self.number > 0 and self.commit_set.message.beacon_round == 0
+
+
+class EmptyDraw(Struct, frozen=True):
+    """The draw of a further batch that found nobody in both passes."""
+
+    batch: int
+    round: Round
+    skips: tuple[SkippedPlace, ...]
 
 
 class BeaconUsed(Struct, frozen=True):
@@ -235,9 +274,10 @@ class Running(Struct, frozen=True, tag=True):
     places: tuple[BatchPlace, ...]
     next_attempt: int
     beacon: BeaconUsed | None
-    skipped: tuple[Hash32, ...]
+    skipped: tuple[SkippedPlace, ...]
     audit_ppm: Ppm = Ppm(0)  # the audit rate at the draw
     is_again: bool = False  # the draw found no provider the first time
+    is_repeat: bool = False  # members of the accepted group repeat the job, to confirm a fault
 
 
 class AwaitingRound(Struct, frozen=True, tag=True):
@@ -248,6 +288,7 @@ class AwaitingRound(Struct, frozen=True, tag=True):
     round: Round
     committed: tuple[BatchPlace, ...]  # the primary, in batch 0
     is_again: bool = False  # retries an empty draw; it uses the previous round's randomness
+    skipped: tuple[SkippedPlace, ...] = ()  # by the first pass of that draw
 
 
 class Revealing(Struct, frozen=True, tag=True):
@@ -308,61 +349,67 @@ class Job(Struct, frozen=True):
     host: HostClass
     class_id: Hash32
     list_length: int
+    slot_block_hash: Hash32  # of the block that the Ack names
     reserved: Amount
     phase: JobPhase
     leases: tuple[Hash32, ...] = ()
     batches: tuple[Batch, ...] = ()
     beacons: tuple[BeaconUsed, ...] = ()
+    empty_draw: EmptyDraw | None = None  # the newest one
+    agreed: tuple[Hash32, ...] = ()  # the group that is accepted if its members repeat their result
     witness: Envelope[Witness] | None = None
     refused_by: tuple[Address, ...] = ()
     commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
-    stop: Envelope[Stop] | None = (
-        # the client stopped it: nobody runs it again, and its partial result is not compared
-        None
-    )
+    # the client stopped it: nobody runs it again, and its partial result is not compared
+    stop: Envelope[Stop] | None = None
     split: Split = NOTHING
     charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
     held_verdict: Envelope[Verdict] | None = (
         None  # the first verdict, while a job waits for or runs a re-execution
     )
+    read: tuple[Hash32, ...] = ()  # executions of which the client has read log lines
+    unfetched: int = 0  # executions whose provider could not fetch image or inputs
+    is_started: bool = False  # a provider has said that its program runs, or has committed
     is_covered: bool = False
     is_released: bool = False
     receipt_cid: str | None = None
 
+    @property
+    def repeat_batch(self) -> Batch | None:
+        """The closed batch in which members of the accepted group repeat the job."""
+        return self.batches[-1] if self.batches and self.batches[-1].is_repeat else None
 
-# --------------------------------------------------------------------------------- cases and epochs
+    @property
+    def is_readable(self) -> bool:
+        """Whether its client may read output and log (PROTOCOL §4 Outputs and pay).
+
+        It may if the job is charged for an execution and the client did not get that back.
+        """
+        return bool(self.split.credits or self.split.charged) and not self.split.refund
+
+    @property
+    def waits_until(self) -> UnixSeconds:
+        """From when on it may wait for a provider no more: its order's expiry, or `startWithin`
+        after the Ack while it has not started.
+        """
+        expiry = self.submission.order.message.expiry
+        if self.is_started:
+            return expiry
+        return UnixSeconds(min(expiry, self.created_at + self.submission.spec.start_within))
 
 
-class Fault(Struct, frozen=True):
-    """One execution whose result was outside the accepted group."""
-
-    assignment_hash: Hash32
-    job_id: Hash32
-    client: Address
-    at: UnixSeconds
-    is_case_used: bool = False
-    checked: int = (
-        0  # how many of its provider's executions were checked by then, this one included
-    )
-    # the court hears it only in a case of three, because its client had allocated too shortly
-    # before (PROTOCOL §5)
-    is_for_three: bool = False
+def open_leases(job: Job) -> tuple[Hash32, ...]:
+    """Returns the hashes of the leases that time or a provider may still change."""
+    match job.phase:
+        case Running(places=places):
+            return tuple(place.assignment_hash for place in places if place.assignment_hash)
+        case Revealing(batch):
+            return batch.members
+        case _:
+            return ()
 
 
-class Case(Struct, frozen=True):
-    """A case in court, opened by this coordinator or by another account. The chain gives
-    `case_id`.
-    """
-
-    key: str
-    accused: Address
-    jobs: tuple[Hash32, ...]
-    executions: tuple[Evidence, ...]
-    case_id: Nonce | None = None
-    jurors: tuple[Address, ...] = ()
-    is_convicted: bool | None = None
-    slashed: Amount = Amount(0)
-    phase: str = "opening"
+# ------------------------------------------------------------------------------------------- epochs
 
 
 class EpochRecord(Struct, frozen=True):
@@ -374,6 +421,8 @@ class EpochRecord(Struct, frozen=True):
     vouchers: tuple[PaidVoucher, ...]
     built_at: UnixSeconds
     is_posted: bool = False
+    log_root: Hash32 = ZERO_HASH  # of the log of Summaries when the epoch was built
+    log_length: int = 0
 
 
 class OwnRecord(Struct, frozen=True):
@@ -386,22 +435,14 @@ class OwnRecord(Struct, frozen=True):
     block: BlockNumber = BlockNumber(0)
     block_time: UnixSeconds = UnixSeconds(0)
     verdict_seq: Sequence = Sequence(0)
+    log: Log = Log()  # of the digests of all its Summaries
     epoch: int = 0  # last built
     last_epoch_at: UnixSeconds = UnixSeconds(0)
     is_dirty: bool = False  # finals or vouchers changed since the last epoch
     next_index: int = 0
     is_compared: bool = False  # after the start, chain and providers have shown what we had signed
     epoch_at_start: int | None = None  # `epoch` at the start; None once compared
-
-
-class Trusts(Struct, frozen=True):
-    """A provider's trust, by job class."""
-
-    by_class: dict[Hash32, Trust] = field(default_factory=dict)
-    kills: tuple[
-        UnixSeconds, ...
-    ] = ()  # times of outvoted time-outs and memory kills since the last strike for them
-    checked: int = 0  # how many of its executions an audit has checked
+    restarted_at: UnixSeconds = UnixSeconds(0)
 
 
 class Windows(Struct, frozen=True):

@@ -88,6 +88,13 @@ class CommitReceived(Struct, frozen=True, tag=True):
     is_stored: bool
 
 
+class EquivocationSeen(Struct, frozen=True, tag=True):
+    """A provider signed another Commit than the one that this coordinator has. `key` signed it."""
+
+    commit: Envelope[Commit]
+    key: Address
+
+
 class RevealReceived(Struct, frozen=True, tag=True):
     """A provider opens its commitment. `has_opened`: the stored ciphertext gives the announced
     digest under this salt.
@@ -141,6 +148,15 @@ class VoucherReceived(Struct, frozen=True, tag=True):
 
     voucher: Envelope[Voucher]
     key: Address
+
+
+class LogRead(Struct, frozen=True, tag=True):
+    """The client gets the first lines of an execution's log. It is submitted before they are
+    sent.
+    """
+
+    job_id: Hash32
+    assignment_hash: Hash32
 
 
 class StopReceived(Struct, frozen=True, tag=True):
@@ -247,6 +263,19 @@ class ChainEpochPosted(Struct, frozen=True, tag=True):
     root: Hash32
 
 
+class ChainEpochsVoided(Struct, frozen=True, tag=True):
+    """From `Epochs`: our epochs `first` to `last` do not count. Their vouchers do."""
+
+    first: int
+    last: int
+
+
+class ChainEpochDemanded(Struct, frozen=True, tag=True):
+    """From `Challenges`: somebody holds a Statement that is due in this epoch or an earlier one."""
+
+    number: int
+
+
 class ChainNewestEpoch(Struct, frozen=True, tag=True):
     """From `Epochs`, by a query: our newest posting. Number 0 and root zero mean that there is
     none.
@@ -257,11 +286,15 @@ class ChainNewestEpoch(Struct, frozen=True, tag=True):
 
 
 class ChainCaseOpened(Struct, frozen=True, tag=True):
-    """From `Court`: a case against `accused` is open, which names these executions."""
+    """From `Court`: a case against `accused` is open, which names these executions, and for each of
+    them another one that contradicts it. An appeal names none of the latter, and `accused` is the
+    coordinator.
+    """
 
     case_id: Nonce
     accused: Address
     assignments: tuple[Hash32, ...]
+    contradictions: tuple[Hash32, ...] = ()
 
 
 class ChainJuryDrawn(Struct, frozen=True, tag=True):
@@ -289,6 +322,8 @@ ChainNote = (
     | ChainAccountIndexed
     | ChainAllocationChanged
     | ChainEpochPosted
+    | ChainEpochsVoided
+    | ChainEpochDemanded
     | ChainNewestEpoch
     | ChainCaseOpened
     | ChainJuryDrawn
@@ -364,12 +399,14 @@ Event = (
     | AcceptReceived
     | DeclineReceived
     | CommitReceived
+    | EquivocationSeen
     | RevealReceived
     | AttestationReceived
     | OrderReceived
     | WitnessReceived
     | VoucherReceived
     | StopReceived
+    | LogRead
     | RoundAppeared
     | ChainAdvanced
     | ChainReorganised

@@ -11,11 +11,11 @@ from typing import assert_never
 from msgspec import Struct
 
 from quorate_protocol.crypto.commitment import check_opens
-from quorate_protocol.limits import Limits
+from quorate_protocol.limits import HOUR, Limits
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.units import Address, DeclineReason, Hash32, UnixSeconds
 
 # ------------------------------------------------------------------------------------------- phases
 
@@ -27,17 +27,21 @@ class Assigned(Struct, frozen=True, tag=True):
 
 
 class Accepted(Struct, frozen=True, tag=True):
-    """The provider runs it. It lapses if no commit comes by `commit_by`."""
+    """The provider works on it. It lapses if no commit comes by `commit_by`, if no heartbeat names
+    it for long, or if one says that it still fetches after the quoted time (`lapses_after`).
+    """
 
     accept: Envelope[Accept]
     commit_by: UnixSeconds
+    heard_at: UnixSeconds  # when its provider accepted it, or named it last
+    is_fetching: bool = False  # by the last heartbeat that named it
 
 
 class Committed(Struct, frozen=True, tag=True):
     """The provider has committed to a result that is still hidden. Its run slot is free again."""
 
     commit: Envelope[Commit]
-    at: UnixSeconds
+    at: UnixSeconds  # the time in the CommitReceipt
 
 
 class Closed(Struct, frozen=True, tag=True):
@@ -45,6 +49,7 @@ class Closed(Struct, frozen=True, tag=True):
 
     commit: Envelope[Commit]
     reveal_by: UnixSeconds
+    committed_at: UnixSeconds = UnixSeconds(0)
 
 
 class Revealed(Struct, frozen=True, tag=True):
@@ -53,6 +58,7 @@ class Revealed(Struct, frozen=True, tag=True):
     commit: Envelope[Commit]
     reveal: Reveal
     result: Hash32
+    committed_at: UnixSeconds = UnixSeconds(0)
 
 
 class Declined(Struct, frozen=True, tag=True):
@@ -65,20 +71,27 @@ class Declined(Struct, frozen=True, tag=True):
 
 class Lapsed(Struct, frozen=True, tag=True):
     """The provider sent no answer or no commit in time, or gave up after its Accept. The execution
-    is unpaid, and counts only against the provider's availability.
+    is unpaid. With `is_impossible` it gave up because nobody can run the job. `is_job_suspect`: it
+    gave up or could not fetch, which may be the job's fault. `is_excused`: its provider was alive,
+    and nobody sent it the Assignment, because it was full or too dear.
     """
 
     was_accepted: bool
+    is_impossible: bool = False
+    is_job_suspect: bool = False
+    has_given_up: bool = False
+    is_excused: bool = False
 
 
 class Silent(Struct, frozen=True, tag=True):
     """The execution was in a CommitSet, and its provider did not reveal in time."""
 
     commit: Envelope[Commit]
+    committed_at: UnixSeconds = UnixSeconds(0)
 
 
 class Stopped(Struct, frozen=True, tag=True):
-    """The client stopped the job before the commit."""
+    """The client stopped the job before the provider accepted it."""
 
 
 Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed | Silent | Stopped
@@ -98,6 +111,7 @@ class Lease(Struct, frozen=True):
     batch: int
     class_id: Hash32
     phase: Phase
+    is_drawn: bool = False  # the beacon drew its provider; the matcher chose the others
 
     @property
     def provider(self) -> Address:
@@ -113,6 +127,20 @@ class Lease(Struct, frozen=True):
     def occupies_slot(self) -> bool:
         """Whether it takes a run slot: from the assignment until the commit or the end (I2)."""
         return isinstance(self.phase, Assigned | Accepted)
+
+
+def result_of(lease: Lease) -> Hash32 | None:
+    """Returns the result digest of a revealed execution; None for another."""
+    return lease.phase.result if isinstance(lease.phase, Revealed) else None
+
+
+class SignedDecline(Struct, frozen=True):
+    """A provider's Decline, and the operator key that signed it. In the second of a rotation two
+    keys are valid.
+    """
+
+    decline: Envelope[Decline]
+    key: Address
 
 
 # ------------------------------------------------------------------------------------------- events
@@ -134,6 +162,13 @@ class CommitReceived(Struct, frozen=True, tag=True):
     """The provider's Commit arrived, and the store has its ciphertext."""
 
     commit: Envelope[Commit]
+    stored_at: UnixSeconds = UnixSeconds(0)  # the time for the CommitReceipt, if it is later
+
+
+class ProgressReported(Struct, frozen=True):
+    """The provider's heartbeat names the lease, or the coordinator was away and did not hear."""
+
+    is_fetching: bool
 
 
 class BatchClosed(Struct, frozen=True):
@@ -149,7 +184,7 @@ class RevealReceived(Struct, frozen=True, tag=True):
 
 
 class ClientStopped(Struct, frozen=True):
-    """The client's Stop arrived."""
+    """The client's Stop arrived, and counts from now on."""
 
 
 class Tick(Struct, frozen=True, tag=True):
@@ -160,6 +195,7 @@ Event = (
     AcceptReceived
     | DeclineReceived
     | CommitReceived
+    | ProgressReported
     | BatchClosed
     | RevealReceived
     | ClientStopped
@@ -191,16 +227,18 @@ def step(
             return _accept(lease, accept, at, limits)
         case DeclineReceived(decline):
             return _decline(lease, decline, at, limits)
-        case CommitReceived(commit):
-            return _commit(lease, commit, at)
+        case CommitReceived(commit, stored_at):
+            return _stored(_commit(lease, commit, at, limits), lease, max(at, stored_at))
+        case ProgressReported(is_fetching):
+            return _progress(lease, is_fetching, at)
         case BatchClosed(closed_at):
             return _close(lease, closed_at, limits)
         case RevealReceived(reveal):
             return _reveal(lease, reveal, at)
         case ClientStopped():
-            return _stop(lease)
+            return _stop(lease, at, limits)
         case Tick():
-            return _tick(lease, at)
+            return _tick(lease, at, limits)
         case _:
             assert_never(event)
 
@@ -215,6 +253,7 @@ def _to(lease: Lease, phase: Phase, *effects: Effect) -> tuple[Lease, tuple[Effe
         lease.batch,
         lease.class_id,
         phase,
+        lease.is_drawn,
     )
     return moved, effects
 
@@ -232,19 +271,56 @@ def _accept(
     if not assignment.accept_by - limits.accept_within - 60 <= message.time <= assignment.accept_by:
         raise Refused(Code.STALE, "accept: its time is not within the assignment's")
     quoted = message.quoted_fetch_seconds + message.quoted_store_seconds
-    if quoted > 24 * 3600:
-        raise Refused(Code.BAD_AMOUNT, "accept: fetch and store are quoted at more than a day")
+    if quoted > 2 * HOUR:
+        raise Refused(Code.BAD_AMOUNT, "accept: fetch and store are quoted at more than two hours")
     commit_by = UnixSeconds(message.time + quoted + assignment.max_duration + limits.commit_grace)
-    return _to(lease, Accepted(accept, commit_by))
+    return _to(lease, Accepted(accept, commit_by, at))
+
+
+def lapses_after(phase: Accepted, limits: Limits) -> UnixSeconds:
+    """The last second in which an accepted lease may go on without further news."""
+    if _fetches_too_long(phase, limits):
+        return UnixSeconds(phase.heard_at - 1)
+    return UnixSeconds(min(phase.commit_by, phase.heard_at + limits.lease_silence))
+
+
+def why_lapsed(phase: Accepted, at: UnixSeconds, limits: Limits) -> str:
+    """Says why an accepted lease has lapsed, for the job's history."""
+    if at > phase.commit_by:
+        return "no commit in time"
+    if _fetches_too_long(phase, limits):
+        return "image and inputs were not fetched in time"
+    return f"its provider did not name it for {limits.lease_silence} s"
+
+
+def _fetches_too_long(phase: Accepted, limits: Limits) -> bool:
+    accept = phase.accept.message
+    fetch_by = accept.time + accept.quoted_fetch_seconds + limits.commit_grace
+    return phase.is_fetching and phase.heard_at > fetch_by
+
+
+def _progress(lease: Lease, is_fetching: bool, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
+    phase = lease.phase
+    if not isinstance(phase, Accepted):
+        return lease, ()
+    return _to(lease, Accepted(phase.accept, phase.commit_by, at, is_fetching))
 
 
 def _decline(
     lease: Lease, decline: Envelope[Decline], at: UnixSeconds, limits: Limits
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    if isinstance(lease.phase, Declined) or lease.phase == Lapsed(was_accepted=True):
+    if isinstance(lease.phase, Declined):
+        return lease, ()
+    if isinstance(lease.phase, Lapsed) and lease.phase.was_accepted:
         return lease, ()
     if isinstance(lease.phase, Accepted):  # no Commit will come, so nothing waits for commitBy
-        return _to(lease, Lapsed(was_accepted=True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
+        is_impossible = decline.message.reason is DeclineReason.MISMATCH
+        return _to(
+            lease,
+            Lapsed(True, is_impossible, True, has_given_up=True),
+            Effect.SLOT_FREED,
+            Effect.PLACE_OPEN,
+        )
     if not isinstance(lease.phase, Assigned):
         raise Refused(Code.WRONG_PHASE, f"decline: the lease is {type(lease.phase).__name__}")
     start_by = decline.message.start_by
@@ -258,7 +334,7 @@ def _decline(
 
 
 def _commit(
-    lease: Lease, commit: Envelope[Commit], at: UnixSeconds
+    lease: Lease, commit: Envelope[Commit], at: UnixSeconds, limits: Limits
 ) -> tuple[Lease, tuple[Effect, ...]]:
     phase = lease.phase
     if isinstance(phase, Committed | Closed | Revealed | Silent):
@@ -269,9 +345,25 @@ def _commit(
         raise Refused(Code.WRONG_PHASE, f"commit: the lease is {type(phase).__name__}")
     if at > phase.commit_by:
         raise Refused(Code.TOO_LATE, f"commit: was due by {phase.commit_by}, now {at}")
+    if at > phase.heard_at + limits.lease_silence:
+        raise Refused(
+            Code.TOO_LATE,
+            f"commit: no heartbeat named this lease since {phase.heard_at}, and after "
+            f"{limits.lease_silence} s it goes to another provider",
+        )
     if commit.message.class_id != lease.class_id:
         raise Refused(Code.WRONG_CLASS)
     return _to(lease, Committed(commit, at), Effect.SLOT_FREED, Effect.RECEIPT_DUE)
+
+
+def _stored(
+    stepped: tuple[Lease, tuple[Effect, ...]], before: Lease, stored_at: UnixSeconds
+) -> tuple[Lease, tuple[Effect, ...]]:
+    """The step of a new Commit, with the time for its CommitReceipt."""
+    lease, effects = stepped
+    if lease is before or not isinstance(lease.phase, Committed):
+        return stepped
+    return _to(lease, Committed(lease.phase.commit, stored_at), *effects)
 
 
 def _close(
@@ -282,7 +374,8 @@ def _close(
         return lease, ()
     if not isinstance(phase, Committed | Closed):
         raise Refused(Code.WRONG_PHASE, f"close: the lease is {type(phase).__name__}")
-    return _to(lease, Closed(phase.commit, UnixSeconds(closed_at + limits.reveal_within)))
+    at = phase.at if isinstance(phase, Committed) else phase.committed_at
+    return _to(lease, Closed(phase.commit, UnixSeconds(closed_at + limits.reveal_within), at))
 
 
 def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
@@ -296,22 +389,33 @@ def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple
     if at > phase.reveal_by:
         raise Refused(Code.TOO_LATE, f"reveal: was due by {phase.reveal_by}, now {at}")
     result = check_opens(phase.commit.message, reveal)
-    return _to(lease, Revealed(phase.commit, reveal, result), Effect.RESULT_OPEN)
+    return _to(
+        lease, Revealed(phase.commit, reveal, result, phase.committed_at), Effect.RESULT_OPEN
+    )
 
 
-def _stop(lease: Lease) -> tuple[Lease, tuple[Effect, ...]]:
-    if isinstance(lease.phase, Assigned | Accepted):
+def _stop(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+    """Ends a lease that nobody has accepted. An accepted one has only the time to store what it
+    has.
+    """
+    phase = lease.phase
+    if isinstance(phase, Assigned):
         return _to(lease, Stopped(), Effect.SLOT_FREED)
-    return lease, ()
+    if not isinstance(phase, Accepted):
+        return lease, ()
+    stored_by = at + phase.accept.message.quoted_store_seconds + limits.commit_grace
+    commit_by = UnixSeconds(min(phase.commit_by, stored_by))
+    return _to(lease, Accepted(phase.accept, commit_by, phase.heard_at, phase.is_fetching))
 
 
-def _tick(lease: Lease, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
+def _tick(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
     match lease.phase:
         case Assigned() if at > lease.assignment.message.accept_by:
             return _to(lease, Lapsed(was_accepted=False), Effect.SLOT_FREED, Effect.PLACE_OPEN)
-        case Accepted(_, commit_by) if at > commit_by:
-            return _to(lease, Lapsed(was_accepted=True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
-        case Closed(commit, reveal_by) if at > reveal_by:
-            return _to(lease, Silent(commit), Effect.SILENCE)
+        case Accepted() as phase if at > lapses_after(phase, limits):
+            ended = Lapsed(True, is_job_suspect=_fetches_too_long(phase, limits))
+            return _to(lease, ended, Effect.SLOT_FREED, Effect.PLACE_OPEN)
+        case Closed(commit, reveal_by, committed_at) if at > reveal_by:
+            return _to(lease, Silent(commit, committed_at), Effect.SILENCE)
         case _:
             return lease, ()

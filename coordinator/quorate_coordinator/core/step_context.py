@@ -44,7 +44,11 @@ class Rules(Struct, frozen=True):
         """Which rounds draw later batches."""
         limits = self.limits
         return Timing(
-            self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold
+            self.beacon_genesis,
+            limits.beacon_period,
+            limits.reveal_within,
+            limits.max_hold,
+            limits.accept_within,
         )
 
     def secret(self) -> Hash32:
@@ -72,6 +76,7 @@ class StepContext:
     random: Hash32
     effects: list[Effect] = field(default_factory=list)
     draws: int = 0
+    paid: dict[Hash32, int] = field(default_factory=dict)  # credited in this step, by assignment
 
     def emit(self, effect: Effect) -> None:
         """Adds an effect."""

@@ -1,12 +1,11 @@
 """The coordinator's tables. Only the modules of the core write to them, inside one step."""
 
+from quorate_coordinator.core.accusations import Case, Fault, UnverifiableImage
 from quorate_coordinator.core.entities import (
     Attestation,
-    Case,
     Client,
     EligibleSnapshot,
     EpochRecord,
-    Fault,
     HostList,
     Job,
     JobHold,
@@ -14,16 +13,17 @@ from quorate_coordinator.core.entities import (
     OwnRecord,
     Provider,
     SlotList,
-    Trusts,
     Windows,
+    WorkWindow,
 )
-from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.lease import Lease, SignedDecline
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept
 from quorate_protocol.messages.views import JobEvent
+from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.tables import Table, Tables
-from quorate_protocol.units import Address, BlockNumber, Hash32, Sequence, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds, Sequence, UnixSeconds
 
 OWN = "own"  # the only key of `own_record`
 LINES = "lines"
@@ -52,9 +52,16 @@ class StateTables(Tables):
         )  # finished job -> when it may leave the state
         self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
         self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
+        self.declines: Table[Hash32, SignedDecline] = Table(Hash32, SignedDecline)
         self.leases_in_slots: Table[Address, tuple[Hash32, ...]] = Table(
             Address, tuple[Hash32, ...]
         )
+        self.work_windows: Table[Address, tuple[WorkWindow, ...]] = Table(
+            Address, tuple[WorkWindow, ...]
+        )  # by provider; a class that is missing has the first window
+        self.client_windows: Table[Address, int] = Table(
+            Address, int
+        )  # most executions at once of a client whose inputs could not be fetched
         self.nonces: Table[Address, UsedNonces] = Table(Address, UsedNonces)
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
         self.attestations: Table[Address, tuple[Attestation, ...]] = Table(
@@ -67,12 +74,21 @@ class StateTables(Tables):
         self.median_prices: Table[Hash32, MedianPrice] = Table(Hash32, MedianPrice)
         self.answers: Table[Address, tuple[bool, ...]] = Table(
             Address, tuple[bool, ...]
-        )  # provider -> its answers to the last audits it was drawn for: True = it declined
+        )  # provider -> how its last assignments ended: True = it gave up
+        self.fetched: Table[Address, tuple[bytes, ...]] = Table(
+            Address, tuple[bytes, ...]
+        )  # provider -> prefixes of content of jobs that it committed, the newest last
+        self.off_offer: Table[Address, Seconds] = Table(
+            Address, Seconds
+        )  # provider -> how long it was last taken off offer
         self.statements_due: Table[Address, bool] = Table(
             Address, bool
         )  # providers whose credit is newer than their last Statement
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
         self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
+        self.unverifiable: Table[Address, tuple[UnverifiableImage, ...]] = Table(
+            Address, tuple[UnverifiableImage, ...]
+        )  # by client
         self.cases: Table[str, Case] = Table(str, Case)
         self.commits: Table[Hash32, Hash32] = Table(
             Hash32, Hash32

@@ -1,17 +1,16 @@
 """Builds the API's views from the state. Pure, and changes nothing."""
 
 from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import reliability
 from quorate_coordinator.core.entities import Client, Decided, Job, Provider
 from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.matching import attestation_levels, offers
-from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
+from quorate_coordinator.core.matching import attestation_levels, nearest_offer, offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.phase_names import phase_name
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
-from quorate_protocol.messages.job_spec import GIB, JobSpec
-from quorate_protocol.messages.offer import Offer, SlotOffer
+from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.views import (
     AccountView,
     CaseView,
@@ -19,11 +18,13 @@ from quorate_protocol.messages.views import (
     OfferView,
     PlanView,
     ProviderView,
+    ReputationHead,
     RunView,
     SealedOutput,
 )
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
+from quorate_protocol.rules.reputation import fold, rank
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
@@ -33,7 +34,6 @@ from quorate_protocol.units import (
     Nonce,
     Price,
     UnixSeconds,
-    usd,
 )
 from quorate_protocol.values import replace
 
@@ -52,7 +52,7 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
     view = RunView(
         job_id=job.id,
         client=job.submission.order.message.client,
-        name=job.submission.spec.name,
+        name=job.submission.terms.name,
         phase=phase_name(job.phase),
         rule=job.ack.message.rule,
         created_at=job.created_at,
@@ -68,14 +68,14 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
 
 
 def for_strangers(view: RunView) -> RunView:
-    """Returns a run without what only its client may see.
+    """Returns a run for a reader of its evidence, without what only its client may see.
 
-    That is the access to the output and, until the run is final, also its name and its money. A
-    final run's receipt is public and shows name and money. A run that ends without a verdict is
-    never final.
+    That is its name, the access to the output and, until the run is final, also its money. A final
+    run's receipt shows the money to those that executed it. A run that ends without a
+    verdict is never final.
     """
     if view.is_final:
-        return replace(view, output=None)
+        return replace(view, output=None, name="")
     unpaid = tuple(replace(item, pay=None) for item in view.executions)
     return replace(
         view, output=None, name="", budget=Amount(0), charged=Amount(0), executions=unpaid
@@ -107,6 +107,8 @@ def _execution(
             if lease.batch == 0 and job.batches[0].members[0] == lease.assignment_hash
             else "auditor"
         )
+        if job.repeat_batch is not None and lease.assignment_hash in job.repeat_batch.members:
+            role = "repeat"
     pay = next(
         (
             credit.amount
@@ -124,16 +126,19 @@ def _execution(
         usage_ms=commit.usage_ms if commit else None,
         exit_status=reveal.exit_status if reveal and may_see else None,
         output_digest=reveal.output_digest if reveal and may_see else None,
-        agreed=(lease.assignment_hash in verdict.group) if verdict and is_published else None,
+        agreed=(lease.assignment_hash in verdict.group)
+        if verdict and is_published and role != "repeat"
+        else None,
         pay=pay,
     )
 
 
 def _output(state: State, job: Job) -> SealedOutput | None:
-    if not isinstance(job.phase, Decided):
+    """Returns an output that the client pays for: one of the accepted group, if there is one."""
+    if not isinstance(job.phase, Decided) or not job.is_readable:
         return None
     wanted = job.phase.verdict.message.group or tuple(
-        digest for batch in job.batches for digest in batch.members
+        credit.assignment_hash for credit in job.split.credits
     )
     for digest in wanted:
         phase = state.leases[digest].phase
@@ -167,6 +172,8 @@ def offer_views(
             held += sum(item.count for item in provider.elsewhere)
             count = sum(slot.count for slot in provider.offer.slots)
             strikes, passed = _record(state, provider, now)
+            trusts = state.trust.get(provider.owner) or fold.Trusts()
+            (answered, executions), times = trusts.availability(), trusts.completion()
             views.append(
                 OfferView(
                     provider.offer,
@@ -179,6 +186,12 @@ def offer_views(
                         attestation_levels.level_of(state, provider, slot, now)
                         for slot in provider.offer.slots
                     ),
+                    executions,
+                    answered,
+                    times.quoted,
+                    times.took,
+                    provider.network,
+                    rank.rank_ppm(trusts, now),
                 )
             )
     return views
@@ -207,6 +220,23 @@ def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderVie
         provider.final,
         provider.held,
         provider.is_frozen,
+        provider.off_offer_until if provider.off_offer_until > now else UnixSeconds(0),
+        sum(state.answers.get(owner) or ()),
+        len(state.answers.get(owner) or ()),
+        fold.view_of(state.trust.get(owner) or fold.Trusts()),
+    )
+
+
+def reputation_head(state: State, rules: Rules) -> ReputationHead:
+    """Returns how long the public log is, and its root."""
+    log = state.own.log
+    return ReputationHead(
+        rules.coordinator,
+        rules.statement_key,
+        rules.domain.chain_id,
+        rules.domain.verifying_contract,
+        log.count,
+        log.root(),
     )
 
 
@@ -256,88 +286,37 @@ def plan_view(
     """
     context = StepContext(state, rules, now, ZERO_HASH)
     host_class = offers.class_for(context, named, spec, price_max)
-    is_thin, limits = host_class is None and named == ZERO_HASH, rules.limits
+    is_thin = host_class is None and named == ZERO_HASH
     if is_thin:
         host_class = offers.class_for(context, ZERO_HASH, spec, price_max, is_thin_too=True)
     if host_class is None:
-        nearest = (
-            _nearest(context, spec, price_max)
-            if named == ZERO_HASH
-            else f"no live offer of host class 0x{named.hex()} fits"
+        nearest = nearest_offer.no_offer(context, spec, price_max, named)
+        refusal = Code.NO_OFFER.value
+        return PlanView(
+            named, Label.NONE, 0, 0, None, Price(0), 0, Amount(0), rules.fee_bps, nearest, refusal
         )
-        return PlanView(named, Label.NONE, 0, 0, None, 0, Amount(0), rules.fee_bps, nearest)
-    owners = len(offers.owners_of(context, host_class))
+    owners = reliability.owners_on_offer(context, host_class)
     found, lowest = offers.offers_for(context, host_class, spec, price_max)
     rule = (
         Label.ADAPTIVE
         if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet"
         else Label.QUORUM_2
     )
-    nearest = ""
+    nearest, refusal = "", ""
     if owners < OWNERS_MIN_QUORUM:
         rule = Label.UNVERIFIED
-        nearest = (
-            ""
-            if accepts_unverified
-            else f"only {owners} staked owners in this class; at least {OWNERS_MIN_QUORUM} verify"
-        )
-    priced = settlement.executions_priced(rule, accepts_unwitnessed=False)
+        if not accepts_unverified:
+            refusal, nearest = Code.TOO_FEW_OWNERS.value, nearest_offer.few_owners(owners)
+    elif (lonely := nearest_offer.lonely_price(context, host_class, spec, price_max)) is not None:
+        refusal, nearest = lonely[0].value, lonely[1]
     one = price_max * spec.max_duration * 1000 // 3_600_000
+    priced = settlement.executions_priced(rule)
     worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
     if is_thin:
-        nearest = (
-            f"only {owners} owners in the class that fits: an order that names no class needs "
-            f"{limits.class_owners_min_any} of long standing"
-        )
-    return PlanView(host_class, rule, owners, found, lowest, priced, worst, rules.fee_bps, nearest)
-
-
-def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
-    live = [
-        provider.offer
-        for provider in context.state.providers.values()
-        if provider.is_alive(context.at) and provider.offer
-    ]
-    if not live:
-        return "no provider is alive"
-    fitting = [
-        (offer.provider, slot)
-        for offer in live
-        for slot in offer.slots
-        if offers.price_of(slot) and offers.fits(offer, slot, spec)
-    ]
-    prices = [
-        offers.price_of(slot) for owner, slot in fitting if _has_level(context, owner, slot, spec)
-    ]
-    if fitting and not prices:
-        cheapest = min(offers.price_of(slot) for _, slot in fitting)
-        return (
-            f"none of the {len(fitting)} run slots that fit is attested at level "
-            f"{spec.attestation_level}; the cheapest of them costs {usd(cheapest)} USD an hour: "
-            "leave out attestation"
-        )
-    if prices:
-        return (
-            f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above "
-            f"{usd(price_max)}: raise max_price"
-        )
-    return f"no live offer has the resources; {_biggest(live, spec)}: relax resources"
-
-
-def _has_level(context: StepContext, owner: Address, slot: SlotOffer, spec: JobSpec) -> bool:
-    provider = context.state.providers[owner]
-    level = attestation_levels.level_of(context.state, provider, slot, context.at)
-    return level >= spec.attestation_level
-
-
-def _biggest(live: list[Offer], spec: JobSpec) -> str:
-    """Returns a sentence for a refusal: the largest CPU slot, or the nearest GPU slot, on offer."""
-    slots = [slot for offer in live for slot in offer.slots]
-    if spec.resources.gpu is not None:
-        return nearest_gpu(live, spec)
-    cpus = [slot for slot in slots if not slot.gpu]
-    if not cpus:
-        return "no CPU slot is on offer"
-    cores = max(slot.cpu_millis for slot in cpus) / 1000
-    memory = max(slot.memory_bytes for slot in cpus) / GIB
-    return f"the largest run slots on offer have {cores:g} cores and {memory:.1f} GiB of memory"
+        refusal = Code.TOO_FEW_OWNERS.value
+        nearest = nearest_offer.thin_class(context, host_class)
+    auditor = Price(min(price_max, offers.median_price(context, host_class)))
+    fee_bps = rules.fee_bps
+    return PlanView(
+        host_class, rule, owners, found, lowest, auditor, priced, worst, fee_bps, nearest, refusal
+    )

@@ -11,8 +11,9 @@ from prometheus_client.registry import Collector
 from quorate_coordinator.core.state import State
 from quorate_coordinator.monitoring.ending_counts import EndingCounts
 from quorate_coordinator.monitoring.market_figures import money_of, orders_of, providers_of
-from quorate_coordinator.monitoring.operator_view import EndingsView, OperatorView
+from quorate_coordinator.monitoring.operator_view import BackupView, EndingsView, OperatorView
 from quorate_coordinator.monitoring.own_account import OwnAccount
+from quorate_coordinator.storage.backup.second_place import SecondPlace
 from quorate_protocol.limits import USD
 from quorate_protocol.ports import Clock
 from quorate_protocol.units import Address, UnixSeconds
@@ -36,6 +37,7 @@ class OperatorReport(Collector):
     connected: Callable[[], Collection[Address]]
     problems: Callable[[], tuple[Problem, ...]]
     clock: Clock
+    second_place: SecondPlace
     started_at: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -51,7 +53,7 @@ class OperatorReport(Collector):
         """Returns the document of GET /v1/operator."""
         state, now = self.state, UnixSeconds(int(self.clock.now()))
         self.endings.refresh()
-        counts, own = self.endings.counts, self.own_account
+        counts, own, backup = self.endings.counts, self.own_account, self.second_place.view()
         endings = EndingsView(
             accepted=counts["accepted"],
             unresolved=counts["unresolved"],
@@ -69,12 +71,15 @@ class OperatorReport(Collector):
             chain_lag_seconds=max(0, now - state.own.block_time),
             epoch=state.own.epoch,
             problems=self.problems(),
-            warnings=(own.warning,) if own.warning else (),
+            warnings=tuple(
+                text for text in (own.warning, backup.problem if backup else "") if text
+            ),
             providers=providers_of(state, self.connected(), now),
             orders=orders_of(state, now),
             endings=endings,
             money=money_of(state),
             chain=own.figures,
+            backup=backup,
         )
 
     def collect(self) -> Iterator[Metric]:
@@ -110,8 +115,17 @@ class OperatorReport(Collector):
                 chain.spent_gwei / GWEI_OF_COIN,
             ),
             ("own_account_checked_at", "When the chain last told of the keys.", chain.checked_at),
+            *_backup_gauges(view.backup),
         ):
             yield GaugeMetricFamily(f"quorate_{name}", text, value=float(value))
+
+
+def _backup_gauges(backup: BackupView | None) -> Iterator[tuple[str, str, float]]:
+    if backup is None:
+        return
+    lag = inf if backup.lag_seconds is None else backup.lag_seconds
+    yield "backup_lag_seconds", "Age of the newest whole copy in the second place.", lag
+    yield "backup_events_behind", "Events that the second place lacks.", backup.events_behind
 
 
 def _labelled(view: OperatorView) -> Iterator[Metric]:
@@ -170,9 +184,10 @@ def make_report(
     connected: Callable[[], Collection[Address]],
     problems: Callable[[], tuple[Problem, ...]],
     clock: Clock,
+    second_place: SecondPlace,
 ) -> OperatorReport:
     """Makes the report once the state is replayed, and adds its metrics to the registry."""
     endings = EndingCounts(state, clock, registry)
-    report = OperatorReport(state, endings, own_account, connected, problems, clock)
+    report = OperatorReport(state, endings, own_account, connected, problems, clock, second_place)
     registry.register(report)
     return report

@@ -79,6 +79,20 @@ class ChainView(Struct, frozen=True):
     spent_gwei: int  # by the posting key, in the last seven days
     days_left: int | None
     coin: str  # symbol of the coin that pays for gas, or "coins"
+    bond_lacks: Amount = Amount(0)  # what a slash or a fine took, until it is topped up
+    bond_at: int = 0  # Unix seconds from when on the bond can be taken; 0 as `retired_at`
+
+
+class BackupView(Struct, frozen=True):
+    """The second place: where it is, and how old its newest whole copy is; None before the first.
+
+    `events_behind` counts events of the journal that it lacks.
+    """
+
+    place: str
+    lag_seconds: int | None
+    events_behind: int
+    problem: str  # why nothing is copied now; "" while it is
 
 
 class OperatorView(Struct, frozen=True):
@@ -96,3 +110,4 @@ class OperatorView(Struct, frozen=True):
     endings: EndingsView
     money: MoneyView
     chain: ChainView
+    backup: BackupView | None = None  # None without a second place

@@ -108,7 +108,7 @@ class OwnAccount:
             else:
                 warned.recovered("the posting key has coins for gas again")
             every = self.contracts.deployment.constants().epoch_every
-            await self.clock.sleep(min(POLL_SECONDS_MAX, every / 4))
+            await self.clock.sleep(min(POLL_SECONDS_MAX, every / 2))
 
     async def look(self) -> None:
         """Asks the chain once. Raises Unavailable while it does not answer."""
@@ -129,10 +129,16 @@ class OwnAccount:
         coins = await self.client.balance(self.posting)
         days_left = self._use.days_left(coins, now)
         epochs = self.contracts.epochs
+        retired_at = await view(self.client, stakes.retired_at(self.account))
+        after = self.contracts.deployment.constants().unbond_after
+        bond = await view(self.client, stakes.bond_of(self.account))
+        whole = self.contracts.deployment.constants().coordinator_bond
         self.figures = ChainView(
             checked_at=now,
-            bond=await view(self.client, stakes.bond_of(self.account)),
-            retired_at=await view(self.client, stakes.retired_at(self.account)),
+            bond=bond,
+            bond_lacks=Amount(0 if retired_at else whole - bond),
+            retired_at=retired_at,
+            bond_at=retired_at + after if retired_at else 0,
             fee_claimed=await view(self.client, epochs.claimed(self.account, self.account)),
             account=self.account,
             account_amount=await view(self.client, token.balance_of(self.account)),

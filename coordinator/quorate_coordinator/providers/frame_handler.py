@@ -4,12 +4,11 @@ The frame handler finds out which key signed a message. The core decides whether
 it.
 """
 
-import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorate_content.content_limits import Bounds
-from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.attestation.attestation_service import AttestationService
 from quorate_coordinator.core import events as ev
@@ -17,7 +16,9 @@ from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.providers.frame_limits import FrameLimits
+from quorate_coordinator.providers.observed_network import check_network
 from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
+from quorate_coordinator.providers.sealed_checks import SealedChecks
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.crypto.commitment import check_opens
@@ -35,6 +36,8 @@ from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.keys.crypto import recover
 
+log = logging.getLogger(__name__)
+PROVEN_KEPT_MAX = 4096
 OVERHEAD_BYTES = 1 << 20
 # of one entry beside its file's bytes: a name of up to 255, CIDs, and its place in the CAR
 ENTRY_BYTES = 512
@@ -65,7 +68,11 @@ class FrameHandler:
         None
     )  # called with evidence that this coordinator signed what its state does not know
     attestation: AttestationService | None = None
+    # The IP address from which a connected provider is seen; "" if that is not known.
+    seen_from: Callable[[Address], str] = lambda _: ""
+    sealed_checks: SealedChecks = field(default_factory=SealedChecks)
     refreshes: PendingRefreshes = field(init=False)
+    proven: set[Hash32] = field(default_factory=set)  # assignments of which a second Commit came
 
     def __post_init__(self) -> None:
         self.refreshes = PendingRefreshes(self.core.state)
@@ -96,6 +103,7 @@ class FrameHandler:
             case frames.OfferSent(offer):
                 self.tolerance.unasked(sender)
                 _check_sender(sender, offer.offer.provider, "offer")
+                self._check_network(offer.offer.provider)
                 await self.take_offer(offer)
             case frames.AttestationSent(body):
                 if self.attestation is None:
@@ -104,9 +112,18 @@ class FrameHandler:
             case frames.HeartbeatSent(heartbeat):
                 self.tolerance.unasked(sender)
                 _check_sender(sender, heartbeat.message.provider, "heartbeat")
+                self._check_network(heartbeat.message.provider)
                 await self._heartbeat(heartbeat)
             case _:
                 await self.actor.submit(self._event(frame))
+
+    def _check_network(self, owner: Address) -> None:
+        """Refuses a provider that connects from another network than it registered. Without its
+        heartbeats it gets no work.
+        """
+        provider = self.core.state.providers.get(owner)
+        if provider is not None:
+            check_network(owner, provider.network, self.seen_from(owner))
 
     async def take_offer(self, offer: OfferEnvelope) -> None:
         """Takes an offer of a connected provider or of gossip. A refresh gets no journal entry
@@ -169,9 +186,26 @@ class FrameHandler:
         self.outputs.claim(message.encrypted_output, message.assignment_hash)
         try:
             await self.actor.submit(ev.CommitReceived(commit, key, is_stored))
-        except Refused:
+        except Refused as refused:
             self.outputs.give_up(message.encrypted_output, message.assignment_hash)
+            if refused.code in (Code.EQUIVOCATION, Code.NOT_STORED):
+                await self._prove(commit, key)
             raise
+
+    async def _prove(self, commit: Envelope[Commit], key: Address) -> None:
+        """Tells the core of a second Commit, once for each assignment."""
+        place = commit.message.assignment_hash
+        if place in self.proven:
+            return
+        try:
+            await self.actor.submit(ev.EquivocationSeen(commit, key))
+        except Refused as refused:
+            # Not re-raised: there is no other Commit, or the same one came under another key.
+            log.debug("0x%s: %s", place.hex(), refused)
+            return
+        if len(self.proven) >= PROVEN_KEPT_MAX:
+            self.proven.clear()
+        self.proven.add(place)
 
     async def _reveal(self, reveal: Reveal) -> None:
         """Checks that the stored ciphertext opens, and then gives the reveal to the core. Cheap
@@ -191,9 +225,7 @@ class FrameHandler:
             raise Refused(Code.NOT_STORED, "reveal: its ciphertext is not in the staging store")
         bound = ciphertext_most(self.core.state.jobs[lease.job_id].submission.spec.resources)
         async with await self.store.lease(cid) as held:
-            await asyncio.to_thread(
-                check_sealed, held.path, reveal.salt, reveal.output_digest, bound
-            )
+            await self.sealed_checks.check(held.path, reveal, bound)
 
     def _logs(self, sender: str, assignment_hash: Hash32, text: str) -> None:
         lease = self.core.state.leases.get(assignment_hash)
@@ -212,7 +244,7 @@ class FrameHandler:
                 for item in job.leases[: lease.index]
             )
         ):
-            self.logs.add(job.submission.order.message.client, job.id, text)
+            self.logs.add(job.submission.order.message.client, job.id, assignment_hash, text)
 
     def _gave_up(self, digest: Hash32) -> bool:
         return isinstance(

@@ -54,6 +54,7 @@ from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_runtime.files import private_file
 from quorate_runtime.process.shield import finish_before_cancel
 
 log = logging.getLogger(__name__)
@@ -161,6 +162,7 @@ class Projection:
     async def _open(self) -> None:
         name = self.database.name
         try:
+            self._make_private()
             if await self.migrate():
                 return
             why = "a newer program has migrated it"
@@ -176,6 +178,10 @@ class Projection:
         log.warning("replacing the tables' file %s by a new one: %s", name, why)
         await self.replace_file()
 
+    def _make_private(self) -> None:
+        if self.database.path is not None:
+            private_file(self.database.path)
+
     @shielded
     async def replace_file(self) -> None:
         """Replaces the SQLite file by one with empty tables. The next `refresh` fills them."""
@@ -184,6 +190,7 @@ class Projection:
         await self.engine.dispose()
         for suffix in ("", "-wal", "-shm", "-journal"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
+        self._make_private()
         self.engine, self.is_whole = self.database.engine(), False
         assert await self.migrate(), "the file was just made"
 

@@ -6,12 +6,12 @@ The command line imports this file at every start, so SQLAlchemy is imported ins
 
 import asyncio
 import json
-import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quorate_protocol.quantity_input import span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import usd
@@ -20,31 +20,25 @@ if TYPE_CHECKING:
     from quorate_coordinator.reporting.database import Database
     from quorate_coordinator.reporting.report import Report
 
-SPAN = re.compile(r"([1-9][0-9]{0,4})([hd])")
-UNIT_SECONDS = {"h": 3_600, "d": 86_400}
 WEI_PER_COIN = 10**18
 Since = Annotated[str, typer.Option("--since", help="How far back, such as 24h or 7d.")]
-
-
-def span_seconds(text: str) -> int:
-    """Returns the seconds of a span such as 24h or 7d. Raises `Refused` with the option."""
-    found = SPAN.fullmatch(text)
-    if found is None:
-        raise Refused(Code.MALFORMED, f"--since: {text[:40]!r} is no span; write 24h or 7d")
-    return int(found[1]) * UNIT_SECONDS[found[2]]
 
 
 def make_report(database: "Database", since: str) -> "Report":
     """Returns the report until now. Raises `Refused` for a bad span, `Unavailable` if the tables
     cannot be read.
     """
+    try:
+        seconds = span_seconds(since)
+    except ValueError as error:
+        raise Refused(Code.MALFORMED, f"--since: {error}") from error
     if database.path is not None and not database.path.exists():
         raise Unavailable(
             f"{database.path}: there are no tables yet; start the coordinator first: quorate "
             f"coordinator up"
         )
     until = int(time.time()) + 1
-    return asyncio.run(_read(database, until - span_seconds(since), until))
+    return asyncio.run(_read(database, max(0, until - seconds), until))
 
 
 async def _read(database: "Database", since: int, until: int) -> "Report":

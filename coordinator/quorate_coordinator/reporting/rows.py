@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from quorate_coordinator.core.entities import Case, Decided, Ended, Job
+from quorate_coordinator.core.accusations import Case
+from quorate_coordinator.core.entities import Decided, Ended, Job
 from quorate_coordinator.core.phase_names import phase_name
 from quorate_coordinator.core.state import State
 from quorate_protocol.codec import canonical
@@ -25,7 +26,10 @@ def run_row(job: Job) -> Row:
     outvoted = 0
     if verdict is not None and outcome == "accepted":
         outvoted = sum(
-            member not in verdict.group for batch in job.batches for member in batch.members
+            member not in verdict.group
+            for batch in job.batches
+            if not batch.is_repeat
+            for member in batch.members
         )
     ending = outcome or ""
     if isinstance(job.phase, Ended):
@@ -33,7 +37,7 @@ def run_row(job: Job) -> Row:
     return {
         "job_id": job.id.hex(),
         "client": job.submission.order.message.client.hex(),
-        "name": plain_text(job.submission.spec.name, NAME_MAX),
+        "name": plain_text(job.submission.terms.name, NAME_MAX),
         "host_class": job.ack.message.host_class.hex(),
         "phase": phase_name(job.phase),
         "rule": job.ack.message.rule.name.lower(),

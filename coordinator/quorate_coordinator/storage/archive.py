@@ -10,20 +10,31 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate_coordinator.storage.access.document_readers import EVERYBODY, rows_of
+from quorate_coordinator.storage.access.document_readers import Row as DocumentRow
 from quorate_protocol.codec import packed
-from quorate_protocol.units import ZERO_HASH, Address, Hash32
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Hash32
 
+LogLine = tuple[int, bytes]
+"""A line of the public log: its number, and the canonical bytes of its envelope."""
 Row = Mapping[str, str | int | None]
 RUNS_PER_LOOK = 512  # of one client, for a stream that reconnects after a long time
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """The accounts that may read a sealed output, and the assignment that made it."""
+    """The accounts that may read a sealed output, and the assignment that made it. Everybody may
+    read one that `is_public`.
+    """
 
     assignment_hash: Hash32
     provider: Address
     client: Address
+    is_public: bool = False
+
+    def has(self, account: Address | None) -> bool:
+        """Whether this account may read the output."""
+        return self.is_public or account in (self.provider, self.client)
 
 
 class RunArchive(Protocol):
@@ -62,6 +73,9 @@ class RunArchive(Protocol):
         it.
         """
 
+    def has_document(self, document: Hash32, account: Address) -> bool:
+        """Whether a stored run lets this account read its spec or receipt with this digest."""
+
     def count(self) -> int:
         """Returns how many runs were ever written, deleted ones included."""
 
@@ -90,6 +104,17 @@ class RunArchive(Protocol):
         as for `keep`.
         """
 
+    def append(self, lines: Sequence[LogLine]) -> None:
+        """Writes lines of the public log, all or none. A line that is stored already is replaced.
+        Threads as for `keep`.
+        """
+
+    def lines_after(self, seq: int, limit: int) -> list[LogLine]:
+        """Returns the lines of the public log after a number, in order. Any thread may call it."""
+
+    def line_count(self) -> int:
+        """Returns how many lines of the public log there are."""
+
     @property
     def problem(self) -> str:
         """Why the archive cannot be used, as a sentence; "" when it can."""
@@ -111,6 +136,7 @@ class MemoryArchive:
     outputs: dict[Hash32, Readers] = field(default_factory=dict)
     left: dict[Hash32, None] = field(default_factory=dict)  # outputs of deleted runs
     gone: int = 0  # how many runs were deleted
+    lines: dict[int, bytes] = field(default_factory=dict)
     problem: str = ""
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
@@ -158,6 +184,11 @@ class MemoryArchive:
         """As `RunArchive`."""
         return self.outputs.get(output)
 
+    def has_document(self, document: Hash32, account: Address) -> bool:
+        """As `RunArchive`."""
+        rows = (row for run in self.by_id.values() for row in document_rows_of(run))
+        return any(digest == document and to in (account, EVERYBODY) for digest, to in rows)
+
     def count(self) -> int:
         """As `RunArchive`."""
         return len(self.by_id) + self.gone
@@ -196,6 +227,18 @@ class MemoryArchive:
             if self.left.pop(digest, "") is None:
                 del self.outputs[digest]
 
+    def append(self, lines: Sequence[LogLine]) -> None:
+        """As `RunArchive`."""
+        self.lines.update(lines)
+
+    def lines_after(self, seq: int, limit: int) -> list[LogLine]:
+        """As `RunArchive`."""
+        return sorted(item for item in self.lines.items() if item[0] > seq)[:limit]
+
+    def line_count(self) -> int:
+        """As `RunArchive`."""
+        return len(self.lines)
+
     def close(self) -> None:
         """As `RunArchive`."""
 
@@ -227,7 +270,7 @@ def row_of(over: ArchivedRun) -> Row:
         "ending": outcome or ending,
         "executions": len(published),
         "audits": max(0, len(published) - 1),
-        "outvoted": sum(not execution.agreed for execution in published)
+        "outvoted": sum(execution.agreed is False for execution in published)
         if outcome == "accepted"
         else 0,
         "charged": run.charged,
@@ -238,7 +281,18 @@ def row_of(over: ArchivedRun) -> Row:
 
 
 def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:
-    """Yields (ciphertext, who may read it) for every output that a provider committed to."""
+    """Yields (ciphertext, who may read it) for every output that a provider committed to. The
+    client of a run that was not charged may read none, and `ZERO_ADDRESS` stands in its place.
+    """
+    client = run.run.client if run.run.output is not None else ZERO_ADDRESS
     for lease in run.leases:
         if lease.output is not None:
-            yield lease.output, Readers(lease.assignment_hash, lease.provider, run.run.client)
+            is_public = run.is_public and run.run.output is not None
+            yield (lease.output, Readers(lease.assignment_hash, lease.provider, client, is_public))
+
+
+def document_rows_of(run: ArchivedRun) -> tuple[DocumentRow, ...]:
+    """Returns who may read the run's spec, terms and receipt."""
+    return rows_of(
+        run.spec_hash, run.terms_hash, run.run.receipt_cid, run.run.client, run.is_public
+    )

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate_coordinator.storage.access.document_readers import EVERYBODY
 from quorate_coordinator.storage.archive import (
     RUNS_PER_LOOK,
     EndPosition,
+    LogLine,
     Readers,
     Row,
+    document_rows_of,
     end_position_of,
     readers_of,
     row_of,
@@ -27,7 +30,7 @@ from quorate_protocol.units import Address, Hash32
 from quorate_runtime.sqlite.optional import OptionalFile
 
 WRITING = "does not take finished runs"
-VERSION = 3  # 1 and 2 held runs as canonical JSON
+VERSION = 6  # the first that is read; earlier ones held other runs
 _RUN: Packed[ArchivedRun] = Packed(ArchivedRun)
 TABLES = """
 CREATE TABLE runs (
@@ -39,12 +42,17 @@ CREATE INDEX runs_by_client_line ON runs (client, last_line);
 CREATE INDEX runs_by_line ON runs (last_line);
 CREATE INDEX runs_by_end ON runs (over_at, job_id);
 CREATE TABLE outputs (
-    digest BLOB PRIMARY KEY, lease BLOB NOT NULL, provider BLOB NOT NULL, client BLOB NOT NULL
+    digest BLOB PRIMARY KEY, lease BLOB NOT NULL, provider BLOB NOT NULL, client BLOB NOT NULL,
+    is_public INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE documents (
+    digest BLOB, account BLOB, job_id BLOB, PRIMARY KEY (digest, account, job_id)
 ) WITHOUT ROWID;
 CREATE TABLE left_outputs (digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE gone (only INTEGER PRIMARY KEY CHECK (only = 1), runs INTEGER NOT NULL);
 INSERT INTO gone VALUES (1, 0);
 """
+LOG_TABLE = "CREATE TABLE log (seq INTEGER PRIMARY KEY, line BLOB NOT NULL);"
 
 
 class FileArchive:
@@ -54,7 +62,7 @@ class FileArchive:
         """Opens or makes the file, now or as soon as that is possible; `gone` as in `OptionalFile`.
         Raises `FileNewer` if a newer program wrote it.
         """
-        self.file = OptionalFile(path, (TABLES,), gone, VERSION)
+        self.file = OptionalFile(path, (TABLES, LOG_TABLE), gone, VERSION)
 
     @property
     def problem(self) -> str:
@@ -65,15 +73,17 @@ class FileArchive:
         """As `RunArchive`. `Unavailable` while the disk does not take the runs."""
         rows = [_columns(run) for run in runs]
         outputs = [
-            (digest, item.assignment_hash, item.provider, item.client)
+            (digest, item.assignment_hash, item.provider, item.client, item.is_public)
             for run in runs
             for digest, item in readers_of(run)
         ]
+        documents = _document_rows(runs)
         with self.file.writing(WRITING) as writer:
             writer.executemany("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
             # The first lease keeps an output. A provider that names another's output while the
             # archive is away does not get it by being archived later.
-            writer.executemany("INSERT OR IGNORE INTO outputs VALUES (?, ?, ?, ?)", outputs)
+            writer.executemany("INSERT OR IGNORE INTO outputs VALUES (?, ?, ?, ?, ?)", outputs)
+            writer.executemany("INSERT OR IGNORE INTO documents VALUES (?, ?, ?)", documents)
 
     def run(self, job_id: Hash32) -> ArchivedRun | None:
         """As `RunArchive`."""
@@ -108,10 +118,15 @@ class FileArchive:
 
     def readers(self, output: Hash32) -> Readers | None:
         """As `RunArchive`."""
-        rows = self._read("SELECT lease, provider, client FROM outputs WHERE digest = ?", output)
-        return (
-            Readers(Hash32(rows[0][0]), Address(rows[0][1]), Address(rows[0][2])) if rows else None
-        )
+        query = "SELECT lease, provider, client, is_public FROM outputs WHERE digest = ?"
+        for lease, provider, client, is_public in self._read(query, output):
+            return Readers(Hash32(lease), Address(provider), Address(client), bool(is_public))
+        return None
+
+    def has_document(self, document: Hash32, account: Address) -> bool:
+        """As `RunArchive`."""
+        query = "SELECT 1 FROM documents WHERE digest = ? AND account IN (?, ?) LIMIT 1"
+        return bool(self._read(query, document, account, EVERYBODY))
 
     def count(self) -> int:
         """As `RunArchive`."""
@@ -143,6 +158,10 @@ class FileArchive:
             ).rowcount
             writer.execute("UPDATE gone SET runs = runs + ?", (changed,))
             writer.executemany(
+                "DELETE FROM documents WHERE digest = ? AND account = ? AND job_id = ?",
+                _document_rows(runs),
+            )
+            writer.executemany(
                 "DELETE FROM outputs WHERE digest = ?",
                 [(digest,) for digest in outputs if digest not in stored],
             )
@@ -170,6 +189,23 @@ class FileArchive:
             )
             writer.executemany("DELETE FROM left_outputs WHERE digest = ?", named)
 
+    def append(self, lines: Sequence[LogLine]) -> None:
+        """As `RunArchive`. `Unavailable` while the disk does not take the lines."""
+        with self.file.writing("does not take lines of the log") as writer:
+            # A replayed effect brings the same bytes. Others come only from a journal that its
+            # operator put back and said to be the newest.
+            writer.executemany("INSERT OR REPLACE INTO log VALUES (?, ?)", lines)
+
+    def lines_after(self, seq: int, limit: int) -> list[LogLine]:
+        """As `RunArchive`."""
+        query = "SELECT seq, line FROM log WHERE seq > ? ORDER BY seq LIMIT ?"
+        with self.file.writing("cannot be read") as writer:
+            return [(int(at), bytes(line)) for at, line in writer.execute(query, (seq, limit))]
+
+    def line_count(self) -> int:
+        """As `RunArchive`."""
+        return int(self._read("SELECT coalesce(max(seq) + 1, 0) FROM log")[0][0])
+
     def close(self) -> None:
         """As `RunArchive`."""
         self.file.close()
@@ -188,6 +224,14 @@ class FileArchive:
             return _RUN.decode(body)
         except Refused as error:
             raise self.file.damaged(f"a run in it cannot be decoded ({error})") from error
+
+
+def _document_rows(runs: Sequence[ArchivedRun]) -> list[tuple[bytes, bytes, bytes]]:
+    return [
+        (digest, account, run.run.job_id)
+        for run in runs
+        for digest, account in document_rows_of(run)
+    ]
 
 
 def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:

@@ -1,17 +1,21 @@
-"""Performs `ArchiveRuns`: writes finished runs from the state into the archive, and then submits
-the event that removes them from the state.
+"""Performs `ArchiveRuns` and `AppendSummary`. It writes finished runs from the state into the
+archive, and then submits the event that removes them from the state. It writes lines of the public
+log.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from quorate_coordinator.core.effects import ArchiveRuns
+from quorate_coordinator.core.effects import AppendSummary, ArchiveRuns
 from quorate_coordinator.core.events import RunsArchived
 from quorate_coordinator.core.records.archived_run import archived
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_protocol.messages import envelope
 from quorate_protocol.units import Hash32
+
+LINES_AT_ONCE_MAX = 64  # lines of the log in one transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +31,32 @@ class ArchiveWriter:
         [Hash32], Awaitable[None]
     ]  # stores a job's documents, which cannot be built once the job has left the state
 
-    async def __call__(self, effect: ArchiveRuns) -> None:
-        """Returns once the archive has the runs and the state has removed them. Raises
-        `Unavailable` while a disk does not take them.
+    _waiting: dict[int, bytes] = field(default_factory=dict)  # lines of the log, by number
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def __call__(self, effect: ArchiveRuns | AppendSummary) -> None:
+        """Returns once the archive has what the effect names. Raises `Unavailable` while a disk
+        does not take it.
         """
+        if isinstance(effect, AppendSummary):
+            await self._append(effect)
+        else:
+            await self._keep(effect)
+
+    async def _append(self, effect: AppendSummary) -> None:
+        """Writes a line, with the others that wait by then: one transaction costs as much as 64."""
+        seq = effect.line.message.seq
+        self._waiting[seq] = envelope.encode(effect.line)
+        async with self._turn:
+            if seq not in self._waiting:
+                return  # another call has written it
+            lines = sorted(self._waiting.items(), key=lambda item: item[0] != seq)
+            lines = lines[:LINES_AT_ONCE_MAX]
+            await asyncio.to_thread(self.history.archive.append, lines)
+            for number, _ in lines:
+                self._waiting.pop(number, None)
+
+    async def _keep(self, effect: ArchiveRuns) -> None:
         state = self.history.state
         for job_id in effect.jobs:
             await self.keep(job_id)

@@ -173,8 +173,8 @@ class DocumentFile:
             self._told_at = at
             log.warning(
                 (
-                    "%s takes %d of its %d bytes; unless its oldest may go, --documents-gib has to "
-                    "grow"
+                    "%s takes %d of its %d bytes; unless its oldest may go, --documents-size has "
+                    "to grow"
                 ),
                 self._path,
                 used,
@@ -192,7 +192,7 @@ class DocumentFile:
                     f"{self._path} has reached its bound of {self.keeping.bytes_max} bytes, with "
                     f"documents younger than "
                     f"{self.keeping.least_seconds // DAY_SECONDS} days: give it more, `quorate "
-                    f"coordinator up --documents-gib N`",
+                    f"coordinator up --documents-size SIZE`",
                     RETRY_SECONDS,
                 )
 

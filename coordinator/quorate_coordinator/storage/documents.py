@@ -1,4 +1,4 @@
-"""Stores the public documents of jobs: specs and receipts.
+"""Stores the documents of jobs: specs, terms and receipts.
 
 It builds a document from the state when it stores it, so that no effect carries a document.
 """
@@ -16,8 +16,8 @@ from quorate_protocol.units import Hash32
 
 @dataclass(frozen=True, slots=True)
 class JobDocuments:
-    """Stores and finds the specs and receipts of jobs. Repeating does no harm, because the same job
-    gives the same bytes.
+    """Stores and finds the specs, terms and receipts of jobs. Repeating does no harm, because the
+    same job gives the same bytes.
 
     Raises `Unavailable` while the file takes no documents. A full file is never `Refused`, because
     the outbox does not try a refused effect again.
@@ -27,12 +27,17 @@ class JobDocuments:
     file: DocumentFile
 
     async def store_for(self, effect: StoreSpec | StoreReceipt) -> None:
-        """Stores the document that an effect names. Does nothing if the job has left the state:
-        `store_before_leaving` stored it then.
+        """Stores the document that an effect names, and with a spec the terms. Does nothing if the
+        job has left the state: `store_before_leaving` stored it then.
         """
         data = receipts.document(self.core.state, self.core.rules, effect)
         if data is not None:
             await self.file.put(data)
+        job = self.core.state.jobs.get(effect.job_id)
+        if job is None or isinstance(effect, StoreReceipt):
+            return
+        if not self.file.is_fresh(job.submission.order.message.terms_hash):  # many orders share it
+            await self.file.put(job.submission.terms.encode())
 
     async def store_before_leaving(self, job_id: Hash32) -> None:
         """Stores the documents of a job that is about to leave the state, so that their time in the

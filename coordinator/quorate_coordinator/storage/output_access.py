@@ -1,7 +1,7 @@
-"""Decides who may read a sealed output: the client that pays for it and the provider that made it.
+"""Decides who may read a sealed output: its provider, and its client once that is charged.
 
-Receipts are public and contain the salt that opens a ciphertext, so the ciphertext must not be
-public. At the start this table is built from the state. The frame handler then adds each commit.
+The output of a job with `public` is for everybody once the run is final. At the start this table is
+built from the state. The frame handler then adds each commit.
 """
 
 import logging
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.records.archived_run import ArchivedRun, committed_output
 from quorate_coordinator.core.state import State
+from quorate_coordinator.storage.access.document_readers import is_published
 from quorate_coordinator.storage.archive import Readers, RunArchive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
@@ -115,7 +116,7 @@ class Outputs:
         if lease is None:
             return self.archive.readers(digest)
         return (
-            Readers(lease.assignment_hash, lease.provider, self._client(lease))
+            Readers(lease.assignment_hash, lease.provider, self._client(lease), self._public(lease))
             if committed_output(lease) == digest
             else None
         )
@@ -135,9 +136,10 @@ class Outputs:
         holder = self.by_digest.get(digest)
         lease = self.state.leases.get(holder) if holder is not None else None
         if lease is not None:
-            return account in (lease.provider, self._client(lease))
+            is_payer = self.state.jobs[lease.job_id].is_readable and account == self._client(lease)
+            return account == lease.provider or is_payer or self._public(lease)
         over = self.archive.readers(digest)
-        return over is not None and account in (over.provider, over.client)
+        return over is not None and over.has(account)
 
     def forget(self, runs: Sequence[ArchivedRun]) -> None:
         """Removes claims of runs that the archive now has."""
@@ -155,3 +157,7 @@ class Outputs:
 
     def _client(self, lease: Lease) -> Address:
         return self.state.jobs[lease.job_id].submission.order.message.client
+
+    def _public(self, lease: Lease) -> bool:
+        job = self.state.jobs[lease.job_id]
+        return is_published(job) and job.is_readable

@@ -117,6 +117,6 @@ class Retention:
         days = self.keeping.least_seconds // 86_400
         told = (
             f"over its {self.keeping.bytes_max} bytes, with no run older than {days} days: "
-            f"`quorate coordinator up --archive-gib N`"
+            f"`quorate coordinator up --archive-size SIZE`"
         )
         self.board.put("archive", told if is_stuck else "")

@@ -63,12 +63,20 @@ class RunLogs:
     client_of: dict[Hash32, Address] = field(default_factory=dict)  # of all runs, the oldest first
     bytes_of: dict[Address, int] = field(default_factory=dict)
     bytes_in_all: int = 0
+    # of each run: where the text of an execution starts, and its assignment
+    writers: dict[Hash32, tuple[tuple[int, Hash32], ...]] = field(default_factory=dict)
 
-    def add(self, client: Address, job_id: Hash32, text: str) -> None:
-        """Appends text. Beyond 1 MiB a run's log is cut in the middle: its last lines are kept."""
+    def add(self, client: Address, job_id: Hash32, assignment_hash: Hash32, text: str) -> None:
+        """Appends an execution's text. Beyond 1 MiB a run's log is cut in the middle: its last
+        lines are kept.
+        """
         if not text:
             return
         data = text.encode(errors="replace")
+        written = self.writers.get(job_id, ())
+        if not written or written[-1][1] != assignment_hash:
+            start = len(self.read(job_id, 0))
+            self.writers[job_id] = (*written, (start, assignment_hash))
         owner = self.client_of.setdefault(job_id, client)
         texts = self.texts_of.setdefault(owner, {})
         kept = texts.get(job_id)
@@ -92,6 +100,23 @@ class RunLogs:
         found = self._find(job_id)
         return bytes(found.text[start:]) if isinstance(found, _Long) else found[start:]
 
+    def pieces(self, job_id: Hash32, start: int) -> list[tuple[Hash32, bytes]]:
+        """Returns (assignment, what its execution wrote) of a run's text from byte `start` on, in
+        order, up to where it was cut.
+        """
+        text, written = self.read(job_id, start), self.writers.get(job_id, ())
+        ends = [at for at, _ in written[1:]] + [start + len(text)]
+        found = [
+            (name, text[max(0, begin - start) : max(0, end - start)])
+            for (begin, name), end in zip(written, ends, strict=False)
+        ]
+        return [(name, data) for name, data in found if data]
+
+    def last_writer(self, job_id: Hash32) -> Hash32 | None:
+        """Returns the assignment whose execution wrote last."""
+        written = self.writers.get(job_id)
+        return written[-1][1] if written else None
+
     def ending(self, job_id: Hash32) -> bytes:
         """Returns what follows the cut: how many bytes were left out, and the last lines. Empty for
         a text that was not cut.
@@ -108,6 +133,7 @@ class RunLogs:
 
     def _drop(self, job_id: Hash32) -> None:
         client = self.client_of.pop(job_id)
+        self.writers.pop(job_id, None)
         gone = self.texts_of[client].pop(job_id)
         if not self.texts_of[client]:
             del self.texts_of[client]

@@ -8,12 +8,16 @@ pause in between. So it misses no run.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import takewhile
 
 from quorate_coordinator.core import views
 from quorate_coordinator.core.entities import Decided, Ended, Job
+from quorate_coordinator.core.intake import log_reads
+from quorate_coordinator.core.phase_names import words_apart
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.core.state import State
+from quorate_coordinator.storage.access.document_readers import DocumentReaders
 from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack
@@ -22,9 +26,18 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
 
 LINES_MAX = 2048  # of one client in one answer: the newest
+GIVEN_UP = frozenset(words_apart(kind.__name__) for kind in log_reads.GIVEN_UP)
 REMEMBERED = 256
 # clients that asked for lines: more than there are streams, so that no open stream is forgotten
 ACCOUNTS_REMEMBERED = 8192
+
+
+class LogAccess(Enum):
+    """Whether a client may read the log lines of an execution (PROTOCOL §4 Outputs and pay)."""
+
+    FREE = "free"  # its job is charged, it is marked as read already, or it gave no result
+    MARKED = "marked"  # once it is marked as read
+    NONE = "none"  # its job ended without a charge
 
 
 @dataclass(slots=True, init=False)
@@ -33,6 +46,7 @@ class RunReader:
 
     state: State
     archive: RunArchive
+    documents: DocumentReaders
     _changed_jobs: set[Hash32]
     _changed_lines: set[Hash32]
     _client_of: dict[Hash32, Address] = field(default_factory=dict)
@@ -46,6 +60,7 @@ class RunReader:
     def __init__(self, state: State, archive: RunArchive) -> None:
         self.state, self.archive = state, archive
         self._changed_jobs, self._changed_lines = state.jobs.follow(), state.events.follow()
+        self.documents = DocumentReaders(state)
         self._client_of, self._mine, self._newest = {}, {}, {}
         self._newest_over, self._remembered = OrderedDict(), OrderedDict()
 
@@ -72,6 +87,7 @@ class RunReader:
                     self._newest.pop(client, None)  # all its lines are archived
         self._changed_jobs.clear()
         self._changed_lines.clear()
+        self.documents.refresh()
 
     def kept(self, runs: Sequence[ArchivedRun]) -> None:
         """Notes the runs that the archive now has. Call it before the state forgets them."""
@@ -92,29 +108,37 @@ class RunReader:
 
     # ---- one run
 
-    def client_of(self, job_id: Hash32) -> Address:
-        """Returns the client of a run. Raises Refused(UNKNOWN) if there is no such run."""
-        job = self.state.jobs.get(job_id)
-        return (
-            job.submission.order.message.client
-            if job is not None
-            else self._over(job_id).run.client
-        )
-
-    def view(self, job_id: Hash32, account: Address | None) -> RunView:
-        """Returns a run as this account may see it. Raises Refused(UNKNOWN) if there is no such
-        run.
+    def view(self, job_id: Hash32, is_client: bool) -> RunView:
+        """Returns a run as its client may see it, or as a reader of its evidence. Raises
+        Refused(UNKNOWN) if there is no such run.
         """
         job = self.state.jobs.get(job_id)
-        if job is not None:
-            return views.run_view(self.state, job, account == job.submission.order.message.client)
-        over = self._over(job_id)
-        return over.view(account == over.run.client)
+        if job is None:
+            return self._over(job_id).view(is_client)
+        return views.run_view(self.state, job, is_client)
+
+    def archived(self, job_id: Hash32) -> ArchivedRun | None:
+        """Returns a run that has left the state; None if the archive does not have it."""
+        return self._find(job_id)
 
     def is_over(self, job_id: Hash32) -> bool:
         """Whether no further execution of the run can start."""
         job = self.state.jobs.get(job_id)
         return job is None or isinstance(job.phase, Decided | Ended)
+
+    def log_access(self, job_id: Hash32, assignment_hash: Hash32) -> LogAccess:
+        """Returns whether the client may read the lines of an execution now."""
+        job = self.state.jobs.get(job_id)
+        if job is None:
+            run = self._over(job_id).run
+            phases = {item.assignment_hash: item.phase for item in run.executions}
+            has_given_up = phases.get(assignment_hash, "") in GIVEN_UP
+            return LogAccess.FREE if run.output is not None or has_given_up else LogAccess.NONE
+        if job.is_readable or assignment_hash in job.read:
+            return LogAccess.FREE
+        if log_reads.has_given_up(self.state.leases[assignment_hash]):
+            return LogAccess.FREE
+        return LogAccess.NONE if self.is_over(job_id) else LogAccess.MARKED
 
     def ack(self, job_id: Hash32) -> Envelope[Ack] | None:
         """Returns the Ack of an archived run; None if the run is not archived."""

@@ -6,9 +6,9 @@ leases allow. Then it counts for the client that pays for the run. Content that 
 name (inputs, images, outputs) is deleted only when its owner holds more than its money buys.
 """
 
+import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
@@ -18,6 +18,7 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.store.index import Owner, PinNeed, PinTransfer
 from quorate_content.transfer.fetch_order import Source
 from quorate_content.transfer.gateway import CAR_TYPE
+from quorate_content.transfer.root_size import root_from
 from quorate_content.transfer.upload_limits import (
     KEEP_SECONDS,
     UploadGrant,
@@ -44,6 +45,7 @@ UNCOMMITTED_SECONDS = 3_600.0  # after commitBy
 SMALL_PLACES, SMALL_ACCOUNT_PLACES = 8, 2
 WEIGH_SECONDS = 60.0
 LINE_LOOK_SECONDS = 1.0
+ROOT_SECONDS = 30.0
 FINAL_SECONDS = 31 * 3_600.0  # inputs and image are kept so long after finality
 FAULTED_SECONDS = 14 * 86_400.0  # of runs with a fault, because a court executes them again
 MOVES_MAX = 256
@@ -83,7 +85,7 @@ class InUse:
                         del self._uses[digest]
             elif job_id in self._named:
                 self._keep(job, self._named[job_id])
-            elif named := _named_by(job):
+            elif named := named_by(job):
                 self._named[job_id] = named
                 self._uses.update(named)
                 self._keep(job, named)
@@ -96,7 +98,7 @@ class InUse:
         seconds = KEEP_SECONDS
         if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
             seconds = FAULTED_SECONDS
-        client = _name(job.submission.order.message.client)
+        client = owner_name(job.submission.order.message.client)
         if self._until.get(job.id) != (seconds, client):
             self._until[job.id] = seconds, client
             self.fresh += [(seconds, digest, client) for digest in named]
@@ -105,7 +107,8 @@ class InUse:
         return digest in self._uses
 
 
-def _named_by(job: Job) -> tuple[Hash32, ...]:
+def named_by(job: Job) -> tuple[Hash32, ...]:
+    """Returns the digests of a job's inputs, and of its image if the job names it by CID."""
     spec = job.submission.spec
     cids = {item.cid for item in spec.inputs} | (
         {spec.image} if is_image_cid(spec.image) else set()
@@ -127,7 +130,7 @@ class Staging:
         hold_seconds: float,
     ) -> None:
         """`hold_seconds` is the longest time from a commit until its run is final."""
-        self._shares, self._state, self._claims, self._rates, self._clock = (
+        self._shares, self._state, self.claims, self._rates, self._clock = (
             shares,
             state,
             claims,
@@ -165,7 +168,7 @@ class Staging:
         """Returns how much a ciphertext is needed. Until the reveal, the CommitReceipt promises its
         provider that the store has it. Without it an honest provider could not reveal (I3).
         """
-        holder = self._claims.by_digest.get(parse(cid).digest)
+        holder = self.claims.by_digest.get(parse(cid).digest)
         if holder is None:
             return PinNeed.NONE
         lease = self._state.leases.get(holder)
@@ -174,24 +177,6 @@ class Staging:
             if lease is not None and isinstance(lease.phase, Committed | Closed)
             else PinNeed.USED
         )
-
-    async def may_read(
-        self, cid: Cid, account: Address | None, document: Callable[[Cid], Awaitable[bytes | None]]
-    ) -> bool:
-        """Whether an account may read this content. Only its client and its provider may read a
-        sealed output; everything else is public. Raises `Unavailable` while that cannot be known.
-
-        What clients uploaded, and specs and receipts (`document` has these), stays public even if a
-        provider uploads it again as an output. Otherwise a provider could hide it from the
-        providers that execute the job again.
-        """
-        digest = Hash32(cid.digest)
-        if await self.outputs.resolve(digest) is None:
-            return True
-        for store in (self.uploads, self.small):
-            if await store.resolve(digest) is not None:
-                return True
-        return self._claims.may_read(digest, account) or await document(cid) is not None
 
     # ------------------------------------------------------------------------------- who may upload
 
@@ -210,13 +195,13 @@ class Staging:
             when = "send it between Accept and Commit"
             raise Refused(
                 Code.WRONG_PHASE,
-                f"upload: no execution of {_name(account)} waits for an output; {when}",
+                f"upload: no execution of {owner_name(account)} waits for an output; {when}",
             )
         raise Refused(
             Code.NOT_REGISTERED,
             (
-                f"upload: {_name(account)} has no execution and no allocation here; deposit and "
-                f"allocate first"
+                f"upload: {owner_name(account)} has no execution and no allocation here; deposit "
+                f"and allocate first"
             ),
         )
 
@@ -243,7 +228,7 @@ class Staging:
             "outputs of its executions that wait for a commit may be so large: "
             "resources.outputBytes"
         )
-        owner = Owner(_name(provider) + UNCOMMITTED, sum(allowed), weight, remedy)
+        owner = Owner(owner_name(provider) + UNCOMMITTED, sum(allowed), weight, remedy)
         return UploadGrant(
             self.outputs,
             owner,
@@ -261,19 +246,24 @@ class Staging:
         sources: tuple[Source, ...],
         deadline_seconds: float,
     ) -> None:
-        """Fetches an input that the client did not upload, unless a store has it. It counts for the
-        client like an upload.
+        """Fetches an input that the client did not upload. It counts for the client like an
+        upload.
+
+        If another account has uploaded it, a source must still show its root block. So a client
+        gets no access to private content by naming its CID.
 
         Raises `Refused(OVERSIZE)` beyond `bytes_max`, `Refused(QUOTA)` beyond the client's share,
         `Unavailable` if no source has it.
         """
         for store in (self.uploads, self.small):
-            if await store.resolve(cid.digest) is not None:
+            if await store.is_pinned_for(cid, owner_name(client)):
                 return
         found = self._state.clients.get(client)
         if found is None:
-            raise Refused(Code.NOT_REGISTERED, f"{_name(client)} has no allocation here")
+            raise Refused(Code.NOT_REGISTERED, f"{owner_name(client)} has no allocation here")
         grant = self._for_client(found, None)
+        if await grant.store.stat(cid) is not None:
+            await asyncio.to_thread(root_from, sources, cid, ROOT_SECONDS)
         async with await grant.store.get(cid, sources, bytes_max, deadline_seconds, grant.owner):
             await grant.store.pin(cid, grant.owner, grant.until)
 
@@ -290,7 +280,7 @@ class Staging:
         )
         is_small = bought <= shares.floor_bytes
         owner = Owner(
-            _name(client.account), shares.floor_bytes if is_small else bought, unspent, remedy
+            owner_name(client.account), shares.floor_bytes if is_small else bought, unspent, remedy
         )
         store, places = (
             (self.small, self._small_places) if is_small else (self.uploads, self._places)
@@ -340,15 +330,15 @@ class Staging:
         """Counts committed ciphertexts for the clients that pay for them."""
         found = [
             (digest, readers)
-            for digest in self._claims.unkept
-            if (readers := self._claims.readers(digest)) is not None
+            for digest in self.claims.unkept
+            if (readers := self.claims.readers(digest)) is not None
         ]
         until = self._clock.now() + KEEP_SECONDS + self._hold_seconds
         for start in range(0, len(found), MOVES_MAX):
             batch = found[start : start + MOVES_MAX]
             moves = [
                 PinTransfer(
-                    digest, _name(item.provider) + UNCOMMITTED, self._payer(item.client), until
+                    digest, owner_name(item.provider) + UNCOMMITTED, self._payer(item.client), until
                 )
                 for digest, item in batch
             ]
@@ -359,10 +349,10 @@ class Staging:
                     lost.hex(),
                 )
             for digest, _ in batch:
-                self._claims.unkept.pop(digest, None)
+                self.claims.unkept.pop(digest, None)
 
     def _payer(self, client: Address) -> Owner:
-        return Owner(_name(client), None, _allocation(self._state, client))
+        return Owner(owner_name(client), None, _allocation(self._state, client))
 
     async def _update_weights(self) -> None:
         for store, weight in (
@@ -386,7 +376,8 @@ class Staging:
         return None if name.endswith(UNCOMMITTED) else _allocation(self._state, _account(name))
 
 
-def _name(account: Address) -> str:
+def owner_name(account: Address) -> str:
+    """Returns the name under which the stores keep what is for this account."""
     return "0x" + account.hex()
 
 

@@ -113,16 +113,20 @@ async def check_nothing_is_under_way(client: ChainClient, account: Address, path
 
 
 def check_archive(state: State, archive: RunArchive) -> None:
-    """Raises `JournalOlder` if the archive has a finished run that the journal does not know or
-    does not know as finished.
+    """Raises `JournalOlder` if the archive is newer than the journal. It has a run's end or a line
+    of the public log that the journal does not know.
     """
     try:
-        newer = archive.since(int(state.event_seq), RUNS_COMPARED)
+        newer, lines = archive.since(int(state.event_seq), RUNS_COMPARED), archive.line_count()
     except Unavailable as error:
         log.error(
             "the archive is not compared with the journal: %s", error
         )  # not re-raised: `health` shows it, and jobs go on
         return
+    if lines > state.own.log.count:
+        raise journal_older(
+            f"the public log has {lines} lines, and the journal knows {state.own.log.count}"
+        )
     for _, row in newer:
         job = state.jobs.get(Hash32(bytes.fromhex(str(row["job_id"]))))
         if job is None or not isinstance(job.phase, Decided | Ended):
@@ -139,8 +143,10 @@ def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
     """
     if newest <= known or (newest == known + 1 and has_signed(path, posting, f"epoch-{newest}-")):
         return
+    lost = f"epoch {newest}" if newest == known + 1 else f"epochs {known + 1} to {newest}"
     raise journal_older(
         f"the chain has epoch {newest} of this coordinator, and the journal knows {known or 'none'}"
+        f": without a newer one {lost} and its orders are lost"
     )
 
 
@@ -148,5 +154,5 @@ def journal_older(what: str) -> JournalOlder:
     """Returns the error; `what` is the evidence."""
     return JournalOlder(
         f"the journal is older than what was signed after it: {what}; put back the newest "
-        "journal's folder (docs/howto/operator.md, Backups), or say --journal-is-newest"
+        "journal's folder (docs/operate/backup.md, Restore), or say --journal-is-newest"
     )

@@ -51,6 +51,7 @@ class AccountState(Struct, frozen=True):
     read_at: UnixSeconds = UnixSeconds(0)
     coin: str = "coins"  # what pays for gas
     chain: str = ""  # its name
+    lacks: Amount = Amount(0)  # what a slash or a fine took of the stake
 
     def open_slots(self, host_class: Hash32 | None = None) -> tuple[StakeSlot, ...]:
         """Returns the open stake slots, of one host class or of all."""
@@ -85,6 +86,8 @@ async def read_account(
         for host_class in sorted(set(host_classes))
         for slot in await stake_slots(client, contracts, account, host_class)
     ]
+    stake = await ask(client, stakes.stake_of(account))
+    whole = await ask(client, stakes.held(account)) * contracts.deployment.constants().slot_stake
     tokens = await ask(client, token.balance_of(account))
     currency = currency_of(contracts.deployment)
     return AccountState(
@@ -95,12 +98,13 @@ async def read_account(
         tokens if payout == account else await ask(client, token.balance_of(payout)),
         await client.balance(account),
         await client.balance(operator),
-        await ask(client, stakes.stake_of(account)),
+        stake,
         await ask(client, stakes.frozen(account)) > 0,
         tuple(slots),
         UnixSeconds(head.time),
         currency.coin,
         currency.chain,
+        Amount(max(0, whole - stake)),
     )
 
 

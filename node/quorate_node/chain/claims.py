@@ -14,6 +14,7 @@ from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.messaging.coordinator_client import Coordinator, ProofView
 from quorate_node.messaging.frame_handler import EventSink
+from quorate_protocol.limits import USD
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.epoch_tree import root_of
@@ -22,6 +23,7 @@ from quorate_runtime.chain import ChainClient
 
 SEND_SECONDS = 60.0
 LOOK_SECONDS_MAX = 600.0
+WORTH = Amount(5 * USD)  # unclaimed credit: many times the gas of a claim
 
 Submit = Callable[[events.Event], Awaitable[None]]
 
@@ -124,7 +126,7 @@ class ClaimSender:
 
     async def run(self) -> None:
         """Calls `look` for each coordinator again and again, until cancelled."""
-        pause = min(LOOK_SECONDS_MAX, max(1.0, self._core.terms.limits.epoch_every / 2))
+        pause = min(LOOK_SECONDS_MAX, max(1.0, self._core.terms.limits.epoch_every))
         while True:
             for coordinator in self._coordinators.values():
                 try:
@@ -157,8 +159,9 @@ class ClaimSender:
         await self._claim_if_left(address, paid)
 
     async def _claim_if_left(self, coordinator: Address, paid: Amount) -> None:
-        """Reports credit that has stayed unclaimed for a whole period, so that the core claims it.
+        """Reports credit that has stayed unclaimed, so that the core claims it.
 
+        Credit that is worth the gas is reported after one epoch, other credit after a whole period.
         Until then the node waits: the coordinator claims for all providers at once, for less gas.
         """
         final, now = self._final.get(coordinator, Amount(0)), self._clock.now()
@@ -166,10 +169,8 @@ class ClaimSender:
             self._owed_since.pop(coordinator, None)
             return
         limits = self._core.terms.limits
-        if (
-            now - self._owed_since.setdefault(coordinator, now)
-            >= limits.epoch_every * limits.claim_every_epochs
-        ):
+        epochs = 1 if final - paid >= WORTH else limits.claim_every_epochs
+        if now - self._owed_since.setdefault(coordinator, now) >= limits.epoch_every * epochs:
             await self._actor.submit(
                 events.ChainEpochFinal(coordinator, Sequence(self._seen[coordinator]), final)
             )

@@ -1,4 +1,4 @@
-"""Follows the court on chain and submits its events to the provider's core.
+"""Follows the court and `Faults` on chain and submits their events to the provider's core.
 
 A file keeps the cursor (the last block read). It is written after the journal has the events. So an
 event may be delivered twice, which changes nothing, but none is lost.
@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from quorate_contracts.bindings import events as chain_events
+from quorate_contracts.bindings.faults import FaultKind
 from quorate_contracts.deploy import Contracts
 from quorate_node.core import events
 from quorate_node.messaging.frame_handler import EventSink
@@ -30,12 +31,14 @@ log = logging.getLogger(__name__)
 
 
 def translate(event: chain_events.Event | None) -> events.Event | None:
-    """Returns the core's event for an event of the court, or None if the core needs none. Pure."""
+    """Returns the core's event for an event of these contracts, or None if it needs none. Pure."""
     match event:
         case chain_events.CaseOpened():
             named = tuple(
-                events.CaseExecution(spec, event.host_class)
-                for spec in event.spec_hashes
+                events.CaseExecution(spec, event.host_class, max_duration, pay)
+                for spec, max_duration, pay in zip(
+                    event.spec_hashes, event.max_durations, event.pays, strict=True
+                )
                 if spec != ZERO_HASH
             )
             return events.ChainCaseOpened(Nonce(event.case_id), event.accused, named)
@@ -45,6 +48,8 @@ def translate(event: chain_events.Event | None) -> events.Event | None:
             return events.ChainVotingEnded(Nonce(event.case_id), event.reveal_by)
         case chain_events.Decided():
             return events.ChainCaseDecided(Nonce(event.case_id))
+        case chain_events.DemandOpened() if event.kind == FaultKind.UNREVEALED:
+            return events.ChainRevealDemanded(event.subject, event.liable, event.answer_by)
         case _:
             return None
 
@@ -89,7 +94,7 @@ class CourtFollower:
         follower = LogFollower(
             self._client,
             self._clock,
-            [self._contracts.court.address],
+            [self._contracts.court.address, self._contracts.faults.address],
             cursor=self._read_cursor(),
             start=start,
             depth=self._contracts.deployment.constants().chain_depth,

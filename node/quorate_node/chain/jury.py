@@ -1,4 +1,5 @@
 """The provider as a juror: executes the accused's work again, votes, reveals and withdraws its pay.
+It also answers demands for its own reveals.
 
 The operator key sends the transactions and pays the gas. The court pays the owner's payout address.
 A ballot (the hash of a juror's answers) counts if the operator key that sent it is valid in the
@@ -13,8 +14,9 @@ from quorate_contracts.bindings.court import CaseId
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain.calls import ask
 from quorate_node.chain.operator_sender import OperatorSender
-from quorate_node.core import effects, events, jury_duty
-from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core import effects, events
+from quorate_node.core.juries import jury_duty
+from quorate_node.core.juries.jury_duty import JuryDuty
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id
 from quorate_node.jobs.content_sources import JobSources
@@ -24,6 +26,7 @@ from quorate_node.messaging.coordinator_client import Coordinator
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.ports import Clock, EngineRefuses
 from quorate_protocol.refusals import Refused, Unavailable
@@ -32,6 +35,8 @@ from quorate_runtime.chain import ChainClient
 
 SEND_SECONDS = 60.0
 ENGINE_RETRY_SECONDS = 5.0
+FETCHES = 10  # about so often a juror asks for content that no source has
+FETCH_PAUSE_SECONDS_MAX = 300.0
 
 Submit = Callable[[events.Event], Awaitable[None]]
 
@@ -57,12 +62,16 @@ class JuryService:
         self._operator_sender, self._operator_keys = operator_sender, operator_keys
 
     async def perform(
-        self, effect: effects.CourtEffect | effects.WithdrawCredit, submit: Submit
+        self,
+        effect: effects.CourtEffect | effects.WithdrawCredit | effects.AnswerDemand,
+        submit: Submit,
     ) -> None:
         """Performs one effect. It drops an effect that the duty no longer calls for."""
         match effect:
             case effects.WithdrawCredit():
                 await self._withdraw(effect)
+            case effects.AnswerDemand():
+                await self._answer(effect)
             case effects.Reexecute():
                 await self._reexecute(effect, submit)
             case effects.SendVote():
@@ -91,6 +100,11 @@ class JuryService:
         If another key is valid when a block includes the vote, the outbox tries again with it.
         """
         provider = self._core.terms.provider
+        duty: JuryDuty | None = self._core.jury.get(effect.case_id)
+        if duty is not None and duty.declined:
+            log.warning(
+                "case %d: this juror votes void on all of it: %s", effect.case_id, duty.declined
+            )
         signer = self._operator_keys.named(
             await ask(self._client, self._contracts.stakes.operator_key(provider))
         )
@@ -132,24 +146,8 @@ class JuryService:
 
         Zero if its inputs or image cannot be fetched: the juror's vote on it is then void.
         """
-        left = effect.give_up_at - self._clock.now()
-        stores = tuple(item.source() for item in self._coordinators.values())
-        is_devnet = self._core.terms.limits.name == DEVNET.name
-        sources = JobSources(stores=stores, may_be_private=is_devnet)
-        try:
-            # Fetching may take half of the time until the vote is due. The run has the other half.
-            spec = await self._job_runner.spec(
-                effect.spec_hash, sources, max(1.0, left / 2), f"lease:{lease_id}"
-            )
-            await self._job_runner.fetch(lease_id, spec, sources, max(1.0, left / 2))
-        except Unavailable as error:
-            # Not re-raised: "unavailable" is one of the answers that a juror may give.
-            log.warning(
-                "case %d: execution %d cannot be executed again: %s",
-                effect.case_id,
-                effect.index,
-                error,
-            )
+        spec = await self._fetched(effect, lease_id)
+        if spec is None:
             return ZERO_HASH
         if self._clock.now() > effect.give_up_at:
             return ZERO_HASH
@@ -164,6 +162,51 @@ class JuryService:
         exited = await self._job_runner.wait(lease_id, effect.gpus)
         output = await self._job_runner.collect(lease_id, ExitStatus(exited.status))
         return result_digest(ExitStatus(exited.status), output.digest)
+
+    async def _fetched(self, effect: effects.Reexecute, lease_id: str) -> JobSpec | None:
+        """Fetches spec, inputs and image; None if nobody has them until half of the time is over.
+
+        The run has the other half. A coordinator shows a private run to a juror only once it has
+        seen the draw on chain, so the first answer may be "not there".
+        """
+        stores = tuple(item.source() for item in self._coordinators.values())
+        is_devnet = self._core.terms.limits.name == DEVNET.name
+        sources = JobSources(stores=stores, may_be_private=is_devnet)
+        now = self._clock.now()
+        until = now + max(1.0, (effect.give_up_at - now) / 2)
+        pause = min(FETCH_PAUSE_SECONDS_MAX, max(1.0, (until - now) / FETCHES))
+        while True:
+            left = max(1.0, until - self._clock.now())
+            try:
+                spec = await self._job_runner.spec(
+                    effect.spec_hash, sources, left, f"lease:{lease_id}"
+                )
+                await self._job_runner.fetch(lease_id, spec, sources, left)
+                return spec
+            except Unavailable as error:
+                if self._clock.now() + pause >= until:
+                    # Not re-raised: "unavailable" is one of the answers that a juror may give.
+                    log.warning(
+                        "case %d: execution %d cannot be executed again: %s",
+                        effect.case_id,
+                        effect.index,
+                        error,
+                    )
+                    return None
+            await self._clock.sleep(pause)
+
+    async def _answer(self, effect: effects.AnswerDemand) -> None:
+        """Opens the commitment on chain, and withdraws what the demander's bond pays for it.
+
+        Anyone may have sent the answer, since Reveals are no secret after their batch.
+        """
+        faults, account = self._contracts.faults, self._core.terms.provider
+        demand = await ask(self._client, faults.demand(effect.assignment_hash))
+        if demand.is_open:
+            await self._send(effect.key, faults.answer_reveal(effect.reveal))
+            log.info("answered a demand for the reveal of 0x%s", effect.assignment_hash.hex())
+        if await ask(self._client, faults.credit_of(account)):
+            await self._send(f"{effect.key}/withdraw", faults.withdraw(account))
 
     async def _withdraw(self, effect: effects.WithdrawCredit) -> None:
         """Withdraws the juror's pay, if there is any.

@@ -17,8 +17,8 @@ from quorate_node.chain.calls import ask
 from quorate_node.chain.owner_sender import owner_sender
 from quorate_node.chain.registration import rotate
 from quorate_node.config import Config
-from quorate_node.core import jury_duty
-from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core.juries import jury_duty
+from quorate_node.core.juries.jury_duty import JuryDuty
 from quorate_node.core.phases import Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.keys.operator_keys import KeyValidity, OperatorKeys

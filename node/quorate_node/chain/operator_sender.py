@@ -23,6 +23,11 @@ class OperatorSender:
         self._chain_id = chain_id
         self._senders: dict[Address, Sender] = {}
 
+    @property
+    def address(self) -> Address:
+        """The account that sends now: the current operator key's."""
+        return self._ring.current.address
+
     async def send(self, purpose: str, call: Call, deadline_seconds: float) -> Receipt:
         """Sends the call once per purpose (the text that names it), as `Sender.send` does.
 

@@ -21,7 +21,7 @@ from quorate_node.config import Config
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.keys.operator_keys import OperatorKeys
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.keys.provider_keys import SigningKeys
 from quorate_node.messaging.coordinator_client import (
     Coordinator,
     ProofView,
@@ -31,7 +31,7 @@ from quorate_node.messaging.coordinator_client import (
 )
 from quorate_node.ops.status import read_status
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.ports import Clock
+from quorate_protocol.ports import Clock, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain import ChainClient, Rpc, Sender
@@ -55,7 +55,7 @@ class OwnerDesk:
     """The surroundings of one command."""
 
     config: Config
-    keys: ProviderKeys
+    keys: SigningKeys
     clock: Clock
     client: ChainClient
     contracts: Contracts
@@ -69,7 +69,8 @@ class OwnerDesk:
     async def state(self) -> AccountState:
         """Asks the chain for stake and balances, in every host class that this home knows."""
         status = read_status(self.config.path("status.json"))
-        classes = set(stake_classes.remembered(self.config.home)) | {detect_cpu_class().id()}
+        classes = set(stake_classes.remembered(self.config.home))
+        classes |= {detect_cpu_class(sandbox).id() for sandbox in (None, Sandbox.DOCKER_RUNSC)}
         classes |= set(status.host_classes) if status else set()
         keys = self.keys
         return await read_account(
@@ -127,7 +128,7 @@ class OwnerDesk:
 
 
 @asynccontextmanager
-async def owner_desk(config: Config, keys: ProviderKeys, clock: Clock) -> AsyncIterator[OwnerDesk]:
+async def owner_desk(config: Config, keys: SigningKeys, clock: Clock) -> AsyncIterator[OwnerDesk]:
     """Meets the coordinators and the chain. Raises Unavailable if the chain is away, or no
     coordinator was ever met; Refused if the chain is another one.
     """

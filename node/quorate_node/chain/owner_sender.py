@@ -4,16 +4,14 @@ A `Sender` may not share its key with another one, so each holds a lock in the p
 one has signed and not finished, the next one finishes.
 """
 
-import fcntl
-import os
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from quorate_protocol.ports import Clock, Signer
-from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain import ChainClient, Sender
+from quorate_runtime.files import file_lock
 
 LOCK_FILE = "owner.lock"
 SENDS_FILE = "owner.sqlite"
@@ -39,16 +37,10 @@ def owner_sender(
 @contextmanager
 def owner_lock(home: Path) -> Iterator[None]:
     """Holds the lock of the owner's key. Raises Unavailable while another program has it."""
-    handle = os.open(home / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Unavailable(
-                f"another command or the daemon sends transactions of {shlex.quote(str(home))} "
-                "now: type this again in a minute",
-                LOCKED_SECONDS,
-            ) from error
+    place = shlex.quote(str(home))
+    busy = (
+        f"another command or the daemon sends transactions of {place} now: type this again in a "
+        "minute"
+    )
+    with file_lock(home / LOCK_FILE, busy, LOCKED_SECONDS):
         yield
-    finally:
-        os.close(handle)

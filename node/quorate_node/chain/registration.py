@@ -17,12 +17,12 @@ from quorate_contracts.chain_check import check_chain, check_chain_id
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import Currency, read_currency
 from quorate_node.chain.calls import ask, transact
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.keys.provider_keys import ProviderKeys, SigningKeys
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
-from quorate_runtime.http.client_networks import address_of
+from quorate_runtime.http.client_networks import address_of, registered_network
 
 SLOT_PAGES_MAX = 1024
 SEND_SECONDS = 120.0
@@ -62,8 +62,7 @@ class Missing:
 def network_of(url: str) -> Hash32:
     """Returns the network of a gateway's address, as the registration stores it.
 
-    It is IPv4 /24 or IPv6 /48, left-aligned after the version byte. Raises Refused if the URL has a
-    name instead of an IP address.
+    Raises Refused if the URL has a name instead of an IP address.
     """
     host = urlsplit(url).hostname or ""
     try:
@@ -76,8 +75,7 @@ def network_of(url: str) -> Hash32:
                 f"registration"
             ),
         ) from error
-    prefix = address.packed[:3] if address.version == 4 else address.packed[:6]
-    return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
+    return registered_network(address)
 
 
 def network_url(public_url: str, observed: Iterable[str], gateway_url: str) -> str:
@@ -97,7 +95,7 @@ def network_url(public_url: str, observed: Iterable[str], gateway_url: str) -> s
 
 
 async def registration_state(
-    client: ChainClient, contracts: Contracts, keys: ProviderKeys, wanted: Mapping[Hash32, int]
+    client: ChainClient, contracts: Contracts, keys: SigningKeys, wanted: Mapping[Hash32, int]
 ) -> RegistrationState:
     """Reads from the chain all that `missing` and `register` need. `wanted` maps each host class to
     its number of run slots.
@@ -142,7 +140,7 @@ async def _open_slots(
     return found
 
 
-def missing(found: RegistrationState, keys: ProviderKeys, gas_price: int) -> tuple[Missing, ...]:
+def missing(found: RegistrationState, keys: SigningKeys, gas_price: int) -> tuple[Missing, ...]:
     """Returns what a person must do before `register` can succeed. Pure."""
     lacks: list[Missing] = []
     account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)

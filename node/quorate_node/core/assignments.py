@@ -1,7 +1,7 @@
 """Checks an Assignment and answers it: accept, or decline with a reason."""
 
 from quorate_node.core import bidding, capacity, events
-from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core.juries.jury_duty import JuryDuty
 from quorate_node.core.phases import Execution
 from quorate_node.core.terms import Terms
 from quorate_protocol.limits import HOUR
@@ -59,7 +59,7 @@ def answer(
     if is_draining:
         return bidding.DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
     if event.is_rotating:
-        text = "the operator key changes, or GPUs are challenged; it takes work again soon"
+        text = "the operator key changes, GPUs are challenged, or a receipt was false"
         return bidding.DeclineCause(DeclineReason.DRAINING, text), NO_START
     assignment = event.assignment.message
     no = bidding.decide(bidding.Bid(assignment, event.spec, terms, event.cuda_requirement))

@@ -11,17 +11,15 @@ from msgspec import Struct
 from quorate_attestation import gpu_match
 from quorate_node.core import cuda_versions
 from quorate_node.core.terms import Terms
-from quorate_protocol.messages.job_spec import JobSpec, is_image_cid, validate
+from quorate_protocol.messages.job_spec import JobSpec, validate
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import DeclineReason, usd
+from quorate_protocol.rules import quotes
+from quorate_protocol.units import DeclineReason, PriceTier, usd
 
-FETCH_SECONDS_MAX = 6 * 3600  # at 20 MB/s, enough for a model of 400 GB
-STORE_SECONDS_MAX = 3600
+FETCH_SECONDS_LEAST = 10
 STORE_SECONDS_LEAST = 5
-# Assumed size of an image of a registry, because nobody knows it before reading its manifest.
-REGISTRY_IMAGE_BYTES = 2 << 30
 
 
 class DeclineCause(Struct, frozen=True):
@@ -114,6 +112,12 @@ def _check_host_class(bid: Bid) -> DeclineCause | None:
 
 def _check_price(bid: Bid) -> DeclineCause | None:
     """Declines a price below the owner's lowest price or below the cheapest tier offered."""
+    if bid.assignment.price_tier is not PriceTier.ON_DEMAND:
+        return DeclineCause(
+            DeclineReason.PRICE,
+            f"priceTier {bid.assignment.price_tier.value} is not offered yet, only "
+            f"{PriceTier.ON_DEMAND.value} (on demand)",
+        )
     slot = bid.terms.slot(bid.assignment.host_class)
     offered = (
         [price for price in (slot.spot, slot.on_demand, slot.reserved) if price] if slot else []
@@ -171,11 +175,7 @@ def _check_resources(bid: Bid) -> DeclineCause | None:
         ("memory", wanted.memory_bytes, slot_resources.memory_bytes),
         ("scratch", wanted.scratch_bytes, slot_resources.scratch_bytes),
         ("output", wanted.output_bytes, slot_resources.output_bytes),
-        (
-            "inputs",
-            sum(item.size_bytes for item in bid.spec.inputs) + bid.spec.image_bytes,
-            slot_resources.input_bytes,
-        ),
+        ("inputs", bid.spec.input_bytes(), slot_resources.input_bytes),
     )
     for name, asked, given in pairs:
         if asked > given:
@@ -204,6 +204,20 @@ def _check_cuda(bid: Bid) -> DeclineCause | None:
     return DeclineCause(DeclineReason.RESOURCES, problem) if problem else None
 
 
+def _check_times(bid: Bid) -> DeclineCause | None:
+    """Declines a job whose fetch or store takes longer here than an Accept may quote."""
+    for name, seconds, most in (
+        ("fetching image and inputs", quoted_fetch_seconds(bid), quotes.fetch_seconds_max),
+        ("storing the output", quoted_store_seconds(bid), quotes.store_seconds_max),
+    ):
+        if seconds > most(bid.spec):
+            return DeclineCause(
+                DeclineReason.RESOURCES,
+                f"{name} takes about {seconds} s here, and {most(bid.spec)} s are allowed",
+            )
+    return None
+
+
 CHECKS: tuple[Check, ...] = (
     _check_consistency,
     _check_jury_could_repeat,
@@ -216,22 +230,20 @@ CHECKS: tuple[Check, ...] = (
     _check_resources,
     _check_gpus,
     _check_cuda,
+    _check_times,
 )
 
 
 def quoted_fetch_seconds(bid: Bid) -> int:
-    """Returns how long fetching image and inputs may take, at most six hours.
+    """Returns how long fetching image and inputs may take here.
 
     It becomes part of the commit deadline, so it is generous.
     """
-    image = bid.spec.image_bytes if is_image_cid(bid.spec.image) else REGISTRY_IMAGE_BYTES
-    size = sum(item.size_bytes for item in bid.spec.inputs) + image
-    return min(FETCH_SECONDS_MAX, 10 + size // bid.terms.policy.input_bytes_per_second)
+    size = quotes.fetch_bytes(bid.spec)
+    return FETCH_SECONDS_LEAST + size // bid.terms.policy.input_bytes_per_second
 
 
 def quoted_store_seconds(bid: Bid) -> int:
-    """Returns how long sealing and uploading the output may take, at most an hour."""
+    """Returns how long sealing and uploading the output may take here."""
     size = bid.spec.resources.output_bytes
-    return min(
-        STORE_SECONDS_MAX, STORE_SECONDS_LEAST + size // bid.terms.policy.upload_bytes_per_second
-    )
+    return STORE_SECONDS_LEAST + size // bid.terms.policy.upload_bytes_per_second

@@ -6,7 +6,7 @@ twice, also after a restart that finds other GPUs or makes other slots of them.
 
 from collections.abc import Iterable
 
-from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core.juries.jury_duty import JuryDuty
 from quorate_node.core.phases import PREPARING, Execution, Running
 from quorate_node.core.terms import RunSlots, Terms
 from quorate_protocol.messages.job_spec import JobSpec
@@ -31,7 +31,7 @@ def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
 
 
 def _input_bytes(spec: JobSpec) -> int:
-    return spec.image_bytes + sum(item.size_bytes for item in spec.inputs)
+    return spec.input_bytes()
 
 
 def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> int:
@@ -114,7 +114,11 @@ def free_slots(
     """Returns the free run slots that a heartbeat announces. A draining provider has none."""
     classes = [slot.host.id() for slot in terms.slots]
     return tuple(
-        FreeSlots(item, Small(0 if is_draining else free(terms, item, executions, jury, gone)))
+        FreeSlots(
+            item,
+            free=Small(0 if is_draining else free(terms, item, executions, jury, gone)),
+            preemptible=Small(0),
+        )
         for item in classes
     )
 

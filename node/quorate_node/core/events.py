@@ -25,6 +25,7 @@ from quorate_protocol.units import (
     Hash32,
     Milliseconds,
     Nonce,
+    Seconds,
     Sequence,
     UnixSeconds,
 )
@@ -118,11 +119,12 @@ class TaskFailed(Struct, frozen=True, tag=True):
     """The task cannot be finished or committed, so it has no result.
 
     This machine or a source of its inputs failed, or the coordinator refused a message for good.
-    `why` says which.
+    `why` says which. `is_impossible`: the spec and its image forbid it on every machine.
     """
 
     assignment_hash: Hash32
     why: str
+    is_impossible: bool = False
 
 
 class TaskExited(Struct, frozen=True, tag=True):
@@ -187,6 +189,8 @@ class CaseExecution(Struct, frozen=True):
 
     spec_hash: Hash32
     host_class: Hash32
+    max_duration: Seconds = Seconds(0)
+    pay: Amount = Amount(0)  # of a juror
 
 
 class ChainCaseOpened(Struct, frozen=True, tag=True):
@@ -238,6 +242,14 @@ class ChainCaseDecided(Struct, frozen=True, tag=True):
     case_id: Nonce
 
 
+class ChainRevealDemanded(Struct, frozen=True, tag=True):
+    """Somebody demands on chain that `provider` opens its commitment to an Assignment."""
+
+    assignment_hash: Hash32
+    provider: Address
+    answer_by: UnixSeconds
+
+
 class ChainEpochFinal(Struct, frozen=True, tag=True):
     """A coordinator's newest final epoch credits this provider.
 
@@ -268,7 +280,9 @@ LeaseEvent = (
     | StopReceived
 )
 ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
-OwnEvent = OfferDue | DrainRequested | Configured | ChainEpochFinal | ClaimConfirmed
+OwnEvent = (
+    OfferDue | DrainRequested | Configured | ChainRevealDemanded | ChainEpochFinal | ClaimConfirmed
+)
 JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (
     AssignmentReceived
@@ -294,6 +308,7 @@ Event = (
     | VoteConfirmed
     | ChainVotingEnded
     | ChainCaseDecided
+    | ChainRevealDemanded
     | ChainEpochFinal
     | ClaimConfirmed
 )

@@ -42,6 +42,7 @@ from quorate_protocol.values import replace
 # How long the node keeps the ciphertext after the verdict (PROTOCOL §4). An execution also waits
 # this long for a verdict that does not come.
 KEEP_SECONDS = 7 * DAY
+FETCH_GRACE_SECONDS = 10  # a fetch may take so much longer than quoted
 DONE_KEEP_SECONDS = 600  # the whole of an ended execution is kept; after that only its hash
 # A CommitSet may be one beacon period old, plus this difference between honest clocks.
 CLOCK_ALLOWANCE_SECONDS = 2
@@ -126,7 +127,7 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
             assert execution.accept is not None
             return (effects.SendAccept(assignment_hash, coordinator, execution.accept, accept_by),)
         case Fetching():
-            spec, sources, give_up_at = execution.spec, execution.sources, execution.commit_by
+            spec, sources, give_up_at = execution.spec, execution.sources, _fetch_by(execution)
             return (effects.FetchInputs(assignment_hash, coordinator, spec, sources, give_up_at),)
         case Starting():
             spec, host_class = execution.spec, execution.host_class
@@ -170,6 +171,8 @@ def next_due(execution: Execution) -> UnixSeconds:
         case Accepted():
             # The coordinator chooses acceptBy. It must not keep a run slot in use after commitBy.
             return UnixSeconds(min(execution.assignment.message.accept_by, execution.commit_by) + 1)
+        case Fetching():
+            return UnixSeconds(_fetch_by(execution) + 1)
         case Committed():
             return min(phase.resend_at, UnixSeconds(execution.commit_by + KEEP_SECONDS))
         case Receipted() | Revealed():
@@ -183,6 +186,16 @@ def next_due(execution: Execution) -> UnixSeconds:
             )
         case _:
             return UnixSeconds(execution.commit_by + 1)
+
+
+def _fetch_by(execution: Execution) -> UnixSeconds:
+    """Returns until when image and inputs may be fetched: for the time that the Accept quotes, and
+    a part of the grace. The coordinator waits for the whole grace.
+    """
+    accept = execution.accept
+    assert accept is not None, "a declined assignment fetches nothing"
+    by = accept.time + accept.quoted_fetch_seconds + FETCH_GRACE_SECONDS
+    return UnixSeconds(min(by, execution.commit_by))
 
 
 # -------------------------------------------------------------------------------------------- steps
@@ -220,7 +233,7 @@ def step(
         case events.OutputPublished():
             return _published(execution, event, at, terms)
         case events.TaskFailed():
-            return _failed(execution, event.why, at)
+            return _failed(execution, event, at)
         case events.CommitReceiptReceived():
             return _receipt(execution, event, terms)
         case events.CommitSetReceived():
@@ -288,7 +301,8 @@ def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
     return Round(number + 1)
 
 
-def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
+def _failed(execution: Execution, event: events.TaskFailed, at: UnixSeconds) -> Stepped:
+    why = event.why
     match execution.phase:
         case Declined() | Done() | Lapsed() | Receipted() | Revealed():
             return execution, ()
@@ -297,6 +311,8 @@ def _failed(execution: Execution, why: str, at: UnixSeconds) -> Stepped:
             return _lapse(execution, why, at)
         case Fetching():
             return _give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
+        case Starting() if event.is_impossible:
+            return _give_up(execution, why, DeclineReason.MISMATCH, at)
         case _:
             return _give_up(execution, why, DeclineReason.GAVE_UP, at)
 
@@ -350,7 +366,7 @@ def _commit_set(
     )
     if entry not in closed.ordered:
         raise Refused(Code.UNKNOWN, "commitSet: it lacks the Commit of this provider")
-    if isinstance(phase, Revealed) and not _is_same_set(phase.commit_set.message, closed):
+    if isinstance(phase, Revealed) and not is_same_set(phase.commit_set.message, closed):
         raise Refused(
             Code.EQUIVOCATION, "commitSet: the coordinator signed another one for this batch"
         )
@@ -364,7 +380,7 @@ def _commit_set(
     return _enter(execution, Revealed(phase.commit, phase.reveal, event.commit_set))
 
 
-def _is_same_set(one: CommitSet, other: CommitSet) -> bool:
+def is_same_set(one: CommitSet, other: CommitSet) -> bool:
     """Returns whether the two differ only in closedAt.
 
     A coordinator signs a set again, with a new closedAt, after a failed delivery.
@@ -388,9 +404,8 @@ def _verdict(
         case Revealed():
             if event.verdict.message.job_id != phase.commit_set.message.job_id:
                 raise Refused(Code.UNKNOWN, "verdict: it is about another job")
-            return _enter(
-                execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS))
-            )
+            forget_at = UnixSeconds(at + KEEP_SECONDS)
+            return _enter(execution, Done(phase.commit, event.verdict, forget_at, phase.commit_set))
         case Committed() | Receipted():
             return _enter(
                 execution, Done(phase.commit, event.verdict, UnixSeconds(at + KEEP_SECONDS))
@@ -446,6 +461,10 @@ def _tick(execution: Execution, at: UnixSeconds) -> Stepped:
             return _lapse(execution, "the Accept could not be delivered in time", at)
         case Declined() | Done() | Lapsed():
             return execution, (effects.ForgetLease(execution.assignment_hash),)
+        case Fetching():
+            quoted = execution.accept.quoted_fetch_seconds if execution.accept else 0
+            why = f"image and inputs were not fetched within the {quoted} s quoted"
+            return _give_up(execution, why, DeclineReason.INPUT_UNAVAILABLE, at)
         case _:
             assert isinstance(phase, (*PREPARING, Running, Publishing))
             return _lapse(execution, f"commitBy passed while {type(phase).__name__}", at)

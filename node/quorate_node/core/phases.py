@@ -20,6 +20,7 @@ from quorate_protocol.messages.signed import (
     Reveal,
     Verdict,
 )
+from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.units import Address, ExitStatus, Hash32, Milliseconds, Outcome, UnixSeconds
 from quorate_protocol.values import replace
 
@@ -28,6 +29,7 @@ FAULTED = (
     "and gets a fault"
 )
 LEFT_OUT = "its result was not revealed in time, so other providers ran the job"
+UNCONFIRMED = "its result differs from the majority, and nobody confirmed that, so it is no fault"
 
 
 class Declined(Struct, frozen=True, tag=True):
@@ -114,12 +116,14 @@ class Done(Struct, frozen=True, tag=True):
     """The job ended with a verdict.
 
     The core keeps the whole execution for ten minutes. Until `forget_at` it keeps the hash (see
-    `ProviderCore.settled`), and the node keeps the ciphertext.
+    `ProviderCore.settled`), and the node keeps the ciphertext. `commit_set` is the one for which
+    the provider revealed; None if it did not reveal.
     """
 
     commit: Commit
     verdict: Envelope[Verdict]
     forget_at: UnixSeconds
+    commit_set: Envelope[CommitSet] | None = None
 
 
 class Lapsed(Struct, frozen=True, tag=True):
@@ -216,11 +220,13 @@ class Execution(Struct, frozen=True):
                 )  # the text may come from a coordinator
             case Done(_, verdict) if self.assignment_hash in verdict.message.faulted:
                 return FAULTED
-            case Done(_, verdict) if (
+            case Done(_, verdict, _, commit_set) if (
                 verdict.message.outcome is Outcome.ACCEPTED
                 and self.assignment_hash not in verdict.message.group
             ):
-                return LEFT_OUT
+                if commit_set is None:
+                    return LEFT_OUT
+                return "" if is_repeat(commit_set.message) else UNCONFIRMED
             case _:
                 return ""
 

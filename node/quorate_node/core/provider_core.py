@@ -8,10 +8,11 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from quorate_node.core import assignments, capacity, effects, events, execution, jury_duty
+from quorate_node.core import assignments, capacity, effects, events, execution
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
-from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core.juries import jury_draws, jury_duty
+from quorate_node.core.juries.jury_duty import JuryDuty
 from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execution, Lapsed
 from quorate_node.core.statements import check_statement
 from quorate_node.core.terms import Terms
@@ -19,7 +20,7 @@ from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN, SlotOffer
-from quorate_protocol.messages.signed import FreeSlots, Statement
+from quorate_protocol.messages.signed import FreeSlots, Reveal, Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, StepOutcome
 from quorate_protocol.tables import Table, Tables
@@ -29,7 +30,6 @@ from quorate_protocol.values import replace
 EXECUTIONS_KEPT_MAX = 200_000
 # Beyond this the oldest is forgotten. If its Assignment comes again, the core decides again.
 DECLINED_KEPT_MAX = 1_000
-CASES_KEPT_MAX = 1_000
 # Sequence numbers from one journaled offer to the next. Refreshes in between take them in turn and
 # are not journaled. So an offer after a restart has a higher number than all refreshes before.
 OFFER_NUMBERS = 1 << 16
@@ -67,6 +67,8 @@ class ProviderCore(Tables):
         # The same for hashes that left `executions`. A verdict may still come for them.
         self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
         self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # Commit digest -> its lease
+        # What opens each Commit, as long as somebody may demand it on chain (about 300 bytes each).
+        self.reveals: Table[Hash32, Reveal] = Table(Hash32, Reveal)
         self.cases: Table[Nonce, events.ChainCaseOpened] = Table(Nonce, events.ChainCaseOpened)
         self.jury: Table[Nonce, JuryDuty] = Table(Nonce, JuryDuty)
         self.statements: Table[Address, Envelope[Statement]] = Table(Address, Envelope[Statement])
@@ -191,8 +193,11 @@ class ProviderCore(Tables):
                 return self._on_tick(item)
             case events.GpusRead():
                 return self._on_gpus_read(event, item)
-            case events.ChainCaseOpened() | events.ChainJuryDrawn():
-                return self._on_court_event(event)
+            case events.ChainCaseOpened():
+                jury_draws.note_case(self.cases, event, self.terms)
+                return ()
+            case events.ChainJuryDrawn():
+                return jury_draws.seat(self.cases, self.jury, event, self.terms, at, item.random)
             case (
                 events.ChainCaseDecided()
                 | events.Reexecuted()
@@ -217,6 +222,8 @@ class ProviderCore(Tables):
             case events.Configured():
                 self._configure(event.terms)
                 return ()
+            case events.ChainRevealDemanded():
+                return self._on_demand(event, at)
             case events.ChainEpochFinal():
                 if event.final <= (self.claimed.get(event.coordinator) or 0):
                     return ()
@@ -361,6 +368,7 @@ class ProviderCore(Tables):
         assert was is None or was == commit, "two Commits for one assignment"
         if commit is not None and was is None and isinstance(moved.phase, Committed):
             self.commits[digest(self.terms.domain, commit)] = moved.assignment_hash
+            self.reveals[moved.assignment_hash] = moved.phase.reveal
         self.executions[moved.assignment_hash] = moved
         if not moved.is_ended:
             self.active[moved.assignment_hash] = True
@@ -407,34 +415,22 @@ class ProviderCore(Tables):
 
     def _forget_settled(self, at: UnixSeconds) -> None:
         for assignment_hash in _due_first(self.settled, at):
-            del self.settled[assignment_hash]
+            self._forget_hash(assignment_hash)
         while len(self.settled) > SETTLED_KEPT_MAX:
-            del self.settled[next(iter(self.settled))]
+            self._forget_hash(next(iter(self.settled)))
+
+    def _forget_hash(self, assignment_hash: Hash32) -> None:
+        del self.settled[assignment_hash]
+        self.reveals.pop(assignment_hash, None)
+
+    def _on_demand(self, event: events.ChainRevealDemanded, at: UnixSeconds) -> tuple[Effect, ...]:
+        """Answers a demand for this provider's reveal. All of its batch are committed by then."""
+        reveal = self.reveals.get(event.assignment_hash)
+        if event.provider != self.terms.provider or reveal is None or at > event.answer_by:
+            return ()
+        return (effects.AnswerDemand(event.assignment_hash, reveal, event.answer_by),)
 
     # ----------------------------------------------------------------------------------------- jury
-
-    def _on_court_event(
-        self, event: events.ChainCaseOpened | events.ChainJuryDrawn
-    ) -> tuple[Effect, ...]:
-        if isinstance(event, events.ChainCaseOpened):
-            # The core keeps the case until its decision: no later event names what a juror repeats.
-            is_irrelevant = (
-                event.accused == self.terms.provider
-                or self.terms.slot(event.executions[0].host_class) is None
-            )
-            if (
-                not is_irrelevant
-                and event.case_id not in self.cases
-                and len(self.cases) < CASES_KEPT_MAX
-            ):
-                self.cases[event.case_id] = event
-            return ()
-        case = self.cases.get(event.case_id)
-        if case is not None and self.terms.provider in event.jurors:
-            known = self.jury.get(event.case_id)
-            new = jury_duty.new_duty(case, event.vote_by, self.terms.provider)
-            self.jury[event.case_id] = replace(known, vote_by=event.vote_by) if known else new
-        return ()
 
     def _on_duty(
         self, case_id: Nonce, event: events.JuryEvent | events.Tick, item: Input[Event]
@@ -446,11 +442,8 @@ class ProviderCore(Tables):
             return ()  # this provider is no juror of the case
         moved, due = jury_duty.step(found, event, item.at, item.random)
         self.jury[case_id] = moved
-        return (
-            (*due, effects.WithdrawCredit(case_id))
-            if isinstance(event, events.ChainCaseDecided)
-            else due
-        )
+        is_decided = isinstance(event, events.ChainCaseDecided)
+        return (*due, effects.WithdrawCredit(case_id)) if is_decided else due
 
     def _begin_duties(self) -> tuple[Effect, ...]:
         """Starts jury duties that wait for a run slot.
@@ -463,7 +456,8 @@ class ProviderCore(Tables):
             duty for duty in self.jury.values() if isinstance(duty.phase, jury_duty.Waiting)
         ]:
             jury, host_class = tuple(self.jury.values()), duty.host_class
-            if capacity.free(self.terms, host_class, self.live(), jury, self.gone()) > 0:
+            free = capacity.free(self.terms, host_class, self.live(), jury, self.gone())
+            if free > 0 and jury_draws.has_room(jury, self.terms):
                 gpus = self._gpus_for(host_class)
                 self.jury[duty.case_id], more = jury_duty.begin(duty, gpus)
                 due.extend(more)

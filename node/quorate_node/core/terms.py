@@ -56,6 +56,9 @@ class Policy(Struct, frozen=True):
     declined_keep_seconds: int = (
         600  # longer than a coordinator repeats an Assignment that was declined
     )
+    jury_price: Price = Price(0)  # the least per slot-hour of a case's maxDurations
+    jury_slots: int = 1  # the most that take part in juries at once
+    jury_cases: int = 24  # the most in 24 hours
 
 
 class Terms(Struct, frozen=True):

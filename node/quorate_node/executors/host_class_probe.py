@@ -13,9 +13,10 @@ from pathlib import Path
 
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Gpu, Hardware
-from quorate_protocol.ports import GpuProbe
+from quorate_protocol.ports import GpuProbe, Sandbox
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.rules.classes import CPU_VENDORS, HostClass
+from quorate_protocol.rules.classes import CPU_VENDORS, GVISOR, HostClass
+from quorate_protocol.values import replace
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +57,17 @@ def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
     return HostClass("x86_64", level, cpu.vendor if cpu.vendor in CPU_VENDORS else "other")
 
 
-def detect_cpu_class() -> HostClass:
-    """Returns the host class of this machine's CPU."""
-    return cpu_class(
+def detect_cpu_class(sandbox: Sandbox | None = None) -> HostClass:
+    """Returns the host class of this machine's CPU, for jobs in this sandbox.
+
+    gVisor is a kernel of its own, in which some programs have other results. So its providers have
+    classes of their own, and audit each other.
+    """
+    found = cpu_class(
         platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
     )
+    in_gvisor = sandbox is Sandbox.DOCKER_RUNSC
+    return replace(found, level=found.level + GVISOR) if in_gvisor else found
 
 
 def detect_hardware(disk: Path, inventory: GpuInventory) -> Hardware:

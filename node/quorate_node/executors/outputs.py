@@ -17,6 +17,21 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 DEPTH_MAX = 64  # of directories; the depth that content addressing allows
 NAME_BYTES_MAX = 255
 _COPY_BYTES = 1 << 20
+# Code points that no name of an output may have (PROTOCOL §3, results): control characters, and
+# marks that end a line or turn the direction of text. The set is fixed, because a newer Python
+# knows more characters of such kinds.
+CONTROL_CHARACTERS = frozenset(
+    {
+        *range(0x20),
+        *range(0x7F, 0xA0),
+        0x061C,
+        0x200E,
+        0x200F,
+        *range(0x2028, 0x202F),
+        *range(0x2066, 0x206A),
+        0xFEFF,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +150,7 @@ def check_name(path: str, name: str) -> None:
     if (
         name in ("", ".", "..")
         or "/" in name
-        or any(ord(char) < 32 or ord(char) == 127 for char in name)
+        or any(ord(char) in CONTROL_CHARACTERS for char in name)
     ):
         raise Refused(
             Code.MALFORMED, f"{path[:200]!r}: control characters are not allowed in names"

@@ -88,6 +88,7 @@ async def _docker(
             config.engine_url or None,
             sandbox=sandbox,
             policy=policy,
+            first_user=config.job_user,
         )
     except Exception as error:  # the SDK raises its own errors while it connects
         raise Unavailable(
@@ -100,7 +101,9 @@ async def _docker(
 
 
 async def _bwrap(config: Config, clock: Clock) -> Executor:
-    executor = BwrapExecutor(config.path("bwrap"), config.path("rootfs"), clock)
+    executor = BwrapExecutor(
+        config.path("bwrap"), config.path("rootfs"), clock, first_user=config.job_user
+    )
     await executor.check()
     return executor
 

@@ -17,7 +17,7 @@ from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Hash32, Price
 
 COUNT_MAX = 255  # run slots of one host class in an offer
-CLASSES_MAX = 6  # of GPUs in an offer, so that its 4 KiB hold them and their records
+CLASSES_MAX = 5  # of GPUs in an offer, so that its 4 KiB hold them and their records
 PRICE_REMEDY = "name a price: quorate node init --gpu-price USD"
 
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
-from urllib.parse import urlsplit
 
+from quorate_content.images.pinned_image import MANIFEST_TYPES, PinnedImage
+from quorate_content.images.registry_http import RegistryHttp
 from quorate_node.executors.outputs import delete_tree
 from quorate_node.images.cuda_requirements import image_env
-from quorate_node.images.registry_http import RegistryHttp
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
@@ -30,65 +30,14 @@ CONFIG_BYTES_MAX = 1 << 20
 LAYERS_MAX = 127
 SPARE_BYTES = 512 << 20
 UNFINISHED_MAX = 4  # how many failed fetches keep their complete blobs for another attempt
-_INDEX_TYPES = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-)
-_IMAGE_TYPES = (
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-)
-_HUB, _HUB_HOST = "docker.io", "registry-1.docker.io"
-_PINNED = re.compile(
-    r"(?:([a-z0-9][a-z0-9.-]{0,200}(?::[0-9]{1,5})?)/)?([a-z0-9][a-z0-9._/-]{0,200})@(sha256:[0-9a-f]{64})"
-)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-
-
-@dataclass(frozen=True, slots=True)
-class PinnedImage:
-    """The parts of `name@digest`: the registry's host, the path there, the manifest's digest."""
-
-    name: str
-    host: str
-    path: str
-    digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Blob:
     digest: str
     size: int
-
-
-def parse_pinned(name: str) -> PinnedImage:
-    """Returns the parts of an image's name.
-
-    As in engines, a host has a dot or a port, or is localhost. Raises Refused(MALFORMED) for a name
-    without a digest.
-    """
-    match = _PINNED.fullmatch(name)
-    if match is None:
-        raise Refused(
-            Code.MALFORMED,
-            "image: name a registry image as name@sha256:digest, because a tag can change",
-        )
-    host, path, digest = match[1] or "", match[2], match[3]
-    if host and not ("." in host or ":" in host or host == "localhost"):
-        host, path = "", f"{host}/{path}"
-    if (host and not _is_place(host)) or ".." in path.split("/"):
-        raise Refused(Code.MALFORMED, f"image: {name[:200]!r} does not name a registry")
-    if host in ("", _HUB):
-        return PinnedImage(name, _HUB_HOST, path if "/" in path else f"library/{path}", digest)
-    return PinnedImage(name, host, path, digest)
-
-
-def _is_place(host: str) -> bool:
-    try:
-        return bool(urlsplit(f"//{host}").hostname) and urlsplit(f"//{host}").port != 0
-    except ValueError:
-        return False  # a port beyond 65535
 
 
 def fetch_archive(
@@ -151,7 +100,7 @@ def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
 
 
 def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[str, object]:
-    with registry.get(f"manifests/{digest}", ", ".join((*_INDEX_TYPES, *_IMAGE_TYPES))) as response:
+    with registry.get(f"manifests/{digest}", MANIFEST_TYPES) as response:
         body = b"".join(registry.chunks(response, MANIFEST_BYTES_MAX))
     if "sha256:" + hashlib.sha256(body).hexdigest() != digest:
         raise _other(image, f"manifest {digest}")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from subprocess import SubprocessError
 from typing import assert_never
 
+from quorate_content.content_limits import AbsentEverywhere
 from quorate_node.chain.claims import Claims
 from quorate_node.chain.jury import JuryService
 from quorate_node.core import effects, events, execution
@@ -32,6 +33,7 @@ SEND_SECONDS = Seconds(10)
 LOG_SECONDS = Seconds(5)
 LOG_TAIL_SECONDS = 2.0
 FETCH_RETRY_SECONDS = 1.0
+ABSENT_TRIES = 3  # when all sources say that they do not have an input; then the job is given up
 MACHINE_RETRY_SECONDS = 2.0
 LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 4
 
@@ -87,6 +89,7 @@ class EffectPerformer:
                 | effects.SendJuryReveal()
                 | effects.Reexecute()
                 | effects.WithdrawCredit()
+                | effects.AnswerDemand()
             ):
                 await self._jury_service.perform(effect, self.submit)
             case effects.SendClaim():
@@ -112,9 +115,12 @@ class EffectPerformer:
                 | effects.StartTask()
                 | effects.PublishOutput()
             ):
-                await self.submit(
-                    events.TaskFailed(effect.assignment_hash, f"{type(effect).__name__}: {refusal}")
+                # Only what the spec and the image say is read as malformed when a task starts.
+                is_impossible = (
+                    isinstance(effect, effects.StartTask) and refusal.code is Code.MALFORMED
                 )
+                why = f"{type(effect).__name__}: {refusal}"
+                await self.submit(events.TaskFailed(effect.assignment_hash, why, is_impossible))
             case effects.SendCommit() if refusal.code is not Code.NOT_STORED:
                 await self.submit(
                     events.TaskFailed(effect.assignment_hash, f"commit refused: {refusal}")
@@ -232,12 +238,20 @@ class EffectPerformer:
             return  # too late: the core's Tick at commitBy ends the lease
         coordinator = self._coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else JobSources()
-        try:
-            await self._job_runner.fetch(effect.assignment_hash.hex(), effect.spec, sources, left)
-        except Unavailable as error:
-            # The store would pause longer before it asks all sources again, but the lease has a
-            # deadline.
-            raise Unavailable(str(error), min(error.retry_after, FETCH_RETRY_SECONDS)) from error
+        lease_id = effect.assignment_hash.hex()
+        for tries_left in reversed(range(ABSENT_TRIES)):
+            try:
+                await self._job_runner.fetch(lease_id, effect.spec, sources, left)
+                break
+            except AbsentEverywhere as error:
+                if not tries_left:
+                    raise Refused(Code.NOT_STORED, str(error)) from error
+                await self._clock.sleep(FETCH_RETRY_SECONDS)
+            except Unavailable as error:
+                # The store would pause longer before it asks all sources again, but the lease has
+                # a deadline.
+                pause = min(error.retry_after, FETCH_RETRY_SECONDS)
+                raise Unavailable(str(error), pause) from error
         await self.submit(events.InputsFetched(effect.assignment_hash))
 
     async def _watch(self, effect: effects.WatchTask) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.keys.provider_keys import SigningKeys
 from quorate_protocol.codec import canonical
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
@@ -48,7 +48,7 @@ class OperatorKeys:
     `Rotation` reports what the chain says (`learn`). All code that signs asks here for the key.
     """
 
-    def __init__(self, keys: ProviderKeys, file: Path | None = None) -> None:
+    def __init__(self, keys: SigningKeys, file: Path | None = None) -> None:
         """`file` keeps what the chain said. If it is None, nothing is kept."""
         self._signers = {signer.address: signer for signer in keys.operators()}
         self._file, self._is_owner_here = file, keys.owner is not None

@@ -17,10 +17,26 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.keys.crypto import PeerKey
 from quorate_runtime.keys.keystore import KEY_FILE_BYTES_MAX, Keystore, read_private
+from quorate_runtime.keys.locked_keys import LockedKeys
 
 OPERATORS_MAX = 8  # a coordinator remembers as many
 RETIRED = "retired"
 _OPERATOR_FILE = re.compile(r"operator(?:-([1-9][0-9]{0,5}))?\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerKeys:
+    """The keys that the owner's commands use. They are opened when they sign."""
+
+    account: Address
+    payout: Address
+    operator: Signer
+    owner: Signer | None = None
+    past: tuple[Signer, ...] = ()
+
+    def operators(self) -> tuple[Signer, ...]:
+        """Returns all operator keys, oldest first."""
+        return (*self.past, self.operator)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,10 @@ class ProviderKeys:
         return self.peer.public
 
 
+SigningKeys = OwnerKeys | ProviderKeys
+"""What signs for a provider: the daemon's opened keys, or those of a command."""
+
+
 def create(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
     """Makes the keys that are missing and opens all.
 
@@ -75,6 +95,26 @@ def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> P
     ]
     peer, box = keystore.peer(), keystore.box()
     return ProviderKeys(account, payout or account, operator, peer, box.public, signer, tuple(past))
+
+
+def locked(
+    folder: Path, keys: LockedKeys, owner: Address | None, payout: Address | None
+) -> OwnerKeys:
+    """Returns the keys of a keystore's folder without opening them. Raises KeystoreError if one is
+    missing.
+    """
+    is_here = owner is None or (folder / "owner.json").exists()
+    signer = keys.signer("owner") if is_here else None
+    account = owner if owner is not None else signer.address if signer else None
+    assert account is not None
+    *past, operator = [keys.signer(name) for name in operator_names(folder) or ("operator",)]
+    return OwnerKeys(account, payout or account, operator, signer, tuple(past))
+
+
+def account_names(folder: Path) -> tuple[str, ...]:
+    """Returns the names of the account keys in a keystore's folder."""
+    owner = ("owner",) if (folder / "owner.json").exists() else ()
+    return (*owner, *operator_names(folder))
 
 
 def operator_names(folder: Path) -> tuple[str, ...]:

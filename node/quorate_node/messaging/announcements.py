@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from quorate_node.core import lease_progress
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_protocol.messages import frames
@@ -14,6 +15,7 @@ from quorate_protocol.messages.signed import FreeSlots, Heartbeat
 from quorate_protocol.ports import Clock, Peers, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Seconds, Sequence, UnixSeconds
+from quorate_protocol.values import replace
 
 SEND_SECONDS = Seconds(10)
 NOT_SEEN_YET_SECONDS = 2.0
@@ -129,10 +131,20 @@ class Announcements:
         now = self._clock.now()
         self._heartbeat_seq = max(self._heartbeat_seq + 1, int(now * 1000))
         message = Heartbeat(
-            self._core.terms.provider, Sequence(self._heartbeat_seq), free, UnixSeconds(int(now))
+            self._core.terms.provider,
+            Sequence(self._heartbeat_seq),
+            free,
+            (),
+            UnixSeconds(int(now)),
         )
+        live = self._core.live()
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._beat_to(item, message)) for item in self._peers]
+            tasks = [
+                group.create_task(
+                    self._beat_to(item, replace(message, leases=lease_progress.named(live, item)))
+                )
+                for item in self._peers
+            ]
         return sum(task.result() for task in tasks)
 
     async def _beat_to(self, address: Address, message: Heartbeat) -> bool:

@@ -17,17 +17,19 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.fetch_order import Source, host_name
 from quorate_content.transfer.staging_routes import upload_file
 from quorate_contracts import trusted_deployment
+from quorate_contracts.artifact import CONTRACTS
 from quorate_contracts.deploy import Deployment
 from quorate_node.jobs.content_sources import JobSources, job_sources
 from quorate_node.keys.operator_keys import OperatorKeys, send_under_any_key
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.bearer import Bearer, make_token
 from quorate_protocol.limits import BY_NAME, DEVNET
-from quorate_protocol.messages.views import InfoView, ObservedView
+from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX
+from quorate_protocol.messages.views import InfoView, ObservedView, ProviderView
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.epoch_tree import Leaf, Proof
-from quorate_protocol.units import Address, BlockNumber, Seconds, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds, UnixSeconds
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.client_sessions import read_bounded
 
@@ -50,7 +52,7 @@ def deployment_from_info(info: InfoView) -> Deployment:
     Raises Refused(MALFORMED) if the description lacks a contract or has impossible values.
     """
     named = info.contracts
-    absent = {"TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court"} - named.keys()
+    absent = set(CONTRACTS) - named.keys()
     if (
         absent
         or info.limits not in BY_NAME
@@ -72,6 +74,10 @@ def deployment_from_info(info: InfoView) -> Deployment:
         epochs=named["Epochs"],
         beacon=named["Beacon"],
         court=named["Court"],
+        cases=named["Cases"],
+        challenges=named["Challenges"],
+        settlement=named["Settlement"],
+        faults=named["Faults"],
         beacon_key=info.beacon.public_key,
         beacon_period=Seconds(info.beacon.period),
         beacon_genesis=info.beacon.genesis_time,
@@ -151,9 +157,12 @@ def _save_info(path: Path, info: InfoView) -> None:
 
 
 async def get_json(
-    session: aiohttp.ClientSession, url: str, headers: dict[str, str] | None = None
+    session: aiohttp.ClientSession,
+    url: str,
+    headers: dict[str, str] | None = None,
+    bytes_max: int = ANSWER_BYTES_MAX,
 ) -> canonical.Json:
-    """Returns the JSON answer to a GET request, at most 1 MiB.
+    """Returns the JSON answer to a GET request, at most `bytes_max` bytes (1 MiB).
 
     Raises Refused with the server's code, Unavailable if the server does not answer or is
     overloaded.
@@ -162,14 +171,14 @@ async def get_json(
         async with session.get(
             url, headers=headers, timeout=TIMEOUT, allow_redirects=False
         ) as response:
-            data, status = await read_bounded(response, ANSWER_BYTES_MAX), response.status
+            data, status = await read_bounded(response, bytes_max), response.status
     except (aiohttp.ClientError, TimeoutError) as error:
         raise Unavailable(
             f"{url} does not answer ({str(error) or type(error).__name__})", 2.0
         ) from error
     if 300 <= status < 400 or status in (408, 429, 500, 502, 503, 504):
         raise Unavailable(f"{url}: status {status}", 2.0)
-    tree = canonical.parse(data, ANSWER_BYTES_MAX)
+    tree = canonical.parse(data, bytes_max)
     if status != 200:
         code = str(tree.get("code", "")) if isinstance(tree, dict) else ""
         raise Refused(Code(code) if code in set(Code) else Code.UNKNOWN, f"{url}: status {status}")
@@ -242,6 +251,26 @@ class Coordinator:
             ObservedView, await get_json(self._session, f"{self.url}/v1/observed")
         )
         return view.address
+
+    async def receipt(self, job_id: Hash32) -> bytes:
+        """Returns the receipt file of a job that this provider executed. Refused or Unavailable
+        while the coordinator shows none.
+        """
+        url = f"{self.url}/v1/receipts/0x{job_id.hex()}"
+
+        async def get(signer: Signer) -> canonical.Json:
+            return await get_json(self._session, url, self.headers(signer), RECEIPT_BYTES_MAX)
+
+        keys = self._operator_keys.for_coordinator(self.address)
+        return canonical.canonical(await send_under_any_key(keys, get))
+
+    async def own_record(self) -> ProviderView:
+        """Returns what the coordinator says of this provider. Refused or Unavailable."""
+        view: ProviderView = canonical.from_json(
+            ProviderView,
+            await get_json(self._session, f"{self.url}/v1/providers/0x{self._provider.hex()}"),
+        )
+        return view
 
     async def proof(self, epoch: int) -> ProofView:
         """Returns this provider's leaf of an epoch. Raises Refused(UNKNOWN) if the epoch has

@@ -6,9 +6,10 @@ import asyncio
 import shlex
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import aiohttp
 
@@ -21,7 +22,7 @@ from quorate_node.executors.host_class_probe import detect_cpu_class, detect_har
 from quorate_node.executors.selection import choose
 from quorate_node.gpu.gpu_slots import LaidOut, lay_out
 from quorate_node.gpu.nvml_probe import NvmlProbe
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.keys.provider_keys import SigningKeys
 from quorate_node.messaging.coordinator_client import (
     deployment_from_info,
     fetch_info,
@@ -34,7 +35,7 @@ from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.ports import Clock, Sandbox
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.rules.classes import GVISOR, HostClass
 from quorate_protocol.units import Hash32, usd
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.http.client_sessions import plain_session
@@ -55,17 +56,18 @@ class CheckResult:
     fix: str = ""
 
 
-async def check_node(config: Config, keys: ProviderKeys | None, clock: Clock) -> list[CheckResult]:
+async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> list[CheckResult]:
     """Checks everything and returns the results. A failed check is a result and raises nothing."""
     init = f"quorate node init --home {shlex.quote(str(config.home))} --coordinator URL"
-    config.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    host, inventory = detect_cpu_class(), await asyncio.to_thread(read_gpus, NvmlProbe())
+    inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
-    engine, sandbox = await _engine(config, keys, clock)
+    with TemporaryDirectory() as elsewhere:
+        # A check makes no folder for a provider that does not exist
+        tried = config if config.coordinators else replace(config, home=Path(elsewhere))
+        engine, sandbox = await _engine(tried, keys, clock)
+    host = detect_cpu_class(sandbox)
     found = [*_machine(config.home, host, inventory), *check_gpus(laid_out, sandbox), engine]
-    wanted = {host.id(): config.slots} if config.slots else {}
-    if sandbox in SANDBOXES_WITH_GPUS:
-        wanted |= {item.host.id(): len(item.groups) for item in laid_out.classes}
+    wanted = _wanted(config, host, sandbox, laid_out)
     if not config.coordinators:
         return [
             CheckResult("provider", False, f"there is no provider in {config.home}", init),
@@ -77,8 +79,25 @@ async def check_node(config: Config, keys: ProviderKeys | None, clock: Clock) ->
     return found
 
 
+async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mapping[Hash32, int]:
+    """Returns the run slots of each host class that the daemon would offer on this machine."""
+    inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
+    laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
+    _, sandbox = await _engine(config, keys, clock)
+    return _wanted(config, detect_cpu_class(sandbox), sandbox, laid_out)
+
+
+def _wanted(
+    config: Config, host: HostClass, sandbox: Sandbox | None, laid_out: LaidOut
+) -> dict[Hash32, int]:
+    wanted = {host.id(): config.slots} if config.slots else {}
+    if sandbox in SANDBOXES_WITH_GPUS:
+        wanted |= {item.host.id(): len(item.groups) for item in laid_out.classes}
+    return wanted
+
+
 def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[CheckResult]:
-    hardware = detect_hardware(home, inventory)
+    hardware = detect_hardware(_existing(home), inventory)
     gib = 1 << 30
     size = (
         f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, "
@@ -87,7 +106,7 @@ def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[Check
     gpus = "; ".join(
         f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus
     )
-    is_modern = host.level in ("v2", "v3", "v4", "armv8")
+    is_modern = host.level.removesuffix(GVISOR) in ("v2", "v3", "v4", "armv8")
     return [
         CheckResult("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
         CheckResult("gpu", True, gpus or "none; CPU slots are offered"),
@@ -98,6 +117,11 @@ def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[Check
             NEWER_CPU,
         ),
     ]
+
+
+def _existing(home: Path) -> Path:
+    """Returns the folder, or the nearest one above that exists, on whose disk it would be."""
+    return next((place for place in (home, *home.parents) if place.exists()), home)
 
 
 def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
@@ -120,7 +144,7 @@ def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
 
 
 async def _engine(
-    config: Config, keys: ProviderKeys | None, clock: Clock
+    config: Config, keys: SigningKeys | None, clock: Clock
 ) -> tuple[CheckResult, Sandbox | None]:
     try:
         executor = await choose(config, keys.account.hex() if keys else "check", clock)
@@ -138,7 +162,7 @@ async def _coordinator(
     session: aiohttp.ClientSession,
     url: str,
     config: Config,
-    keys: ProviderKeys | None,
+    keys: SigningKeys | None,
     host: HostClass,
     wanted: Mapping[Hash32, int],
     clock: Clock,
@@ -219,7 +243,7 @@ async def _money(
     client: ChainClient,
     contracts: Contracts,
     config: Config,
-    keys: ProviderKeys,
+    keys: SigningKeys,
     wanted: Mapping[Hash32, int],
 ) -> list[CheckResult]:
     fees = await client.fees()
@@ -229,6 +253,7 @@ async def _money(
     stake = f"{slots}, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
     faucet = (
         f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}"
+        f"; after `chain deploy`: quorate chain fund {shlex.quote(str(config.home))} --key KEYFILE"
         if config.is_devnet
         else ""
     )

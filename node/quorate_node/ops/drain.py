@@ -2,7 +2,7 @@
 
 By default running jobs go on without the daemon, and the next daemon on this home attaches to them.
 In some places they cannot: when a container ends, bubblewrap jobs inside it end too. There the
-owner gives `--drain-seconds`.
+owner gives `--drain-time`.
 """
 
 import asyncio

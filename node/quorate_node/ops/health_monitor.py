@@ -84,5 +84,5 @@ def room_problem(room_bytes: int) -> str:
         return ""
     return (
         f"{room_bytes >> 20} MiB are left for inputs and outputs: free disk space, or give more "
-        "with `quorate node init --store-gib`"
+        "with `quorate node init --store-size SIZE`"
     )

@@ -27,6 +27,7 @@ from quorate_node.ops.income import (
     write_income,
 )
 from quorate_protocol.ports import Clock
+from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
     EXIT_TIMEOUT,
@@ -170,6 +171,11 @@ def paid_line(found: Execution) -> str:
     if outcome is not Outcome.ACCEPTED:
         name = outcome.name.lower().replace("_", "-")
         return f"{_name(found.assignment_hash)} ended as {name}: a statement tells what it pays"
+    if phase.commit_set is not None and is_repeat(phase.commit_set.message):
+        return (
+            f"{_name(found.assignment_hash)} repeated a job, to confirm a fault: a statement tells "
+            "what the audit fund pays"
+        )
     return f"{_name(found.assignment_hash)} paid: {usd(pay_of(found))} USD"
 
 

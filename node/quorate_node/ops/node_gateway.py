@@ -1,23 +1,30 @@
 """The provider's HTTP server.
 
-Anybody may read the content store through it (a trustless gateway) and ask whether the provider is
-ready. The owner also gets status, drain and price, with the token in the provider's home.
+Anybody may read what the provider publishes (a trustless gateway) and ask whether it is ready. The
+owner also gets status, drain and price, with the token in the provider's home.
+
+Inputs and outputs of jobs are in the same store and are not served. A receipt shows the salt that
+opens an output, and only the coordinator knows whether its client pays for it (PROTOCOL §4).
 """
 
 import hmac
 import secrets
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
+from quorate_content.dag.cid import Cid
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import add_gateway_routes
+from quorate_node.attestation import published_records
+from quorate_node.messaging import inventory
 from quorate_node.ops.status import Status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Price
-from quorate_runtime.files import write_atomic
+from quorate_runtime.files import is_full, write_atomic
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
 from quorate_runtime.http.listener_limits import ListenerLimits
@@ -28,6 +35,24 @@ TOKEN_CHARACTERS = 64
 PRICE_DIGITS_MAX = 13
 GPU_NAME_MAX = 64
 LISTENER_LIMITS = ListenerLimits(connections_max=1_024, address_connections_max=128)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What of the store anybody may read: content that the provider pins to publish it."""
+
+    store: ContentStore
+
+    async def may_read(self, request: web.Request, cid: Cid) -> bool:
+        """Whether it is published. A block inside of stored content is judged by that content."""
+        if await self.store.stat(cid) is None:
+            return True
+        return any(is_published(owner) for owner in await self.store.owners_of(cid))
+
+
+def is_published(owner: str) -> bool:
+    """Whether what this owner pins is published: the inventory and attestation documents."""
+    return owner == inventory.PIN_OWNER or owner.startswith(published_records.PIN_OWNER + "-")
 
 
 class Gateway:
@@ -45,14 +70,14 @@ class Gateway:
         """`refresh` asks the chain for the balances that the status shows."""
         self._refresh = refresh
         self._status, self._drain, self._set_price = status, drain, set_price
-        self._token = control_token(home)
+        self._home, self._token = home, control_token(home)
         self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
         self._app.on_response_prepare.append(mark_started)
         self._app.router.add_get("/v1/ready", self._get_ready)
         self._app.router.add_get("/v1/status", self._get_status)
         self._app.router.add_post("/v1/drain", self._post_drain)
         self._app.router.add_post("/v1/price", self._post_price)
-        add_gateway_routes(self._app, store)
+        add_gateway_routes(self._app, store, may_read=Published(store).may_read)
         self._runner = web.AppRunner(
             self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None
         )
@@ -90,6 +115,7 @@ class Gateway:
 
     async def _post_drain(self, request: web.Request) -> web.Response:
         self._check(request)
+        check_room(self._home)
         await self._drain(request.query.get("off") is None)
         return web.json_response({})
 
@@ -99,6 +125,7 @@ class Gateway:
         text = request.query.get("microUsd", "")
         if not (text.isascii() and text.isdecimal() and len(text) <= PRICE_DIGITS_MAX):
             raise Refused(Code.MALFORMED, "price: microUsd must be a whole number")
+        check_room(self._home)
         await self._set_price(Price(int(text)), request.query.get("gpu", "")[:GPU_NAME_MAX])
         return web.json_response({})
 
@@ -108,6 +135,16 @@ class Gateway:
             raise Refused(
                 Code.NOT_YOURS, f"the token in {TOKEN_FILE} of this provider's home is needed"
             )
+
+
+def check_room(home: Path) -> None:
+    """Raises Refused on a full disk: a command that cannot be journaled would end the daemon."""
+    if is_full(home):
+        raise Refused(
+            Code.BUSY,
+            f"the disk is full, so the provider takes no job: check `df -h {home}`, free some "
+            "space, and type this again",
+        )
 
 
 def control_token(home: Path) -> str:

@@ -13,6 +13,7 @@ from quorate.cli import rendering
 from quorate.cli.context import Context, emit, note
 from quorate.cli.text.tables import table
 from quorate.cli.text.terminal_text import decoded, one_line, plain
+from quorate.client.background_settlement import is_over
 from quorate.client.market import Plan
 from quorate.client.run import Run
 from quorate.client.transfer import Progress, no_progress
@@ -27,6 +28,14 @@ from quorate_protocol.units import usd
 
 REFUSED = "outputs refused: "  # as providers write it into the log
 LOG_TAIL = 16 * 1024
+DETAILS = frozenset(
+    {"accepted", "committed", "witnessed", "drawn", "closed", "revealed", "escalated", "final"}
+)
+"""Steps of the verification, which ask nothing of who waits. `quorate events` prints them."""
+
+PUBLIC_NOTE = (
+    "this run is public: once it is final, anybody may read its spec with env, its logs and output"
+)
 
 
 def check_plan(job: Job, plan: Plan) -> None:
@@ -39,21 +48,21 @@ def check_plan(job: Job, plan: Plan) -> None:
 
 
 def check_funds(plan: Plan, account: AccountView, deposit: str) -> None:
-    """Raises RefusedError, with the expected cost beside the worst case, if the free allocation
-    does not cover the order. `deposit` is the command that adds to it.
+    """Raises RefusedError, with the expected cost beside the worst case, if the available
+    allocation does not cover the order. `deposit` is the command that adds to it.
     """
-    free = max(0, account.allocation - account.charged - account.reserved)
-    if free >= plan.worst_charge:
+    available = max(0, account.allocation - account.charged - account.reserved)
+    if available >= plan.worst_charge:
         return
     expected = "" if plan.estimate is None else f"; it will probably cost {plan.estimate.short()}"
     has_none = "you have allocated nothing to this coordinator; "
     none = "" if account.allocation else has_none
-    code, lacking = Code.OVER_ALLOCATION, usd(plan.worst_charge - free)
+    code, lacking = Code.OVER_ALLOCATION, usd(plan.worst_charge - available)
     raise RefusedError(
         code.value,
         MEANINGS[code].sentence,
         f"{none}until the run ends, its worst case of {format_amount(plan.worst_charge)} must be "
-        f"free, and {format_amount(free)} is{expected}",
+        f"available, and {format_amount(available)} is{expected}",
         f"`{deposit} {lacking}`, or a lower max_price or max_duration",
     )
 
@@ -79,12 +88,13 @@ def _remedy(job: Job, code: Code) -> str:
     classes = (
         "`quorate classes` lists the classes on offer, `quorate offers` what their machines have"
     )
-    return classes if job.host_class and code is Code.NO_OFFER else REMEDIES[code.value]
+    return classes if job.host_class and code is Code.NO_OFFER else REMEDIES.get(code.value, "")
 
 
 def _refusal_code(plan: Plan) -> Code:
-    """Returns the refusal code for a plan that no offer fits."""
-    return Code.NO_OFFER if not plan.view.offers else Code.TOO_FEW_OWNERS
+    """Returns the code with which the coordinator would refuse an order of this plan."""
+    found = plan.view.refusal
+    return Code(found) if found in set(Code) else Code.NO_OFFER
 
 
 def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
@@ -119,6 +129,8 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
         return
     table(["PLAN", ""], rendering.plan_rows(plan, job.accept_unwitnessed))
     show_owners(job, plan)
+    if job.public:
+        note(PUBLIC_NOTE)
     if view.nearest:
         note(f"no offer fits: {_nearest(job, plan)}. Next: {_remedy(job, _refusal_code(plan))}")
     elif view.offers < view.executions_priced:
@@ -179,7 +191,8 @@ async def finished(
     """Waits for a run, and prints its result for people. Returns (exit code, the result as
     JSON).
     """
-    printer = asyncio.create_task(_print_events(run)) if not is_json else None
+    is_shown = not is_json and not is_over(await run.status())
+    printer = asyncio.create_task(_print_events(run)) if is_shown else None
     try:
         with progress(is_json) as report:
             result = await run.result(destination, report, note)
@@ -216,4 +229,5 @@ async def _why_refused(run: Run) -> str:
 
 async def _print_events(run: Run) -> None:
     async for event in run.events():
-        note(rendering.event_line(event))
+        if event.name not in DETAILS:
+            note(rendering.event_line(event))

@@ -120,7 +120,7 @@ class Context:
         return Market(self.profile(), notice=note)
 
     def reading_market(self) -> "Market":
-        """Returns a Market that asks for a passphrase only if the coordinator asks who reads."""
+        """Returns a Market that never asks for a passphrase."""
         from quorate.client.market import Market
 
         return Market(self.profile(), notice=note, is_reading=True)

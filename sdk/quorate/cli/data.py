@@ -82,12 +82,14 @@ def get(
     gateway: Annotated[
         list[str] | None, typer.Option(help="IPFS gateway to fetch from. Repeatable.")
     ] = None,
-    bytes_max: Annotated[int, typer.Option(help="Refuse content with more bytes than this.")] = 1
-    << 40,
+    max_size: Annotated[str, typer.Option(help="Refuse larger content.")] = "1TiB",
     store: Store = None,
     json: JsonFlag = False,
 ) -> None:
     """Fetches content, verifies it and pins it."""
+    from quorate.job.quantities import parse_size
+
+    most = parse_size(max_size, "--max-size")
 
     async def work() -> None:
         from quorate.cli.attach import progress
@@ -102,7 +104,7 @@ def get(
                 async with await content.get(
                     wanted,
                     sources,
-                    bytes_max,
+                    most,
                     GET_SECONDS,
                     OWNER,
                     lambda done: report(f"get {str(wanted)[:16]}", done, 0),
@@ -133,11 +135,13 @@ def stat(
 
     async def work() -> None:
         wanted = _cid(cid)
-        async with _opened(ctx, store) as content:
-            found = await content.stat(wanted)
-            if found is None and not gateway:
-                raise UsageError(f"{wanted} is not stored here; --gateway URL asks elsewhere")
-            size = found.size if found is not None else await _size(gateway, wanted)
+        found = None
+        if not gateway or _place(ctx, store).exists():
+            async with _opened(ctx, store, is_made=False) as content:
+                found = await content.stat(wanted)
+        if found is None and not gateway:
+            raise UsageError(f"{wanted} is not stored here; --gateway URL asks elsewhere")
+        size = found.size if found is not None else await _size(gateway, wanted)
         if json:
             emit({"cid": str(wanted), "size": size, "isStored": found is not None})
         else:
@@ -151,7 +155,7 @@ def ls(ctx: typer.Context, store: Store = None, json: JsonFlag = False) -> None:
     """Lists stored content."""
 
     async def work() -> None:
-        async with _opened(ctx, store) as content:
+        async with _opened(ctx, store, is_made=False) as content:
             rows = await content.objects()
         if json:
             lines = [{"cid": row.cid, "size": row.size, "isPinned": row.is_pinned} for row in rows]
@@ -175,7 +179,7 @@ def pin(
 
     async def work() -> None:
         wanted = _cid(cid)
-        async with _opened(ctx, store) as content:
+        async with _opened(ctx, store, is_made=False) as content:
             await (content.unpin(wanted, OWNER) if off else content.pin(wanted, OWNER))
         if json:
             emit({"cid": str(wanted), "isPinned": not off})
@@ -188,7 +192,7 @@ def gc(ctx: typer.Context, store: Store = None, json: JsonFlag = False) -> None:
     """Removes all content that is not pinned."""
 
     async def work() -> None:
-        async with _opened(ctx, store) as content:
+        async with _opened(ctx, store, is_made=False) as content:
             freed = await content.gc(0)
         if json:
             emit({"freedBytes": freed})
@@ -215,7 +219,7 @@ def serve(
         from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
         from quorate_runtime.http.listener_limits import ListenerLimits
 
-        async with _opened(ctx, store) as content:
+        async with _opened(ctx, store, is_made=False) as content:
             app = web.Application()
             add_gateway_routes(app, content)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
@@ -237,12 +241,26 @@ def serve(
 # ---------------------------------------------------------------------------------------- helpers
 
 
+def _place(ctx: typer.Context, folder: Path | None) -> Path:
+    return folder or context_of(ctx).profile_home() / "content"
+
+
 @asynccontextmanager
-async def _opened(ctx: typer.Context, folder: Path | None) -> AsyncIterator["ContentStore"]:
-    """Opens the content store, which may use the whole disk. Errors become the client's errors."""
+async def _opened(
+    ctx: typer.Context, folder: Path | None, is_made: bool = True
+) -> AsyncIterator["ContentStore"]:
+    """Opens the content store, which may use the whole disk. Errors become the client's errors.
+
+    Without `is_made`, a missing store is a UsageError.
+    """
     from quorate_content.store.content_store import ContentStore
 
-    place = folder or context_of(ctx).profile_home() / "content"
+    place = _place(ctx, folder)
+    if not is_made and not place.exists():
+        raise UsageError(
+            f"no content is kept in {place}; `quorate data add` keeps some, and --store names "
+            "another folder"
+        )
     with translated():
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         content = ContentStore(place, shutil.disk_usage(place).total, spare_bytes=GIB // 4)
@@ -254,9 +272,14 @@ async def _opened(ctx: typer.Context, folder: Path | None) -> AsyncIterator["Con
 
 def _cid(text: str) -> "Cid":
     from quorate_content.dag.cid import typed_cid
+    from quorate_protocol.refusals import Refused
 
-    with translated():
+    try:
         return typed_cid(text)
+    except Refused as refused:
+        raise UsageError(
+            f"cid: {refused.detail}; copy it whole, such as from `data ls`"
+        ) from refused
 
 
 async def _size(gateway: str, cid: "Cid") -> int:

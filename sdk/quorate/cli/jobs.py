@@ -67,6 +67,9 @@ Inputs = Annotated[
     ),
 ]
 Variables = Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=value.")]
+Public = Annotated[
+    bool, typer.Option("--public", help="Let anybody read run, logs and output once it is final.")
+]
 AcceptUnverified = Annotated[
     bool, typer.Option(help="Accept a single unverified execution if there are too few owners.")
 ]
@@ -90,6 +93,10 @@ Memory = Annotated[str | None, typer.Option(help='Memory, such as "8GB".')]
 Disk = Annotated[str | None, typer.Option(help='Space for outputs, such as "1GB".')]
 MaxDuration = Annotated[
     str, typer.Option("--max-duration", "--ttl", help='Longest run time, such as "15m".')
+]
+StartWithin = Annotated[
+    str | None,
+    typer.Option("--start-within", help='How long it may wait for a provider, such as "10m".'),
 ]
 
 
@@ -117,6 +124,7 @@ def run(
     memory: Memory = None,
     disk: Disk = None,
     max_duration: MaxDuration = "15m",
+    start_within: StartWithin = None,
     file: Files = None,
     requirements: Requirements = None,
     workdir: Workdir = None,
@@ -134,6 +142,7 @@ def run(
     ipfs: FromIpfs = False,
     ipfs_gateway: IpfsGateway = IPFS_GATEWAY,
     gateway: Gateways = None,
+    public: Public = False,
     accept_unverified: AcceptUnverified = False,
     yes: Yes = False,
     detach: Detach = False,
@@ -144,12 +153,7 @@ def run(
 
     if not max_price:
         raise UsageError(PRICE_MISSING)
-    least, sizes = min_compute_capability, (("cpu", cpu), ("memory", memory), ("disk", disk))
-    given = (("gpu", gpu), ("min_compute_capability", least), *sizes)
-    resources = {key: value for key, value in given if value is not None}
-    words = command or []
-    if build is not None and image:  # with --build there is no image, so it is the first word
-        image, words = "", [image, *words]
+    image, words = _image_and_words(image, command or [], build is not None)
     job = Job(
         image=Path(image) if Path(image).is_file() else image,
         build=build,
@@ -160,8 +164,9 @@ def run(
         name=name,
         inputs=parse_inputs(inputs or []),
         env=dict(parse_pair(item, "--env") for item in env or []),
-        resources=resources,
+        resources=_resources(gpu, min_compute_capability, cpu, memory, disk),
         max_duration=max_duration,
+        start_within=start_within,
         max_price=max_price,
         budget=budget,
         verify=verify,
@@ -172,8 +177,25 @@ def run(
         source="ipfs" if ipfs else "",
         ipfs_gateway=ipfs_gateway,
         gateways=tuple(gateway or ()),
+        public=public,
     )
     run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
+
+
+def _image_and_words(image: str, words: list[str], is_built: bool) -> tuple[str, list[str]]:
+    """Returns the image and the command's words. With --build there is no image, so what stands in
+    its place is the first word.
+    """
+    return ("", [image, *words]) if is_built and image else (image, words)
+
+
+def _resources(
+    gpu: str | None, capability: str | None, cpu: str | None, memory: str | None, disk: str | None
+) -> dict[str, str]:
+    """Returns the resources that were given, by their names in a job."""
+    names = ("gpu", "min_compute_capability", "cpu", "memory", "disk")
+    given = zip(names, (gpu, capability, cpu, memory, disk), strict=True)
+    return {name: value for name, value in given if value is not None}
 
 
 def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:

@@ -1,12 +1,11 @@
 """Commands about the client's own money: balance and withdraw."""
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.errors import EvidenceError, UnavailableError, UsageError
+from quorate.errors import EvidenceError, UnavailableError
 
 if TYPE_CHECKING:
     from quorate.client.money.balances import Balances, CoordinatorBalance
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from quorate.client.profile import Profile
     from quorate_contracts.money_texts import Currency
     from quorate_protocol.messages.views import AccountView
-    from quorate_protocol.units import Address
 
 SETTLE_SECONDS = 60.0
 ChainUrl = Annotated[
@@ -69,33 +67,35 @@ def withdraw(
     the same money.
     """
     from quorate.client.client_ledger import Ledger
-    from quorate.client.money.chain_access import find_chain, one_at_a_time, open_chain
-    from quorate.client.money.withdrawal import WithdrawalFlow, finish_when_due
+    from quorate.client.money.chain_access import one_at_a_time
+    from quorate.client.money.taking_out import receiver_of, take_out, waiting_line
     from quorate.job.quantities import format_amount, parse_amount
     from quorate_runtime.clock import SystemClock
 
     context, clock = context_of(ctx), SystemClock()
     wanted = parse_amount(amount, "amount") if amount else None
-    receiver = _address(to) if to else None
+    receiver = receiver_of(to) if to else None
     repeat = context.command("withdraw")
     profile = context.profile()
 
     async def told(state: "WithdrawalState") -> None:
-        note(waiting_line(state, f"{repeat} --wait" if not wait else ""))
+        note(waiting_line(state, ""))
 
     async def work() -> "WithdrawalState":
         seen = await _settled(profile)
-        identity, url = await find_chain(profile.home, profile.coordinator_url, chain_url)
-        if receiver in (identity.escrow, identity.token):
-            raise UsageError("--to: this is a contract of the market; name an account of yours")
         ledger = Ledger(profile.ledger_path)
         try:
-            async with open_chain(identity, url) as chain:
-                flow = WithdrawalFlow(chain, profile, ledger, clock, note, seen)
-                record = await flow.begin(wanted, receiver)
-                if wait:
-                    return await finish_when_due(flow, record, clock, told)
-                return await flow.advance(record)
+            return await take_out(
+                profile,
+                ledger,
+                clock,
+                note,
+                wanted,
+                receiver,
+                seen=seen,
+                chain_url=chain_url,
+                told=told if wait else None,
+            )
         finally:
             ledger.close()
 
@@ -127,55 +127,16 @@ async def _settled(profile: "Profile") -> "AccountView | None":
         return None  # not re-raised: a stranger in its place must not keep our money
 
 
-def _address(text: str) -> "Address":
-    """Returns the address that was typed. UsageError names what is wrong with it."""
-    from eth_utils.address import is_checksum_address, is_checksum_formatted_address, is_hex_address
-
-    from quorate_protocol.units import Address
-
-    if not text.startswith("0x") or not is_hex_address(text):
-        raise UsageError(f"--to: {text[:60]!r} is no address; write 0x and 40 hex digits")
-    if is_checksum_formatted_address(text) and not is_checksum_address(text):
-        raise UsageError(
-            f"--to: {text} has a wrong checksum, so a digit is mistyped; copy it again"
-        )
-    address = Address(bytes.fromhex(text[2:]))
-    if not any(address):
-        raise UsageError("--to: the zero address burns money; name an account of yours")
-    return address
-
-
-def waiting_line(state: "WithdrawalState", repeat: str) -> str:
-    """Returns a sentence that says what waits until when, and what to type then."""
-    from quorate.job.quantities import format_amount
-
-    amount = format_amount(state.record.amount)
-    then = f": then `{repeat}`" if repeat else ""
-    if state.ready_at:
-        return f"{amount} announced; it can be taken out from {moment(state.ready_at)}{then}"
-    return (
-        f"{amount} announced; it waits until the coordinator has posted your vouchers of "
-        f"{format_amount(state.unposted)}{then}"
-    )
-
-
-def moment(seconds: int) -> str:
-    """Returns a time as people read it: in UTC, and how far away it is."""
-    from quorate.job.quantities import format_duration
-
-    text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    left = seconds - int(datetime.now(UTC).timestamp())
-    return f"{text} (in {format_duration(left)})" if left > 0 else text
-
-
 def _balance_lines(found: "Balances", currency: "Currency", withdraw: str) -> list[str]:
+    from quorate.client.money.taking_out import moment
     from quorate.job.quantities import format_amount
 
+    unallocated = format_amount(found.unallocated)
     lines = [
         f"account    0x{found.account.hex()} on {currency.chain}",
         f"wallet     {format_amount(found.wallet)} in {currency.name}",
         f"gas        {currency.coins(found.coins_wei)}",
-        f"deposited  {format_amount(found.deposited)}, {format_amount(found.free)} of it free",
+        f"deposited  {format_amount(found.deposited)}, {unallocated} of it unallocated",
     ]
     for item in found.coordinators:
         lines += _coordinator_lines(item)
@@ -208,7 +169,7 @@ def _balance_json(found: "Balances", currency: "Currency") -> dict[str, Any]:
         "walletMicroUsd": found.wallet,
         "coinsWei": str(found.coins_wei),
         "depositedMicroUsd": found.deposited,
-        "freeMicroUsd": found.free,
+        "unallocatedMicroUsd": found.unallocated,
         "coordinators": [
             {
                 "coordinator": f"0x{item.coordinator.hex()}",

@@ -40,12 +40,11 @@ ByGossip = Annotated[
     typer.Option("--p2p", help="Read gossip and the chain, and ask no coordinator (needs libp2p)."),
 ]
 Listening = Annotated[
-    int | None,
+    str,
     typer.Option(
-        "--seconds",
-        min=1,
-        max=SECONDS_MAX,
-        help="With --p2p: listen for so long (default: until each provider has published once).",
+        "--for",
+        help="With --p2p: listen for so long, such as 30s (default: until each provider has "
+        "published once).",
     ),
 ]
 DeploymentFile = Annotated[
@@ -69,7 +68,7 @@ def offers(
     on_chain: OnChain = False,
     verify: Verifying = False,
     p2p: ByGossip = False,
-    seconds: Listening = None,
+    listening: Listening = "",
     deployment: DeploymentFile = None,
     chain_url: ChainUrl = None,
     json: JsonFlag = False,
@@ -96,13 +95,26 @@ def offers(
         ]
         return has_model and (most is None or any(price <= most for price in prices))
 
+    seconds = _seconds(listening)
     if p2p:
         known, url = _market_of(context_of(ctx), deployment, chain_url)
         run_async(_by_gossip(known, url, seconds, verify, fits, json))
         return
-    if seconds is not None or deployment is not None or chain_url is not None:
-        raise UsageError("--seconds, --deployment and --chain-url need --p2p")
+    if listening or deployment is not None or chain_url is not None:
+        raise UsageError("--for, --deployment and --chain-url need --p2p")
     run_async(_of_the_book(context_of(ctx), on_chain, verify, fits, json))
+
+
+def _seconds(text: str) -> int | None:
+    """Returns how long to listen, or None for the default."""
+    if not text:
+        return None
+    from quorate.job.quantities import parse_duration
+
+    seconds = parse_duration(text, "--for")
+    if seconds > SECONDS_MAX:
+        raise UsageError(f"--for: {text} is too long; write 1h or less")
+    return seconds
 
 
 async def _of_the_book(

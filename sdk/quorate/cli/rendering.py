@@ -9,9 +9,11 @@ from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.offer_verification import CheckedOffer
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.peer_ids import peer_id
+from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour
-from quorate_protocol.messages.views import JobEvent, PlanView
+from quorate_protocol.messages.order_terms import NAME_DEFAULT
+from quorate_protocol.messages.views import JobEvent, OfferView, PlanView
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import JobKind, Label, Price
 
@@ -105,11 +107,21 @@ def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
                     *_offer_cells(offer, slot, _level(item, number), str(view.free_slots)),
                     str(view.audits_passed),
                     str(view.strikes),
+                    *_record_cells(view),
                     "yes" if view.is_alive else "no",
                     _check_text(item),
                 ]
             )
     return rows
+
+
+def _record_cells(view: OfferView) -> list[str]:
+    """Returns how often and how fast the provider gave results, and at how much of its price
+    matching ranks it.
+    """
+    times = f"{view.took_seconds}/{view.quoted_seconds} s" if view.quoted_seconds else "-"
+    revealed = f"{view.answered}/{view.executions}" if view.executions else "-"
+    return [revealed, times, f"{view.rank_ppm / 10_000:.1f} %"]
 
 
 def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
@@ -144,7 +156,7 @@ def gossiped_offer_rows(judged: "tuple[JudgedOffer, ...]") -> list[list[str]]:
         offer = item.heard.envelope.offer
         check = f"BAD: {item.problem}" if item.problem else "ok"
         rows += [
-            [*_offer_cells(offer, slot, _gossiped_level(item, number), "-"), "-", "-", "-", check]
+            [*_offer_cells(offer, slot, _gossiped_level(item, number), "-"), *["-"] * 6, check]
             for number, slot in enumerate(offer.slots)
         ]
     return rows
@@ -222,6 +234,9 @@ OFFER_COLUMNS = [
     "SANDBOX",
     "AUDITS",
     "STRIKES",
+    "REVEALED",
+    "TIME/QUOTE",
+    "RANKED AT",
     "ALIVE",
     "CHECK",
 ]
@@ -255,20 +270,27 @@ def spec_json(spec: JobSpec) -> Any:
     return canonical.to_json(spec)
 
 
-def _priced(view: PlanView, accepts_unwitnessed: bool) -> str:
+def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> str:
     """Describes how many executions the price covers (PROTOCOL §4)."""
-    count = settlement.executions_priced(view.rule, accepts_unwitnessed)
-    if view.rule is Label.ADAPTIVE and count > 1:
+    usual, covered = (
+        settlement.executions_expected(view.rule),
+        settlement.executions_priced(view.rule),
+    )
+    if view.rule is Label.ADAPTIVE and not accepts_unwitnessed:
         return (
-            "1 execution is priced, plus a full audit if you are offline when it commits (it "
-            "then has no witness)"
+            "you pay 1 execution, plus a full audit if you are offline when it commits (it then "
+            f"has no witness); the budget covers {covered}"
         )
-    return f"{count} executions are priced"
+    what = f"you pay {usual} execution{'' if usual == 1 else 's'}"
+    if usual == covered:
+        return what
+    return f"{what}; if results differ, up to {executions_max} within your budget"
 
 
 def plan_rows(plan: "Plan", accepts_unwitnessed: bool) -> list[list[str]]:
     """Returns the rows of the plan table of `quorate apply`."""
     packed, view, spec = plan.packed, plan.view, plan.packed.spec
+    most = plan.job.max_executions if plan.job else EXECUTIONS_MAX
     worst = f"{format_amount(plan.worst_charge)}, if it runs for "
     worst += f"{format_duration(spec.max_duration)} at your max_price"
     if plan.budget > plan.worst_charge:
@@ -287,7 +309,8 @@ def plan_rows(plan: "Plan", accepts_unwitnessed: bool) -> list[list[str]]:
         [
             "job",
             (
-                f"{spec.name} ({JobKind(spec.kind).name.lower()}), at most "
+                f"{plan.job.name if plan.job else NAME_DEFAULT} "
+                f"({JobKind(spec.kind).name.lower()}), at most "
                 f"{format_duration(spec.max_duration)}"
             ),
         ],
@@ -295,7 +318,7 @@ def plan_rows(plan: "Plan", accepts_unwitnessed: bool) -> list[list[str]]:
         ["upload", f"{format_size(plan.upload_bytes)} of {format_size(packed.upload_bytes)}"],
         ["offers that fit", fits],
         ["owners in the class", str(view.owners)],
-        ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed)}"],
+        ["rule", f"{rule_name(view.rule)}: {_priced(view, accepts_unwitnessed, most)}"],
         ["fee", f"{view.fee_bps / 100:g} %; you sign no higher fee"],
         ["expected cost", plan.estimate.text() if plan.estimate else "unknown: no offer fits"],
         ["worst case", worst],

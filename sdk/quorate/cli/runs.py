@@ -121,13 +121,17 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
     from quorate.cli import rendering
     from quorate.cli.text import run_state
     from quorate.client.result import describe_exit
+    from quorate.errors import RefusedError
     from quorate.job.quantities import format_amount
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:
             run = await market.run(name)
             view = await run.status()
-            checked = market.entry(run.job_id).charged
+            try:
+                checked = market.entry(run.job_id).charged
+            except RefusedError:
+                checked = None  # not re-raised: a public run, or one that was ordered elsewhere
         if json:
             tree = run_state.run_json(view, time.time()) | {"cause": run_state.cause(view)}
             emit({"run": tree, "checkedChargeMicroUsd": checked})
@@ -217,7 +221,7 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
         async with context_of(ctx).reading_market() as market:
             account, debt = await market.account(), market.debt()
         checked, promised = debt.charged, debt.open_budgets
-        free = max(0, account.allocation - account.charged - account.reserved)
+        available = max(0, account.allocation - account.charged - account.reserved)
         if json:
             emit(
                 {
@@ -227,7 +231,7 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
                     "allocatedMicroUsd": account.allocation,
                     "chargedMicroUsd": account.charged,
                     "vouchedMicroUsd": account.vouched,
-                    "freeMicroUsd": free,
+                    "availableMicroUsd": available,
                 }
             )
             return
@@ -237,7 +241,6 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
             typer.echo(f"       the coordinator says {told}; it counts runs that you did not check")
         if promised:
             typer.echo(f"       open orders may cost {format_amount(promised)} more at most")
-        allocated = format_amount(account.allocation)
-        typer.echo(f"       {format_amount(free)} of {allocated} allocated is free for new orders")
+        typer.echo(f"       {format_amount(available)} is available for new orders")
 
     run_async(work())

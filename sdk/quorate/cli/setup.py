@@ -1,4 +1,4 @@
-"""Commands around runs: init, deposit, classes, verify, exit-codes."""
+"""Commands around runs: init, deposit, classes, exit-codes."""
 
 import secrets
 from pathlib import Path
@@ -8,7 +8,6 @@ import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.text.tables import table
-from quorate.cli.text.terminal_text import one_line
 from quorate.exit_codes import MEANING, ExitCode
 
 
@@ -26,13 +25,13 @@ def init(
     deployment: Annotated[
         Path | None,
         typer.Option(
-            help=("Path of a deployment.json that you trust; other deployments are refused.")
+            help="A deployment.json (or FILE#HASH) that you trust; other deployments are refused."
         ),
     ] = None,
     json: JsonFlag = False,
 ) -> None:
     """Makes a client profile: an account key, a session key, its coordinator."""
-    from quorate.client.profile import check_new, create_profile
+    from quorate.client.profile import change_coordinator, check_new, create_profile
     from quorate.errors import UsageError
     from quorate_contracts import (
         trusted_deployment,
@@ -45,6 +44,13 @@ def init(
         known = trusted_deployment.read(deployment) if deployment else None
     except Refused as refused:
         raise UsageError(f"--deployment: {refused.detail}") from refused
+    if change_coordinator(home, coordinator, limits):
+        trusted_deployment.keep(home, known)
+        if json:
+            emit({"home": str(home), "coordinator": coordinator})
+        else:
+            typer.echo(f"profile  {home}: its keys stay, and it names {coordinator} now")
+        return
     check_new(
         home, coordinator, limits
     )  # check the URL before the user types a new passphrase twice
@@ -76,8 +82,8 @@ def deposit(
     ] = "",
     json: JsonFlag = False,
 ) -> None:
-    """Deposits stablecoin and allocates it to the coordinator: three transactions, once for many
-    jobs.
+    """Deposits stablecoin and allocates it to the coordinator: two or three transactions, once for
+    many jobs.
     """
     from quorate.client.market import Market
     from quorate.client.money.chain_access import checked_url
@@ -94,7 +100,10 @@ def deposit(
         async with Market(profile) as market:
             url, pins = market.info.chain_url, check_identity(profile.pins_path, market.info)
         repeat = context_of(ctx).command(f"deposit {amount} --again {purpose}")
-        note(f"sending 3 transactions; if this is interrupted, run: {repeat}")
+        note(
+            f"sending 3 transactions (2 if the token has permits); if this is interrupted, run: "
+            f"{repeat}"
+        )
         return await fund(profile, pins, node or url, wanted, purpose, SystemClock())
 
     gas = run_async(work())
@@ -121,36 +130,6 @@ def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
                 note("there are no offers here now; try again later")
 
     run_async(work())
-
-
-def verify(
-    receipt: Annotated[Path, typer.Argument(help="Path of a receipt file.")], json: JsonFlag = False
-) -> None:
-    """Checks a receipt offline: signatures, hashes, draw and verdict. The chain is not checked."""
-    from quorate.trust.receipt_verification import verify as recheck
-
-    report = recheck(receipt)
-    if json:
-        emit(
-            {
-                "valid": report.valid,
-                "chain_checked": report.chain_checked,
-                "checks": len(report.checks),
-                "failed": [
-                    {"name": check.name, "detail": check.detail} for check in report.failures
-                ],
-            }
-        )
-    elif report.valid:
-        typer.echo(
-            f"valid: {len(report.checks)} signatures, hashes and rules hold (chain_checked: "
-            f"{str(report.chain_checked).lower()})"
-        )
-    else:
-        for check in report.failures:
-            typer.echo(one_line(f"INVALID  {check.name}: {check.detail}"))
-    if not report.valid:
-        raise typer.Exit(int(ExitCode.INVALID_EVIDENCE))
 
 
 def exit_codes(json: JsonFlag = False) -> None:

@@ -18,19 +18,23 @@ def unlock(ctx: typer.Context, span: Hours = "8h", json: JsonFlag = False) -> No
     An agent holds the keys in its memory and signs for your own processes. Nothing is written to
     the disk. `quorate lock` ends it, and so does a restart of the machine.
     """
-    from quorate.client.access import key_agent
-    from quorate.client.profile import read_settings
-    from quorate.errors import UsageError
+    from quorate.client.profile import ACCOUNT, SESSION, read_settings
+    from quorate.errors import ProfileError, UsageError
     from quorate.job.quantities import parse_duration
+    from quorate_runtime.keys import key_agent
+    from quorate_runtime.keys.key_errors import KeystoreError
 
     seconds = parse_duration(span, "--for")
     if not 0 < seconds <= key_agent.SECONDS_MAX:
         raise UsageError(f"--for {span}: give a time of at most 7d, such as 8h")
     context = context_of(ctx)
     home = context.home_in_use()
-    settings = read_settings(home, context.command("init --coordinator URL"))
+    read_settings(home, context.command("init --coordinator URL"))
     passphrase = context.passphrase_in_use(f"Passphrase of {home}")
-    agent = key_agent.start(home, settings["limits"], passphrase, seconds)
+    try:
+        agent = key_agent.start(home / "keys", (ACCOUNT, SESSION), passphrase, seconds)
+    except KeystoreError as error:
+        raise ProfileError(str(error)) from error
     if json:
         emit({"home": str(home), "unlockedUntil": int(agent.until)})
     else:
@@ -40,10 +44,10 @@ def unlock(ctx: typer.Context, span: Hours = "8h", json: JsonFlag = False) -> No
 
 def lock(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Ends what `quorate unlock` started: the next signature asks for the passphrase."""
-    from quorate.client.access import key_agent
+    from quorate_runtime.keys import key_agent
 
     context = context_of(ctx)
-    was_open = key_agent.lock(context.home_in_use())
+    was_open = key_agent.lock(context.home_in_use() / "keys")
     if json:
         emit({"wasUnlocked": was_open})
     else:

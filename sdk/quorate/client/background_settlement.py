@@ -13,6 +13,7 @@ from quorate.trust.charge_verification import CheckedVerdict
 from quorate.trust.witnessing import consider
 from quorate_protocol.messages import envelope, job_spec
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Ack, Session, Voucher
 from quorate_protocol.messages.views import JobEvent, RunView
 from quorate_protocol.refusals import Code
@@ -247,7 +248,12 @@ class BackgroundSettlement:
         client_session = self._client_session
         session = envelope.decode(entry.session, Session)
         answer = await client_session.api.submit(
-            Submission(client_session.seal_order(entry.order), session, job_spec.decode(entry.spec))
+            Submission(
+                client_session.seal_order(entry.order),
+                session,
+                job_spec.decode(entry.spec),
+                OrderTerms(entry.name),
+            )
         )
         client_session.check_ack(entry.job_id, entry.order, answer)
         client_session.ledger.acknowledge(entry.job_id, envelope.encode(answer.ack))

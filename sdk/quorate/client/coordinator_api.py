@@ -6,12 +6,12 @@ be reached or its answer is unreadable.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import aiohttp
 from msgspec import Struct
@@ -64,6 +64,7 @@ TRIES = 3
 RETRY_SECONDS = 0.3
 PIECE_BYTES = 64 << 10
 TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)  # `Timeouts` bounds the rest
+NO_HEADERS: Mapping[str, str] = {}
 T = TypeVar("T")
 
 
@@ -298,6 +299,12 @@ class Api:
                     raise _unreachable(self.url, error) from error
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
 
+    async def read_content(self, cid: str, start: int, length: int) -> bytes:
+        """Returns a part of a stored file, unverified."""
+        part = {"Range": f"bytes={start}-{start + length - 1}"}
+        async with await self._opened_stream(f"/v1/content/{cid}", TIMEOUT, part) as response:
+            return await _bounded(response, length)
+
     async def get_content(
         self, cid: str, destination: Path, bytes_max: int, progress: Callable[[int], None]
     ) -> None:
@@ -392,10 +399,10 @@ class Api:
             yield response
 
     async def _opened_stream(
-        self, path: str, limits: aiohttp.ClientTimeout
+        self, path: str, limits: aiohttp.ClientTimeout, also: Mapping[str, str] = NO_HEADERS
     ) -> aiohttp.ClientResponse:
-        """Returns the response of a stream that the coordinator did not refuse."""
-        headers = self._headers()
+        """Returns the response of a stream that the coordinator did not refuse. `also`: headers."""
+        headers = self._headers() | dict(also)
         response: aiohttp.ClientResponse | None = None
         try:
             async with self._timeouts.limited(ANSWER_SECONDS):
@@ -414,7 +421,7 @@ class Api:
         response.close()
         refused = _error_from(response.status, refusal)
         if self._signs_in(headers, refused):
-            return await self._opened_stream(path, limits)
+            return await self._opened_stream(path, limits, also)
         raise refused
 
     async def _chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -465,13 +472,17 @@ def _tree(raw: bytes) -> object:
 
 
 def _unreachable(url: str, error: BaseException) -> UnavailableError:
+    again = "is the devnet up? (quorate devnet up) Else" if _is_here(url) else "repeat it later, or"
     remedy = (
-        "start it (quorate coordinator up), or make a profile for another: quorate --home "
-        "FOLDER init --coordinator URL"
+        f"{again} ask its operator, or choose another: quorate --home FOLDER init --coordinator URL"
     )
     return UnavailableError(
         f"the coordinator {url} does not answer ({str(error) or type(error).__name__}); {remedy}"
     )
+
+
+def _is_here(url: str) -> bool:
+    return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 def _view(kind: type[T], raw: bytes) -> T:

@@ -18,7 +18,7 @@ from quorate.client.money.chain_url import remember_chain_url
 from quorate.client.money.estimate import Estimate, estimate
 from quorate.client.profile import Profile
 from quorate.client.run import Run
-from quorate.client.sent_orders import find_order, send_order
+from quorate.client.sent_orders import find_run, send_order
 from quorate.client.session import ClientSession, Notice, ignore_notice
 from quorate.client.signed_requests import OrderDraft, draft_order, job_id_of
 from quorate.client.transfer import Progress, Uploader, no_progress
@@ -26,12 +26,14 @@ from quorate.errors import EvidenceError, ProfileError, UsageError
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
 from quorate.job.packing import PackedJob
+from quorate.job.quantities import Money
 from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.views import (
     AccountView,
     InfoView,
@@ -49,6 +51,8 @@ from quorate_runtime.process.crash_points import crash_point
 if TYPE_CHECKING:
     from aiohttp import ClientSession as HttpSession
 
+    from quorate.client.money.balances import Balances
+    from quorate.client.money.withdrawal import WithdrawalState
     from quorate.programs.functions import RemoteFunction
 
 P = ParamSpec("P")
@@ -89,8 +93,8 @@ class Market:
 
     `profile` is an opened profile, or the path of a devnet.json, whose first client it is unless
     `client` names another. `url` overrides the profile's coordinator. `notice` is called with
-    sentences for the user. With `is_reading` a locked profile stays locked, unless the coordinator
-    asks who reads.
+    sentences for the user. With `is_reading` a locked profile stays locked: if the coordinator asks
+    who reads, ProfileError says how to sign.
     """
 
     def __init__(
@@ -245,6 +249,29 @@ class Market:
         """
         return await self._client_session.api.account(self._client_session.client)
 
+    async def balance(self) -> "Balances":
+        """Returns this client's money: in the wallet, deposited, promised, on its way out.
+
+        Raises UnavailableError if the chain node does not answer.
+        """
+        from quorate.client.money import own_money
+
+        return await own_money.balance(self._client_session, self.info.chain_url)
+
+    async def withdraw(
+        self, amount: Money | None = None, to: str = "", wait: bool = False
+    ) -> "WithdrawalState":
+        """Takes money back from the escrow, like `quorate withdraw`; None: all that is not
+        promised. Call it again at `ready_at`, or let it `wait` for the money. `to`: who gets it.
+
+        Raises UsageError, RefusedError if there is less, UnavailableError without the chain.
+        """
+        from quorate.client.money import own_money
+
+        await self.settle_ended()
+        seen = await self.account()
+        return await own_money.withdraw(self._client_session, seen, amount, to, wait)
+
     async def runs(self) -> tuple[RunView, ...]:
         """Returns this client's runs as the coordinator lists them."""
         return await self._client_session.api.runs()
@@ -288,6 +315,10 @@ class Market:
         order = draft.stamped(nonce, self._clock.now())
         session = client_session.session_for(order.budget)
         job_id = job_id_of(client_session.identity.domain, order)
+        # Signed first: an order that the keys do not sign must not stay in the ledger as a promise.
+        submission = Submission(
+            client_session.seal_order(order), session, packed.spec, OrderTerms(job.name)
+        )
         crash_point("client.before-record")
         client_session.ledger.record(
             OrderRecord(
@@ -302,11 +333,7 @@ class Market:
             )
         )
         crash_point("client.after-record")
-        await send_order(
-            client_session,
-            job_id,
-            Submission(client_session.seal_order(order), session, packed.spec),
-        )
+        await send_order(client_session, job_id, submission)
         await self.attach()
         return Run(client_session, self._background_settlement, job_id, job.name)
 
@@ -314,11 +341,12 @@ class Market:
         """Returns a run of this profile by job id (bytes, 0x-hex, or a prefix of at least four
         digits) or by its newest name.
 
-        Raises UsageError if no run or several match.
+        A whole job id also finds a run that this profile did not order, if this account may read
+        it. Raises UsageError if no run or several match, RefusedError if such a run is private.
         """
-        entry = find_order(self._client_session, name)
+        job_id, known_name = await find_run(self._client_session, name)
         await self.attach()
-        return Run(self._client_session, self._background_settlement, entry.job_id, entry.name)
+        return Run(self._client_session, self._background_settlement, job_id, known_name)
 
     async def map(self, job: Job, params: Iterable[Mapping[str, str]] | None = None) -> list[Run]:
         """Submits one job for each element: the job's own sweep, or given sets of variables.
@@ -402,11 +430,8 @@ class Market:
         )
         if view.fee_bps != self.info.fee_bps:
             await self._read_identity()  # the fee may have changed since
-        if (
-            view.fee_bps != self.info.fee_bps
-            # The user sees both the coordinator's figure and sums made with ours, so they must
-            # agree.
-        ):
+        # The user sees both the coordinator's figure and sums made with ours, so they must agree.
+        if view.fee_bps != self.info.fee_bps:
             said = f"{view.fee_bps} bps in the plan but {self.info.fee_bps} in its info"
             raise EvidenceError(
                 f"plan: the coordinator states its fee as {said}; try again, or use another "
@@ -423,7 +448,9 @@ class Market:
             host_class=await self._class_of(job),
             job=job,
             draft=draft,
-            estimate=estimate(view, packed.spec, draft.order.audit_premium_bps, self.entries()),
+            estimate=estimate(
+                view, job.name, packed.spec, draft.order.audit_premium_bps, self.entries()
+            ),
         )
 
     def _draft(self, job: Job, packed: PackedJob) -> OrderDraft:

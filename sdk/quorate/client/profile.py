@@ -17,7 +17,7 @@ from quorate_protocol.limits import BY_NAME, MAINNET
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address
-from quorate_runtime.files import write_atomic
+from quorate_runtime.files import private_folder, write_atomic
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 
@@ -72,6 +72,7 @@ def create_profile(
     """Makes a new profile with fresh keys and returns it. Raises the errors of `check_new`."""
     url = check_new(home, coordinator_url, limits)
     try:
+        private_folder(home)
         keys = Keystore.at(home / "keys", passphrase, BY_NAME[limits])
         account, session = keys.create_account(ACCOUNT), keys.create_account(SESSION)
         _write(home / "client.json", {"coordinator": url, "limits": limits, "version": 1})
@@ -99,12 +100,30 @@ def check_new(home: Path, coordinator_url: str, limits: str) -> str:
     return url
 
 
+def change_coordinator(home: Path, coordinator_url: str, limits: str) -> bool:
+    """Gives a profile another coordinator, if it has never met the one that it names. Its keys
+    stay. Returns False if it has met that one or names this one already, or if the folder holds no
+    profile of these limits.
+
+    Raises UsageError for a wrong URL.
+    """
+    if not (home / "client.json").exists() or (home / "pins.json").exists():
+        return False
+    url = _url("--coordinator", coordinator_url)
+    settings = read_settings(home)
+    if settings["limits"] != limits or settings["coordinator"] == url:
+        return False
+    _write(home / "client.json", {"coordinator": url, "limits": limits, "version": 1})
+    return True
+
+
 def open_profile(home: Path, passphrase: str) -> Profile:
     """Opens the profile in a folder. Raises ProfileError, which says what is missing, or that the
     passphrase is wrong.
     """
     settings = read_settings(home)
     try:
+        private_folder(home)
         keys = Keystore.at(home / "keys", passphrase, BY_NAME[settings["limits"]])
         return Profile(home, settings["coordinator"], keys.account(ACCOUNT), keys.account(SESSION))
     except (OSError, KeystoreError) as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import shlex
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
@@ -21,6 +22,7 @@ from quorate.errors import (
     QuorateError,
     RefusedError,
     UnavailableError,
+    is_full_disk,
 )
 from quorate.job.quantities import format_amount, format_duration
 from quorate.programs.result_differences import describe_differences, early_warning, is_escalated
@@ -30,8 +32,8 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import ExecutionEvidence
 from quorate_protocol.messages.signed import Stop
 from quorate_protocol.messages.views import JobEvent, RunView, SealedOutput
-from quorate_protocol.units import ExitStatus, Hash32, Outcome, UnixSeconds
-from quorate_runtime.files import write_atomic
+from quorate_protocol.units import Amount, ExitStatus, Hash32, Outcome, UnixSeconds
+from quorate_runtime.files import PUBLIC_MODE, write_atomic
 from quorate_runtime.process.crash_points import crash_point
 
 POLL_SECONDS = 5.0
@@ -242,7 +244,8 @@ class Run:
         if view.verdict is None:
             await self._background_settlement.note_uncharged(view)
             raise NotVerifiedError(
-                f"run {self.id[:14]} ended without a result; see `quorate events {self.id[:14]}`"
+                f"run {self.id[:14]} ended without a result, and it cost nothing; see `quorate "
+                f"events {self.id[:14]}`"
             )
         checked = await self._background_settlement.settle(view)
         receipt = await asyncio.to_thread(self._keep_receipt, checked)
@@ -274,8 +277,8 @@ class Run:
         folder = self._client_session.profile.outputs / f"{self.job_id.hex()}-differs"
         said, found = await describe_differences(self._client_session, checked, folder)
         return NotVerifiedError(
-            f"run {run}: {outcome}: no result was accepted. {said}See `quorate events {run}` "
-            f"(receipt: {receipt})",
+            f"run {run}: {outcome}: no result was accepted. {_cost(checked.charged)} {said}See "
+            f"`quorate events {run}` (receipt: {receipt})",
             found,
         )
 
@@ -290,7 +293,12 @@ class Run:
             return reveal.exit_status, folder
         spec = job_spec.decode(self._client_session.entry(self.job_id).spec)
         crash_point("client.before-fetch")
-        await self._fetch_any(checked.group, folder, spec.resources.output_bytes, progress)
+        try:
+            await self._fetch_any(checked.group, folder, spec.resources.output_bytes, progress)
+        except (OSError, UnavailableError) as error:
+            if not is_full_disk(error):
+                raise
+            raise _disk_is_full(self.id[:14], folder, is_ours) from error
         crash_point("client.after-fetch")
         return reveal.exit_status, folder
 
@@ -325,9 +333,25 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.job_id.hex()}.json"
         crash_point("client.before-receipt")
-        write_atomic(path, checked.receipt)
+        write_atomic(path, checked.receipt, PUBLIC_MODE)
         crash_point("client.after-receipt")
         return path
+
+
+def _cost(charged: Amount) -> str:
+    """Says what a run without an accepted result cost, and why."""
+    if not charged:
+        return "It cost nothing."
+    return f"It cost {format_amount(charged)}: the providers that did the work are paid."
+
+
+def _disk_is_full(run: str, folder: Path, is_ours: bool) -> UnavailableError:
+    to = "" if is_ours else f" -o {shlex.quote(str(folder))}"
+    place = shlex.quote(str(folder.absolute().parent))
+    return UnavailableError(
+        f"{folder}: the disk is full, the result is kept for you: free some space "
+        f"(`df -h {place}`), then: quorate get {run}{to}"
+    )
 
 
 def _one_word(text: str) -> str:

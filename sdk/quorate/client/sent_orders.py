@@ -13,6 +13,7 @@ SUBMIT_RETRY_SECONDS = 1.0
 # No new try begins after this time. Even without any answer, submitting then ends within a minute.
 SUBMIT_SECONDS = 20.0
 PREFIX_MIN = 4
+JOB_ID_DIGITS = 64
 _DIGITS = frozenset("0123456789abcdef")
 _MAYBE_TAKEN = (
     "run 0x{}: the coordinator may have taken this order; check `quorate ps` before you order again"
@@ -52,6 +53,13 @@ async def send_order(session: ClientSession, job_id: Hash32, submission: Submiss
             return
 
 
+def whole_job_id(name: str | bytes) -> Hash32 | None:
+    """Returns the job id if the name is a whole one, in bytes or as 0x-hex; else None."""
+    digits = name.hex() if isinstance(name, bytes) else name.removeprefix("0x").lower()
+    is_whole = len(digits) == JOB_ID_DIGITS and _DIGITS.issuperset(digits)
+    return Hash32(bytes.fromhex(digits)) if is_whole else None
+
+
 def find_order(session: ClientSession, name: str | bytes) -> OrderRecord:
     """Returns the order by job id (bytes, 0x-hex or a prefix of four digits) or newest name.
 
@@ -68,6 +76,24 @@ def find_order(session: ClientSession, name: str | bytes) -> OrderRecord:
         shown = name.hex() if isinstance(name, bytes) else name
         raise UsageError(
             f"run: {shown[:80]!r} matches {'no run' if not found else 'several runs'} of "
-            "this profile; see `quorate ps`"
+            "this profile; see `quorate ps`, or give a whole job id"
         )
     return found[0]
+
+
+async def find_run(session: ClientSession, name: str | bytes) -> tuple[Hash32, str]:
+    """Returns id and name of a run that this account may read.
+
+    It finds runs of this profile as `find_order` does, and other runs by their whole job id.
+
+    Raises UsageError if none or several match, RefusedError if the run is private.
+    """
+    try:
+        entry = find_order(session, name)
+    except UsageError:
+        job_id = whole_job_id(name)
+        if job_id is None:
+            raise
+        # Not re-raised: the coordinator may know it.
+        return job_id, (await session.api.run(job_id)).name
+    return entry.job_id, entry.name

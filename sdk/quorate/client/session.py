@@ -12,7 +12,7 @@ from quorate.client.access.kept_token import keep_token, kept_token
 from quorate.client.access.locked_profile import is_open
 from quorate.client.client_ledger import Ledger, OrderRecord
 from quorate.client.profile import Profile
-from quorate.errors import EvidenceError, RefusedError, translated
+from quorate.errors import EvidenceError, ProfileError, RefusedError, translated
 from quorate.trust.charge_verification import (
     CheckedVerdict,
     OwnRecord,
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from quorate.client.coordinator_api import Api
 
 TOKEN_SECONDS = 23 * 3600
+NO_TOKEN = (
+    "the coordinator shows runs to their owner, who signs for that once a day: quorate unlock"
+)
 Notice = Callable[[str], None]
 """Called with sentences for the user, such as a commit that was not witnessed or a charge that does
 not verify.
@@ -53,7 +56,7 @@ class ClientSession:
     ledger: Ledger
     clock: Clock
     notice: Notice = ignore_notice
-    may_ask: bool = True  # False: a read, which asks for the passphrase only if it must
+    may_ask: bool = True  # False: a read, which never asks for the passphrase
     _identity: CoordinatorIdentity | None = None
     _token: tuple[str, float] = field(default=("", 0.0))
 
@@ -78,8 +81,9 @@ class ClientSession:
         return self.may_ask or is_open(self.profile.account)
 
     def sign_in(self) -> None:
-        """Makes `token` sign from now on, also where that asks for the passphrase."""
-        self.may_ask = True
+        """Says, to a read that needs a token, how to sign one. No read asks for the passphrase."""
+        if not self.can_sign:
+            raise ProfileError(NO_TOKEN)
 
     def token(self) -> str:
         """Returns the Authorization header, signed by the account, and renews it before it expires.

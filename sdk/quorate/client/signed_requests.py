@@ -9,9 +9,10 @@ from quorate.errors import RefusedError, UsageError
 from quorate.job.job import Job
 from quorate.job.quantities import format_amount
 from quorate_protocol.crypto.eip712 import Domain, digest
-from quorate_protocol.limits import USD, Limits
+from quorate_protocol.limits import EXECUTIONS_VERIFIED, USD, Limits
 from quorate_protocol.messages.envelope import Envelope, Sign, seal
 from quorate_protocol.messages.job_spec import JobSpec, input_root
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session
 from quorate_protocol.refusals import MEANINGS, Code
 from quorate_protocol.rules import settlement
@@ -24,6 +25,7 @@ from quorate_protocol.units import (
     Hash32,
     Label,
     Nonce,
+    PriceTier,
     Small,
     UnixSeconds,
     VerifyTier,
@@ -78,6 +80,8 @@ def draft_order(
         coordinator=coordinator,
         spec_hash=spec.digest(),
         input_root=input_root(spec),
+        terms_hash=OrderTerms(job.name).digest(),
+        price_tier=PriceTier.ON_DEMAND,
         max_price_per_hour=job.price(),
         budget=Amount(1),
         max_executions=Small(job.max_executions),
@@ -100,11 +104,12 @@ def draft_order(
 
 
 def _worst_charge(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Amount:
-    """Returns the highest charge over the rules that a coordinator may choose."""
-    rules = [Label.QUORUM_2, Label.ADAPTIVE] if job.max_executions > 1 else [Label.ADAPTIVE]
-    return Amount(
-        max(settlement.worst_charge(order, rule, spec.max_duration, fee_bps) for rule in rules)
-    )
+    """Returns the highest charge over the rules that a coordinator may choose. An order of fewer
+    than three executions is taken only without verification.
+    """
+    is_verified = job.max_executions >= EXECUTIONS_VERIFIED
+    rule = Label.QUORUM_2 if is_verified else Label.UNVERIFIED
+    return settlement.worst_charge(order, rule, spec.max_duration, fee_bps)
 
 
 def _budget(job: Job, worst: Amount) -> Amount:

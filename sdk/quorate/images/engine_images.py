@@ -26,6 +26,7 @@ class EngineImages:
     ) -> None:
         self._session, self._notice, self._folder = session, notice, folder
         self._archives: dict[str, Path] = {}
+        self._names: dict[Path, str] = {}
 
     async def found(self, name: str) -> str | Path | None:
         """Returns `name@sha256:digest` or an archive; None if the engine lacks the image."""
@@ -45,6 +46,12 @@ class EngineImages:
         """Returns the archive of the image that a Dockerfile gives."""
         engine = await asyncio.to_thread(needed_engine)
         return await self._archive(str(place), await asyncio.to_thread(engine.build, Path(place)))
+
+    def as_named(self, text: str) -> str:
+        """Returns a text with the user's names of images instead of their archives' paths."""
+        for path, name in self._names.items():
+            text = text.replace(str(path), name)
+        return text
 
     async def _at_registry(self, image: EngineImage) -> str:
         """Returns the name by which a public registry has exactly this image, or ""."""
@@ -68,7 +75,7 @@ class EngineImages:
             await asyncio.to_thread(engine.export, image, target)
             size = format_size(await asyncio.to_thread(_size, target))
             self._notice(f"image {name} is {image.id} of the local engine ({size})")
-            self._archives[image.id] = target
+            self._archives[image.id], self._names[target] = target, name
         return self._archives[image.id]
 
 

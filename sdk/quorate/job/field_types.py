@@ -89,6 +89,7 @@ _TYPES: dict[str, tuple[Check, str]] = {
     "source": _TEXT,
     "ipfs_gateway": _TEXT,
     "gateways": (_list_of(_is_text), "a list of URLs"),
+    "public": _FLAG,
     "sweep": (lambda value: isinstance(value, Mapping), "a mapping of names to lists of values"),
 }
 """Field of `Job` -> check and what to write. Money, duration and seeds have checks of their own."""

@@ -20,9 +20,23 @@ from quorate.job.quantities import (
     parse_size,
 )
 from quorate.job.sweep import check_sweep
-from quorate_protocol.limits import EXECUTIONS_MAX
-from quorate_protocol.messages.job_spec import MIB, EnvVar, GpuRequest, Resources
-from quorate_protocol.units import Amount, Hash32, Price, Seconds, Small, VerifyTier
+from quorate_protocol.cids import document_cid
+from quorate_protocol.limits import EXECUTIONS_MAX, EXECUTIONS_VERIFIED
+from quorate_protocol.messages import order_terms
+from quorate_protocol.messages.job_spec import (
+    MIB,
+    START_WITHIN_DEFAULT,
+    Compare,
+    EnvVar,
+    GpuRequest,
+    Input,
+    JobSpec,
+    Resources,
+    validate,
+)
+from quorate_protocol.messages.order_terms import NAME_DEFAULT, OrderTerms
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Amount, Hash32, JobKind, Price, Seconds, Small, VerifyTier
 from quorate_protocol.values import replace
 
 FEE_BPS_DEFAULT = 1_000
@@ -34,6 +48,7 @@ TIERS = {
     for tier in (VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.STRICT, VerifyTier.CRITICAL)
 }
 _SHM = 64 * MIB
+ANY_IMAGE = document_cid(b"")  # stands for an image and inputs that are not read yet
 _PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
 RESOURCE_KEYS = frozenset({"gpu", "min_compute_capability", "cpu", "memory", "disk", "shm_size"})
 
@@ -74,6 +89,9 @@ class Job:
 
     gateways: IPFS gateways that have image and inputs. Providers and jurors ask these first.
 
+    public: anybody may read the run, its logs, receipt, spec and output once it is final. Without
+    it they are private to this account, its executors and its jurors.
+
     entrypoint: words before `command`. None: the image's own, as docker does; () is none.
 
     sweep, seeds: values of variables; `Market.map` submits every combination with every seed, and
@@ -82,13 +100,16 @@ class Job:
     max_price: US dollars per run slot and hour. budget: US dollars for everything;
     the default is the worst case at that price. max_duration: seconds, or text such as "15m".
 
+    start_within: a job that waits for a provider ends unpaid after so long; by default 10 minutes,
+    and an hour for the elements of a sweep.
+
     Raises UsageError that names the wrong field.
     """
 
     image: str | Path = ""
     max_price: Money
     command: Sequence[str] | str = ()
-    name: str = "job"
+    name: str = NAME_DEFAULT
     inputs: Mapping[str, str | Path] = field(default_factory=dict)
     input_sizes: Mapping[str, str | int] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
@@ -98,6 +119,7 @@ class Job:
     host_class: str = ""
     resources: Mapping[str, str | int] | Resources = field(default_factory=dict)
     max_duration: str | int = "15m"
+    start_within: str | int | None = None
     budget: Money | None = None
     verify: str = "standard"
     max_executions: int = EXECUTIONS_MAX
@@ -108,6 +130,7 @@ class Job:
     source: str = ""
     ipfs_gateway: str = IPFS_GATEWAY
     gateways: Sequence[str] = ()
+    public: bool = False
     file: str | Path | Sequence[str | Path] = ()
     args: Sequence[str] = ()
     entrypoint: Sequence[str] | None = None
@@ -125,6 +148,7 @@ class Job:
         check_types(self)
         self.price()
         self.seconds()
+        self.start_seconds()
         self.tier()
         self.limits()
         self.host()
@@ -137,8 +161,41 @@ class Job:
             )
         if not 1 <= self.max_executions <= EXECUTIONS_MAX:
             raise UsageError(f"max_executions: {self.max_executions} must be 1 to {EXECUTIONS_MAX}")
+        if self.max_executions < EXECUTIONS_VERIFIED and not self.accept_unverified:
+            raise UsageError(
+                f"max_executions: {self.max_executions} must be at least {EXECUTIONS_VERIFIED}, "
+                "because a third execution decides when two differ; or accept_unverified"
+            )
         self._check_local_code()
         check_sweep(self.sweep, self.seeds, self.env)
+        self._check_spec()
+
+    def _check_spec(self) -> None:
+        """Checks by the spec's rules what needs neither the image nor a local file.
+
+        So nobody waits for an image or an upload first.
+        """
+        spec = JobSpec(
+            kind=JobKind.TASK,
+            image=ANY_IMAGE,
+            image_bytes=1,
+            argv=self.argv(),
+            shell=self.shell(),
+            env=self.variables(),
+            working_dir=self.working_dir,
+            inputs=tuple(Input(ANY_IMAGE, mount, 1) for mount in sorted(self.inputs)),
+            resources=self.limits(),
+            max_duration=self.seconds(),
+            compare=Compare(),
+            sandbox=self.sandbox,
+            attestation_level=self.attestation_level(),
+            gateways=tuple(self.gateways),
+        )
+        try:
+            validate(spec)
+            order_terms.validate(OrderTerms(self.name))
+        except Refused as refused:
+            raise UsageError(f"job: {refused.detail}") from refused
 
     def _check_local_code(self) -> None:
         if (self.build is None) == (self.image == ""):
@@ -167,6 +224,11 @@ class Job:
         return bool(self.sweep or self.seeds)
 
     @property
+    def has_command(self) -> bool:
+        """Returns whether the job itself says what to run."""
+        return bool(self.command or self.entrypoint or self.file)
+
+    @property
     def has_local_code(self) -> bool:
         """Returns whether files of this machine must become inputs first."""
         return bool(self.file or self.requirements) or self.workdir is not None
@@ -192,6 +254,12 @@ class Job:
     def seconds(self) -> Seconds:
         """Returns the longest run time in seconds."""
         return parse_duration(self.max_duration, "max_duration")
+
+    def start_seconds(self) -> Seconds:
+        """Returns how long it may wait for a provider, in seconds."""
+        if self.start_within is None:
+            return START_WITHIN_DEFAULT
+        return parse_duration(self.start_within, "start_within")
 
     def tier(self) -> VerifyTier:
         """Returns the verification tier."""

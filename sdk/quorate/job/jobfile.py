@@ -73,12 +73,14 @@ class JobFileModel(BaseModel):
     outputs: Text | None = None
     resources: ResourcesModel = ResourcesModel()
     max_duration: Quantity = "15m"
+    start_within: Quantity | None = None
     max_price: Quantity
     budget: Quantity | None = None
     verify: VerifyModel = VerifyModel()
     source: Text = ""
     ipfs_gateway: Text = IPFS_GATEWAY
     gateways: list[Text] = Field(default_factory=list)
+    public: bool = False
     file: Text | list[Text] = ""
     args: list[Quantity] = Field(default_factory=list)
     entrypoint: list[Quantity] | Text | None = None
@@ -187,6 +189,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         attestation=model.attestation,
         resources=resources,
         max_duration=model.max_duration,
+        start_within=model.start_within,
         max_price=model.max_price,
         budget=model.budget,
         verify=model.verify.tier,
@@ -197,6 +200,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         source=model.source,
         ipfs_gateway=model.ipfs_gateway,
         gateways=tuple(model.gateways),
+        public=model.public,
         file=_paths(model.file, folder),
         args=tuple(str(word) for word in model.args),
         entrypoint=_words(model.entrypoint),

@@ -110,7 +110,6 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         raise UsageError(f"input_sizes: {stray[0]} is not the mount of an input")
     spec = JobSpec(
         kind=JobKind.TASK,
-        name=job.name,
         image=image,
         image_bytes=image_bytes,
         argv=job.argv(),
@@ -124,6 +123,8 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         sandbox=job.sandbox,
         attestation_level=job.attestation_level(),
         gateways=tuple(job.gateways),
+        public=job.public,
+        start_within=job.start_seconds(),
     )
     try:
         jobs.validate(spec)
@@ -134,14 +135,12 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
 
 
 def with_element(packed: PackedJob, job: Job) -> PackedJob:
-    """Returns the packed job with name, command and variables of another one.
+    """Returns the packed job with command and variables of another one.
 
     Reading an image again for each element of an array would take most of the time. Raises
     UsageError if the spec is not valid.
     """
-    spec = struct_replace(
-        packed.spec, name=job.name, argv=job.argv(), shell=job.shell(), env=job.variables()
-    )
+    spec = struct_replace(packed.spec, argv=job.argv(), shell=job.shell(), env=job.variables())
     try:
         jobs.validate(spec)
     except Refused as refused:

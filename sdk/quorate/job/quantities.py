@@ -10,30 +10,14 @@ from decimal import Decimal
 
 from quorate.errors import UsageError
 from quorate_protocol.money_input import micro_usd
+from quorate_protocol.quantity_input import SIZE_MAX, SPAN_MAX, size_bytes, span_seconds
 from quorate_protocol.units import Amount, Price, Seconds, usd
 
 PRICE_MAX = 10**12  # one million USD per hour
 AMOUNT_MAX = 10**18  # one million million USD
-SIZE_MAX = 1 << 60
 TEXT_MAX = 64
 
-_SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*(?:([KMGT]I?)B?|B)", re.ASCII | re.I)
-_DURATION = re.compile(
-    r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?:in)?)?(?:(\d{1,9})s)?", re.ASCII | re.I
-)
 _CORES = re.compile(r"(\d{1,5})(?:\.(\d{1,3}))?", re.ASCII)
-_FACTORS = {
-    "": 1,
-    "k": 10**3,
-    "m": 10**6,
-    "g": 10**9,
-    "t": 10**12,
-    "ki": 1 << 10,
-    "mi": 1 << 20,
-    "gi": 1 << 30,
-    "ti": 1 << 40,
-}
-
 Money = str | int | Decimal
 """Accepted forms of money: "1.25", 2, Decimal("0.30"). Floats are refused, because 0.1 is not
 exactly a tenth.
@@ -87,14 +71,10 @@ def parse_size(value: str | int, field: str) -> int:
     if isinstance(value, int):
         size = value
     else:
-        match = _SIZE.fullmatch(value.strip())
-        if match is None:
-            raise UsageError(
-                f"{field}: {value[:TEXT_MAX]!r} is not a size; write it with a unit, such as "
-                f'"24GB" or "512Mi"'
-            )
-        factor = _FACTORS[(match[3] or "").lower()]
-        size = int(match[1]) * factor + _fraction(match[2], 6) * factor // 10**6
+        try:
+            size = size_bytes(value)
+        except ValueError as error:
+            raise UsageError(f"{field}: {error}") from error
     if not 0 <= size <= SIZE_MAX:
         raise UsageError(f"{field}: {size} bytes is out of range")
     return size
@@ -113,24 +93,14 @@ def parse_duration(value: str | int, field: str) -> Seconds:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise UsageError(f'{field}: write a duration such as "1h30m", not {type(value).__name__}')
     if isinstance(value, int):
-        seconds = value
-    else:
-        text = "".join(value.split())
-        match = _DURATION.fullmatch(text)
-        if match is None or not text:
-            raise UsageError(
-                f'{field}: {text[:TEXT_MAX]!r} is not a duration; write it such as "90s", "15m", '
-                f'"1h30m" or "2d"'
-            )
-        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-        seconds = days * 86_400 + hours * 3_600 + minutes * 60 + rest
-    if not 0 < seconds < 1 << 40:
-        raise UsageError(
-            f"{field}: {value} must be above zero"
-            if seconds <= 0
-            else f"{field}: {value} is too long"
-        )
-    return Seconds(seconds)
+        if not 0 < value < SPAN_MAX:
+            said = "must be above zero" if value <= 0 else "is too long"
+            raise UsageError(f"{field}: {value} {said}")
+        return Seconds(value)
+    try:
+        return Seconds(span_seconds(value))
+    except ValueError as error:
+        raise UsageError(f"{field}: {error}") from error
 
 
 def format_duration(seconds: int) -> str:

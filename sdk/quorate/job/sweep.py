@@ -87,12 +87,13 @@ def element_job(job: "Job", element: Element, count: int = 0) -> "Job":
 
 
 def _filled(text: str, element: Element) -> str:
-    # A whole word in braces is probably a key; other braces may be the program's own.
-    cutoff = 0.4 if _WHOLE.fullmatch(text) else 0.7
+    # A whole word in braces is a key; other braces may be the program's own.
+    is_whole = _WHOLE.fullmatch(text) is not None
     for key in _PLACEHOLDER.findall(text):
-        near = get_close_matches(key, element, n=1, cutoff=cutoff)
-        if key not in element and near:
-            raise UsageError(f"sweep: {{{key}}} is no key of it; did you mean {{{near[0]}}}?")
+        near = get_close_matches(key, element, n=1, cutoff=0.4 if is_whole else 0.7)
+        if key not in element and (near or is_whole):
+            remedy = f"did you mean {{{near[0]}}}?" if near else f"its keys: {', '.join(element)}"
+            raise UsageError(f"sweep: {{{key}}} is no key of it; {remedy}")
     return _PLACEHOLDER.sub(lambda found: element.get(found[1], found[0]), text)
 
 

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 from quorate.client.client_ledger import OrderRecord
 from quorate.errors import UnavailableError, UsageError, translated
+from quorate.images.stored_config import words_of_stored
 from quorate.job.job import Job
-from quorate.job.packing import NamedCid, PackedJob, has_given_size, named_cids, pack, with_element
+from quorate.job.packing import (
+    NO_COMMAND,
+    NamedCid,
+    PackedJob,
+    has_given_size,
+    named_cids,
+    pack,
+    with_element,
+)
 from quorate.job.sweep import ELEMENTS_MAX, Element, element_job, elements
 from quorate.programs.job_preparation import JobPreparation
 from quorate_content.dag.cid import parse
@@ -18,6 +27,8 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession as HttpSession
 
     from quorate.client.coordinator_api import Api
+
+ELEMENT_START_WITHIN = "1h"  # elements wait for each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,8 @@ class JobPacking:
             raise UsageError(
                 "sweep: it has several elements; use quorate run or apply, or Market.map"
             )
-        return await self._packed(await self._preparation.prepared(job))
+        with self._preparation.names_in_errors():
+            return await self._packed(await self._preparation.prepared(job))
 
     async def elements(
         self, job: Job, params: Sequence[Element] | None = None
@@ -64,8 +76,11 @@ class JobPacking:
         count = len(given) if params is None else 0
         for one in given[:1]:
             element_job(job, one, count)  # a wrong placeholder is named before the image is made
-        prepared = await self._preparation.prepared(replace(job, sweep={}, seeds=0))
-        packed = await self._packed(prepared)
+        waits = job.start_within or ELEMENT_START_WITHIN
+        single = replace(job, sweep={}, seeds=0, start_within=waits)
+        with self._preparation.names_in_errors():
+            prepared = await self._preparation.prepared(single)
+            packed = await self._packed(prepared)
         return [
             ArrayElement(one, made, with_element(packed, made))
             for one in given
@@ -83,10 +98,22 @@ class JobPacking:
                 sizes[named.cid] = await self._size_in_ipfs(job, named)
             if not stat.is_stored:
                 absent.append(named)
+            elif named.field == "image" and stat.size_bytes and not job.has_command:
+                await self._check_command(named.cid, stat.size_bytes)
         packed = await asyncio.to_thread(pack, job, sizes)
         sent = {item.cid for item in packed.uploads}
         not_stored = () if job.is_in_ipfs else (item for item in absent if item.cid not in sent)
         return replace(packed, not_stored=tuple(not_stored))
+
+    async def _check_command(self, cid: str, size_bytes: int) -> None:
+        """Raises UsageError if the stored archive has no command. What cannot be read may have."""
+
+        async def read(start: int, length: int) -> bytes:
+            return await self._api.read_content(cid, start, length)
+
+        words = await words_of_stored(read, size_bytes)
+        if words == ():
+            raise UsageError(NO_COMMAND)
 
     async def _size_in_ipfs(self, job: Job, named: NamedCid) -> int:
         from quorate_content.transfer.root_size import root_size  # it imports aiohttp

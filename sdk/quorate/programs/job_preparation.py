@@ -4,8 +4,8 @@ import asyncio
 import fcntl
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +15,7 @@ from quorate.errors import QuorateError, UsageError
 from quorate.job.job import Job
 from quorate.job.packing import NO_COMMAND, is_path
 from quorate.programs.entrypoint import asks_image, with_archives_entrypoint, with_entrypoint
+from quorate_protocol.messages.job_spec import is_image_cid
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession as HttpSession
@@ -52,20 +53,31 @@ class JobPreparation:
         named = str(job.image)
         if job.build is not None or not is_path(job.image):
             job = await self._with_image(job)
-        if not is_path(job.image) and named != job.image:
-            job = await self._with_registrys_command(job)
+        if not is_path(job.image):
+            job = await self._with_registrys_command(job, named != job.image)
         job = await asyncio.to_thread(with_archives_entrypoint, job)
         return await self._ready().prepare(job) if job.has_local_code else job
 
-    async def _with_registrys_command(self, job: Job) -> Job:
+    @contextmanager
+    def names_in_errors(self) -> Iterator[None]:
+        """Names an image in errors as the user did, not by the archive that was made of it."""
+        try:
+            yield
+        except UsageError as error:
+            said = str(error) if self._engine is None else self._engine.as_named(str(error))
+            if said == str(error):
+                raise
+            raise UsageError(said) from error
+
+    async def _with_registrys_command(self, job: Job, is_resolved: bool) -> Job:
         """Reads the ENTRYPOINT of an image whose tag the registry has just resolved.
 
-        UsageError if neither the job nor the image has a command.
+        UsageError if neither the job nor the image has a command, also for a given digest.
         """
         from quorate.images.registry_config import image_words
 
-        is_empty = not (job.argv() or job.shell() or job.entrypoint or job.file)
-        if not is_empty and not asks_image(job):
+        is_empty = not job.has_command
+        if is_image_cid(str(job.image)) or not (is_empty or (is_resolved and asks_image(job))):
             return job
         try:
             entrypoint, command = await image_words(self._session, str(job.image))

@@ -120,7 +120,7 @@ class Preparer:
         if found is None and not job.python:
             raise UsageError(
                 f"image: {job.image} does not say which Python it has; name it "
-                '(python: "3.12", --python 3.12), or use an image such as python:3.12'
+                '(python: "3.12", --python 3.12)'
             )
         if found is not None and job.python and found.version != job.python:
             raise UsageError(
@@ -177,8 +177,8 @@ def _python_here(job: Job) -> ImagePython:
         raise UsageError(f"image: {path}: {refused.detail}") from refused
     if found is None:
         raise UsageError(
-            f"image: {path} has no python3 on its PATH; use an image with Python, such as "
-            "python:3.12, or make one: quorate image build --python -o python.tar"
+            f"image: {path} has no python3 on its PATH; use another image, or make one: quorate "
+            "image build --python -o python.tar"
         )
     return found
 

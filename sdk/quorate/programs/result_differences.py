@@ -11,7 +11,7 @@ from quorate.errors import QuorateError
 from quorate.programs.tree_differences import Difference, tree_differences
 from quorate.trust.charge_verification import CheckedVerdict
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages import receipt
+from quorate_protocol.messages import job_spec, receipt
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.messages.views import RunView, SealedOutput
 from quorate_protocol.units import Hash32
@@ -49,8 +49,9 @@ async def describe_differences(
     pair = _two_results(checked)
     if pair is None:
         return "", ()
-    body, count, first, second = pair
-    bytes_max = min(body.spec.resources.output_bytes, OUTPUT_BYTES_MAX)
+    count, first, second = pair
+    spec = job_spec.decode(session.entry(checked.verdict.job_id).spec)
+    bytes_max = min(spec.resources.output_bytes, OUTPUT_BYTES_MAX)
     said = f"{count} different results came back. "
     statuses = [item.reveal.exit_status for item in (first, second) if item.reveal is not None]
     if statuses[0] != statuses[1]:
@@ -68,8 +69,8 @@ async def describe_differences(
 
 def _two_results(
     checked: CheckedVerdict,
-) -> tuple[Receipt, int, ExecutionEvidence, ExecutionEvidence] | None:
-    """Returns the receipt, the number of different results, and two executions that differ."""
+) -> tuple[int, ExecutionEvidence, ExecutionEvidence] | None:
+    """Returns the number of different results, and two executions that differ."""
     tree = canonical.parse(checked.receipt, receipt.RECEIPT_BYTES_MAX)
     assert isinstance(tree, dict), "the receipt was checked"
     body = canonical.from_json(Receipt, tree["body"])
@@ -80,7 +81,7 @@ def _two_results(
     if len(found) < 2:
         return None
     first, second, *_ = found.values()
-    return body, len(found), first, second
+    return len(found), first, second
 
 
 async def _compare(

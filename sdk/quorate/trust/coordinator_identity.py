@@ -15,6 +15,7 @@ from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.beacon_rounds import Timing
+from quorate_protocol.rules.receipts.receipt_pins import timing_of
 from quorate_protocol.units import Address, Seconds
 
 PERIOD_MAX = 3_600  # seconds between beacon rounds
@@ -49,10 +50,7 @@ class CoordinatorIdentity(Struct, frozen=True):
     @property
     def timing(self) -> Timing:
         """Returns the times that decide which beacon rounds draw later batches."""
-        limits = self.constants
-        return Timing(
-            self.beacon_genesis, limits.beacon_period, limits.reveal_within, limits.max_hold
-        )
+        return timing_of(self.beacon, self.constants)
 
     @property
     def beacon(self) -> BeaconInfo:

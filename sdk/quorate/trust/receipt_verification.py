@@ -1,23 +1,33 @@
-"""`quorate.verify`: checks a receipt file offline."""
+"""`quorate.verify`: checks a receipt file, and compares it with what its reader trusts."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quorate.errors import UsageError
-from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, Report
-from quorate_protocol.rules import receipt_checks
-from quorate_protocol.units import Round
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.limits import SPEC_BYTES_MAX
+from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, Check, Receipt, Report
+from quorate_protocol.refusals import Refused
+from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
+from quorate_protocol.rules.receipts.receipt_pins import Pins
+from quorate_protocol.units import Address, Round
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
+
+if TYPE_CHECKING:
+    from quorate_contracts.deploy import Deployment
 
 
 def verify(source: Path | str | bytes) -> Report:
     """Checks a receipt, given as a path or as bytes, and returns every check by name.
 
-    `report.valid` is true if all hold. Raises UsageError if the file cannot be read.
+    `report.valid` is true if all hold. The identities in the receipt are its own word: compare them
+    with `pinned`. Raises UsageError if the file cannot be read.
     """
-    return receipt_checks.verify(
-        source if isinstance(source, bytes) else _read(Path(source)), recover, check_round
-    )
+    data = source if isinstance(source, bytes) else read(Path(source))
+    return receipt_checks.verify(data, recover, check_round)
 
 
 def check_round(key: bytes, number: int, signature: bytes) -> bool:
@@ -25,9 +35,65 @@ def check_round(key: bytes, number: int, signature: bytes) -> bool:
     return verify_round(key, Round(number), signature)
 
 
-def _read(path: Path) -> bytes:
+def body_of(data: bytes) -> Receipt | None:
+    """Returns the body of a receipt file; None if the file is no receipt."""
+    try:
+        tree = canonical.parse(data, RECEIPT_BYTES_MAX)
+        if not isinstance(tree, dict) or "body" not in tree:
+            return None
+        made: Receipt = canonical.from_json(Receipt, tree["body"])
+    except Refused:
+        return None  # not re-raised: the caller says what a receipt is
+    return made
+
+
+def pinned(
+    body: Receipt, deployment: "Deployment", coordinator: Address | None = None
+) -> tuple[Check, ...]:
+    """Compares a receipt with a deployment that its reader trusts, and with a coordinator's account
+    if there is one.
+    """
+    timing = receipt_pins.timing_of(deployment.beacon_info(), deployment.constants())
+    pins = Pins(deployment.domain(), deployment.beacon_key, timing)
+    return (
+        *receipt_pins.checks(body, pins),
+        Check(
+            "pin:coordinator",
+            coordinator in (None, body.order.message.coordinator),
+            f"the coordinator is 0x{body.order.message.coordinator.hex()}",
+        ),
+    )
+
+
+def of_spec(body: Receipt, data: bytes) -> tuple[Check, ...]:
+    """Compares a receipt with the job spec's canonical document."""
+    is_ordered = sha256(data) == body.order.message.spec_hash
+    if not is_ordered:
+        return (Check("spec", False, "the file is not the spec that the order names"),)
+    try:
+        spec = job_spec.decode(data)
+    except Refused as refused:
+        return (Check("spec", False, refused.detail),)
+    durations = {item.assignment.message.max_duration for item in body.executions}
+    order = body.order.message
+    good = (
+        body.image == job_spec.image_digest(spec.image)
+        and durations <= {spec.max_duration}
+        and order.input_root == job_spec.input_root(spec)
+        and order.comparator is spec.compare.comparator
+    )
+    return (Check("spec", good, "image, inputs, duration and comparator are the spec's"),)
+
+
+def read(path: Path, bytes_max: int = RECEIPT_BYTES_MAX) -> bytes:
+    """Returns a file's bytes, at most one more than `bytes_max`. Raises UsageError."""
     try:
         with path.open("rb") as file:
-            return file.read(RECEIPT_BYTES_MAX + 1)
+            return file.read(bytes_max + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
+
+
+def read_spec(path: Path) -> bytes:
+    """Returns the bytes of a spec document. Raises UsageError."""
+    return read(path, SPEC_BYTES_MAX)

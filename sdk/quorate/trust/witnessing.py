@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from quorate.trust.charge_verification import is_our_class
 from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.crypto.eip712 import digest as digest_of
 from quorate_protocol.limits import BEACON_AHEAD_MAX
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.job_spec import JobSpec
@@ -64,4 +65,4 @@ def consider(
         return Refusals.TOO_FAR
     if claim(message.assignment_hash, digest) != digest:
         return Refusals.SECOND
-    return Witness(digest, message.beacon_round, UnixSeconds(int(now)))
+    return Witness(digest, digest_of(domain, ack), message.beacon_round, UnixSeconds(int(now)))

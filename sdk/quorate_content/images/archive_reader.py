@@ -64,18 +64,17 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
         )
         unpacked_bytes = 0
         for name in layers:
-            entries, unpacked = scan_layer(
+            size = scan_layer(
                 archive,
                 regular_member(members, name),
                 seen,
                 replace(limits, unpacked_bytes=room),
                 budget,
             )
-            budget, room, unpacked_bytes = (
-                budget - entries,
-                room - unpacked,
-                unpacked_bytes + unpacked,
-            )
+            unpacked = max(size.plain_bytes, size.written_bytes)
+            budget -= size.entries
+            room -= unpacked
+            unpacked_bytes += unpacked
     for name in sorted(seen.paths & seen.folders):
         # Engines follow a symbolic link there and gVisor does not, so one job could have two
         # results.

@@ -66,10 +66,10 @@ class ImageInfo:
 
 
 def refuse_shell_command(info: ImageInfo, argv: tuple[str, ...]) -> None:
-    """Raises `Refused(UNSUPPORTED)` if the command starts a shell that the image does not have."""
+    """Raises `Refused(MALFORMED)` if the command starts a shell that the image does not have."""
     if argv and posixpath.basename(argv[0]) in SHELLS and not info.has_shell:
         raise Refused(
-            Code.UNSUPPORTED,
+            Code.MALFORMED,
             f"command: the image has no shell to run {argv[0]}; give the command as a list of "
             "words (argv), or use an image that has /bin/sh",
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from quorate_content.images.image_info import ImageInfo, ImageLimits
+from quorate_content.images.layer_headers import LayerEntry, read_layer_headers
 from quorate_content.images.tar_checks import (
     BoundedReader,
     checked_name,
@@ -24,6 +25,9 @@ SHELL_PATHS = frozenset({"bin/sh", "usr/bin/sh"})
 
 
 ENV_PATHS = frozenset({"usr/bin/env"})
+
+
+DISK_BLOCK_BYTES = 4096
 
 
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -69,7 +73,8 @@ class Layer:
         """
         with tarfile.open(fileobj=self.plain(), mode="r:") as layer:
             for entry in layer:
-                _check_entry(entry, self.member.name, self.limits)
+                read = LayerEntry(entry.name, entry.type, entry.linkname, entry.size)
+                _check_entry(read, self.member.name, self.limits)
                 yield layer, entry
                 # Otherwise the tar module keeps every header in memory.
                 layer.members = []  # type: ignore[attr-defined]
@@ -85,27 +90,43 @@ class WatchedPaths:
     folders: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class LayerSize:
+    """What a layer takes: its entries, its plain bytes, and at least the bytes that it writes."""
+
+    entries: int
+    plain_bytes: int
+    written_bytes: int
+
+
 def scan_layer(
     archive: tarfile.TarFile,
     member: tarfile.TarInfo,
     seen: WatchedPaths,
     limits: ImageLimits,
     budget: int,
-) -> tuple[int, int]:
-    """Checks every name and link of one layer and updates `seen`. Returns (entries, unpacked
-    bytes).
+) -> LayerSize:
+    """Checks every header, name and link of one layer and updates `seen`.
+
+    Raises Refused(OVERSIZE) if the layer would write more than `limits.unpacked_bytes`. Each entry
+    counts one block of the disk beside its data, because folders and links need one too.
     """
-    entries = 0
-    with tarfile.open(fileobj=uncompressed_layer(archive, member, limits), mode="r:") as layer:
-        for entry in layer:
-            entries += 1
-            if entries > budget:
-                raise Refused(Code.OVERSIZE, f"the image has more than {limits.members} files")
-            _check_entry(entry, member.name, limits)
-            _record_path(entry, seen)
-            # Otherwise the tar module keeps every header in memory.
-            layer.members = []  # type: ignore[attr-defined]
-        return entries, layer.offset
+    entries = written = 0
+    source = uncompressed_layer(archive, member, limits)
+    for entry in read_layer_headers(source, member.name):
+        entries += 1
+        if entries > budget:
+            raise Refused(Code.OVERSIZE, f"the image has more than {limits.members} files")
+        _check_entry(entry, member.name, limits)
+        _record_path(entry, seen)
+        written += entry.size + -entry.size % DISK_BLOCK_BYTES + DISK_BLOCK_BYTES
+        if written > limits.unpacked_bytes:
+            raise Refused(
+                Code.OVERSIZE,
+                f"image: {member.name}: its first {entries} entries would write {written} bytes, "
+                f"and {limits.unpacked_bytes} are allowed",
+            )
+    return LayerSize(entries, source.tell(), written)
 
 
 def uncompressed_layer(
@@ -132,22 +153,22 @@ def uncompressed_layer(
     return BoundedReader(plain, limits.unpacked_bytes, too_large)  # type: ignore[return-value]
 
 
-def _check_entry(entry: tarfile.TarInfo, where: str, limits: ImageLimits) -> None:
+def _check_entry(entry: LayerEntry, where: str, limits: ImageLimits) -> None:
     name = checked_name(entry.name.lstrip("/") or ".", where, limits)
-    if entry.islnk():
-        checked_name(entry.linkname.lstrip("/") or ".", f"{where}: link {name[:100]}", limits)
-    elif entry.issym() and not entry.linkname.startswith("/"):
-        joined = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry.linkname))
+    if entry.kind == tarfile.LNKTYPE:
+        checked_name(entry.link.lstrip("/") or ".", f"{where}: link {name[:100]}", limits)
+    elif entry.kind == tarfile.SYMTYPE and not entry.link.startswith("/"):
+        joined = posixpath.normpath(posixpath.join(posixpath.dirname(name), entry.link))
         if joined.startswith("../") or joined == "..":
             raise Refused(Code.MALFORMED, f"{where}: link {name[:100]!r} leads out of the layer")
-    elif entry.ischr() or entry.isblk():
+    elif entry.kind in (tarfile.CHRTYPE, tarfile.BLKTYPE):
         raise Refused(
             Code.MALFORMED,
             f"{where}: {name[:100]!r} is a device file, which images may not contain",
         )
 
 
-def _record_path(entry: tarfile.TarInfo, known: WatchedPaths) -> None:
+def _record_path(entry: LayerEntry, known: WatchedPaths) -> None:
     """Records shells, `env` and non-folders at volume paths. A higher layer's whiteout removes the
     record.
     """
@@ -161,7 +182,7 @@ def _record_path(entry: tarfile.TarInfo, known: WatchedPaths) -> None:
         seen.difference_update(
             [path for path in seen if path == gone or path.startswith(f"{gone}/")]
         )
-    elif not entry.isdir() and (name in SHELL_PATHS | ENV_PATHS or name in known.folders):
+    elif not entry.is_folder and (name in SHELL_PATHS | ENV_PATHS or name in known.folders):
         seen.add(name)
-    elif entry.isdir():
+    elif entry.is_folder:
         seen.discard(name)

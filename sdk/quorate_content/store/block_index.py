@@ -17,6 +17,7 @@ from quorate_content.dag.cid import Cid, Codec, parse
 from quorate_content.dag.disk_tree import Nodes
 from quorate_content.dag.walk import DagWalk, ExpectedBlock, NullSink, Role, TreePath
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.files import private_file
 from quorate_runtime.sqlite.durable import SMALL_CACHE
 
 RETRY_SECONDS = 10.0
@@ -132,6 +133,7 @@ class BlockIndex:
 
 
 def _open(path: Path) -> sqlite3.Connection:
+    private_file(path)
     base = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
     base.execute("pragma journal_mode=wal")
     base.execute("pragma synchronous=normal")

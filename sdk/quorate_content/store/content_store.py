@@ -188,6 +188,10 @@ class ContentStore:
         """Ends all pins of one owner."""
         await in_thread(self._threads, lambda: self._files.index.unpin_all(owner))
 
+    async def owners_of(self, cid: Cid) -> list[str]:
+        """Returns the owners that pin stored content now."""
+        return await in_thread(self._threads, lambda: self._files.index.owners_of(str(cid.as_v1())))
+
     async def stat(self, cid: Cid) -> Stat | None:
         """Returns what is stored under the CID, or None."""
         entry = await in_thread(self._threads, lambda: self._files.entry(cid))
@@ -203,6 +207,12 @@ class ContentStore:
         """
         found = await in_thread(self._threads, lambda: self._files.index.find_digest(digest))
         return None if found is None else parse(found)
+
+    async def is_pinned_for(self, cid: Cid, owner: str) -> bool:
+        """Returns whether this owner pins the object now."""
+        return await in_thread(
+            self._threads, lambda: self._files.index.is_pinned_for(str(cid.as_v1()), owner)
+        )
 
     async def extend_pins(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
         """Extends existing pins of these (digest, owner) pairs to at least `until`."""

@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.files import private_file
 from quorate_runtime.sqlite.durable import SMALL_CACHE
 
 OBJECT_BYTES_MIN = 64 * 1024  # the least that one object counts against its owner's quota
@@ -160,6 +161,7 @@ class Index:
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self._now = now
         self._guard = threading.Lock()
+        private_file(path)
         self._base = sqlite3.connect(
             path, timeout=30.0, isolation_level=None, check_same_thread=False
         )
@@ -267,6 +269,12 @@ class Index:
         with self._transaction():
             self._base.execute("delete from pin where owner = ?", (owner,))
 
+    def owners_of(self, cid: str) -> list[str]:
+        """Returns the owners that pin an object now."""
+        query = "select owner from pin where cid = ? and until > ?"
+        with self._locked():
+            return [str(owner) for (owner,) in self._base.execute(query, (cid, self._now()))]
+
     def is_pinned(self, cid: str) -> bool:
         """Returns whether any pin is in force."""
         with self._locked():
@@ -276,6 +284,12 @@ class Index:
                 ).fetchone()
                 is not None
             )
+
+    def is_pinned_for(self, cid: str, owner: str) -> bool:
+        """Returns whether this owner pins an object now."""
+        query = "select 1 from pin where cid = ? and owner = ? and until > ?"
+        with self._locked():
+            return self._base.execute(query, (cid, owner, self._now())).fetchone() is not None
 
     def extend_pins(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
         """Extends existing pins of these (digest, owner) pairs to at least `until`."""

@@ -11,7 +11,13 @@ import http.client
 import time
 from collections.abc import Callable
 
-from quorate_content.content_limits import BadSource, Bounds, DiskFull, TruncatedSource
+from quorate_content.content_limits import (
+    AbsentEverywhere,
+    BadSource,
+    Bounds,
+    DiskFull,
+    TruncatedSource,
+)
 from quorate_content.dag.car import Progress, read_car
 from quorate_content.dag.cid import Cid
 from quorate_content.dag.disk_tree import TreeWriter
@@ -65,6 +71,7 @@ class _Fetch:
         self._stop, self._progress, self._tally = stop, progress, tally
         self._stall_seconds = stall_seconds
         self._turns = fetch_order.first_turns(sources)
+        self._may_come = not sources  # some source failed, and may have the content later
         self._reasons: dict[str, str] = {}  # what each source said last, by its label
         self._blocks_before = walk.blocks_done
         self._find_by = time.monotonic() + fetch_order.FIND_SECONDS
@@ -99,10 +106,11 @@ class _Fetch:
         return self._find_by - time.monotonic()
 
     def _nobody_has_it(self) -> Unavailable:
+        kind = Unavailable if self._may_come or self._turns else AbsentEverywhere
         said = [f"{label}: {text}" for label, text in self._reasons.items()]
         asked = {turn.source.label for turn in self._turns} - self._reasons.keys()
         said += [f"{label}: not asked, the time was over" for label in sorted(asked)]
-        return Unavailable(
+        return kind(
             f"no source had {self._root}: {'; '.join(said[-REASONS_SHOWN:]) or 'none was given'}",
             retry_after=30.0,
         )
@@ -140,12 +148,13 @@ class _Fetch:
         except (TruncatedSource, Unavailable, OSError, http.client.HTTPException) as error:
             # Not re-raised: the source failed and gets another turn after the others.
             self._stop.check()
-            answer = Answer.FAILED
+            answer, self._may_come = Answer.FAILED, True
             pause = error.retry_after if isinstance(error, Unavailable) else pause
             self._reasons[source.label] = str(error) or type(error).__name__
         except BadSource as error:
             # Not re-raised: this source lacks the content or sent wrong data. Verified blocks stay,
             # and the other sources may be right.
+            self._may_come |= walk.blocks_done > self._blocks_before
             is_entry = isinstance(error, AbsentHere) and wanted.within != ()
             answer = Answer.ROOTS_ONLY if is_entry else Answer.USELESS
             self._reasons[source.label] = error.detail

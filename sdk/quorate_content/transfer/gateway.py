@@ -29,14 +29,23 @@ CAR_TYPE = "application/vnd.ipld.car"
 CAR_ANSWER_TYPE = f"{CAR_TYPE}; version=1; order=dfs; dups=y"
 RESPONSES_MAX = 64
 NETWORK_RESPONSES_MAX = 48
+CACHED_SECONDS = 29_030_400
 IMMUTABLE = {
-    "Cache-Control": "public, max-age=29030400, immutable",
+    "Cache-Control": f"public, max-age={CACHED_SECONDS}, immutable",
     "X-Content-Type-Options": "nosniff",
+}
+# A proxy must not keep what only some readers may have.
+IMMUTABLE_PRIVATE = {
+    **IMMUTABLE,
+    "Cache-Control": f"private, max-age={CACHED_SECONDS}, immutable",
+    "Vary": "Authorization",
 }
 ENTITY_BYTES = re.compile(r"([0-9]{1,18}):\*")
 
 MayRead = Callable[[web.Request, Cid], Awaitable[bool]]
-"""Returns whether the requester may read this CID. False answers 404, as if it were absent."""
+"""Returns whether the requester may read a stored root. False answers 404, as if it were absent. A
+block inside an object may be read with any root that has it and that the requester may read.
+"""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -82,12 +91,8 @@ def add_gateway_routes(
     file.
     """
     library = store if isinstance(store, CombinedStores) else CombinedStores((store,))
-    gateway = Gateway(library, may_read or _allow_all)
+    gateway = Gateway(library, may_read)
     app.router.add_get(prefix + "/{cid}", gateway.get, allow_head=True)
-
-
-async def _allow_all(request: web.Request, cid: Cid) -> bool:
-    return True
 
 
 def refusal_response(error: Refused | Unavailable) -> web.Response:
@@ -157,8 +162,8 @@ class _Inner:
 class Gateway:
     """Request handlers over one store, with at most `RESPONSES_MAX` bodies at once."""
 
-    def __init__(self, library: CombinedStores, may_read: MayRead) -> None:
-        self._library, self._may_read = library, may_read
+    def __init__(self, library: CombinedStores, may_read: MayRead | None) -> None:
+        self._library, self._given_rule = library, may_read
         self._bodies: Counter[str] = Counter()  # being sent, by network
 
     async def get(self, request: web.Request) -> web.StreamResponse:
@@ -171,28 +176,41 @@ class Gateway:
         if place is None:
             if "only-if-cached" in request.headers.get("Cache-Control", ""):
                 return web.Response(status=412)
-            raise Refused(Code.UNKNOWN, f"{query.cid} is not here")
+            raise Refused(Code.UNKNOWN, self._absent(request, query.cid))
         tag = f'"{query.cid}{"." + query.form if query.form else ""}"'
         if request.headers.get("If-None-Match") == tag and not query.from_byte:
             return web.Response(status=304, headers={"ETag": tag})
         with self._slot(network_of(request.remote)):
-            headers = {**IMMUTABLE, "ETag": tag, "X-Ipfs-Path": f"/ipfs/{query.cid}"}
+            common = IMMUTABLE if self._given_rule is None else IMMUTABLE_PRIVATE
+            headers = {**common, "ETag": tag, "X-Ipfs-Path": f"/ipfs/{query.cid}"}
             if isinstance(place, bytes):
                 return _block_answer(query, place, headers)
             if isinstance(place, _Inner):
                 return await self._inner_answer(request, place, query, headers)
             return await self._answer(request, place, query, headers)
 
+    def _absent(self, request: web.Request, cid: Cid) -> str:
+        """The same text for absent content and for content that the requester may not read."""
+        if self._given_rule is None:
+            return f"{cid} is not here"
+        if "Authorization" in request.headers:
+            return f"{cid} is not here, or this account may not read it"
+        return (
+            f"{cid} is not here, or it is private: send `authorization` with the token of an "
+            "account that may read it"
+        )
+
+    async def _may_read(self, request: web.Request, cid: Cid) -> bool:
+        return self._given_rule is None or await self._given_rule(request, cid)
+
     async def _find(self, request: web.Request, cid: Cid) -> "ContentStore | bytes | _Inner | None":
-        """Returns what has the block, if the requester may read it. An inner block may be read with
-        any object that has it.
-        """
+        """Returns what has the block, if the requester may read it."""
         if cid.inline is not None:
             return cid.inline
-        if not await self._may_read(request, cid):
-            return None
+        # The rule is asked for absent content too, so that a bad token gets one answer for both.
+        is_allowed = await self._may_read(request, cid)
         found = await self._library.find(cid)
-        if found is not None:
+        if found is not None and is_allowed:
             return found
         async for store, place in self._library.places(cid):
             if await self._may_read(request, place.root):

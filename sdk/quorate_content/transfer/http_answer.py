@@ -53,12 +53,14 @@ def car_answer(
         yield response
 
 
-def probe(source: Source, root: Cid, stop: StopSignal, answer_seconds: float) -> Answer:
-    """Asks whether the source has the content at hand, without a search in its network.
+def probe(
+    source: Source, root: Cid, stop: StopSignal, answer_seconds: float, may_search: bool = False
+) -> Answer:
+    """Asks whether the source has the content at hand, or with `may_search` whether it finds it.
 
-    Raises what a failed connection raises.
+    Raises `AbsentHere` if it does not, and what a failed connection raises.
     """
-    headers = {"Accept": RAW_TYPE, "Cache-Control": "only-if-cached"}
+    headers = {"Accept": RAW_TYPE} | ({} if may_search else {"Cache-Control": "only-if-cached"})
     with _request(
         source, "HEAD", f"{root}?format=raw", headers, stop, answer_seconds, answer_seconds, False
     ) as response:
@@ -69,6 +71,24 @@ def probe(source: Source, root: Cid, stop: StopSignal, answer_seconds: float) ->
         if response.status in (404, 410):
             raise AbsentHere(f"status {response.status}: it does not have {root}")
         return Answer.UNCLEAR
+
+
+@contextmanager
+def raw_answer(
+    source: Source, root: Cid, stop: StopSignal, answer_seconds: float
+) -> Iterator[http.client.HTTPResponse]:
+    """Asks for the raw root block; each part of the answer must come within `answer_seconds`."""
+    with _request(
+        source,
+        "GET",
+        f"{root}?format=raw",
+        {"Accept": RAW_TYPE},
+        stop,
+        answer_seconds,
+        answer_seconds,
+        False,
+    ) as response:
+        yield response
 
 
 def check_car(response: http.client.HTTPResponse) -> None:

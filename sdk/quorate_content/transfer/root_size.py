@@ -1,11 +1,16 @@
-"""Reads how large content is from its root block, without the content."""
+"""Reads root blocks from gateways: how large content is, and whether a gateway has it."""
+
+import http.client
+from collections.abc import Sequence
 
 import aiohttp
 
 from quorate_content.content_limits import MIB, BadSource, Bounds
 from quorate_content.dag.cid import Cid, Codec, raw_cid
 from quorate_content.dag.dagpb import Kind, decode_node
-from quorate_content.transfer.http_answer import RAW_TYPE
+from quorate_content.threads import StopSignal
+from quorate_content.transfer.fetch_order import Source
+from quorate_content.transfer.http_answer import RAW_TYPE, Body, raw_answer
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.http.client_sessions import read_bounded
 
@@ -52,3 +57,28 @@ async def root_size(session: aiohttp.ClientSession, gateway: str, cid: Cid) -> i
     if raw_cid(block).digest != cid.digest:
         raise BadSource(f"{gateway} sent another block than {cid}")
     return size_of_root(cid, block)
+
+
+def root_from(sources: Sequence[Source], cid: Cid, deadline_seconds: float) -> bytes:
+    """Returns the verified root block from the first source that sends it. The call blocks.
+
+    Raises `Unavailable` if none sends it in time.
+    """
+    stop = StopSignal(deadline_seconds)
+    for source in sources:
+        try:
+            with raw_answer(source, cid, stop, min(ANSWER_SECONDS, deadline_seconds)) as response:
+                block = _read(Body(response, stop)) if response.status == 200 else b""
+        except (BadSource, Unavailable, OSError, http.client.HTTPException):
+            continue  # not re-raised: another source may have it
+        if block and raw_cid(block).digest == cid.digest:
+            return block
+    raise Unavailable(f"no source sent the root block of {cid}", retry_after=30.0)
+
+
+def _read(body: Body) -> bytes:
+    room = bytearray(BLOCK_BYTES_MAX + 1)
+    view, done = memoryview(room), 0
+    while done < len(room) and (count := body.readinto(view[done:])):
+        done += count
+    return bytes(room[:done]) if done <= BLOCK_BYTES_MAX else b""

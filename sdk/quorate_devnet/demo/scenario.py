@@ -19,7 +19,7 @@ RESOURCES: Mapping[str, str | int] = {
     "disk": "16MB",
     "shm_size": "16MB",
 }
-PRICINGS = 6
+PRICINGS = 4
 PATHS = 250_000
 TILE_FILE, PRICE_FILE = "tile.rgb", "price.json"
 

@@ -19,7 +19,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import BlockNumber
 from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc
-from quorate_runtime.files import write_atomic
+from quorate_runtime.files import PUBLIC_MODE, write_atomic
 from quorate_runtime.keys.crypto import KeySigner
 
 FILE_BYTES_MAX = 1 << 20
@@ -43,16 +43,17 @@ async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment
         plan = deploy.plan(
             wallet.signer.address, 0, wallet.chain_id, BlockNumber(0), DEVNET, info, faucet=True
         )
-        for creation in plan.creations:
-            await wallet.create(creation.name, creation.data, creation.gas)
-        await mined([wallet])
+        for wave in deploy.waves(plan.creations):
+            for creation in wave:
+                await wallet.create(creation.name, creation.data, creation.gas)
+            await mined([wallet])
     facts = {
         "chainUrl": chain_url,
         "beaconUrl": beacon_url,
         "deployment": canonical.to_json(plan.deployment),
     }
     text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
-    write_atomic(path, text.encode())
+    write_atomic(path, text.encode(), PUBLIC_MODE)
     return plan.deployment
 
 

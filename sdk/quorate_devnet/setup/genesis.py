@@ -1,4 +1,4 @@
-"""Sets up a devnet in two or three blocks: deploys the contracts, and registers, stakes, bonds and
+"""Sets up a devnet in a few blocks: deploys the contracts, and registers, stakes, bonds and
 funds all accounts.
 
 The coordinator uses well-known development accounts, which hold coins from the first block. Keys of
@@ -77,8 +77,10 @@ async def begin(
     plan = deploy.plan(
         deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True
     )
-    for creation in plan.creations:
-        await deployer.create(creation.name, creation.data, creation.gas)
+    for wave in deploy.waves(plan.creations):
+        for creation in wave:
+            await deployer.create(creation.name, creation.data, creation.gas)
+        await mined([deployer])
     fresh = [
         *(each.address for each in funds.clients),
         *(key for each in providers for key in (each.owner.address, each.operator)),

@@ -123,6 +123,8 @@ def _struct_writer(kind: Any, tag: str) -> Writer:
     """
     if kind.__struct_config__.omit_defaults:
         return _sparse_writer(kind)
+    if getattr(kind, "LATER_FIELDS", ()):
+        return _later_writer(kind, tag)
     found: list[tuple[str, Callable[[Any], Any], list[Writer]]] = []
 
     def run(value: Any) -> str:
@@ -153,8 +155,30 @@ def _sparse_writer(kind: Any) -> Writer:
     return run
 
 
-def _template(kind: Any, tag: str) -> tuple[str, Callable[[Any], Any], list[Writer]]:
-    members = {camel(f.name): f for f in fields(kind)}
+def _later_writer(kind: Any, tag: str) -> Writer:
+    """Returns a writer of a type that names fields in `LATER_FIELDS`.
+
+    It leaves out such a field while it has its default, so older documents keep their bytes.
+    """
+    defaults = {f.name: f.default for f in fields(kind) if f.name in kind.LATER_FIELDS}
+    found: dict[frozenset[str], tuple[str, Callable[[Any], Any], list[Writer]]] = {}
+
+    def run(value: Any) -> str:
+        absent = frozenset(
+            name for name, usual in defaults.items() if getattr(value, name) == usual
+        )
+        if absent not in found:
+            found[absent] = _template(kind, tag, absent)
+        template, values_of, writers = found[absent]
+        return template % tuple([write(item) for write, item in zip(writers, values_of(value))])
+
+    return run
+
+
+def _template(
+    kind: Any, tag: str, absent: frozenset[str] = frozenset()
+) -> tuple[str, Callable[[Any], Any], list[Writer]]:
+    members = {camel(f.name): f for f in fields(kind) if f.name not in absent}
     parts = {"kind": f'"{tag}"'} if tag else {}
     # Bytes are frequent, so `bytes.hex` is called directly, and the template has the quotes and 0x.
     parts |= {key: '"0x%s"' if _is_bytes(f.type) else "%s" for key, f in members.items()}

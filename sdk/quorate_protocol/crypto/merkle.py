@@ -27,6 +27,16 @@ def merkle_root(entries: frozenset[Hash32]) -> Hash32:
     return Hash32(level[0])
 
 
+def root_of_path(leaf: Hash32, path: Sequence[Hash32]) -> Hash32:
+    """Root that a Merkle path gives for a leaf. Each node is the hash of its two children, the
+    smaller one first, so a path needs no places. An empty path gives the leaf itself.
+    """
+    node = leaf
+    for sibling in path:
+        node = _above(min(node, sibling), max(node, sibling))
+    return node
+
+
 # --------------------------------------------------------------------------------------- grown logs
 
 

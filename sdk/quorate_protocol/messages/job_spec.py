@@ -4,6 +4,7 @@ A spec is a canonical document with a CID. `Order.spec_hash` is its digest.
 """
 
 import re
+from typing import ClassVar
 
 from quorate_protocol import cids
 from quorate_protocol.codec import canonical, text_writer
@@ -24,9 +25,9 @@ GATEWAYS_MAX = 8
 GATEWAY_TEXT_MAX = 256
 TEXT_MAX = 8192
 DURATION_MAX = 30 * 24 * 3600
+START_WITHIN_DEFAULT = Seconds(600)
 GPU_MODEL_MAX = 64
 COMPUTE_CAPABILITY_MAX = 999
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _GATEWAY = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,253}(/[A-Za-z0-9._~/-]*)?")
 _DIGEST_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:([0-9a-f]{64})")
@@ -83,8 +84,9 @@ class Compare(Readable, frozen=True):
 class JobSpec(Readable, frozen=True):
     """One job: its program, inputs, limits and the way its results are compared."""
 
+    LATER_FIELDS: ClassVar[tuple[str, ...]] = ("public",)  # left out at their defaults
+
     kind: JobKind
-    name: str
     image: str  # CID of a docker archive, or name@sha256:digest
     image_bytes: int  # greatest size of an image that is named by its CID; 0 for registry images
     argv: tuple[str, ...]  # empty = the image's own command
@@ -101,6 +103,9 @@ class JobSpec(Readable, frozen=True):
     attestation_level: Small = Small(0)  # least level of the run slot (PROTOCOL §10): 0 or 1
     # IPFS gateways that have image and inputs: base URLs, which are asked in this order.
     gateways: tuple[str, ...] = ()
+    public: bool = False  # anybody may read the run once it is over (PROTOCOL 4.60)
+    # After the Ack. A job that has not started by then, and waits for a provider, ends unpaid.
+    start_within: Seconds = START_WITHIN_DEFAULT
     version: int = 1
 
     def encode(self) -> bytes:
@@ -114,6 +119,10 @@ class JobSpec(Readable, frozen=True):
     def cid(self) -> str:
         """CID of the document (v1, raw)."""
         return cids.document_cid(self.encode())
+
+    def input_bytes(self) -> int:
+        """Declared bytes of its inputs, and of its image if that is named by a CID."""
+        return sum(item.size_bytes for item in self.inputs) + self.image_bytes
 
     def command(self) -> tuple[str, ...]:
         """Words of the command that runs: argv, or `sh -c` with the shell's command line."""
@@ -154,11 +163,6 @@ def input_root(spec: JobSpec) -> Hash32:
 def validate(spec: JobSpec) -> None:
     """Raises `Refused` with the field's name for a spec that no provider may run."""
     _check(spec.version == 1, "version", "it must be 1")
-    _check(
-        _NAME.fullmatch(spec.name) is not None,
-        "name",
-        "lower-case letters, digits and inner hyphens, at most 63",
-    )
     image_digest(spec.image)
     _check(0 <= spec.image_bytes <= 64 * GIB, "imageBytes", "0 to 64 GiB")
     _check(
@@ -182,6 +186,7 @@ def validate(spec: JobSpec) -> None:
         "an absolute path",
     )
     _check(0 < spec.max_duration <= DURATION_MAX, "maxDuration", f"1 to {DURATION_MAX} s")
+    _check(1 <= spec.start_within <= DURATION_MAX, "startWithin", f"1 to {DURATION_MAX} s")
     _check(not spec.network, "network", "it must be false: jobs have no network yet")
     _check(not spec.sealed, "sealed", "it must be false: no provider offers sealed jobs yet")
     _check(spec.kind is JobKind.TASK, "kind", "it must be task; other kinds are not offered yet")

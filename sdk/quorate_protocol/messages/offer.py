@@ -77,8 +77,8 @@ class SlotOffer(Readable, frozen=True):
     """Run slots of one host class, with a price per slot-hour for each price tier.
 
     A price of 0 means that the provider does not offer this tier. A GPU slot holds
-    `host.world_size` GPUs of one model. `cpu_millis` and `memory_bytes` are what one run slot gives
-    to a job.
+    `host.world_size` GPUs of one model. `cpu_millis` and all bytes but `vram_bytes` are what one
+    run slot gives to a job.
     """
 
     host: HostClass
@@ -87,6 +87,9 @@ class SlotOffer(Readable, frozen=True):
     vram_bytes: int  # of one GPU; 0 for a CPU slot
     cpu_millis: int  # thousandths of a core
     memory_bytes: int
+    scratch_bytes: int
+    output_bytes: int
+    input_bytes: int  # image and inputs together
     spot: Price
     on_demand: Price
     reserved: Price
@@ -186,6 +189,7 @@ def check_form(offer: Offer) -> None:
 def _check_slot(slot: SlotOffer) -> None:
     slot.host.validate()
     prices = (slot.spot, slot.on_demand, slot.reserved)
+    disk = (slot.scratch_bytes, slot.output_bytes, slot.input_bytes)
     if slot.count < 1 or not all(0 <= price <= PRICE_MAX for price in prices):
         raise Refused(
             Code.BAD_AMOUNT, "offer.slots: a slot needs a count from 1 and prices up to 10^12"
@@ -194,11 +198,12 @@ def _check_slot(slot: SlotOffer) -> None:
         0 < slot.cpu_millis <= CPU_MILLIS_MAX
         and 0 < slot.memory_bytes <= BYTES_OF_SLOT_MAX
         and 0 <= slot.vram_bytes <= BYTES_OF_SLOT_MAX
+        and all(0 <= size <= BYTES_OF_SLOT_MAX for size in disk)
     ):
         raise Refused(
             Code.BAD_AMOUNT,
-            "offer.slots: cpuMillis and memoryBytes must be above 0 and say what one run slot "
-            "gives to a job",
+            "offer.slots: cpuMillis and memoryBytes must be above 0, scratchBytes, outputBytes and "
+            "inputBytes at least 0; they say what one run slot gives to a job",
         )
     has_gpu = _GPU_NAME.fullmatch(slot.gpu) is not None and slot.vram_bytes > 0
     if not (has_gpu if slot.host.is_gpu else not slot.gpu and not slot.vram_bytes):

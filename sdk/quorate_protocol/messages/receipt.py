@@ -1,19 +1,23 @@
 """The receipt: all signed evidence of one job, addressed by its content (PROTOCOL §3, §7).
 
-A signature or a hash inside the body covers every byte of it, except `taken_from_chain`. So anyone
-can check a receipt without the network; see `rules.receipt_checks`.
+The Verdict has the hash of everything else in the body. So nobody but the coordinator can change a
+receipt, and anyone can check it without the network; see `rules.receipts`.
 """
+
+from msgspec.structs import fields
 
 from quorate_protocol import cids
 from quorate_protocol.codec import canonical, text_writer
+from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import (
     Accept,
     Ack,
     Assignment,
     Commit,
+    CommitReceipt,
     CommitSet,
+    Decline,
     Order,
     Reveal,
     Session,
@@ -23,10 +27,12 @@ from quorate_protocol.messages.signed import (
 )
 from quorate_protocol.readable import Readable
 from quorate_protocol.rules.beacon_rounds import Timing
+from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.eligible_list import ShownSlot
-from quorate_protocol.units import Address, Hash32, Round
+from quorate_protocol.units import Address, Hash32, Round, Small
 
 RECEIPT_BYTES_MAX = 4 << 20
+VERSION = 1
 
 
 class ExecutionEvidence(Readable, frozen=True):
@@ -36,7 +42,20 @@ class ExecutionEvidence(Readable, frozen=True):
     assignment: Envelope[Assignment]
     accept: Envelope[Accept]
     commit: Envelope[Commit]
+    commit_receipt: Envelope[CommitReceipt]
     reveal: Reveal | None  # None when the provider did not reveal
+    operator_key: Address  # taken from the chain
+
+
+class SkipEvidence(Readable, frozen=True):
+    """A try of a draw whose provider did not run the execution."""
+
+    batch: Small  # number of the batch that the draw was for
+    attempt: Small  # number of the try
+    index: int  # counts every assignment of the job
+    blind: Hash32  # opens `Assignment.assignment_id`
+    assignment: Envelope[Assignment]
+    decline: Envelope[Decline] | None  # None: the provider was silent until acceptBy, or later
     operator_key: Address  # taken from the chain
 
 
@@ -60,16 +79,18 @@ class TakenFromChain(Readable, frozen=True):
     """Facts that only the chain can prove. `quorate verify` compares them when it is online."""
 
     block: int  # number of the block whose stake slots count
+    block_hash: Hash32  # of that block
     list_length: int  # length of the host class's list of stake slots
     parties: tuple[RegisteredProvider, ...]  # in order of the executions
 
 
-class Receipt(Readable, frozen=True):
-    """The body of a receipt.
+class Evidence(Readable, frozen=True):
+    """The body of a receipt without its Verdict. `Verdict.evidence_hash` is its digest.
 
     `slots` has each index of the eligible list that the tries of the draws met, up to the last
-    auditor. Each index is there once, in order, with its proof. So the size of a receipt grows with
-    the number of tries and with the logarithm of the list (docs/decisions/0007).
+    auditor, or all tries of a draw that found too few. Each index is there once, in order, with its
+    proof. So the size of a receipt grows with the number of tries and with the logarithm of the
+    list (docs/decisions/0007). The job spec is not in it; `Order.spec_hash` names it.
     """
 
     chain_id: int
@@ -77,19 +98,36 @@ class Receipt(Readable, frozen=True):
     beacon_key: bytes  # 96-byte compressed G2 point
     timing: Timing
     coordinator_key: Address
-    spec: JobSpec
+    host: HostClass  # its id is `Ack.host_class`
+    image: Hash32  # digest of the image, see `job_spec.image_digest`
     session: Envelope[Session]
     order: Envelope[Order]
     ack: Envelope[Ack]
     batches: tuple[Envelope[CommitSet], ...]  # in order of their numbers
+    # those of the batches' draws, in order, and that of the draw that found nobody
     beacons: tuple[BeaconEvidence, ...]
     executions: tuple[ExecutionEvidence, ...]  # in CommitSet order over all batches
+    skips: tuple[SkipEvidence, ...]  # in order of batches and tries
+    exhausted_by: Round  # round of the last draw, which found nobody; zero if there is none
     witness: Envelope[Witness] | None
-    verdict: Envelope[Verdict]
     slots: tuple[ShownSlot, ...]
     taken_from_chain: TakenFromChain
-    stop: Envelope[Stop] | None = None  # the client's, when it ended the job
-    version: int = 1
+    stop: Envelope[Stop] | None  # the client's; only in the receipt of a job that it ended
+    version: int
+
+    def digest(self) -> Hash32:
+        """sha2-256 of the canonical bytes: `Verdict.evidence_hash`."""
+        return sha256(text_writer.encode(self))
+
+
+class Receipt(Evidence, frozen=True):
+    """The body of a receipt: the evidence and the coordinator's Verdict on it."""
+
+    verdict: Envelope[Verdict]
+
+    def evidence(self) -> Evidence:
+        """The body without the Verdict."""
+        return Evidence(*_values(self))  # type: ignore[arg-type]
 
     def encode(self) -> bytes:
         """Canonical bytes of the body."""
@@ -98,6 +136,15 @@ class Receipt(Readable, frozen=True):
     def cid(self) -> str:
         """CID of the canonical bytes (v1, raw)."""
         return cids.document_cid(self.encode())
+
+
+def decided(evidence: Evidence, verdict: Envelope[Verdict]) -> Receipt:
+    """The receipt of a Verdict on this evidence."""
+    return Receipt(*_values(evidence), verdict)  # type: ignore[call-arg, arg-type]
+
+
+def _values(evidence: Evidence) -> list[object]:
+    return [getattr(evidence, item.name) for item in fields(Evidence)]
 
 
 class Check(Readable, frozen=True):

@@ -16,6 +16,7 @@ from quorate_protocol.units import (
     ByteCount,
     Comparator,
     DeclineReason,
+    ExecutionEnd,
     ExitStatus,
     Hash32,
     Label,
@@ -25,12 +26,15 @@ from quorate_protocol.units import (
     PerSecond,
     Ppm,
     Price,
+    PriceTier,
+    Role,
     Round,
     Seconds,
     Sequence,
     Small,
     UnixSeconds,
     VerifyTier,
+    WorkStage,
 )
 
 
@@ -70,14 +74,23 @@ class FreeSlots(Readable, frozen=True):
 
     host_class: Hash32  # id of the class
     free: Small  # count of free slots
+    preemptible: Small  # count of slots whose lease may be ended for another; zero yet
+
+
+class LeaseProgress(Readable, frozen=True):
+    """A lease on which the provider works now."""
+
+    assignment_hash: Hash32
+    stage: WorkStage
 
 
 class Heartbeat(Readable, frozen=True):
-    """Operator key: the provider is alive and has these run slots free."""
+    """Operator key: the provider is alive, has these run slots free, and works on these leases."""
 
     provider: Address
     seq: Sequence  # a higher one replaces this message
     free_slots: tuple[FreeSlots, ...]
+    leases: tuple[LeaseProgress, ...]  # of this coordinator, each until its Commit
     time: UnixSeconds  # when the provider signed
 
 
@@ -91,6 +104,8 @@ class Order(Readable, frozen=True):
     coordinator: Address
     spec_hash: Hash32  # CID digest of the job spec
     input_root: Hash32  # Merkle root over the sorted input CID digests
+    terms_hash: Hash32  # CID digest of `OrderTerms`, which no provider gets
+    price_tier: PriceTier
     max_price_per_hour: Price
     budget: Amount  # the most this job may cost the client, with fee and audits
     max_executions: Small  # committed executions, audits included
@@ -121,7 +136,10 @@ class Ack(Readable, frozen=True):
     ack_time: UnixSeconds
     slot_block: BlockNumber  # block whose stake slots count
     eligible_root: Hash32  # root of the eligible list, see `rules.eligible_list`
-    state_root: Hash32  # root over the trust of all providers, see `Trust.leaf`
+    # root over the trust of all providers, see `fold.trust_root`; it follows from the log
+    state_root: Hash32
+    log_root: Hash32  # root of the coordinator's log of Summaries, see `merkle.Log`
+    log_length: Sequence  # count of Summaries under that root
     secret_hash: Hash32  # keccak256 of the secret x, which CommitSet shows
     rule: Label  # the rule by which the job will be verified
     fee_bps: Bps  # the coordinator's fee, as a share of all pay
@@ -139,6 +157,7 @@ class Assignment(Readable, frozen=True):
     provider: Address
     spec_hash: Hash32
     host_class: Hash32
+    price_tier: PriceTier  # as in the Order
     price_per_hour: Price
     max_duration: Seconds  # the execution is killed after it
     accept_by: UnixSeconds  # the provider must have answered by then
@@ -185,9 +204,13 @@ class CommitReceipt(Readable, frozen=True):
 
 
 class Witness(Readable, frozen=True):
-    """Client session or watcher: it saw the primary's commit before the beacon round appeared."""
+    """Client session or watcher: it saw the primary's commit before the beacon round appeared.
+
+    It names the Ack that it knows, so the coordinator cannot show another one later.
+    """
 
     commit_hash: Hash32  # digest of the Commit
+    ack_hash: Hash32  # digest of the job's Ack
     beacon_round: Round  # the round that the Commit names
     time: UnixSeconds
 
@@ -219,9 +242,11 @@ class CommitSet(Readable, frozen=True):
     secret: Hash32  # x; `Ack.secret_hash` is its hash
     audit_ppm: Ppm  # probability that the job is audited, in ppm
     slots: tuple[Small, ...]  # numbers of the draw's tries that gave the auditors, in order
-    # hash_list over the tries that gave a provider which did not run it: the hash of its
-    # assignment, or zero if the coordinator sent none
+    # hash_list over the tries, in order, that gave a provider which did not run it: H(assignment
+    # hash, digest of its Decline), with zero for a silent one
     skips_hash: Hash32
+    # digest of the Witness of batch 0; zero if nobody witnessed, and in later batches
+    witness_hash: Hash32
     closed_at: UnixSeconds
 
 
@@ -245,8 +270,45 @@ class Verdict(Readable, frozen=True):
     batches: Small  # count of batches that the verdict is based on
     group: tuple[Hash32, ...]  # assignment hashes of the agreeing executions, in CommitSet order
     faulted: tuple[Hash32, ...]  # assignment hashes of the faulted ones, in CommitSet order
-    evidence_hash: Hash32  # hash_list over the reveals' struct hashes, in CommitSet order
+    # assignment hashes of executions whose log lines the client read before, in CommitSet order
+    read: tuple[Hash32, ...]
+    evidence_hash: Hash32  # sha2-256 of the receipt's canonical body without this Verdict
     time: UnixSeconds
+
+
+class ExecutionSummary(Readable, frozen=True):
+    """One execution in a Summary."""
+
+    provider: Address
+    role: Role
+    end: ExecutionEnd
+    is_counted: bool  # an audit compared its result, so it changes the provider's trust
+    pay: Amount  # what this verdict credited to the provider
+    usage_ms: Milliseconds  # as committed; zero without a Commit
+    quoted_seconds: Seconds  # fetch, run and store as its Accept quoted; zero without a Commit
+    took_seconds: Seconds  # from the time in its Accept to its Commit; zero without a Commit
+
+
+class Summary(Readable, frozen=True):
+    """Coordinator: one line of its public log, for one verdict or one end without a verdict.
+
+    It names neither the client nor the spec. `rules.reputation.fold` computes every provider's
+    reputation from these lines alone.
+    """
+
+    coordinator: Address  # its account
+    seq: Sequence  # place in the log, from 0
+    previous_root: Hash32  # root of the log before this line, see `merkle.Log`; zero for the first
+    job_hash: Hash32  # H("summary", jobId): only who knows the job can link the line to it
+    trust_class: Hash32  # job class, in which trust is earned
+    host_class: Hash32
+    label: Label  # as in the Verdict; as in the Ack if there is none
+    outcome: Outcome  # as in the Verdict; lapsed if there is none
+    is_again: bool  # a line before has an earlier verdict on this job
+    executions: tuple[ExecutionSummary, ...]  # in the order of their Assignments
+    evidence_hash: Hash32  # as in the Verdict; zero if there is none
+    receipt: Hash32  # CID digest of the receipt; zero if there is none
+    time: UnixSeconds  # as in the Verdict
 
 
 class Statement(Readable, frozen=True):
@@ -335,6 +397,7 @@ Message = (
     | CommitSet
     | Reveal
     | Verdict
+    | Summary
     | Statement
     | Voucher
     | Stop

@@ -6,9 +6,10 @@ The codec encodes them as JSON with names in camelCase.
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
-from quorate_protocol.messages.signed import Ack, Commit, Verdict
+from quorate_protocol.messages.signed import Ack, Commit, Summary, Verdict
 from quorate_protocol.readable import Readable
 from quorate_protocol.units import (
+    PPM_ONE,
     ZERO_HASH,
     Address,
     Amount,
@@ -17,6 +18,7 @@ from quorate_protocol.units import (
     Label,
     Milliseconds,
     Nonce,
+    Ppm,
     Price,
     Sequence,
     Signature,
@@ -42,7 +44,7 @@ class InfoView(Readable, frozen=True):
     statement_key: Address  # the key that signs the coordinator's messages
     chain_id: int
     chain_url: str
-    contracts: dict[str, Address]  # Stakes, Escrow, Epochs, Court, Beacon, TestToken
+    contracts: dict[str, Address]  # each contract of the deployment by its name
     beacon: BeaconView
     fee_bps: Bps
     limits: str  # name of the limits in use: mainnet or devnet
@@ -79,6 +81,12 @@ class OfferView(Readable, frozen=True):
     is_alive: bool
     # Attestation level of each slot that this coordinator has checked and believes now.
     attestation_levels: tuple[Small, ...] = ()
+    executions: int = 0  # the last ones that were assigned to the provider, at most 20
+    answered: int = 0  # of them, those that it revealed
+    quoted_seconds: int = 0  # of its last 20 executions with a Commit, by its Accepts
+    took_seconds: int = 0  # of the same, from Accept to Commit
+    network: Hash32 = ZERO_HASH  # as its provider registered it, and as it is seen to connect
+    rank_ppm: Ppm = Ppm(PPM_ONE)  # matching multiplies the price by it, see `rules.reputation.rank`
 
     def envelope(self) -> OfferEnvelope:
         """The offer as its provider signed it."""
@@ -90,7 +98,7 @@ class ExecutionView(Readable, frozen=True):
 
     assignment_hash: Hash32
     provider: Address
-    role: str  # primary | auditor | unknown
+    role: str  # primary | auditor | repeat | unknown
     batch: int
     phase: str
     usage_ms: Milliseconds | None
@@ -180,10 +188,74 @@ class PlanView(Readable, frozen=True):
     owners: int  # distinct owners in the host class
     offers: int  # live offers that fit
     cheapest: Price | None
+    auditor_price: (
+        Price  # what an auditor will probably cost: the class's median, at most the limit
+    )
     executions_priced: int  # executions that the budget must cover
     worst_charge: Amount  # the most that the job can cost
     fee_bps: Bps
     nearest: str  # the nearest offer and the limit to relax, when no offer fits
+    refusal: str  # code with which an order like this is refused; "" = it is taken
+
+
+class ClassTrust(Readable, frozen=True):
+    """A provider's trust in one job class, as `rules.trust_record.Trust`."""
+
+    trust_class: Hash32
+    passed: int  # k
+    lambda_ppm: Ppm  # λ
+    strikes: tuple[UnixSeconds, ...]  # times of the last faults, at most eight
+
+
+class ReputationView(Readable, frozen=True):
+    """What a coordinator's public log says of one provider. Anybody computes the same from it."""
+
+    checked: int  # executions that an audit compared
+    audits_passed: int  # of them
+    executions: int  # the last ones that were assigned to it, at most 20
+    answered: int  # of them, those that it revealed
+    quoted_seconds: int  # of its last 20 executions with a Commit, by its Accepts
+    took_seconds: int  # of the same, from Accept to Commit
+    classes: tuple[ClassTrust, ...]  # sorted by job class
+
+
+class ReputationHead(Readable, frozen=True):
+    """The answer to GET /v1/reputation: how long the coordinator's public log is, and its root."""
+
+    coordinator: Address
+    statement_key: Address  # signs the lines
+    chain_id: int
+    stakes: Address
+    length: int
+    root: Hash32
+
+
+class ReputationLog(Readable, frozen=True):
+    """The answer to GET /v1/reputation/log: one page of the log, in order."""
+
+    lines: tuple[Envelope[Summary], ...]
+
+
+class ImportedReputation(Readable, frozen=True):
+    """What an imported log says of one provider."""
+
+    provider: Address
+    reputation: ReputationView
+
+
+class ImportedView(Readable, frozen=True):
+    """Another coordinator's log, as far as the answering coordinator has checked it."""
+
+    url: str
+    head: ReputationHead | None  # None before the first lines are checked
+    problem: str  # why its newest lines were refused; "" if they were not
+    providers: tuple[ImportedReputation, ...]  # sorted, at most 1,000
+
+
+class ImportedLogs(Readable, frozen=True):
+    """The answer to GET /v1/reputation/imported."""
+
+    logs: tuple[ImportedView, ...]
 
 
 class ProviderView(Readable, frozen=True):
@@ -196,6 +268,10 @@ class ProviderView(Readable, frozen=True):
     final: Amount  # cumulative pay that can no longer be taken back
     held: Amount  # pay that may still be taken back
     is_frozen: bool
+    off_offer_until: UnixSeconds  # for giving up too much of its work; zero = on offer
+    given_up: int  # of its last answers, see PROTOCOL §4
+    answers: int  # at most 20; none directly after a time off offer
+    reputation: ReputationView
 
 
 class CaseView(Readable, frozen=True):

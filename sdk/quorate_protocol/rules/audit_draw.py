@@ -4,6 +4,7 @@ All functions are pure and use exact integers of public inputs. So anyone can re
 one receipt.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
@@ -11,6 +12,7 @@ from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DRAW_TRIES, HELD_PRICE_MULTIPLE, TIERS, TRUST_NEWCOMER
+from quorate_protocol.messages.signed import Decline
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     PPM_ONE,
@@ -24,6 +26,8 @@ from quorate_protocol.units import (
     VerifyTier,
 )
 
+DRAW_PASSES = 2  # a draw of a later batch that finds nobody is repeated once
+DECLINES_MAX = 2  # then the provider is not asked again
 FOREVER = BlockNumber(2**48 - 1)
 _FAULTY_AUDITOR_PPM = 200_000  # f of p_econ: the share of faulty auditors that it assumes
 
@@ -66,6 +70,31 @@ class Listed(Protocol):
         """The slot at an index; None when that slot is not eligible."""
 
 
+class Party(Protocol):
+    """Somebody who has or had an execution of the job: a slot, or a registered provider."""
+
+    @property
+    def owner(self) -> Address:
+        """The provider's account."""
+
+    @property
+    def payout(self) -> Address:
+        """The account that claims its pay."""
+
+    @property
+    def network(self) -> Hash32:
+        """Its network."""
+
+
+class Skipped(Struct, frozen=True):
+    """A try of a draw whose provider did not run the execution."""
+
+    batch: int
+    attempt: int
+    slot: StakeSlot
+    has_declined: bool  # its signed Decline says so; else it was silent
+
+
 class Drawn(Struct, frozen=True):
     """An auditor, and the try of the draw that gave it."""
 
@@ -93,32 +122,67 @@ def slot_index(draw_seed: Hash32, attempt: int, length: int) -> int:
 
 def touched(draw_seed: Hash32, taken: Sequence[int], length: int) -> list[int]:
     """Index of the slot of each try, from the first try to the last one in `taken`."""
-    return [slot_index(draw_seed, attempt, length) for attempt in range(max(taken, default=-1) + 1)]
+    last = max(taken, default=-1) if length else -1
+    return [slot_index(draw_seed, attempt, length) for attempt in range(last + 1)]
 
 
 def draw(
     draw_seed: Hash32,
     list_length: int,
     eligible: Listed,
-    excluded: Sequence[StakeSlot],
+    excluded: Sequence[Party],
     first: int = 0,
+    end: int = DRAW_TRIES,
 ) -> Iterator[Drawn]:
-    """Yields the auditors in order of the tries, from try `first`.
+    """Yields the auditors in order of the tries, from try `first` and before try `end`.
 
     Each is eligible. No two of them, and none of them and `excluded`, have the same owner, payout
     or network. If an auditor does not answer, the caller takes the next one. The silent one still
     counts as drawn, so a coordinator gains nothing by a false claim of silence.
     """
     taken = list(excluded)
-    for attempt in range(first, DRAW_TRIES if list_length else 0):
+    for attempt in range(first, end if list_length else 0):
         slot = eligible.get(slot_index(draw_seed, attempt, list_length))
-        if slot is None or any(_same_party(slot, other) for other in taken):
+        if slot is None or is_taken(slot, taken):
             continue
         taken.append(slot)
         yield Drawn(Small(attempt), slot)
 
 
-def _same_party(one: StakeSlot, other: StakeSlot) -> bool:
+def pass_of(attempt: int) -> int:
+    """The pass to which a try belongs: a draw that finds nobody is repeated once."""
+    return attempt // DRAW_TRIES
+
+
+def excluded_by(skips: Sequence[Skipped], batch: int, draw_pass: int) -> list[StakeSlot]:
+    """Slots of skipped providers that a further try of this pass passes over.
+
+    A silent provider is not asked again. One that declined is asked again in a later pass, once.
+    """
+    declined = Counter(skip.slot.owner for skip in skips if skip.has_declined)
+    return [
+        skip.slot
+        for skip in skips
+        if not skip.has_declined
+        or (skip.batch, pass_of(skip.attempt)) == (batch, draw_pass)
+        or declined[skip.slot.owner] >= DECLINES_MAX
+    ]
+
+
+def is_outright(decline: Decline) -> bool:
+    """Whether a provider says that it will not run the execution at all.
+
+    One that names a time keeps its place until then; a batch without it waits until acceptBy.
+    """
+    return decline.start_by == 0
+
+
+def is_taken(slot: StakeSlot, taken: Sequence[Party]) -> bool:
+    """Whether the slot has the owner, the payout or the network of somebody who is taken."""
+    return any(_same_party(slot, other) for other in taken)
+
+
+def _same_party(one: Party, other: Party) -> bool:
     return one.owner == other.owner or one.payout == other.payout or one.network == other.network
 
 

@@ -5,6 +5,7 @@ Round r appears at genesis_time + (r - 1) * period (drand's rule). The first rou
 
 from msgspec import Struct
 
+from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Round, Seconds, UnixSeconds
 
@@ -28,7 +29,8 @@ def first_round_after(info: BeaconInfo, unix: int) -> Round:
 
 
 class Timing(Struct, frozen=True):
-    """The numbers of a deployment that fix which round draws a later batch.
+    """The numbers of a deployment that fix which round draws a batch, and the least times between
+    signed messages.
 
     A receipt holds them beside the beacon's key.
     """
@@ -37,6 +39,7 @@ class Timing(Struct, frozen=True):
     period: Seconds
     reveal_within: Seconds
     max_hold: Seconds
+    accept_within: Seconds
 
     def later_round(self, closed_at: int) -> Round:
         """The round that draws the batch after one that was closed at `closed_at`.
@@ -48,6 +51,17 @@ class Timing(Struct, frozen=True):
             max(0, -((self.genesis - closed_at - self.reveal_within - self.period) // self.period))
             + 1
         )
+
+    def first_round(self, named: Round, stored_at: int) -> Round:
+        """The round that draws batch 0.
+
+        It is the one that the primary's Commit names, if that was 1 to 10 periods ahead when the
+        coordinator stored the Commit. Else it is the first round 2 periods ahead.
+        """
+        newest = max(0, stored_at - self.genesis) // self.period + 1
+        if newest + BEACON_AHEAD_MIN - 1 <= named <= newest + BEACON_AHEAD_MAX:
+            return named
+        return Round(newest + BEACON_AHEAD_MIN)
 
     def appears_at(self, number: int) -> UnixSeconds:
         """The moment at which a round appears."""

@@ -15,7 +15,9 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Comparator, Hash32, JobKind, Small
 
 CPU_ARCHITECTURES = ("x86_64", "aarch64")
-CPU_LEVELS = ("v1", "v2", "v3", "v4", "armv8")
+GVISOR = "-gvisor"  # ends the level of a class whose jobs run in gVisor, a kernel of its own
+_PLAIN_LEVELS = ("v1", "v2", "v3", "v4", "armv8")
+CPU_LEVELS = (*_PLAIN_LEVELS, *(f"{level}{GVISOR}" for level in _PLAIN_LEVELS))
 CPU_VENDORS = ("AuthenticAMD", "GenuineIntel", "ARM", "other")
 SM_COUNT_MAX = 65_535
 MIG_PROFILE_MAX = 32
@@ -52,7 +54,8 @@ class HostClass(Struct, frozen=True):
     """
 
     architecture: str  # CPU or GPU architecture, one of those above
-    level: str = ""  # CPU: x86-64 micro-architecture level as seen inside the sandbox
+    # CPU: x86-64 micro-architecture level as seen inside the sandbox, and "-gvisor" if that is one
+    level: str = ""
     vendor: str = ""  # CPU vendor
     sm_count: int = 0  # GPU: streaming multiprocessors
     mig_profile: str = ""  # GPU: profile of a partition; empty = the whole GPU
@@ -84,6 +87,7 @@ class HostClass(Struct, frozen=True):
                 and self.vendor in CPU_VENDORS
             )
             good = good and not self.sm_count and not self.driver_branch and not self.mig_profile
+            good = good and self.world_size == 1
         if not good:
             raise Refused(Code.MALFORMED, f"hostClass: {str(self)[:300]} is not a known class")
 

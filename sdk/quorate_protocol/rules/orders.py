@@ -4,22 +4,24 @@ from msgspec import Struct
 
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import EXECUTIONS_MAX, Limits
-from quorate_protocol.messages import job_spec
+from quorate_protocol.messages import job_spec, order_terms
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Address, UnixSeconds, VerifyTier
+from quorate_protocol.units import ZERO_HASH, Address, PriceTier, UnixSeconds, VerifyTier
 
 FEE_BPS_MAX = 2_000
 PREMIUM_BPS_MAX = 10_000
 
 
 class Submission(Struct, frozen=True):
-    """What a client posts: its order, the session of its key, and the spec document."""
+    """What a client posts: its order, the session of its key, and the documents that it names."""
 
     order: Envelope[Order]
     session: Envelope[Session]
     spec: job_spec.JobSpec
+    terms: OrderTerms = OrderTerms()
 
 
 def validate(
@@ -33,6 +35,7 @@ def validate(
     """Checks everything that needs no state of the coordinator. `Refused` names the wrong field."""
     order, session, spec = submission.order.message, submission.session.message, submission.spec
     job_spec.validate(spec)
+    order_terms.validate(submission.terms)
     _check_session(submission, domain, recover, coordinator, now, limits)
     if order.client != session.client or order.coordinator != coordinator:
         raise Refused(
@@ -40,6 +43,9 @@ def validate(
         )
     if order.spec_hash != spec.digest() or order.input_root != job_spec.input_root(spec):
         raise Refused(Code.MALFORMED, "order: specHash or inputRoot is not the one of the spec")
+    if order.terms_hash != submission.terms.digest():
+        raise Refused(Code.MALFORMED, "order: termsHash is not the one of the terms")
+    check_price_tier(order.price_tier)
     if not now < order.expiry <= now + 30 * 86_400:
         raise Refused(Code.EXPIRED, "order: expiry must be in the future, at most 30 days ahead")
     if order.verify_tier in (VerifyTier.TEE, VerifyTier.NONE):
@@ -68,6 +74,16 @@ def validate(
         raise Refused(
             Code.BAD_AMOUNT,
             "order: maxPricePerHour must be 1 to 2^64 - 1, and budget 1 to 2^100 - 1",
+        )
+
+
+def check_price_tier(tier: PriceTier) -> None:
+    """Refuses a price tier that is not offered yet."""
+    if tier is not PriceTier.ON_DEMAND:
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"order: priceTier must be {PriceTier.ON_DEMAND.value} (on demand), not {tier.value}; "
+            "no other tier is offered yet",
         )
 
 

@@ -1,5 +1,8 @@
 """Settlement of one job: what the client is charged, and who gets it.
 
+`bill` says it from signed messages alone, so coordinator, client, provider and `quorate verify`
+compute the same.
+
 Every charged millionth goes somewhere (I1): charged = Σ credits + fee + fund + refund. The fee
 comes on top of the pay and inside the budget. Every division rounds down, and the client keeps the
 remainder.
@@ -9,8 +12,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from quorate_protocol.messages.signed import Assignment, CommitSet, Order, Session
+from quorate_protocol.limits import DIFFERENT_RESULTS, EXECUTIONS_MAX, EXECUTIONS_VERIFIED
+from quorate_protocol.messages.signed import Ack, Assignment, CommitSet, Order, Session, Verdict
+from quorate_protocol.rules import confirmation
 from quorate_protocol.rules.beacon_rounds import Timing
+from quorate_protocol.rules.confirmation import Repeat
 from quorate_protocol.units import (
     BPS_ONE,
     Amount,
@@ -18,10 +24,14 @@ from quorate_protocol.units import (
     Hash32,
     Label,
     Milliseconds,
+    Outcome,
     UnixSeconds,
     pay_for,
     share_bps,
 )
+
+FUND_SHARE_OF_FEE = 10
+"""Under quorum-2 one in so many millionths of the fee goes to the audit fund."""
 
 SIGNABLE_MAX = Amount(2**60 - 1)
 """The largest session limit that the contract `Epochs` stores.
@@ -80,31 +90,44 @@ def is_audit_billed(order: Order, rule: Label, is_witnessed: bool, executions: i
     )
 
 
-def executions_priced(rule: Label, accepts_unwitnessed: bool) -> int:
+def executions_priced(rule: Label) -> int:
     """Returns the number of executions that a client's budget must cover.
 
-    It is two in a small market (quorum-2), and two for an adaptive order that needs a witness. If
-    no witness comes, the client pays the audit instead of the premium.
+    A verified job costs two executions when two agree, and three when they do not. An adaptive
+    premium is at most one execution.
     """
-    return (
-        2 if rule is Label.QUORUM_2 or (rule is Label.ADAPTIVE and not accepts_unwitnessed) else 1
-    )
+    return 1 if rule is Label.UNVERIFIED else EXECUTIONS_VERIFIED
+
+
+def executions_expected(rule: Label) -> int:
+    """Returns the number of executions that a client usually pays: those that agree."""
+    return 2 if rule is Label.QUORUM_2 else 1
+
+
+def cost_of(order: Order, executions: int, max_duration: int, fee_bps: Bps) -> Amount:
+    """Returns what so many executions cost at the order's price for the whole duration, with
+    fee.
+    """
+    pays = Amount(_longest(order, max_duration) * executions)
+    return Amount(pays + share_bps(pays, fee_bps))
 
 
 def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
-    """Returns the most that a job can cost its client under a rule.
+    """Returns what the budget of an order must cover under a rule (`executions_priced`)."""
+    return cost_of(order, executions_priced(rule), max_duration, fee_bps)
 
-    It must fit the budget. The coordinator reserves it from the client's allocation.
+
+def charge_limit(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
+    """Returns the most that a job can cost its client: what all executions that its order allows
+    can cost, at most its budget. The coordinator reserves it from the client's allocation.
     """
-    one = pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
-    priced = executions_priced(rule, order.accept_unwitnessed)
-    pays = one * priced
-    premium = (
-        share_bps(Amount(one), order.audit_premium_bps)
-        if rule is Label.ADAPTIVE and priced == 1
-        else 0
-    )
-    return Amount(pays + premium + share_bps(Amount(pays), fee_bps))
+    most = 1 if rule is Label.UNVERIFIED else order.max_executions
+    return Amount(min(order.budget, cost_of(order, most, max_duration, fee_bps)))
+
+
+def _longest(order: Order, max_duration: int) -> Amount:
+    """Pay of one execution that takes the whole duration at the order's price."""
+    return pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
 
 
 def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
@@ -144,21 +167,166 @@ def split(
 ) -> Split:
     """Splits the charge of the executions that the client pays for.
 
-    These are the agreeing executions, or all that ran when the program was not deterministic.
-    Later credits are cut to fit the budget, in order of commitment. This cannot happen to a
-    deterministic program, because `worst_charge` had to fit the budget.
+    If the budget does not cover them, each gets the same fraction of its pay. This happens only to
+    a job without a decision, because `worst_charge` had to fit the budget.
     """
     is_due = has_premium and rule is Label.ADAPTIVE and paid
     premium = share_bps(paid[0].amount, order.audit_premium_bps) if is_due else Amount(0)
-    # The largest sum of pays that leaves room for its fee, which is rounded down.
-    pays_max = -(-(max(0, order.budget - premium) + 1) * BPS_ONE // (BPS_ONE + fee_bps)) - 1
-    credits: list[Credit] = []
-    for credit in paid:
-        left = pays_max - sum(item.amount for item in credits)
-        credits.append(Credit(credit.assignment_hash, Amount(min(credit.amount, left))))
+    earned, room = sum(item.amount for item in paid), _pays_max(order.budget - premium, fee_bps)
+    credits = (
+        tuple(paid)
+        if earned <= room
+        else tuple(Credit(x.assignment_hash, Amount(x.amount * room // earned)) for x in paid)
+    )
     pays = Amount(sum(item.amount for item in credits))
     fee = Amount(min(share_bps(pays, fee_bps), max(0, order.budget - premium - pays)))
-    return Split(Amount(pays + fee + premium), tuple(credits), fee, premium)
+    fund_part = fee // FUND_SHARE_OF_FEE if rule is Label.QUORUM_2 else 0
+    charged = Amount(pays + fee + premium)
+    return Split(charged, credits, Amount(fee - fund_part), Amount(premium + fund_part))
+
+
+def _pays_max(amount: int, fee_bps: Bps) -> int:
+    """Returns the largest sum of pays that leaves room for its fee, which is rounded down."""
+    return -(-(max(0, amount) + 1) * BPS_ONE // (BPS_ONE + fee_bps)) - 1
 
 
 NOTHING = Split(Amount(0), (), Amount(0), Amount(0))
+
+
+class Ran(Struct, frozen=True):
+    """One committed execution, as its bill needs it."""
+
+    assignment_hash: Hash32
+    pay: Amount  # `pay_of` its payable usage
+    result: Hash32 | None  # None when it was not revealed
+    # The execution that its provider repeated, to confirm the fault of another; None otherwise.
+    repeats: Hash32 | None = None
+
+
+def repeats_in(ran: Sequence[Ran]) -> list[Repeat]:
+    """Returns each repeat among a job's executions with the result that it repeats."""
+    results = {item.assignment_hash: item.result for item in ran}
+    return [Repeat(results[item.repeats], item.result) for item in ran if item.repeats]
+
+
+class Bill(Struct, frozen=True):
+    """Who pays the executions of a decided job. The output is readable if the client pays one."""
+
+    by_client: tuple[Hash32, ...]  # assignment hashes, in CommitSet order
+    by_fund: tuple[Credit, ...]  # paid as far as the audit fund reaches, in CommitSet order
+    split: Split
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the client may read the output and logs of the job."""
+        return bool(self.by_client)
+
+
+def further_affordable(order: Order, fee_bps: Bps, max_duration: int, ran: Sequence[Ran]) -> int:
+    """Returns how many further executions the budget covers, each at the order's price for the
+    whole duration, after those that were revealed.
+    """
+    spent = sum(item.pay for item in ran if item.result is not None)
+    one = _longest(order, max_duration)
+    left = max(0, _pays_max(order.budget, fee_bps) - spent)
+    return min(EXECUTIONS_MAX, left // one) if one else EXECUTIONS_MAX
+
+
+def is_clients_limit(order: Order, fee_bps: Bps, max_duration: int, ran: Sequence[Ran]) -> bool:
+    """Whether an undecided job ended at its client's own limit, and not for lack of owners.
+
+    That is so when as many executions were revealed as the order allows, when three owners gave
+    three results, when one owner gave two, or when the budget covers no further execution.
+    """
+    if confirmation.has_differed(repeats_in(ran)):
+        return True
+    results = [item.result for item in ran if item.result is not None]
+    return (
+        len(results) >= order.max_executions
+        or len(set(results)) >= DIFFERENT_RESULTS
+        or not further_affordable(order, fee_bps, max_duration, ran)
+    )
+
+
+def bill(
+    order: Order,
+    ack: Ack,
+    verdict: Verdict,
+    max_duration: int,
+    ran: Sequence[Ran],
+    has_audit_billed: bool = False,
+    was_held: bool = False,
+) -> Bill:
+    """Says which executions the client of a decided job pays, which the audit fund, and how the
+    charge splits (PROTOCOL §4 Outputs and pay).
+
+    `ran` has all executions of the verdict in CommitSet order, `max_duration` is the spec's, and
+    `has_audit_billed` is `is_audit_billed`. `was_held` says that an earlier verdict accepted the
+    first execution alone: that one charged the client, and later ones move held pay only.
+    """
+    honest = _honest(verdict, ran)
+    billed = (
+        [ran[0]]
+        if was_held
+        else _billed(order, ack, verdict, max_duration, honest, ran, has_audit_billed)
+    )
+    credits = [Credit(item.assignment_hash, item.pay) for item in billed]
+    has_premium = was_held or (verdict.outcome is Outcome.ACCEPTED and not has_audit_billed)
+    if confirmation.has_differed(repeats_in(ran)):
+        billed = _covered(order, ack, max_duration, billed)
+        credits = [Credit(item.assignment_hash, item.pay) for item in billed]
+    repeats = [item for item in ran if item.repeats and item.result and item not in honest]
+    unbilled = (item for item in (*honest, *repeats) if item not in billed)
+    fund = (Credit(item.assignment_hash, item.pay) for item in unbilled)
+    return Bill(
+        tuple(item.assignment_hash for item in billed),
+        tuple(fund),
+        split(order, ack.rule, ack.fee_bps, credits, has_premium) if credits else NOTHING,
+    )
+
+
+def _covered(order: Order, ack: Ack, max_duration: int, billed: list[Ran]) -> list[Ran]:
+    """Returns the executions, in CommitSet order, that the most that the order may cost covers.
+    Repeats come on top of maxExecutions, so it may cover less than all.
+    """
+    room = _pays_max(charge_limit(order, ack.rule, max_duration, ack.fee_bps), ack.fee_bps)
+    found: list[Ran] = []
+    for item in billed:
+        if sum(other.pay for other in found) + item.pay <= room:
+            found.append(item)
+    return found
+
+
+def _honest(verdict: Verdict, ran: Sequence[Ran]) -> list[Ran]:
+    """Returns the executions that are paid by somebody: the accepted ones, else all revealed."""
+    if verdict.outcome is Outcome.ACCEPTED:
+        return [item for item in ran if item.assignment_hash in verdict.group]
+    return [item for item in ran if item.result is not None]
+
+
+def _billed(
+    order: Order,
+    ack: Ack,
+    verdict: Verdict,
+    max_duration: int,
+    honest: list[Ran],
+    ran: Sequence[Ran],
+    has_audit_billed: bool,
+) -> list[Ran]:
+    """Returns the executions that the client pays, in CommitSet order."""
+    is_read = [item for item in honest if item.assignment_hash in verdict.read]
+    match verdict.outcome:
+        case Outcome.ACCEPTED if ack.rule is not Label.ADAPTIVE:
+            return honest
+        case Outcome.ACCEPTED:
+            # Premiums fill the fund that pays the auditors of an adaptive job.
+            first = honest[: 2 if has_audit_billed else 1]
+        case Outcome.LAPSED:
+            return honest  # stopped by its client: the elapsed time
+        case Outcome.UNRESOLVED if is_clients_limit(order, ack.fee_bps, max_duration, ran):
+            return honest
+        case Outcome.CANNOT_VERIFY if order.accept_unverified:
+            first = honest[:1]
+        case Outcome.UNRESOLVED | Outcome.CANNOT_VERIFY:
+            first = []
+    return [item for item in honest if item in first or item in is_read]

@@ -5,11 +5,12 @@ so each distinct digest makes one group.
 """
 
 from collections.abc import Sequence
+from enum import Enum
 from fractions import Fraction
 
 from msgspec import Struct
 
-from quorate_protocol.limits import EXECUTIONS_MAX, TIERS
+from quorate_protocol.limits import DIFFERENT_RESULTS, EXECUTIONS_MAX, TIERS
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, VerifyTier
 
 RIVAL_SHARE_MAX = Fraction(5, 1000)
@@ -39,36 +40,55 @@ class More(Struct, frozen=True):
     count: int
 
 
+class Limit(Enum):
+    """Whose limit ended a job without a decision (PROTOCOL §5 Unresolved)."""
+
+    CLIENT = "client"  # maxExecutions, the budget, or a program with three results
+    MARKET = "market"  # no owner is left to ask, or so many executions as the protocol allows
+
+
 class Unresolved(Struct, frozen=True):
-    """No decision is possible: the cap is reached, or no provider is left to draw."""
+    """No decision is possible."""
 
-    is_clients_doing: bool  # three owners gave three results: the program is not deterministic
+    limit: Limit
 
 
-Decision = Accepted | More | Unresolved
+class CannotVerify(Struct, frozen=True):
+    """There is one result, and no owner is left to confirm it."""
+
+
+Decision = Accepted | More | Unresolved | CannotVerify
 
 
 def decide(
-    rule: Label, tier: VerifyTier, executions: Sequence[Execution], cap: int, is_exhausted: bool
+    rule: Label,
+    tier: VerifyTier,
+    executions: Sequence[Execution],
+    cap: int,
+    is_exhausted: bool,
+    affordable: int = EXECUTIONS_MAX,
 ) -> Decision:
     """Decides over all executions so far, which are in CommitSet order.
 
-    `cap` is the order's maxExecutions; above 7 it counts as 7. `is_exhausted` says that no further
-    provider can be drawn.
+    `cap` is the order's maxExecutions, which counts revealed executions only. `is_exhausted` says
+    that no further provider can be drawn. `affordable` is `settlement.further_affordable`.
     """
     groups = _groups(executions)
     best = _best(rule, executions, groups)
     if _suffices(rule, tier, executions, groups, best):
         inside = set(best)
         outside = (i for i in range(len(executions)) if i not in inside)
-        return Accepted(best, tuple(i for i in outside if not _has_lapsed(executions[i])))
-    if rule is Label.ADAPTIVE and len(executions) == 1:
-        # A single execution that does not suffice needs an audit, whatever the client's cap is.
-        cap = max(cap, 2)
-    if len(executions) >= min(cap, EXECUTIONS_MAX) or is_exhausted:
-        different = {execution.result for execution in executions if execution.result is not None}
-        return Unresolved(is_clients_doing=len(different) >= 3)
-    return More(_needed(rule, tier, executions, best, min(cap, EXECUTIONS_MAX)))
+        return Accepted(best, tuple(i for i in outside if not has_lapsed(executions[i])))
+    revealed = sum(len(group) for group in groups)
+    room = min(cap - revealed, affordable)
+    if room <= 0:
+        return Unresolved(Limit.CLIENT)
+    if is_exhausted or len(executions) >= EXECUTIONS_MAX:
+        if len(groups) >= DIFFERENT_RESULTS:
+            return Unresolved(Limit.CLIENT)
+        return CannotVerify() if len(groups) == 1 else Unresolved(Limit.MARKET)
+    room = min(room, EXECUTIONS_MAX - len(executions))
+    return More(_needed(rule, tier, executions, best, room))
 
 
 def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:
@@ -79,7 +99,7 @@ def risk(executions: Sequence[Execution], group: Sequence[int]) -> Fraction:
     return product
 
 
-def _has_lapsed(execution: Execution) -> bool:
+def has_lapsed(execution: Execution) -> bool:
     """Whether an execution ended without a result and without a fault.
 
     Silence is a fault only in a batch with others. A provider that is alone in its batch and does
@@ -149,9 +169,8 @@ def _adaptive_suffices(
 
 
 def _needed(
-    rule: Label, tier: VerifyTier, executions: Sequence[Execution], best: tuple[int, ...], cap: int
+    rule: Label, tier: VerifyTier, executions: Sequence[Execution], best: tuple[int, ...], room: int
 ) -> int:
-    room = cap - len(executions)
     if rule is not Label.ADAPTIVE:
         return 1
     # The new batch is so large that its agreement suffices, if all its members are newcomers.

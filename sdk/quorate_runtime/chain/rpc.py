@@ -6,6 +6,7 @@ requests through it.
 
 import asyncio
 import itertools
+from collections.abc import Callable
 
 import aiohttp
 
@@ -35,9 +36,15 @@ class Rpc:
     """A chain node at a URL. It uses the caller's ClientSession and never closes it."""
 
     def __init__(
-        self, url: str, session: aiohttp.ClientSession, timeout_seconds: float = 10.0
+        self,
+        url: str,
+        session: aiohttp.ClientSession,
+        timeout_seconds: float = 10.0,
+        answered: Callable[[], None] = lambda: None,
     ) -> None:
+        """`answered` is called at each answer of the node, also at a refusal."""
         self._url = url
+        self._answered = answered
         self._session = session
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         self._ids = itertools.count(1)
@@ -65,7 +72,13 @@ class Rpc:
             raise Unavailable(
                 f"chain node {self._url}, {method}: HTTP {status} without JSON"
             ) from error
-        return _result(tree, method)
+        try:
+            found = _result(tree, method)
+        except RpcFailure:
+            self._answered()
+            raise
+        self._answered()
+        return found
 
     async def read(self, method: str, *params: Json) -> Json:
         """Sends a request that changes nothing, up to `READ_TRIES` times before Unavailable."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from quorate_protocol.units import Hash32
+
 if TYPE_CHECKING:
     from aiohttp.typedefs import Middleware
 
@@ -54,6 +56,15 @@ def address_of(text: str) -> IpAddress | None:
     except ValueError:
         return None  # not re-raised: a name or rubbish is not an address
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
+
+
+def registered_network(address: IpAddress) -> Hash32:
+    """Returns the network of an address, as a provider's registration names it on chain.
+
+    It is IPv4 /24 or IPv6 /48, left-aligned after the version byte.
+    """
+    prefix = address.packed[:3] if address.version == 4 else address.packed[:6]
+    return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
 
 
 def is_public(address: IpAddress) -> bool:

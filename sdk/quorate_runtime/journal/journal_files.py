@@ -20,10 +20,10 @@ from quorate_runtime.journal.journal_port import (
     Stored,
 )
 from quorate_runtime.journal.pending_effects import PendingEffects
-from quorate_runtime.sqlite.durable import MAY_BE_WHOLE, SMALL_CACHE, is_outside_cause, newer, older
+from quorate_runtime.sqlite.durable import SMALL_CACHE, is_outside_cause, newer, older, remedy
 
 log = logging.getLogger(__name__)
-SCHEMA_VERSION = 4  # up to 3, events, effects and snapshots were canonical JSON
+SCHEMA_VERSION = 5  # up to 4, orders and assignments had no price tier
 SNAPSHOTS_KEPT = 2
 PIECE_BYTES = 64 * 1024
 BUSY_SECONDS = 10.0
@@ -63,8 +63,8 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
     path = database(folder)
     with _reading(path):
         if not path.exists():
-            _create(folder, path)
-        connection = _connect(path)
+            create(folder, path)
+        connection = connect(path)
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
@@ -102,14 +102,14 @@ def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
         )
 
 
-def _create(folder: Path, path: Path) -> None:
+def create(folder: Path, path: Path) -> None:
     """Makes the file under another name, then renames it: a crash leaves no file without tables."""
     if path.with_name(path.name + "-wal").exists():
         raise _damaged(path, "it is gone, but its WAL is there")
     draft = folder / "journal.new"
     draft.unlink(missing_ok=True)
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    with closing(_connect(draft)) as connection:
+    with closing(connect(draft)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
     # Closing the connection copied the WAL into the file, synced the file and removed the WAL.
@@ -117,7 +117,8 @@ def _create(folder: Path, path: Path) -> None:
     sync_folder(folder)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
+    """Opens a journal's file as it is."""
     return sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
@@ -189,7 +190,7 @@ def read_events(folder: Path, after: int) -> Iterator[Stored]:
     """
     path = database(folder)
     expected = after
-    with _reading(path), closing(_connect(path)) as connection:
+    with _reading(path), closing(connect(path)) as connection:
         for offset, part in _parts(path, connection, after):
             if isinstance(part, Event) and offset > after:
                 expected += 1
@@ -257,7 +258,7 @@ def read_snapshot(folder: Path) -> Snapshot | None:
     JournalDamaged if all snapshots have a wrong checksum.
     """
     path, damaged = database(folder), 0
-    with _reading(path), closing(_connect(path)) as connection:
+    with _reading(path), closing(connect(path)) as connection:
         for offset, version, payload, checksum in connection.execute(
             "SELECT offset, version, payload, checksum FROM snapshots ORDER BY offset DESC"
         ):
@@ -284,11 +285,11 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         if is_outside_cause(error):
-            raise JournalError(f"{path}: {error}; {MAY_BE_WHOLE}, then start again") from error
+            raise JournalError(f"{path}: {error}; {remedy(path)}, then start again") from error
         raise _damaged(path, str(error)) from error
     except OSError as error:
         raise JournalError(
-            f"{path}: {error.strerror or error}; {MAY_BE_WHOLE}, then start again"
+            f"{path}: {error.strerror or error}; {remedy(path)}, then start again"
         ) from error
 
 

@@ -16,13 +16,20 @@ from quorate_protocol.units import Hash32
 from quorate_runtime.files import sync_folder
 from quorate_runtime.keys import keystore_v3
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, new_secret
+from quorate_runtime.keys.key_errors import KeystoreError
+
+__all__ = [
+    "KEY_FILE_BYTES_MAX",
+    "PASSPHRASE_BYTES_MAX",
+    "Keystore",
+    "KeystoreError",
+    "Kind",
+    "read_passphrase_file",
+    "read_private",
+]
 
 KEY_FILE_BYTES_MAX = 16 * 1024
 PASSPHRASE_BYTES_MAX = 1024
-
-
-class KeystoreError(Exception):
-    """A key cannot be used or written. The message names the file and the remedy."""
 
 
 class Kind(StrEnum):

@@ -37,6 +37,15 @@ def dial_address(name: str, text: str) -> str:
     return text
 
 
+def http_before(text: str) -> str:
+    """Returns the URL of the port before a libp2p port, where a coordinator serves HTTP unless its
+    operator chose otherwise. "" for other text.
+    """
+    kind, host, port = _parts(text, port_min=2)
+    shown = f"[{host}]" if kind == "ip6" else host
+    return f"http://{shown}:{port - 1}" if kind else ""
+
+
 def is_public(text: str) -> bool:
     """Whether a multiaddr names a host, or an IP address outside private networks."""
     kind, host, _ = _parts(text, port_min=1)

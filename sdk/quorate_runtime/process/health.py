@@ -16,6 +16,7 @@ from quorate_protocol.units import UnixSeconds
 DISK_BYTES_LEAST = 256 << 20
 DISK_INODES_LEAST = 1024
 CHAIN_LAG_SECONDS_MAX = 60
+SILENT_SECONDS_MAX = 20  # without any answer of the chain node
 BLOCK_SECONDS_MAX = 15  # from block to block on the slowest supported chain
 
 
@@ -23,7 +24,7 @@ class Problem(Struct, frozen=True):
     """One problem of a daemon.
 
     `name` is one of chain, beacon, engine, disk, room, documents, archive, tables, stake,
-    coordinator, outbox, stopping.
+    coordinator, off offer, outbox, receipts, stopping.
     """
 
     name: str
@@ -65,6 +66,16 @@ def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -
         return ""
     age = f"the newest block followed is {lag} s old" if newest else "no block was followed yet"
     return f"{age}; look at the chain node at {url}"
+
+
+def silence_problem(clock: Clock, answered_at: float, url: str) -> str:
+    """Returns "" while the chain node answers, else since when it does not. A node that hangs is
+    noticed by this long before its newest block is too old.
+    """
+    seconds = int(clock.now() - answered_at)
+    if seconds <= SILENT_SECONDS_MAX:
+        return ""
+    return f"the chain node at {url} has not answered for {seconds} s; look at it"
 
 
 def disk_problem(home: Path) -> str:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.files import sync_folder
+from quorate_runtime.files import is_full, private_file, sync_folder
 
 # A daemon has a dozen connections, and each would keep 2 MB of pages for ever. The system's cache
 # holds the pages anyway.
@@ -57,6 +57,7 @@ def make_whole(path: Path, schema: str) -> None:
     draft.unlink(missing_ok=True)
     try:
         try:
+            private_file(draft)
             with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.executescript(f"BEGIN; {schema} COMMIT;")
@@ -186,8 +187,16 @@ def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailab
     A backup does not help against a lock or a full disk, so these are `Unavailable`, not damage.
     """
     if is_outside_cause(error):
-        return Unavailable(f"{path}: {error}; {MAY_BE_WHOLE}", RETRY_SECONDS)
+        return Unavailable(f"{path}: {error}; {remedy(path)}", RETRY_SECONDS)
     return damaged(path, str(error))
+
+
+def remedy(path: Path) -> str:
+    """Returns what to do about a file that may be whole."""
+    folder = path.absolute().parent
+    if is_full(folder):
+        return f"the disk is full, the file is whole: check `df -h {folder}` and free some space"
+    return MAY_BE_WHOLE
 
 
 def is_outside_cause(error: sqlite3.Error) -> bool:

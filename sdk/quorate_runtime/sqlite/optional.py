@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.files import is_full
 from quorate_runtime.sqlite.durable import (
     FileDamaged,
     OtherVersion,
@@ -156,6 +157,10 @@ class OptionalFile:
             )
             raise self._told(doing, f"{self.path}: {what}")
 
+    def _more(self) -> str:
+        folder = self.path.absolute().parent
+        return f"; check `df -h {folder}` and free some space" if is_full(folder) else ""
+
     @contextmanager
     def _telling(self, doing: str) -> Iterator[None]:
         try:
@@ -165,5 +170,5 @@ class OptionalFile:
         except sqlite3.DatabaseError as error:
             if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGE:
                 raise self.damaged(str(error)) from error
-            raise self._told(doing, f"{self.path} {doing}: {error}") from error
+            raise self._told(doing, f"{self.path} {doing}: {error}{self._more()}") from error
         self._troubles.pop(doing, None)

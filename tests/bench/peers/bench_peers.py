@@ -46,9 +46,9 @@ def queues(folder: str, count: int, calm: int) -> dict[str, Callable[[], Figures
 
         return measured
 
-    def coordinator(is_signed: bool, is_staked: bool) -> Callable[[], Figures]:
+    def coordinator(is_signed: bool, is_audited: bool) -> Callable[[], Figures]:
         return lambda: _found(
-            market.apart(ours.coordinator, folder, count, calm, is_signed, is_staked)
+            market.apart(ours.coordinator, folder, count, calm, is_signed, is_audited)
         )
 
     return {
@@ -56,9 +56,9 @@ def queues(folder: str, count: int, calm: int) -> dict[str, Callable[[], Figures
         "dask": peer("dask", "distributed", "work_dask.py"),
         "celery": peer("celery", "celery", "work_celery.py"),
         "celery-durable": peer("celery-durable", "celery", "work_celery.py", "--durable"),
-        "quorate-noop": coordinator(is_signed=False, is_staked=False),
-        "quorate-signed": coordinator(is_signed=True, is_staked=False),
-        "quorate-audited": coordinator(is_signed=True, is_staked=True),
+        "quorate-noop": coordinator(is_signed=False, is_audited=False),
+        "quorate-signed": coordinator(is_signed=True, is_audited=False),
+        "quorate-audited": coordinator(is_signed=True, is_audited=True),
         "quorate-devnet": lambda: _found(market.apart(ours.devnet, folder)),
     }
 

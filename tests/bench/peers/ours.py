@@ -18,13 +18,13 @@ DEVNET_CALM = 4
 
 
 def coordinator(
-    folder: str, count: int, calm: int, is_signed: bool, is_staked: bool
+    folder: str, count: int, calm: int, is_signed: bool, is_audited: bool
 ) -> dict[str, float]:
     """Jobs from order to verdict: throughput with OUTSTANDING in progress, latency one at a
     time.
     """
-    many = market_jobs.Setup(count, OUTSTANDING, is_signed=is_signed, is_staked=is_staked)
-    single = market_jobs.Setup(calm, 1, is_signed=is_signed, is_staked=is_staked)
+    many = market_jobs.Setup(count, OUTSTANDING, is_signed=is_signed, is_audited=is_audited)
+    single = market_jobs.Setup(calm, 1, is_signed=is_signed, is_audited=is_audited)
     busy, quiet = (_play(folder, setup) for setup in (many, single))
     return {
         "tasks_s": busy.jobs_s,

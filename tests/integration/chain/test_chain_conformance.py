@@ -13,6 +13,7 @@ from eth_tester.exceptions import TransactionFailed
 from eth_utils.exceptions import ValidationError
 from web3.exceptions import BlockNotFound, ContractLogicError, TransactionNotFound
 
+from quorate_contracts.artifact import CONTRACTS
 from quorate_contracts.bindings.events import Announced
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_protocol.limits import DEVNET, USD
@@ -64,7 +65,7 @@ async def market(request: pytest.FixtureRequest) -> AsyncIterator[Market]:
 
 async def test_contracts_deploy_and_read_through_web3(market: Market) -> None:
     w3, deployment = market.node.w3, market.deployment
-    for name in ("Stakes", "Escrow", "Epochs", "Beacon", "Court", "TestToken"):
+    for name in CONTRACTS:
         assert await w3.eth.get_code(market.contract(name).address)
     separator = await market.contract("Stakes").functions.domain_separator().call()
     assert separator == deployment.domain().separator(), "what Python signs, the contract checks"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from quorate_contracts import deploy
+from quorate_contracts.artifact import CONTRACTS
 from quorate_contracts.chain_cli.beacon_choice import QUICKNET_INFO, QUICKNET_URL
 from quorate_contracts.chain_cli.creations import Creator
 from quorate_contracts.deploy import Creation
@@ -60,11 +61,19 @@ def test_a_second_run_sends_nothing_and_names_the_next_command(
     out = chain.key.parent / "deployment.json"
     made = deploy.decode(out.read_bytes())
     assert ask(chain.chain_url, "eth_getCode", "0x" + made.court.hex(), "latest") != "0x"
-    assert sent(chain) == len(deploy.ORDER) and made.limits == "devnet"
+    assert sent(chain) == len(CONTRACTS) and made.limits == "devnet"
     status, said = deploy_with(chain, out, "--test-token")
     assert status == 0 and "nothing was sent" in said
     assert json.loads(said.splitlines()[-1]) == deployed
-    assert sent(chain) == len(deploy.ORDER) and not list(out.parent.glob("*.begun"))
+    assert sent(chain) == len(CONTRACTS) and not list(out.parent.glob("*.begun"))
+    assert deployed["hash"] == deploy.digest(made)
+    folder = out.with_name("deployment-verification")
+    facts = json.loads((folder / "contracts.json").read_text())
+    assert facts.keys() == set(CONTRACTS)
+    court = facts["Court"]
+    assert court["address"] == "0x" + made.court.hex()
+    tree = json.loads((folder / court["input"]).read_text())
+    assert "Court.vy" in tree["sources"] and tree["language"] == "Vyper"
     assert deployed["next"] == [
         *("quorate", "coordinator", "init", "--deployment", str(out)),
         *("--chain-url", chain.chain_url, "--beacon-url", chain.beacon_url),
@@ -93,7 +102,7 @@ def test_an_interrupted_run_is_finished_by_the_same_command(
     assert status == 2 and "another token" in said
     status, said = deploy_with(chain, tmp_path / "d.json", *token, key=key)
     assert status == 0, said
-    assert sent(chain, 5) == len(deploy.ORDER) - 1
+    assert sent(chain, 5) == len(CONTRACTS) - 1
     made = deploy.decode((tmp_path / "d.json").read_bytes())
     assert "0x" + made.token.hex() == token[1]
 
@@ -143,6 +152,28 @@ def test_bad_input_is_refused_before_anything_is_sent(
         assert status == wanted and sentence in said, (words, said)
         assert "Traceback" not in said
     assert sent(chain) == before and not (tmp_path / "x.json").exists()
+
+
+def test_accounts_are_funded_once_unless_it_is_asked_for_again(
+    chain: EmptyChain, deployed: dict[str, object]
+) -> None:
+    account = "0x" + "5a" * 20
+    file = str(chain.key.parent / "deployment.json")
+    place = ("--chain-url", chain.chain_url, "--key", str(chain.key), "--deployment", file)
+
+    def fund(*words: str) -> dict[str, object]:
+        status, said = typed("chain", "fund", account, *place, "--coins", "0.5", "--json", *words)
+        assert status == 0, said
+        (gift,) = json.loads(said.splitlines()[-1])["sent"]
+        return {"wei": int(gift["coinsWei"]), "usd": gift["tokens"] // 10**6}
+
+    before = sent(chain)
+    assert fund() == {"wei": 5 * 10**17, "usd": 2000}
+    assert fund() == {"wei": 0, "usd": 0} and sent(chain) == before + 2
+    assert fund("--usd", "2500") == {"wei": 0, "usd": 500}, "only what is lacking"
+    assert fund("--again", "--usd", "0") == {"wei": 5 * 10**17, "usd": 0}
+    status, said = typed("chain", "fund", account, *place)
+    assert status == 0 and "had 2500.00 USD and 1 coins; nothing was sent" in said, said
 
 
 def test_a_command_beside_another_one_is_refused(chain: EmptyChain, tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ async def test_the_fee_of_a_stuck_transaction_is_raised_by_an_eighth(tmp_path: P
         policy = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=0.1)
         sender = new_sender(chain, tmp_path / "outbox", policy=policy)
         with pytest.raises(Unavailable, match="not at depth 1"):
-            await sender.send("slow", SINK, b"", value=1, deadline_seconds=0.6)
+            await sender.send("slow", SINK, b"", value=1, deadline_seconds=2)
         entry = await sender._nonces.prepare(SendRecord("slow", -1, SINK, b"", 1, 21_000, ()))
         fees = [attempt.fee_max for attempt in entry.attempts]
         assert len(fees) >= 2 and all(later * 8 >= fee * 9 for fee, later in pairwise(fees))

@@ -15,6 +15,7 @@ from aiohttp import web
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.core.events import RoundAppeared
 from quorate_devnet.beacon import BeaconConfig, LocalBeacon
+from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime.beacon import beacon_client as client
 from quorate_runtime.beacon import bls
@@ -148,3 +149,30 @@ async def test_lie_about_one_round_delays_only_that_round(
         about.clear()
         await rounds.look()
     assert not waited and not board.problems()
+
+
+async def test_a_beacon_that_is_away_is_noticed_while_no_round_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.01)
+    board, clock, status = Board(), SystemClock(), [503]
+
+    async def submit(event: RoundAppeared) -> None:
+        raise AssertionError(f"no round was wanted: {event}")
+
+    async def away(_: web.Request, __: int) -> web.StreamResponse:
+        return web.Response(status=status[0])
+
+    newest = round_at(HONEST.info, int(clock.now()))
+    about = set(range(newest - 10, newest + 100))
+    async with relay(away, about) as url, plain_session() as session:
+        beacon = HttpBeacon(url, HONEST.info, session, clock)
+        rounds = BeaconPoller(list, submit, beacon, url, board, clock)
+        for status[0], sentence in ((503, "HTTP 503"), (404, "is missing")):
+            await rounds.look_at_newest()
+            await rounds.look()
+            (problem,) = board.problems()
+            assert sentence in problem.text and f"look at the beacon at {url}" in problem.text
+        about.clear()
+        await rounds.look_at_newest()
+    assert not board.problems()

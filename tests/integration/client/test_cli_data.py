@@ -78,7 +78,7 @@ async def test_content_is_fetched_from_a_gateway_by_either_version(
 
 
 async def test_errors_are_one_sentence(shell: Shell, tmp_path: Path) -> None:
-    assert (await shell("stat", "bafynonsense"))[0] == 3
+    assert (await shell("stat", "bafynonsense"))[0] == 2
     assert (await shell("add", str(tmp_path / "absent")))[0] == 2
     assert (await shell("stat", str(raw_cid(b"x"))))[0] == 2
 

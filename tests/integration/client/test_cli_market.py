@@ -14,6 +14,7 @@ from quorate.exit_codes import ExitCode
 from quorate.job.host_class import parse_host_class
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_protocol.refusals import Code
+from support.executors.image_archives import entry, image_entries, tar
 from support.markets.fake_market import Cheat, FakeMarket
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
@@ -71,12 +72,13 @@ async def test_apply_shows_the_plan_submits_and_downloads_the_output(
         "expected cost        0.0",
         "worst case",
         "offers that fit",
-        "quorum-2: 2 executions are priced",
+        "quorum-2: you pay 2 executions; if results differ, up to 7 within your budget",
         "5 %",
         "accepted (quorum-2): 2 providers agree",
     ):
         assert words in out
-    assert "committed" in err and (tmp_path / "out" / "result.txt").exists()
+    assert "acked" in err and (tmp_path / "out" / "result.txt").exists()
+    assert "committed" not in err  # a step of the verification, which asks nothing of the client
 
 
 async def test_apply_without_yes_and_without_a_terminal_submits_nothing(
@@ -167,8 +169,8 @@ async def test_a_program_that_fails_ends_the_command_with_one(
     [
         (Cheat(refuse_order=Code.OVER_ALLOCATION), 3, "over-allocation"),
         (Cheat(foreign_verdict_key=True), 5, "signature:verdict"),
-        (Cheat(lapse=True), 6, "without a result"),
-        (Cheat(liars=frozenset(range(5))), 6, "unresolved"),
+        (Cheat(lapse=True), 6, "without a result, and it cost nothing"),
+        (Cheat(liars=frozenset(range(5))), 6, "no result was accepted. It cost "),
     ],
     ids=["refused", "forged", "lapsed", "unresolved"],
 )
@@ -222,6 +224,36 @@ async def test_a_cid_that_the_store_lacks_is_reported_before_the_order(
     assert code == 0 and "is not in" not in err, "it is uploaded beside"
 
 
+async def test_a_stored_image_without_a_command_is_refused_before_the_order(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
+    """Once it was ordered, and fifty providers in turn found that they could not run it."""
+    terms = ("--max-price", "0.5", "--ttl", "1m", "-y")
+    path, layer = tmp_path / "image.tar", tar([entry("./data", b"x" * 4_000)])
+    for config, found in (({}, ExitCode.USAGE), ({"Cmd": ["b"]}, ExitCode.OK)):
+        path.write_bytes(tar(image_entries([layer], config)))
+        cid = str(cid_of_path(path))
+        assert (await call("run", str(path), *terms, "--", "a"))[0] == ExitCode.OK
+        ordered = len(fake.jobs)
+        code, _, err = await call("run", cid, *terms)
+        assert code == found, err
+        assert len(fake.jobs) == ordered + (found is ExitCode.OK)
+        assert ("the image has no command; write one after --" in err) == (code != ExitCode.OK)
+
+
+async def test_an_order_that_cannot_be_signed_is_not_promised(
+    call: Call, fake: FakeMarket, tmp_path: Path
+) -> None:
+    """Once it stayed in the ledger, and its budget could not be withdrawn until it expired."""
+    await call("apply", "-f", job_file(tmp_path), "-y")  # so that token and session are kept
+    (tmp_path / "password").chmod(0o644)
+    code, _, err = await call("apply", "-f", job_file(tmp_path, name="b"), "-y", "-d")
+    assert code == ExitCode.NO_PROFILE and "Run: chmod 600" in err and len(fake.jobs) == 1
+    (tmp_path / "password").chmod(0o600)
+    code, out, err = await call("spend", "--json")
+    assert code == 0 and json.loads(out)["openBudgetsMicroUsd"] == 0, err
+
+
 async def test_a_class_without_offers_is_reported_by_name(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
@@ -257,8 +289,8 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     code, out, _ = await call("ps")
     assert code == 0 and run[:14] in out and "tile" in out and "running" in out
     assert (await call("stop", run))[0] == 0
-    code, out, _ = await call("get", run[:10], str(tmp_path / "got"), "--json")
-    assert code == 0 and (tmp_path / "got" / "result.txt").exists()
+    code, out, err = await call("get", run[:10], str(tmp_path / "got"), "--json")
+    assert code == 0 and (tmp_path / "got" / "result.txt").exists(), err
     code, out, _ = await call("events", run, "--json")
     names = [json.loads(line)["name"] for line in out.splitlines()]
     assert names[0] == "acked" and "verdict" in names
@@ -293,6 +325,31 @@ async def test_ps_filters_runs_and_get_takes_wildcards(call: Call, tmp_path: Pat
     assert (await call("get", "no-such-*"))[0] == ExitCode.USAGE
 
 
+@pytest.mark.rule("4.60", "4.63")
+async def test_a_colleagues_run_is_private_unless_it_is_public(call: Call, tmp_path: Path) -> None:
+    """Another profile gives the whole job id, because its ledger does not have the run."""
+    runs = {}
+    for name, flag in (("secret", False), ("open", True)):
+        file = job_file(tmp_path, name=name, public=flag)
+        code, out, err = await call("apply", "-f", file, "-y", "--json")
+        assert code == 0, err
+        runs[name] = json.loads(out)["jobId"]
+    _, _, err = await call("plan", "-f", job_file(tmp_path, public=True))
+    assert "this run is public" in err
+    devnet = json.loads((tmp_path / "devnet.json").read_text())
+    create_profile(tmp_path / "bob", devnet["coordinator"], "pass", "devnet")
+    devnet["clients"][0]["home"] = str(tmp_path / "bob")
+    (tmp_path / "devnet.json").write_text(json.dumps(devnet))
+    for words in (["logs"], ["describe"], ["events"], ["get"]):
+        code, _, err = await call(*words, runs["secret"])
+        assert code != 0 and "private: ask its client" in err, (words, err)
+    for words in (["logs"], ["describe"]):
+        code, out, err = await call(*words, runs["open"])
+        assert code == 0 and out, (words, err)
+    code, _, err = await call("logs", "secret")
+    assert code == ExitCode.USAGE and "give a whole job id" in err
+
+
 async def test_reads_ask_for_no_passphrase(call: Call, tmp_path: Path) -> None:
     code, out, _ = await call("apply", "-f", job_file(tmp_path), "-y", "--json")
     run = json.loads(out)["jobId"]
@@ -305,7 +362,7 @@ async def test_reads_ask_for_no_passphrase(call: Call, tmp_path: Path) -> None:
     assert code == 0 and (tmp_path / "got" / "result.txt").exists(), err
     (tmp_path / "alice" / "token.json").unlink()
     code, _, err = await call("ps")
-    assert code == ExitCode.NO_PROFILE and "password" in err
+    assert code == ExitCode.NO_PROFILE and "quorate unlock" in err
     assert (await call("offers"))[0] == 0
 
 
@@ -349,7 +406,7 @@ async def test_a_history_waits_for_its_first_event(
 
 async def test_offers_and_their_filters(call: Call) -> None:
     code, out, _ = await call("offers")
-    assert code == 0 and "0.30 spot 0.30" in out
+    assert code == 0 and "0.30 spot 0.30" in out and "RANKED AT" in out and "100.0 %" in out
     code, out, _ = await call("offer", "--max-price", "0.20", "--json")
     assert code == 0 and json.loads(out)["offers"] == []
 

@@ -16,6 +16,7 @@ from quorate.cli.main import run_main
 from quorate.errors import EvidenceError
 from quorate.trust.coordinator_identity import check_identity
 from quorate_contracts import deploy, trusted_deployment
+from quorate_contracts.artifact import CONTRACTS
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_node import settings
 from quorate_node.chain.registration import register
@@ -30,9 +31,10 @@ from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
+from support.cli_prompt import typed
 from support.http_server import on_loopback
 
-NAMES = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court")
+NAMES = CONTRACTS
 FIRST = InfoView(
     Address(b"\x01" * 20),
     Address(b"\x02" * 20),
@@ -172,9 +174,29 @@ async def test_a_trusted_deployment_file_overrules_the_coordinator_at_first_cont
         assert await fetch_info(
             session, coordinator.url, kept, tmp_path
         ) == FIRST and check_identity(tmp_path / "pins.json", FIRST)
-        (tmp_path / "deployment.json").write_bytes(b"{")
-        with pytest.raises(Refused, match="cannot be read"):
-            await fetch_info(session, coordinator.url, kept, tmp_path)
+        for content in (b"{", deploy.encode(replace(TRUSTED, chain_id=9))):
+            (tmp_path / "deployment.json").write_bytes(content)
+            with pytest.raises(Refused, match="cannot be used.*that you trust"):
+                await fetch_info(session, coordinator.url, kept, tmp_path)
+
+
+def test_a_deployment_file_must_have_the_hash_that_is_typed_after_it(tmp_path: Path) -> None:
+    file = tmp_path / "market.json"
+    file.write_bytes(deploy.encode(TRUSTED))
+    wanted = deploy.digest(TRUSTED)
+    for text in (str(file), f"{file}#{wanted}", f"{file}#0x{wanted.upper()}"):
+        assert trusted_deployment.read(Path(text)) == TRUSTED
+    other = deploy.digest(replace(TRUSTED, chain_id=9))
+    with pytest.raises(Refused, match=f"has the hash {wanted}, not {other}: get the file"):
+        trusted_deployment.read(Path(f"{file}#{other}"))
+    for words in (
+        ("coordinator", "init", "--home"),
+        ("node", "init", "--coordinator", "http://127.0.0.1:9", "--home"),
+    ):
+        home = tmp_path / words[0]
+        code, text = typed(*words, str(home), "--deployment", f"{file}#{other}")
+        assert code in (2, 3) and "get the file and its hash" in text, text
+        assert not home.exists()
 
 
 def test_a_wrong_deployment_file_makes_no_profile(tmp_path: Path) -> None:

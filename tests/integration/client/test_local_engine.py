@@ -74,6 +74,7 @@ async def test_a_local_image_is_found_by_name_and_becomes_an_archive(
         assert await images.found("quorate-no-such-image:v1") is None
         assert await images.found(str(cid_of_path(tmp_path))) is None
     assert isinstance(found, Path) and found == again and "of the local engine" in notices[0]
+    assert images.as_named(f"image: {found} has no python3") == f"image: {name} has no python3"
     write_canonical_archive(tmp_path / "loaded.tar", tmp_path / "expected.tar")
     assert found.read_bytes() == (tmp_path / "expected.tar").read_bytes()
 

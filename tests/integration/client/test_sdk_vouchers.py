@@ -19,10 +19,7 @@ async def test_the_signed_order_matches_the_plan(fake: FakeMarket, profile: Prof
         run = await market.submit(job(budget="1"), plan)
         order = fake.jobs[run.job_id].submission.order.message
         assert order.max_fee_bps == plan.view.fee_bps and order.budget == plan.budget
-        worst = max(
-            settlement.worst_charge(order, rule, 60, order.max_fee_bps)
-            for rule in (Label.QUORUM_2, Label.ADAPTIVE)
-        )
+        worst = settlement.worst_charge(order, Label.QUORUM_2, 60, order.max_fee_bps)
         assert worst == plan.worst_charge, (
             "no fee that may still be chosen makes it dearer than was shown"
         )

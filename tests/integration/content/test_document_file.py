@@ -44,7 +44,7 @@ async def fill(file: DocumentFile) -> list[bytes]:
         try:
             await file.put(data)
         except Unavailable as error:
-            assert "--documents-gib" in str(error) and file.problem == str(error)
+            assert "--documents-size" in str(error) and file.problem == str(error)
             return taken
         taken.append(data)
     raise AssertionError("it never was full")
@@ -106,7 +106,7 @@ async def test_a_full_file_drops_the_oldest_but_keeps_young_documents(
     assert len(taken) > 300 and all(file.get(sha256(data)) == data for data in taken)
     assert file.used_bytes() <= KEEPING.bytes_max
     assert (
-        sum("--documents-gib has to grow" in record.getMessage() for record in caplog.records) == 1
+        sum("--documents-size has to grow" in record.getMessage() for record in caplog.records) == 1
     ), "told beforehand, once an hour"
     with pytest.raises(Unavailable):
         await asyncio.gather(*(file.put(some(number)) for number in range(20)))

@@ -1,8 +1,6 @@
 """The coordinator takes inputs that a client named by CID, and did not upload, from IPFS."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,10 +9,6 @@ from aiohttp import web
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.fetch_order import Source
-from quorate_content.transfer.gateway import add_gateway_routes
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.input_fetcher import (
     Attempt,
     InputFetcher,
@@ -22,45 +16,15 @@ from quorate_coordinator.storage.input_fetcher import (
     due,
     wanted_by,
 )
-from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.staging import Staging
-from quorate_coordinator.storage.staging_quota import StagingQuota
+from quorate_coordinator.storage.staging import owner_name
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, UnixSeconds
-from quorate_runtime.clock import SystemClock, VirtualClock
+from quorate_protocol.units import Address
+from quorate_runtime.clock import SystemClock
 from support.http_server import on_loopback
-from support.markets.archiving_market import ArchivingMarket
-from support.markets.scripted_market import Party
+from support.markets.staged_market import MIB, gateway, stand
 
-MIB = 1 << 20
-SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)
 IMAGE = b"image"  # what every order of the scripted market names by its CID
 SECONDS = 20.0
-
-
-@asynccontextmanager
-async def stand(folder: Path) -> AsyncIterator[tuple[ArchivingMarket, Staging]]:
-    market = ArchivingMarket(*(Party(number) for number in range(4)))
-    clock, claims = VirtualClock(float(market.at)), Outputs(market.core.state, market.archive)
-    rates = RequestRates(DEVNET_BOUNDS, clock.now)
-    staging = Staging(folder, SHARES, market.core.state, claims, rates, clock, 20)
-    allocation = ev.ChainAllocationChanged(market.clients[0].address, Amount(3_000_000))
-    block = BlockNumber(market.core.state.own.block + 1)
-    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (allocation,)))
-    try:
-        yield market, staging
-    finally:
-        await staging.close()
-
-
-@asynccontextmanager
-async def gateway(folder: Path, content: bytes) -> AsyncIterator[tuple[Source, ...]]:
-    store, app = ContentStore(folder, 64 * MIB), web.Application()
-    await store.put(content, "a")
-    add_gateway_routes(app, store)
-    async with on_loopback(app) as url:
-        yield (Source(f"{url}/ipfs", name="gateway", searches=True),)
-    await store.close()
 
 
 @pytest.mark.rule("4.26")
@@ -98,6 +62,30 @@ async def test_the_gateways_that_a_job_names_are_asked(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait([task])
+
+
+@pytest.mark.rule("4.64")
+async def test_a_client_gets_no_access_to_an_upload_by_naming_its_cid(tmp_path: Path) -> None:
+    """A source must show the root block. A source that says that it has it is not enough."""
+    held = web.Application()
+
+    async def claims_to_have_it(_: web.Request) -> web.Response:
+        return web.Response(body=b"not the block")
+
+    held.router.add_get("/ipfs/{cid}", claims_to_have_it, allow_head=True)
+    async with (
+        stand(tmp_path / "staging") as (market, staging),
+        gateway(tmp_path / "origin", IMAGE) as honest,
+        on_loopback(held) as url,
+    ):
+        client, owner = market.clients[0].address, owner_name(market.clients[1].address)
+        cid = (await staging.uploads.put(IMAGE, owner)).cid
+        for sources in ((), (Source(f"{url}/ipfs"),)):
+            with pytest.raises(Unavailable, match="root block"):
+                await staging.take_in(cid, client, MIB, sources, SECONDS)
+            assert not await staging.uploads.is_pinned_for(cid, owner_name(client))
+        await staging.take_in(cid, client, MIB, honest, SECONDS)
+        assert await staging.uploads.is_pinned_for(cid, owner_name(client))
 
 
 def test_one_client_leaves_room_for_the_inputs_of_others() -> None:

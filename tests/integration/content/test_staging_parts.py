@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from quorate_content.content_limits import StoreFull
-from quorate_content.dag.cid import Cid, raw_cid
+from quorate_content.dag.cid import raw_cid
 from quorate_content.store.index import Owner
 from quorate_content.transfer.gateway import CAR_TYPE
 from quorate_content.transfer.upload_limits import UploadPace, UploadSlot, UploadSlots
@@ -24,12 +24,14 @@ from quorate_coordinator.core.records.archived_run import committed_output
 from quorate_coordinator.providers.frame_handler import ciphertext_most
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.storage.access.run_access import RunAccess
 from quorate_coordinator.storage.archive import MemoryArchive, Readers
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.staging import UNCOMMITTED, InUse, Staging
+from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.staging import UNCOMMITTED, InUse, Staging, owner_name
 from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept
@@ -275,24 +277,46 @@ async def test_outputs_committed_before_a_restart_keep_their_owner(tmp_path: Pat
         )
 
 
+@pytest.mark.rule("4.64")
 async def test_an_input_uploaded_as_output_stays_readable(tmp_path: Path) -> None:
     """Once such an input became unreadable for other providers, because unowned outputs are
     private.
     """
     async with stand(tmp_path) as found:
         staging, until = found.staging, found.clock.now() + 86_400
-
-        async def document(cid: Cid) -> bytes | None:
-            return b"a receipt" if cid.digest == sha256(b"a receipt") else None
-
+        state, client = found.market.core.state, found.market.clients[0].address
+        history = RunReader(state, found.market.archive)
+        access = RunAccess(state, history, found.claims, (staging.uploads, staging.small))
         own = (await staging.outputs.put(b"what a provider made", "maker/uncommitted", until)).cid
-        assert not await staging.may_read(own, None, document)
-        receipt = (await staging.outputs.put(b"a receipt", "liar/uncommitted", until)).cid
-        assert await staging.may_read(receipt, None, document)
+        assert not await access.may_read(own, client)
         for store, data in ((staging.uploads, b"an input"), (staging.small, b"a small one")):
-            cid = (await store.put(data, "a client", until)).cid
+            cid = (await store.put(data, owner_name(client), until)).cid
             await staging.outputs.put(data, "liar/uncommitted", until)
-            assert await staging.may_read(cid, None, document)
+            assert await access.may_read(cid, client)
+            assert not await access.may_read(cid, found.market.clients[1].address)
+        found.clock.forward(2 * 86_400)
+        assert not await access.may_read(cid, client), "the store no longer keeps it for the client"
+
+
+@pytest.mark.rule("4.61", "4.64")
+async def test_an_executor_reads_the_inputs_of_its_client_until_its_commit(tmp_path: Path) -> None:
+    async with stand(tmp_path) as found:
+        market, staging = found.market, found.staging
+        state, clients = market.core.state, market.clients
+        history = RunReader(state, market.archive)
+        access = RunAccess(state, history, found.claims, (staging.uploads, staging.small))
+        job_id = market.order(0, 1)  # its image is b"image"
+        party = found.accepted(job_id)
+        until = found.clock.now() + 86_400
+        cid = (await staging.uploads.put(b"image", owner_name(clients[1].address), until)).cid
+        assert not await access.may_read(cid, party.owner), (
+            "it is another client's: to name its CID gives nothing"
+        )
+        await staging.uploads.put(b"image", owner_name(clients[0].address), until)
+        assert await access.may_read(cid, party.owner)
+        market.until_decided(market.order(0, 2))
+        readers = [owner for owner in market.parties if await access.may_read(cid, owner)]
+        assert readers == [party.owner], "those of the other job have committed"
 
 
 async def test_inputs_are_pinned_as_long_as_their_run(tmp_path: Path) -> None:

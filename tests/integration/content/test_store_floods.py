@@ -60,8 +60,10 @@ class Hall:
             return response.status, await response.json()
 
     async def is_there(self, cid: str) -> bool:
-        """Returns whether anyone may read it here."""
-        async with self.session.get(f"{self.service.url}/v1/content/{cid}?format=raw") as response:
+        """Returns whether the honest client may read it here."""
+        async with self.session.get(
+            f"{self.service.url}/v1/content/{cid}?format=raw", headers=self.headers(HONEST)
+        ) as response:
             return response.status == 200
 
     async def allocate(self, key: KeySigner, money: Amount) -> None:

@@ -91,6 +91,16 @@ def test_a_run_that_is_kept_again_is_replaced(
     assert archive.count() == 1 and archive.run(changed.run.job_id) == changed
 
 
+def test_lines_of_the_log_are_kept_once_and_in_order(make: Callable[[], RunArchive]) -> None:
+    archive = make()
+    archive.append([(1, b"one"), (0, b"zero")])
+    archive.append([(1, b"one"), (2, b"two")])
+    assert archive.line_count() == 3
+    again = make()
+    assert again.lines_after(-1, 2) == [(0, b"zero"), (1, b"one")]
+    assert again.lines_after(1, 9) == [(2, b"two")]
+
+
 def test_an_output_keeps_its_first_client_and_provider(make: Callable[[], RunArchive]) -> None:
     """Nobody can become its reader by committing to it again."""
     archive = make()

@@ -5,6 +5,7 @@ It ends with one sentence that names the remedy, and without a stack trace.
 
 import asyncio
 import fcntl
+import json
 import os
 import sqlite3
 import time
@@ -43,14 +44,12 @@ class Operator:
 
     def type(self, *words: str) -> tuple[int, str]:
         """Runs a command; returns its exit code and its output."""
-        return typed(
-            "coordinator",
-            *words,
-            "--home",
-            str(self.folder / "home"),
-            "--password-file",
-            str(self.folder / "password"),
-        )
+        home = ("--home", str(self.folder / "home"))
+        return typed("coordinator", *words, *home, *self.password)
+
+    @property
+    def password(self) -> tuple[str, str]:
+        return "--password-file", str(self.folder / "password")
 
     def fails_to_start(self, *parts: str) -> None:
         """Asserts that the start fails with one line that holds all parts."""
@@ -211,6 +210,41 @@ def test_a_bad_multiaddr_is_refused_by_its_flag_and_in_the_file(
     settings.write_text(bad)
     field = "p2pListen" if listen else "p2pAnnounce"
     operator.fails_to_start(str(settings), field, "quorate coordinator init")
+
+
+def test_every_failure_is_one_object_with_code_and_detail_under_json(operator: Operator) -> None:
+    nowhere = ("--url", NOWHERE)
+    other = str(operator.folder / "other")
+    for words, status, code, part in (
+        (("up", "--port", "0", "--begin-anew", "x"), 2, "usage", "--begin-anew x"),
+        (("up", "--home", other), 2, "unknown", "quorate coordinator init"),
+        (("status", *nowhere), 4, "unavailable", NOWHERE),
+        (("health", *nowhere), 4, "unavailable", NOWHERE),
+        (("retire", "--yes"), 4, "unavailable", NOWHERE),
+        (("withdraw", "--to", "0x1"), 2, "malformed", "40 hex digits"),
+        (("report",), 4, "unavailable", "there are no tables yet"),
+        (("init", "--chain-url", "x"), 2, "malformed", "--chain-url"),
+    ):
+        home = () if "--home" in words else ("--home", str(operator.folder / "home"))
+        open_by = () if words[0] in ("status", "health", "report") else operator.password
+        found, told = typed("coordinator", *words, *home, *open_by, "--json")
+        facts = json.loads(next(line for line in told.splitlines() if line.startswith("{")))
+        assert (found, facts["error"], facts["exitCode"]) == (status, code, status), (words, told)
+        assert part in facts["detail"] and f"coordinator: {facts['detail']}" in told, told
+
+
+def test_an_unlocked_coordinator_asks_for_no_passphrase(operator: Operator) -> None:
+    home = ("--home", str(operator.folder / "home"))
+    code, told = typed("coordinator", "unlock", *home)
+    assert code == EXIT_REFUSED and "no passphrase" in told, told
+    code, told = operator.type("unlock", "--for", "5m", "--json")
+    assert code == 0 and json.loads(told)["home"] == home[1], told
+    try:
+        # It goes as far as the chain, which is away.
+        code, told = typed("coordinator", "retire", "--yes", *home)
+        assert code == EXIT_UNAVAILABLE and NOWHERE in told, told
+    finally:
+        assert typed("coordinator", "lock", "--json", *home) == (0, '{"wasUnlocked": true}\n')
 
 
 def test_a_bad_port_or_host_is_reported_without_a_stack_trace(operator: Operator) -> None:

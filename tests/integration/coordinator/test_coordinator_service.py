@@ -56,7 +56,7 @@ async def test_strangers_and_nonsense_are_refused_with_a_code(stage: Stage) -> N
             ("POST", "/v1/orders", b" " * 300_000, 413, "oversize"),
             ("GET", "/v1/runs", None, 401, "bad-signature"),
             ("GET", "/v1/runs/0x00", None, 400, "malformed"),
-            ("GET", f"/v1/runs/0x{'00' * 32}", None, 404, "unknown"),
+            ("GET", f"/v1/runs/0x{'00' * 32}", None, 401, "bad-signature"),
             ("GET", "/v1/epochs/99/proofs/0x" + "00" * 20, None, 404, "unknown"),
             ("POST", "/v1/vouchers", b'{"type":"Order","body":{},"sig":"0x"}', 400, "malformed"),
         )

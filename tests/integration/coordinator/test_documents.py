@@ -36,7 +36,8 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
     market = Market(*(Party(number) for number in range(4)))
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    (receipt,), spec = market.receipts, market.core.state.jobs[job_id].submission.spec.encode()
+    (receipt,), submission = market.receipts, market.core.state.jobs[job_id].submission
+    spec, terms = submission.spec.encode(), submission.terms.encode()
     file = DocumentFile(tmp_path / "documents.sqlite", KEEPING)
     documents = JobDocuments(market.core, file)
     history = RunReader(market.core.state, MemoryArchive())
@@ -48,7 +49,7 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
         await documents.store_before_leaving(job)
 
     async def submit(event: ev.RunsArchived) -> object:
-        assert stored(file, receipt) and stored(file, spec), (
+        assert all(stored(file, data) for data in (receipt, spec, terms)), (
             "told that they may go, with a document missing"
         )
         return market.send(event)

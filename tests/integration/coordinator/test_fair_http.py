@@ -54,12 +54,13 @@ class Client:
     async def order(self) -> tuple[int, dict[str, object], str]:
         """Orders one more job; returns status, answer and name."""
         self.nonce += 1
-        spec = a_spec(f"{self.name}-{self.nonce}")
+        name = f"{self.name}-{self.nonce}"
+        spec = a_spec(name)
         submission = self.stage.submission(self.key, spec, self.nonce)
         async with self.session.post(
             f"{self.service.url}/v1/orders", data=canonical.encode(submission)
         ) as response:
-            return response.status, await response.json(), spec.name
+            return response.status, await response.json(), name
 
     async def must(self) -> str:
         """Orders one more job, which must be accepted; returns its name."""
@@ -77,6 +78,17 @@ class FairMarket:
     floor: Floor
     flooder: Client
     others: list[Client]
+
+    async def fill(self) -> None:
+        """Fills all slots with runs of one client. The first commits widen the provider's window to
+        all its slots: each makes room for two more runs.
+        """
+        for _ in range(2 * SLOTS - 1):
+            await self.others[0].must()
+        await self.floor.until_matched(1)
+        for ended in range(1, SLOTS):
+            await self.floor.end_one()
+            await self.floor.until_matched(1 + 2 * ended)
 
     async def waits(self, names: list[str], asked_at: int) -> list[int]:
         """Ends runs until all these jobs were matched. Returns for each how many matches came
@@ -130,9 +142,7 @@ async def waits_when_alone(hall: FairMarket) -> list[int]:
 
     All slots are taken first; then all their jobs come at once.
     """
-    for _ in range(SLOTS):
-        await hall.others[0].must()
-    await hall.floor.until_matched(SLOTS)
+    await hall.fill()
     asked_at = len(hall.floor.matched)
     names = [await client.must() for _ in range(EACH) for client in hall.others]
     return await hall.waits(names, asked_at)
@@ -192,9 +202,7 @@ async def many_keys(hall: FairMarket) -> None:
     allowed = BOUNDS.address_burst + (time.monotonic() - begun) * BOUNDS.address_per_second + 1
     assert 100 <= statuses[200] <= allowed, statuses
     assert statuses[429] == 240 - statuses[200] > 0 and kept == {"busy"}
-    for _ in range(SLOTS):
-        await hall.others[0].must()
-    await hall.floor.until_matched(SLOTS)
+    await hall.fill()
     mine = await hall.others[1].must()
     assert await hall.waits([mine], len(hall.floor.matched)) == [0], (
         "nobody at another address notices"

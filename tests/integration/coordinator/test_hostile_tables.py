@@ -29,7 +29,7 @@ from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
 
 ACCOUNTS = 3_000
-ORDERING = 2_000  # of these accounts, this many order a job
+ORDERING = 750  # of these accounts, this many order a job
 PER_WAVE = 250
 
 

@@ -1,21 +1,34 @@
 """Tests `coordinator retire` and `withdraw` from outside: who may do what, and wrong input."""
 
 import asyncio
+import dataclasses
 import fcntl
 import json
+import shutil
+import socket
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from contracts.fault_evidence import ack
 from quorate_contracts import deploy
+from quorate_contracts.chain_cli.relaying import Relay, read_file
 from quorate_contracts.deploy import Contracts, Deployment
+from quorate_coordinator import coordinator_keys
+from quorate_coordinator.http_server import check_port
+from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET, USD
-from quorate_protocol.units import Address, Amount
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_protocol.values import replace
+from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.keys.keystore import Keystore
 from support.cli_prompt import typed
 from support.markets.coordinator_stage import Stage, running, until
 from support.markets.scripted_market import a_spec
@@ -104,6 +117,44 @@ async def test_wrong_input_ends_with_a_sentence_and_sends_nothing(
     assert found == 3 and "serves chain 31337" in said
 
 
+@pytest.mark.rule("2.31")
+async def test_a_bond_that_two_acks_cost_is_topped_up_once(
+    stage: Stage, tmp_path: Path, word: Path
+) -> None:
+    home, account, statement = tmp_path / "market", stage.keys.account, stage.keys.statement
+    await made(stage, home, word, stage.deployment)
+    shutil.rmtree(home / "keys")
+    keystore = Keystore.at(home / "keys", "a passphrase", DEVNET)
+    for number, name in enumerate(coordinator_keys.NAMES, 1):
+        keystore.create_account(name, dev_account(number))
+    c, opened = Contracts.of(stage.deployment), ("--home", home, "--password-file", word)
+    stage.home.mkdir()
+    register = c.stakes.register_coordinator(statement.address, stage.keys.posting.address)
+    await stage.send(account, c.token.approve(c.stakes.address), register)
+    found, said = await command("top-up", *opened, "--yes")
+    assert found == 0 and "no bond is missing" in said, said
+    evm = SimpleNamespace(now=int(time.time()))
+    world = cast("Any", SimpleNamespace(evm=evm, domain=stage.deployment.domain()))
+    acks = [ack(world, Hash32(b"j" * 32), epoch, statement) for epoch in (1, 2)]
+    await stage.send(GIVER, c.faults.two_acks(account.address, *acks))
+    restored = f"{usd(DEVNET.coordinator_fault_penalty)} USD of bond restored"
+    found, said = await command("top-up", *opened)
+    assert found == 2 and "give --yes" in said
+    for sentence in (restored, "no bond is missing"):
+        found, said = await command("top-up", *opened, "--yes")
+        assert found == 0 and sentence in said, said
+    out = tmp_path / "requests.json"
+    found, said = await command("request", *opened, "--yes", "--out", out)
+    assert found == 3 and "the token has no permits" in said, said
+    await stage.send(account, c.token.approve(c.stakes.address))
+    found, said = await command("request", *opened, "--yes", "--out", out)
+    assert found == 0 and "quorate chain relay" in said, said
+    client = ChainClient(Rpc(stage.chain_url, stage.session))
+    assert (await Relay(client, c, GIVER, str).send(read_file(out), None)).sent == 1
+    found, said = await command("request", *opened, "--yes", "--out", out)
+    assert found == 3 and "has retired" in said, said
+
+
 async def test_a_retired_coordinator_takes_no_new_orders_and_says_so(
     stage: Stage, tmp_path: Path
 ) -> None:
@@ -127,3 +178,26 @@ async def test_a_retired_coordinator_takes_no_new_orders_and_says_so(
             assert "has retired" in (await response.json())["detail"]
         async with stage.session.get(f"{service.url}/metrics") as response:
             assert "quorate_retired 1.0" in await response.text()
+
+
+async def test_a_copy_of_a_running_coordinator_does_not_start(stage: Stage, tmp_path: Path) -> None:
+    async with running(stage.service()) as service:
+        assert service.chain_answered_at > time.time() - 5
+        copy = dataclasses.replace(service.config, home=tmp_path / "copy", own_urls=(service.url,))
+        with pytest.raises(Refused, match=f"another process serves .* at {service.url}; stop"):
+            await Service(copy, stage.keys).run()
+        epochs = Contracts.of(stage.deployment).epochs
+        announced = f"/ip4/127.0.0.1/tcp/{int(service.url.rsplit(':', 1)[1]) + 1}"
+        peer = Hash32(stage.keys.peer.public)
+        call = epochs.announce(stage.coordinator, peer, [announced])
+        await stage.send(stage.keys.posting, call)
+        with pytest.raises(Refused, match="another process serves"):
+            await Service(dataclasses.replace(copy, own_urls=()), stage.keys).run()
+
+
+def test_a_taken_port_is_found_before_anything_is_paid() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Unavailable, match=str(port)):
+            check_port("127.0.0.1", port)
+    check_port("127.0.0.1", 0)

@@ -13,13 +13,16 @@ from dataclasses import replace
 import aiohttp
 from aiohttp import web
 
-from integration.coordinator.test_who_sees_what import ArchivingWorld, token
+from fuzz.core_world import COORDINATOR, DOMAIN
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.streams import Streams
+from quorate_coordinator.core.events import LogRead
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS, RequestBounds
 from quorate_coordinator.storage import run_logs
+from quorate_coordinator.storage.access.run_access import RunAccess
 from quorate_coordinator.storage.archive import MemoryArchive
+from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import LINES_MAX, RunReader
 from quorate_protocol.limits import DEVNET
@@ -28,6 +31,8 @@ from quorate_protocol.units import Sequence, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.error_responses import failures
 from quorate_runtime.http.listener import Listener, OpenConnections
+from support.markets.coordinator_stage import token
+from support.markets.readable_market import ArchivingWorld
 from support.process_memory import resident_bytes
 
 MIB = 1 << 20
@@ -48,13 +53,21 @@ async def serving(
             for seq in range(1, LINES_MAX + 1)
         )
         world.core.state.events[job.id] = tuple(lines)
-    history, clock = RunReader(world.core.state, MemoryArchive()), SystemClock()
+    state, archive, clock = world.core.state, MemoryArchive(), SystemClock()
+    history = RunReader(state, archive)
+
+    async def submit(event: object) -> object:
+        assert isinstance(event, LogRead), "what is sent of a log is marked as read before"
+        return None
+
     streams = Streams(
         history,
+        RunAccess(state, history, Outputs(state, archive), ()),
         Auth(world.core.rules, world.core.state, clock, RequestRates(bounds, clock.now)),
         clock,
         RunLogs(),
         lambda: False,
+        submit,
     )
     app = web.Application(middlewares=[failures])
     streams.add_routes(app)
@@ -62,7 +75,11 @@ async def serving(
     await runner.setup()
     open_connections = OpenConnections(bounds)
     await Listener(runner, "127.0.0.1", 0, open_connections).start()
-    tokens = [token(client.address, client, int(time.time())) for client in world.clients]
+    until = int(time.time()) + 600
+    tokens = [
+        token(client.address, client, COORDINATOR.address, DOMAIN.chain_id, until)
+        for client in world.clients
+    ]
     try:
         yield f"http://127.0.0.1:{runner.addresses[0][1]}", streams, open_connections, world, tokens
     finally:
@@ -145,8 +162,8 @@ async def test_a_log_that_was_cut_is_read_with_its_mark_and_its_last_lines() -> 
             if job.submission.order.message.client == world.clients[0].address
         )
         for _ in range(40):
-            streams.logs.add(world.clients[0].address, job.id, "x" * 65_536)
-        streams.logs.add(world.clients[0].address, job.id, "the last line\n")
+            streams.logs.add(world.clients[0].address, job.id, job.leases[0], "x" * 65_536)
+        streams.logs.add(world.clients[0].address, job.id, job.leases[0], "the last line\n")
         async with session.get(
             f"{url}/v1/runs/0x{job.id.hex()}/logs", headers=tokens[0]
         ) as response:

@@ -57,6 +57,8 @@ def order(number: int) -> Order:
         COORDINATOR,
         ZERO_HASH,
         ZERO_HASH,
+        ZERO_HASH,
+        units.PriceTier.ON_DEMAND,
         units.Price(1),
         Amount(1000),
         units.Small(3),

@@ -23,7 +23,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process import health, logs
-from quorate_runtime.process.health import Board, chain_problem, disk_problem
+from quorate_runtime.process.health import Board, chain_problem, disk_problem, silence_problem
 from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
 from support.markets.coordinator_stage import Stage as CoordinatorStage
@@ -65,6 +65,8 @@ def test_a_late_chain_and_a_full_disk_are_described(
 ) -> None:
     clock = SystemClock()
     now = int(clock.now())
+    assert not silence_problem(clock, now - 15, "http://c")
+    assert "http://c has not answered for 25 s" in silence_problem(clock, now - 25, "http://c")
     assert "no block" in chain_problem(clock, UnixSeconds(0), "http://c")
     assert "s old; look at the chain node at http://c" in chain_problem(
         clock, UnixSeconds(now - 90), "http://c"

@@ -297,7 +297,7 @@ async def test_command_line_needs_a_shell(factory: Factory, image: Path) -> None
     task = replace(python_task(image, ""), argv=("/bin/sh", "-c", "echo hello > /outputs/x"))
     with pytest.raises(Refused) as refusal:
         await run(factory(), task)
-    assert refusal.value.code is Code.UNSUPPORTED
+    assert refusal.value.code is Code.MALFORMED
     assert "no shell" in refusal.value.detail
     assert "argv" in refusal.value.detail
 

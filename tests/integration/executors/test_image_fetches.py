@@ -10,9 +10,9 @@ import docker
 import docker.errors
 import pytest
 
+from quorate_content.images.registry_http import TransferRate
 from quorate_content.store.content_store import ContentStore
 from quorate_node.executors.docker.image_fetches import FETCHES_MAX
-from quorate_node.images.registry_http import TransferRate
 from quorate_node.jobs.content_sources import JobSources
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_protocol import values

@@ -23,7 +23,9 @@ from quorate_runtime.process import crash_points
 crash_points.configure(sys.argv[1])
 {call}
 """
-SIZED = "mounts.mount_sized(Path(sys.argv[2]) / 'disk', Path(sys.argv[2]) / 'view', 1 << 20, 64)"
+SIZED = (
+    "mounts.mount_sized(Path(sys.argv[2]) / 'disk', Path(sys.argv[2]) / 'view', 1 << 20, 64, 65534)"
+)
 BOUND = "mounts.bind_read_only(Path(sys.argv[2]) / 'source', Path(sys.argv[2]) / 'view')"
 
 
@@ -48,7 +50,7 @@ def die(folder: Path, point: str, call: str) -> None:
 @pytest.mark.parametrize("point", ["mount.before", "mount.after"])
 def test_a_sized_file_system_is_empty_for_the_job(folder: Path, point: str) -> None:
     die(folder, point, SIZED)
-    mounts.mount_sized(folder / "disk", folder / "view", 1 << 20, 64)
+    mounts.mount_sized(folder / "disk", folder / "view", 1 << 20, 64, 65534)
     assert list((folder / "view").iterdir()) == [], (
         "what mkfs made would be part of this provider's result alone"
     )
@@ -68,7 +70,7 @@ def test_an_input_cannot_be_written(folder: Path, point: str) -> None:
 
 @pytest.mark.parametrize("point", ["unmount.before", "unmount.after"])
 def test_an_unmount_is_repeated(folder: Path, point: str) -> None:
-    mounts.mount_sized(folder / "disk", folder / "view", 1 << 20, 64)
+    mounts.mount_sized(folder / "disk", folder / "view", 1 << 20, 64, 65534)
     die(folder, point, "mounts.unmount(Path(sys.argv[2]) / 'view')")
     mounts.unmount(folder / "view")
     assert not mounts.is_mounted(folder / "view")

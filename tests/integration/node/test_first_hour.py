@@ -119,6 +119,8 @@ def test_command_without_a_market_names_the_next_command(stranger: Stranger) -> 
     )
     stranger.fails("devnet down", "no devnet is up in devnet", "quorate devnet up", status=4)
     stranger.fails("devnet status", "no devnet is up in devnet", "quorate devnet up", status=4)
+    named = {"QUORATE_DEVNET": "elsewhere/devnet.json"}
+    stranger.fails("devnet status", "no devnet is up in elsewhere", status=4, **named)
     stranger.fails("node up", "there is no provider in", "quorate node init", status=3)
     stranger.fails("node status", "there is no provider in", "quorate node init", status=4)
     stranger.fails("coordinator up", "coordinator.json", "quorate coordinator init", status=2)
@@ -213,7 +215,7 @@ def test_full_disk_is_named(stranger: Stranger) -> None:
 
 def test_coordinator_that_is_down_is_named(stranger: Stranger) -> None:
     assert stranger.type("init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
-    stranger.fails("offers", DEAD, "does not answer", "quorate coordinator up", status=4)
+    stranger.fails("offers", DEAD, "does not answer", "ask its operator", status=4)
     assert stranger.type("node", "init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
     stranger.fails(
         "node check", f"{DEAD}", "does not answer", "fix: start it, or name another", status=3
@@ -329,7 +331,7 @@ def test_operator_without_money_and_the_wrong_chain_are_named(market: Stranger) 
         (
             "gone",
             {"stakes": "0x" + "99" * 20},
-            ("no stakes contract at 0x9999", "init with its deployment"),
+            ("no Stakes contract at 0x9999", "init with its deployment"),
         ),
     ):
         (market.folder / f"{name}.json").write_text(
@@ -362,9 +364,9 @@ def test_client_without_money_is_named(market: Stranger) -> None:
     market.fails(
         f"--home client run {image} --max-price 5 --yes -- python3",
         "allocated nothing",
-        "worst case of 2.55 USD must be free, and 0.00 USD is",
+        "worst case of 3.825 USD must be available, and 0.00 USD is",
         "it will probably cost about 0.12",
-        "quorate --home client deposit 2.55",
+        "quorate --home client deposit 3.825",
         status=3,
     )
     assert market.type("devnet", "fund", "client")[0] == 0

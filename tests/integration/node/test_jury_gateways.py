@@ -53,7 +53,8 @@ async def test_a_juror_asks_the_gateways_of_the_spec(tmp_path: Path, limits: Lim
         core = juror(limits, spec.digest())
         # the test uses no chain
         court = JuryService(core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
-        again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(2**40))
+        soon = UnixSeconds(int(clock.now()) + 6)
+        again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), soon)
         await court.perform(again, submit)
     (event,) = reported
     assert isinstance(event, events.Reexecuted)

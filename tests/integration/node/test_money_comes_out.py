@@ -10,6 +10,7 @@ from quorate_node.chain.account_state import stake_slots
 from quorate_node.chain.calls import ask
 from quorate_node.chain.owner_desk import OwnerDesk, owner_desk
 from quorate_node.chain.owner_sender import owner_lock
+from quorate_node.commands.topping_up import top_up
 from quorate_node.config import Config
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.ops import leaving
@@ -147,6 +148,14 @@ async def test_stake_that_no_run_slot_uses_is_freed(market: Stage) -> None:
         found = await free_surplus(desk, JobsLeft(True))
         assert found.done == ("sent close slot (2 times)",), "of a class that is not offered now"
     assert not leaving.is_leaving(config.home)
+
+
+async def test_stake_that_is_whole_is_not_topped_up(market: Stage) -> None:
+    async with (
+        running(market, market.daemon(market.coordinator.url)) as daemon,
+        owner_desk(daemon.config, market.keys(), SystemClock()) as desk,
+    ):
+        assert (await desk.state()).lacks == 0 and await top_up(desk) == (0, [])
 
 
 async def test_withdrawal_that_was_killed_is_sent_once(

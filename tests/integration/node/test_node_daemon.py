@@ -145,7 +145,16 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
     """Sends verdict and statement, and checks what the owner sees."""
     coordinator, now = market.coordinator, UnixSeconds(int(time.time()))
     verdict = Verdict(
-        JOB, Sequence(1), Label.UNVERIFIED, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, now
+        JOB,
+        Sequence(1),
+        Label.UNVERIFIED,
+        Outcome.ACCEPTED,
+        Small(1),
+        (lease,),
+        (),
+        (),
+        ZERO_HASH,
+        now,
     )
     await coordinator.send(frames.VerdictSent(lease, coordinator.seal(verdict)))
     await coordinator.send(

@@ -107,8 +107,9 @@ async def test_offers_come_by_gossip_and_the_chain_says_whose_they_are(
         )
         offered = ((OWNER, OWNER, 1), (OWNER, FORGER, 1), (SECOND, SECOND, 2))
         async with publishing(node, stage, *offered):
-            found = await heard(stage)
-            text, tree = await printed(stage, tmp_path, capsys)
+            found, (text, tree) = await asyncio.gather(
+                heard(stage), printed(stage, tmp_path, capsys)
+            )
     assert found.reached == 1
     assert [one.account for one in found.coordinators] == [stage.coordinator]
     problems = {item.heard.key: item.problem for item in found.offers}
@@ -130,7 +131,7 @@ async def printed(
     file = folder / "deployment.json"
     file.write_bytes(encode(stage.deployment))
     words = ["offers", "--p2p", "--deployment", str(file), "--chain-url", stage.chain_url]
-    words += ["--seconds", str(LISTEN_SECONDS), "--verify"]
+    words += ["--for", f"{LISTEN_SECONDS}s", "--verify"]
     capsys.readouterr()
     assert await asyncio.to_thread(run_main, words) == ExitCode.OK
     said = capsys.readouterr()

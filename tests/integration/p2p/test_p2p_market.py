@@ -154,7 +154,10 @@ async def test_coordinator_refuses_a_hello_that_lies_about_account_or_key(stage:
         )
         for lie, code in lies:
             with pytest.raises(Refused) as refused:
-                await lie._connect()
+                try:
+                    await lie._connect()
+                except ConnectionError:  # the connection of the lie before was still ending
+                    await lie._connect()
             assert refused.value.code is code
         honest = dialer(OWNER.address, OPERATOR)
         connecting = asyncio.create_task(honest.run())

@@ -123,7 +123,7 @@ async def test_clients_that_do_not_read_lose_their_places(
         a_provider(tmp_path, monkeypatch) as (gateway, store),
         aiohttp.ClientSession() as session,
     ):
-        stat = await store.put(os.urandom(24 * MIB), "a")
+        stat = await store.put(os.urandom(24 * MIB), "inventory")
         request = f"GET /ipfs/{stat.cid}{form} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
         pipes = [
             await dial(gateway.url, "127.0.0.9", 1 << 10)
@@ -152,7 +152,7 @@ async def test_clients_that_do_not_read_lose_their_places(
             await asyncio.sleep(0.2)
         for _, writer in pipes:
             writer.close()
-        await store.unpin(stat.cid, "a")
+        await store.unpin(stat.cid, "inventory")
         # The store's leases on the files that were sent have ended too, so the file can be evicted.
         deadline = time.monotonic() + 20
         while await store.gc(0) == 0:
@@ -164,7 +164,7 @@ async def test_slow_but_steady_reader_is_served_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_provider(tmp_path, monkeypatch) as (gateway, store):
-        stat = await store.put(os.urandom(12 * MIB), "a")
+        stat = await store.put(os.urandom(12 * MIB), "inventory")
         reader, writer = await dial(gateway.url, buffer=1 << 16)
         writer.write(
             f"GET /ipfs/{stat.cid} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()

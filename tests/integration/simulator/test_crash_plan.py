@@ -15,8 +15,8 @@ import pytest
 from quorate_runtime.process.crash_points import Program
 from support.crash.crash_devnet import LATER
 from support.crash.crash_plan import (
+    NOT_TRIED,
     OTHER_MARKETS,
-    WITH_A_GPU,
     Scenario,
     Trial,
     part,
@@ -42,7 +42,7 @@ def test_every_point_of_every_program_has_a_scenario_that_something_plays() -> N
         (program, point)
         for program in Program
         for point in points_of(program)
-        if point.rpartition(".")[2] not in WITH_A_GPU
+        if point.rpartition(".")[2] not in NOT_TRIED
     }
     assert {trial.scenario for trial in trials()} <= {*DEEDS, *WITHOUT_DEED}
     assert {Scenario.DECLINE, Scenario.OUTBID} <= {trial.scenario for trial in trials()}

@@ -8,13 +8,16 @@ from dataclasses import replace
 import pytest
 
 from quorate_coordinator.core import chain_events
-from quorate_coordinator.core.entities import Case, EpochRecord
+from quorate_coordinator.core.accusations import Case
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.entities import EpochRecord
 from quorate_coordinator.core.events import ChainAdvanced, ChainCaseOpened
 from quorate_coordinator.core.money import epochs
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.receipt import document
-from quorate_protocol.rules.receipt_checks import verify
+from quorate_protocol.rules.receipts.receipt_checks import verify
+from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -26,6 +29,7 @@ from quorate_protocol.units import (
     UnixSeconds,
     VerifyTier,
 )
+from quorate_protocol.values import replace as replace_row
 from quorate_runtime.keys.crypto import recover
 from sim.conduct_checks import ConductChecks
 from sim.coordinator import rules_of
@@ -33,6 +37,8 @@ from sim.forgery import forgeries
 from sim.parties import is_beacon_signature
 from sim.plan import Behaviour, Market, draw
 from sim.world import World
+from support.markets.scripted_market import HOST, Party
+from support.markets.scripted_market import Market as ScriptedMarket
 
 
 def test_a_repeated_refusal_does_not_touch_the_next_attempt() -> None:
@@ -130,7 +136,7 @@ def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyP
         "compare_records",
         lambda conduct, core: None if conduct.fresh == 1 else compare(conduct, core),
     )
-    world = World(replace(draw(590), crash_chance=0.0))
+    world = World(replace(draw(3), crash_chance=0.0))
     world.run()
     assert world.coverage.facts["jobs judged in one step"]
 
@@ -149,3 +155,32 @@ def test_keys_are_rotated_and_deposits_taken_back_while_jobs_run() -> None:
         if seen["paid under a key rotated away"] and seen["releases with jobs under way"]:
             return
     raise AssertionError(seen)
+
+
+@pytest.mark.rule("I6", "I10")
+def test_offers_are_ranked_by_the_same_records_after_a_restore() -> None:
+    """Until a restart, the rows kept the record that a provider had before its last executions."""
+    market = ScriptedMarket(Party(0), Party(1))
+    market.core.state.market.bucket(HOST.id())
+    with market.core.state.transaction():
+        for owner in market.parties:
+            known = market.core.state.trust.get(owner) or Trusts()
+            market.core.state.trust[owner] = known  # from now on each change is a change of a row
+    market.core.state.market.bucket(HOST.id())
+    with market.core.state.transaction():
+        for owner in market.parties:
+            known = market.core.state.trust[owner]
+            market.core.state.trust[owner] = replace_row(known, audits_passed=50)
+    fresh = CoordinatorCore(market.core.rules)
+    fresh.restore(market.core.snapshot())
+    found = [
+        {owner: _record_of(core, owner) for owner in market.parties}
+        for core in (market.core, fresh)
+    ]
+    assert found[0] == found[1] and any(found[0].values())
+
+
+def _record_of(core: CoordinatorCore, owner: Address) -> int:
+    bucket = core.state.market.bucket(HOST.id())
+    assert bucket is not None
+    return int(bucket._record[bucket._places[bucket._locals[owner]]])

@@ -70,7 +70,7 @@ class Web3Node:
         return await self.w3.eth.get_transaction_receipt(digest)
 
     async def deploy(self) -> Deployment:
-        """Deploys all six contracts, each by web3's own constructor call."""
+        """Deploys all contracts, each by web3's own constructor call."""
         deployer = Address(bytes.fromhex(self.account(0).address[2:]))
         made = plan(deployer, 0, self.chain_id, BlockNumber(0), DEVNET, BEACON, faucet=True)
         from quorate_contracts.artifact import artifact

@@ -4,6 +4,7 @@ Each check is repeated until it passes or its time is over.
 """
 
 import asyncio
+import io
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,8 +13,11 @@ from quorate import Market
 from quorate.errors import UnavailableError
 from quorate_devnet.config import ExecutorChoice
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages import envelope
+from quorate_protocol.messages.signed import Summary
 from quorate_protocol.messages.views import ExecutionView, ProviderView, RunView
 from quorate_protocol.units import Outcome
+from quorate_runtime.reputation.log_download import LogDownload
 from support.crash.crash_chain import sums_that_do_not_hold
 from support.crash.crash_market import CrashMarket
 from support.crash.crash_processes import processes
@@ -110,12 +114,12 @@ class Checks:
             if item.output_digest is not None and item.provider not in self._liars
         ]
         problems = []
-        if outcome is Outcome.UNRESOLVED and len(revealed) < QUORUM:
+        if outcome in {Outcome.UNRESOLVED, Outcome.CANNOT_VERIFY} and len(revealed) < QUORUM:
             # PROTOCOL §5: every other owner failed twice, because it was dead. The fund pays
             # honest work as far as it can (a young market has no fund). The client pays nothing.
             self.unresolved.add(run)
             if view.charged:
-                problems.append(f"{view.name}: unresolved, and charged {view.charged}")
+                problems.append(f"{view.name}: {outcome!r}, and charged {view.charged}")
         elif outcome is not Outcome.ACCEPTED and run not in self._crash.may_lapse:
             problems.append(
                 f"{view.name}: {outcome}, "
@@ -171,7 +175,10 @@ class Checks:
         ]
 
     async def _pay(self) -> list[str]:
-        """I1, I3: honest providers are owed exactly what the runs say, and have no strikes."""
+        """I1, I3: honest providers are owed exactly what the public log says, at least what the
+        runs charge, and have no strikes. The audit fund pays some executions that no run charges.
+        """
+        credited = await self._credited()
         owed: Counter[bytes] = Counter()
         for view in self._views.values():
             for item in view.executions:
@@ -186,14 +193,25 @@ class Checks:
                 found = canonical.from_json(
                     ProviderView, canonical.parse(await response.read(), DOCUMENT_BYTES_MAX)
                 )
-            if found.final + found.held != owed[bytes(account)]:
+            total, charged = found.final + found.held, owed[bytes(account)]
+            if total != credited[bytes(account)] or total < charged:
                 problems.append(
-                    f"provider-{index} is owed {found.final + found.held}, its executions say "
-                    f"{owed[bytes(account)]}"
+                    f"provider-{index} is owed {total}, the public log says "
+                    f"{credited[bytes(account)]}, its executions say {charged}"
                 )
             if found.strikes > sum(provider == account for _, provider in self.late):
                 problems.append(f"provider-{index} has {found.strikes} strikes")
         return problems
+
+    async def _credited(self) -> Counter[bytes]:
+        """Returns what the coordinator's public log credits to each provider."""
+        body, found = io.BytesIO(), Counter[bytes]()
+        log = LogDownload(self._crash.devnet.coordinator_url, self._crash.session, body)
+        await log.fetch(await log.head())
+        for line in body.getvalue().splitlines():
+            for item in envelope.decode(line, Summary).message.executions:
+                found[bytes(item.provider)] += item.pay
+        return found
 
     def _left(self) -> list[str]:
         """Containers, mounts, processes and folders of leases that are left; there must be none."""

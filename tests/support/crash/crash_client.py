@@ -29,10 +29,10 @@ SECONDS = 0.2
 
 
 def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
-    """A job whose output names it."""
+    """A job whose output names it, after one line of log."""
     code = (
-        f"import sys, time; time.sleep({seconds}); open('/outputs/answer.txt', 'w').write('the "
-        f"answer of {name}')"
+        f"import time; print('begun', flush=True); time.sleep({seconds}); "
+        f"open('/outputs/answer.txt', 'w').write('the answer of {name}')"
     )
     # A lost execution sends nothing, so its job waits until its maximum time and a grace period are
     # over.

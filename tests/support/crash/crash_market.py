@@ -5,7 +5,7 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -249,7 +249,7 @@ class CrashMarket:
         except RefusedError as error:
             # Not re-raised: a coordinator that has just come back knows no offers yet. Nothing was
             # acknowledged.
-            if error.code != Code.NO_OFFER.value:
+            if error.code not in {Code.NO_OFFER.value, Code.TOO_FEW_OWNERS.value}:
                 raise
             await asyncio.sleep(AGAIN_SECONDS)
             return None
@@ -257,9 +257,18 @@ class CrashMarket:
         return run
 
     async def one(self) -> None:
-        """Submits one job and checks its result."""
+        """Submits one job, reads its log meanwhile and checks its result."""
         run = await self.submit()
-        while run is not None:
+        if run is None:
+            return
+        reading = asyncio.ensure_future(_read_log(run))
+        try:
+            await self._check_result(run)
+        finally:
+            reading.cancel()
+
+    async def _check_result(self, run: Run) -> None:
+        while True:
             try:
                 result = await run.result()
             except UnavailableError:
@@ -318,6 +327,13 @@ async def crash_market(
         assert isinstance(ended[0], asyncio.CancelledError), (
             f"nobody watched the run slots: {ended[0]!r}"
         )
+
+
+async def _read_log(run: Run) -> None:
+    """Reads a run's log once, from its first line on, which the coordinator then marks as read."""
+    with suppress(QuorateError):  # the coordinator has died; the result is what counts
+        async for _ in run.logs(follow=True):
+            return
 
 
 def _is_over(task: "asyncio.Future[None]") -> bool:

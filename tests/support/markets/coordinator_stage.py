@@ -29,19 +29,26 @@ from quorate_protocol.messages.signed import Session
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Amount, BlockNumber, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
+from support.clocks import WrongClock
 from support.markets.scripted_market import HOST, an_order
 
 READY_SECONDS = 60.0
+REGISTRY_IMAGE = "registry.example/image@sha256:" + "ab" * 32
 
 
 @dataclass
 class Stage:
-    """A deployed chain with a beacon and a funded coordinator and client."""
+    """A deployed chain with a beacon and a funded coordinator and client.
+
+    The blocks bear the time of `chain_clock`, so a test that sets it forward waits for no deadline
+    of a contract.
+    """
 
     chain_url: str
     beacon_url: str
@@ -50,6 +57,7 @@ class Stage:
     client: KeySigner
     home: Path
     session: aiohttp.ClientSession
+    chain_clock: WrongClock
 
     def service(self) -> Service:
         """Returns a coordinator on any free port."""
@@ -80,8 +88,10 @@ class Stage:
         """Returns a signed order for one execution, signed by the client's key or the given session
         key.
 
-        With the same `now` the same order results.
+        With the same `now` the same order results. The image is one of a registry, so that nothing
+        has to be uploaded.
         """
+        spec = replace(spec, image=REGISTRY_IMAGE, image_bytes=0)
         at, domain, key = now or int(time.time()), self.deployment.domain(), session or client
         order = an_order(client.address, self.coordinator, spec, nonce, at + 3600)
         lent = Session(
@@ -155,8 +165,9 @@ async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
     beacon = BeaconConfig(
         seed=b"service-test-seed-of-32-bytes-ok", genesis=int(time.time()) - 100, period=2
     )
+    chain_clock = WrongClock()
     async with (
-        running_chain(ChainConfig(block_seconds=1)) as chain,
+        running_chain(ChainConfig(block_seconds=1), chain_clock) as chain,
         running_beacon(beacon) as beacon_url,
         aiohttp.ClientSession() as session,
     ):
@@ -173,7 +184,14 @@ async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
             (keys.account.address, keys.posting.address, client.address),
         )
         yield Stage(
-            chain.url, beacon_url, deployment, keys, client, tmp_path / "coordinator", session
+            chain.url,
+            beacon_url,
+            deployment,
+            keys,
+            client,
+            tmp_path / "coordinator",
+            session,
+            chain_clock,
         )
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from aiohttp import web
 
 from quorate_content.transfer.staging_routes import add_staging_routes
+from quorate_contracts.artifact import CONTRACTS
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.bearer import read_token
 from quorate_protocol.crypto.eip712 import digest
@@ -144,9 +145,7 @@ class FakeMarket(FakeWork):
 
     async def get_info(self, _: web.Request) -> web.Response:
         """Answers with an InfoView."""
-        contracts = dict.fromkeys(
-            ("Stakes", "Escrow", "Epochs", "Court", "Beacon", "TestToken"), STAKES
-        )
+        contracts = dict.fromkeys(CONTRACTS, STAKES)
         beacon = BeaconView(
             "http://127.0.0.1:1", bls.public_key(self.beacon_secret), 2, self.genesis
         )
@@ -210,10 +209,12 @@ class FakeMarket(FakeWork):
             5,
             5 if fits else 0,
             PRICE,
+            PRICE,
             2,
             Amount(1),
             Bps(self.cheat.plan_fee),
             nearest,
+            "" if fits else Code.NO_OFFER.value,
         )
         return _answer(canonical.to_json(view))
 
@@ -281,16 +282,22 @@ class FakeMarket(FakeWork):
         only = self._job(request).job_id if "job" in request.match_info else None
         after = int(request.query["after"])
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        await response.write(b": hello\n\n")
+        try:
+            await response.prepare(request)
+            await response.write(b": hello\n\n")
+        except ConnectionResetError:
+            return response  # not re-raised: the client has left
         while True:
             looked = len(self.events)
             for event in self.events[:looked]:
                 is_mine = self.jobs[event.job_id].submission.order.message.client == account
                 if event.seq > after and is_mine and only in (None, event.job_id):
-                    await response.write(
-                        b"id: %d\ndata: %s\n\n" % (event.seq, canonical.encode(event))
-                    )
+                    try:
+                        await response.write(
+                            b"id: %d\ndata: %s\n\n" % (event.seq, canonical.encode(event))
+                        )
+                    except ConnectionResetError:
+                        return response  # not re-raised: the client has left
                     after = event.seq
             async with self.changed:
                 while len(self.events) == looked:
@@ -326,6 +333,8 @@ class FakeMarket(FakeWork):
             ):
                 if by != job.submission.session.message.session_key:
                     raise Refused(Code.WRONG_SIGNER, "witness")
+                if job.batches:
+                    raise Refused(Code.TOO_LATE, "witness: the first batch is closed")
                 job.witness = witness
                 await self.note(job, "witnessed", "by the client")
                 return web.json_response({})
@@ -387,16 +396,21 @@ class FakeMarket(FakeWork):
 
     def _job(self, request: web.Request) -> FakeJob:
         job_id = Hash32(bytes.fromhex(request.match_info["job"].removeprefix("0x")))
-        if job_id not in self.jobs:
-            raise Refused(Code.UNKNOWN, "no such run")
-        return self.jobs[job_id]
+        job = self.jobs.get(job_id)
+        if job is not None and job.submission.spec.public:
+            return job
+        # As the coordinator does: one answer for a private run and for none.
+        account = self._account(request)
+        if job is None or job.submission.order.message.client != account:
+            raise Refused(Code.UNKNOWN, "run: not found, or private: ask its client")
+        return job
 
     def _view(self, job: FakeJob) -> RunView:
         order = job.submission.order.message
         return RunView(
             job.job_id,
             order.client,
-            job.submission.spec.name,
+            job.submission.terms.name,
             job.phase,
             Label.QUORUM_2,
             UnixSeconds(int(self.clock.now())),

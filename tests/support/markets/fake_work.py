@@ -5,6 +5,7 @@ Messages and signatures are real. The fake can cheat in one way at a time.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from collections.abc import Sequence as List
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,17 +14,20 @@ from aiohttp import web
 from quorate_content.sealed import seal_directory
 from quorate_content.store.content_store import ContentStore
 from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest, secret_hash
-from quorate_protocol.crypto.eip712 import Domain, digest, struct_hash
+from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.receipt import (
+    VERSION,
     BeaconEvidence,
+    Evidence,
     ExecutionEvidence,
     Receipt,
     RegisteredProvider,
     TakenFromChain,
+    decided,
 )
 from quorate_protocol.messages.signed import (
     Accept,
@@ -31,6 +35,7 @@ from quorate_protocol.messages.signed import (
     Assignment,
     Commit,
     CommitEntry,
+    CommitReceipt,
     CommitSet,
     Reveal,
     Stop,
@@ -45,7 +50,8 @@ from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.rules.classes import HostClass, determinism_class
 from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.rules.settlement import Credit
+from quorate_protocol.rules.receipts import receipt_draws
+from quorate_protocol.rules.settlement import Ran
 from quorate_protocol.units import (
     PPM_ONE,
     ZERO_HASH,
@@ -125,6 +131,7 @@ class FakeJob:
     executions: list[ExecutionEvidence] = field(default_factory=list)
     batches: list[Envelope[CommitSet]] = field(default_factory=list)
     beacons: list[BeaconEvidence] = field(default_factory=list)
+    exhausted_by: Round = Round(0)
     witness: Envelope[Witness] | None = None
     verdict: Envelope[Verdict] | None = None
     charged: Amount = Amount(0)
@@ -158,7 +165,11 @@ class FakeWork:
         self.beacon_secret = bls.keygen(b"a test beacon's seed")
         self.genesis = int(self.clock.now()) - 1000
         self.timing = Timing(
-            self.genesis, DEVNET.beacon_period, DEVNET.reveal_within, DEVNET.max_hold
+            self.genesis,
+            DEVNET.beacon_period,
+            DEVNET.reveal_within,
+            DEVNET.max_hold,
+            DEVNET.accept_within,
         )
         self.store = ContentStore(folder / "store", 1 << 30, spare_bytes=0)
         self.jobs: dict[Hash32, FakeJob] = {}
@@ -189,6 +200,8 @@ class FakeWork:
             BlockNumber(5),
             root,
             ZERO_HASH,
+            ZERO_HASH,
+            Sequence(0),
             secret_hash(secret),
             Label.QUORUM_2,
             FEE,
@@ -229,7 +242,8 @@ class FakeWork:
             async with asyncio.timeout(10):
                 async with self.changed:
                     await self.changed.wait_for(lambda: job.witness is not None)
-        first, number = 0, named
+        stored_at = job.executions[0].commit_receipt.message.time
+        first, number = 0, self.timing.first_round(named, stored_at)
         for batch in range(4):
             await self._batch(job, batch, number, first)
             number = self.timing.later_round(job.batches[-1].message.closed_at)
@@ -238,6 +252,8 @@ class FakeWork:
             if isinstance(decision, verdict.Accepted):
                 await self._decide(job, decision)
                 return
+        job.beacons.append(BeaconEvidence(number, bls.sign_round(self.beacon_secret, number)))
+        job.exhausted_by = number
         await self._unresolved(job)
 
     async def _batch(self, job: FakeJob, batch: int, number: Round, first: int) -> None:
@@ -272,7 +288,13 @@ class FakeWork:
             Ppm(PPM_ONE),
             (drawn.attempt,),
             hash_list(()),
-            self.timing.appears_at(number),
+            job.witness.digest(self.domain) if job.witness and not batch else ZERO_HASH,
+            UnixSeconds(
+                max(
+                    self.timing.appears_at(number),
+                    *(item.commit_receipt.message.time for item in members),
+                )
+            ),
         )
         job.batches.append(seal(self.domain, message, self.statement.sign))
         await self.note(job, "closed", f"batch {batch}")
@@ -280,15 +302,18 @@ class FakeWork:
     async def _execute(self, job: FakeJob, who: int, number: Round) -> None:
         index, order, spec = len(job.executions), job.submission.order.message, job.submission.spec
         blind = sha256(b"blind" + job.job_id + bytes([index]))
+        # The fake does not wait for the rounds that draw, but dates what follows from them.
+        sent = self.timing.appears_at(number) if index else int(self.clock.now())
         assignment = Assignment(
             assignment_id(job.job_id, index, blind),
             self.coordinator.address,
             self.owners[who],
             order.spec_hash,
             HOST.id(),
+            order.price_tier,
             Price(self.cheat.price),
             spec.max_duration,
-            UnixSeconds(int(self.clock.now()) + 5),
+            UnixSeconds(sent + self.timing.accept_within),
         )
         hashed = digest(self.domain, assignment)
         accept = Accept(
@@ -327,6 +352,11 @@ class FakeWork:
                 seal(self.domain, assignment, self.statement.sign),
                 seal(self.domain, accept, sign),
                 seal(self.domain, commit, sign),
+                seal(
+                    self.domain,
+                    CommitReceipt(digest(self.domain, commit), UnixSeconds(int(self.clock.now()))),
+                    self.statement.sign,
+                ),
                 reveal,
                 self.operators[who].address,
             )
@@ -349,16 +379,9 @@ class FakeWork:
 
     async def _decide(self, job: FakeJob, decision: verdict.Accepted) -> None:
         group = [job.executions[i] for i in decision.group]
-        order = job.submission.order.message
-        credits = [
-            Credit(
-                _hash(i), settlement.pay_of(order, i.assignment.message, i.commit.message.usage_ms)
-            )
-            for i in group
-        ]
-        split = settlement.split(order, Label.QUORUM_2, FEE, credits)
-        job.charged = Amount(split.charged + self.cheat.charge_extra)
-        faulted = tuple(_hash(job.executions[i]) for i in decision.faulted)
+        silent = (i for i in decision.faulted if job.executions[i].reveal is None)
+        # Nobody repeats the job, so another result is no fault.
+        faulted = tuple(_hash(job.executions[i]) for i in silent)
         await self._finish(job, Outcome.ACCEPTED, tuple(_hash(item) for item in group), faulted)
 
     async def _unresolved(self, job: FakeJob) -> None:
@@ -367,9 +390,7 @@ class FakeWork:
     async def _finish(
         self, job: FakeJob, outcome: Outcome, group: tuple[Hash32, ...], faulted: tuple[Hash32, ...]
     ) -> None:
-        reveals = tuple(
-            struct_hash(item.reveal) for item in job.executions if item.reveal is not None
-        )
+        evidence = self._evidence(job)
         message = Verdict(
             job.job_id,
             Sequence(1),
@@ -378,51 +399,69 @@ class FakeWork:
             Small(len(job.batches)),
             group,
             faulted,
-            hash_list(reveals),
-            UnixSeconds(int(self.clock.now())),
+            (),
+            evidence.digest(),
+            UnixSeconds(max(int(self.clock.now()), job.batches[-1].message.closed_at)),
         )
+        order, spec = job.submission.order.message, job.submission.spec
+        ran = [
+            Ran(
+                _hash(i),
+                settlement.pay_of(order, i.assignment.message, i.commit.message.usage_ms),
+                _result(i),
+            )
+            for i in job.executions
+        ]
+        bill = settlement.bill(order, job.ack.message, message, spec.max_duration, ran)
+        job.charged = Amount(bill.split.charged + self.cheat.charge_extra)
         signer = key("stranger") if self.cheat.foreign_verdict_key else self.statement
         job.verdict, job.phase = seal(self.domain, message, signer.sign), "decided"
         await self.note(job, "verdict", outcome.name.lower())
 
-    def _met(self, job: FakeJob, message: CommitSet, beacon: BeaconEvidence) -> list[int]:
-        seed = audit_draw.seed(
-            bls.randomness(beacon.signature), job.job_id, job.secret, message.batch
-        )
-        return audit_draw.touched(seed, message.slots, len(self.slots))
+    def _met(self, job: FakeJob, batch: int, tries: List[int], beacon: BeaconEvidence) -> list[int]:
+        seed = audit_draw.seed(bls.randomness(beacon.signature), job.job_id, job.secret, batch)
+        return audit_draw.touched(seed, tries, len(self.slots))
 
     def receipt_of(self, job: FakeJob) -> Receipt:
         """Returns the receipt of a decided job."""
         assert job.verdict is not None
+        return decided(self._evidence(job), job.verdict)
+
+    def _evidence(self, job: FakeJob) -> Evidence:
         by_owner = {slot.owner: slot for slot in self.slots}
         slots = [by_owner[item.assignment.message.provider] for item in job.executions]
         parties = tuple(
             RegisteredProvider(slot.owner, slot.operator_key, slot.payout, slot.network)
             for slot in slots
         )
+        draws = [(number, batch.message.slots) for number, batch in enumerate(job.batches)]
+        draws += [(len(draws), receipt_draws.ALL_TRIES)] if job.exhausted_by else []
         met = (
             index
-            for batch, beacon in zip(job.batches, job.beacons, strict=True)
-            for index in self._met(job, batch.message, beacon)
+            for (number, tries), beacon in zip(draws, job.beacons, strict=True)
+            for index in self._met(job, number, tries, beacon)
         )
-        shown = EligibleList(self.slots, len(self.slots)).show(met)
-        return Receipt(
-            self.domain.chain_id,
-            STAKES,
-            bls.public_key(self.beacon_secret),
-            self.timing,
-            self.statement.address,
-            job.submission.spec,
-            job.submission.session,
-            job.submission.order,
-            job.ack,
-            tuple(job.batches),
-            tuple(job.beacons),
-            tuple(job.executions),
-            job.witness,
-            job.verdict,
-            shown,
-            TakenFromChain(5, len(self.slots), parties),
+        return Evidence(
+            chain_id=self.domain.chain_id,
+            stakes=STAKES,
+            beacon_key=bls.public_key(self.beacon_secret),
+            timing=self.timing,
+            coordinator_key=self.statement.address,
+            host=HOST,
+            image=image_digest(job.submission.spec.image),
+            session=job.submission.session,
+            order=job.submission.order,
+            ack=job.ack,
+            batches=tuple(job.batches),
+            beacons=tuple(job.beacons),
+            executions=tuple(job.executions),
+            skips=(),
+            exhausted_by=job.exhausted_by,
+            witness=job.witness,
+            slots=EligibleList(self.slots, len(self.slots)).show(met),
+            taken_from_chain=TakenFromChain(5, ZERO_HASH, len(self.slots), parties),
+            stop=None,
+            version=VERSION,
         )
 
 

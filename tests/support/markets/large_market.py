@@ -3,9 +3,10 @@ an audit.
 """
 
 from quorate_coordinator.core.audit import trust
-from quorate_coordinator.core.entities import Job, Trusts
+from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import ZERO_HASH, Amount, Ppm, UnixSeconds
 from quorate_protocol.values import replace

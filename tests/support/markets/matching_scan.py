@@ -22,6 +22,7 @@ from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.rules.reputation import rank
 from quorate_protocol.units import Address, Hash32, Round, UnixSeconds
 
 WORD = (1 << 64) - 1
@@ -81,16 +82,13 @@ def weight(context: StepContext, job: Job, provider: Provider, chance: int) -> i
         provider.offer,
         job.submission.spec,
     )
-    strikes = (
-        sum(trust.live_strikes(context.at) for trust in trusts.by_class.values()) if trusts else 0
-    )
     digests = {image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)}
     wanted = {digest[:8] for digest in digests}
-    cached = offer is not None and bool(wanted & set(offer.cached))
+    fetched = set(context.state.fetched.get(provider.owner) or ())
+    cached = offer is not None and bool(wanted & set(offer.cached) & fetched)
     return (
-        1_000_000
+        rank.rank_ppm(trusts, context.at)
         + (mixed >> 32) % offers.JITTER_PPM
-        + offers.STRIKE_PPM * min(strikes, 10)
         - offers.CACHED_PPM * cached
     )
 

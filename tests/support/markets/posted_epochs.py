@@ -12,14 +12,12 @@ from quorate_protocol.units import Amount, Nonce, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.scripted_coordinator import COORDINATOR, Stage
 
+CLIENT = KeySigner(dev_account(14))
 
-async def post_epoch(market: Stage, leaves: list[Leaf]) -> None:
-    """A client's money, its voucher, and the epoch that the coordinator posts."""
-    contracts, deployer, client = (
-        market.contracts,
-        KeySigner(dev_account(0)),
-        KeySigner(dev_account(14)),
-    )
+
+async def post_epoch(market: Stage, leaves: list[Leaf], number: int = 1, paid: int = 80) -> None:
+    """A client's money, its voucher of `paid`, and the epoch that the coordinator posts."""
+    contracts, deployer, client = (market.contracts, KeySigner(dev_account(0)), CLIENT)
     domain = contracts.deployment.domain()
     await market.send(deployer, "client", contracts.token.mint(client.address, Amount(1000)))
     allocate = contracts.escrow.allocate(COORDINATOR.address, Amount(1000))
@@ -37,9 +35,9 @@ async def post_epoch(market: Stage, leaves: list[Leaf]) -> None:
         client.sign,
     )
     voucher = seal(
-        domain, Voucher(client.address, COORDINATOR.address, Amount(80), Nonce(1)), client.sign
+        domain, Voucher(client.address, COORDINATOR.address, Amount(paid), Nonce(1)), client.sign
     )
     call = contracts.epochs.post(
-        COORDINATOR.address, 1, epoch_tree.build(leaves), [SignedVoucher(session, voucher)]
+        COORDINATOR.address, number, epoch_tree.build(leaves), [SignedVoucher(session, voucher)]
     )
-    await market.send(COORDINATOR, "post", call)
+    await market.send(COORDINATOR, f"post{number}", call)

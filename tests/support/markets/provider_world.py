@@ -12,7 +12,7 @@ from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.job_spec import GIB, Compare, JobSpec, Resources
+from quorate_protocol.messages.job_spec import GIB, Compare, EnvVar, JobSpec, Resources
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.signed import (
     Assignment,
@@ -39,6 +39,7 @@ from quorate_protocol.units import (
     Outcome,
     Ppm,
     Price,
+    PriceTier,
     Round,
     Seconds,
     Sequence,
@@ -88,12 +89,11 @@ def make_spec(name: str = "tile", max_duration: int = 30) -> JobSpec:
     """Returns the spec of a small job."""
     return JobSpec(
         JobKind.TASK,
-        name,
         IMAGE,
         0,
         ("true",),
         "",
-        (),
+        (EnvVar("NAME", name),),
         "/",
         (),
         Resources(),
@@ -113,6 +113,7 @@ def make_assignment(
         PROVIDER,
         spec.digest(),
         HOST.id(),
+        PriceTier.ON_DEMAND,
         Price(price),
         spec.max_duration,
         accept_by,
@@ -225,6 +226,7 @@ def commit_set(
         Ppm(0),
         (),
         ZERO_HASH,
+        ZERO_HASH,
         closed_at,
     )
     return events.CommitSetReceived(
@@ -247,7 +249,16 @@ def verdict(
 ) -> events.VerdictReceived:
     """Returns a verdict that accepts the execution."""
     message = Verdict(
-        JOB, Sequence(seq), Label.QUORUM_2, Outcome.ACCEPTED, Small(1), (lease,), (), ZERO_HASH, NOW
+        JOB,
+        Sequence(seq),
+        Label.QUORUM_2,
+        Outcome.ACCEPTED,
+        Small(1),
+        (lease,),
+        (),
+        (),
+        ZERO_HASH,
+        NOW,
     )
     return events.VerdictReceived(lease, seal(DOMAIN, message, signer.sign), signer.address)
 

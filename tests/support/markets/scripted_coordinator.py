@@ -20,6 +20,7 @@ from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_contracts.bindings.calls import Call
 from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.chain.anvil_process import start_anvil
 from quorate_devnet.chain.server import ChainConfig, running_chain
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.daemon import ProviderDaemon
@@ -52,6 +53,7 @@ from quorate_protocol.units import (
     JobKind,
     Ppm,
     Price,
+    PriceTier,
     Seconds,
     Small,
     UnixSeconds,
@@ -68,7 +70,6 @@ T = TypeVar("T")
 JOB = Hash32(b"\x44" * 32)
 SPEC = JobSpec(
     JobKind.TASK,
-    "tile",
     "docker.io/library/python@sha256:" + "ab" * 32,
     0,
     ("true",),
@@ -155,6 +156,7 @@ class ScriptedCoordinator:
             OWNER.address,
             spec.digest(),
             host_class,
+            PriceTier.ON_DEMAND,
             Price(100_000),
             spec.max_duration,
             accept_by,
@@ -188,6 +190,7 @@ class ScriptedCoordinator:
             ZERO_HASH,
             Ppm(0),
             (),
+            ZERO_HASH,
             ZERO_HASH,
             closed_at,
         )
@@ -347,26 +350,33 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def stage(folder: Path) -> AsyncIterator[Stage]:
+async def _chain(is_anvil: bool) -> AsyncIterator[str]:
+    if is_anvil:
+        async with start_anvil() as url:
+            yield url
+        return
+    async with running_chain(ChainConfig(block_seconds=1, control=True)) as chain:
+        yield chain.url
+
+
+@contextlib.asynccontextmanager
+async def stage(folder: Path, is_anvil: bool = False) -> AsyncIterator[Stage]:
     """Deploys everything on a fresh chain, which takes some seconds."""
     info = BeaconInfo(
         bls.public_key(bls.keygen(b"node-test-seed-of-32-bytes-long!")),
         Seconds(2),
         int(time.time()) - 100,
     )
-    async with (
-        running_chain(ChainConfig(block_seconds=1, control=True)) as chain,
-        aiohttp.ClientSession() as session,
-    ):
-        client = ChainClient(Rpc(chain.url, session))
+    async with _chain(is_anvil) as chain_url, aiohttp.ClientSession() as session:
+        client = ChainClient(Rpc(chain_url, session))
         deployer = KeySigner(dev_account(0))
         made = plan(
             deployer.address, 0, await client.chain_id(), BlockNumber(0), DEVNET, info, faucet=True
         )
         contracts = Contracts.of(made.deployment)
         store = ContentStore(folder / "staging", 1 << 30)
-        scripted = ScriptedCoordinator(made.deployment, chain.url, store)
-        found = Stage(chain.url, client, contracts, scripted, folder / "node")
+        scripted = ScriptedCoordinator(made.deployment, chain_url, store)
+        found = Stage(chain_url, client, contracts, scripted, folder / "node")
         sender = Sender(
             client,
             deployer,

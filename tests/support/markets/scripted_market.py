@@ -5,6 +5,7 @@ jobs.
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect, Send, StoreReceipt
 from quorate_coordinator.core.entities import Decided, Job
@@ -19,11 +20,13 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import (
     Accept,
     Assignment,
     Commit,
     Heartbeat,
+    LeaseProgress,
     Order,
     Reveal,
     Session,
@@ -49,12 +52,14 @@ from quorate_protocol.units import (
     Milliseconds,
     Nonce,
     Price,
+    PriceTier,
     Round,
     Seconds,
     Sequence,
     Small,
     UnixSeconds,
     VerifyTier,
+    WorkStage,
 )
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import keygen, public_key, sign_round
@@ -126,6 +131,7 @@ class Market:
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
         self.log: list[Input[ev.Event]] = []
+        self.specs: dict[Hash32, job_spec.JobSpec] = {}  # ordered so far, by digest
         self._register()
 
     def send(self, event: ev.Event) -> object:
@@ -177,8 +183,16 @@ class Market:
             if is_first or not self.parties[owner].is_deaf:
                 signer = self.parties[owner].key
                 seq, now = Sequence(provider.heartbeat_seq + 1), UnixSeconds(self.at)
-                beat = seal(DOMAIN, Heartbeat(owner, seq, (), now), signer.sign)
+                leases = self.progress(owner)
+                beat = seal(DOMAIN, Heartbeat(owner, seq, (), leases, now), signer.sign)
                 self.send(ev.HeartbeatReceived(beat, signer.address))
+
+    def progress(self, owner: Address) -> tuple[LeaseProgress, ...]:
+        """What a provider's heartbeat says of the leases that it accepted: it runs them."""
+        known = self.core.state.leases
+        held = self.core.state.leases_in_slots.get(owner) or ()
+        found = [item for item in held if isinstance(known[item].phase, lease.Accepted)]
+        return tuple(LeaseProgress(item, WorkStage.RUNNING) for item in found)
 
     def _perform(self, effect: Effect) -> None:
         self.effects.append(effect)
@@ -274,11 +288,18 @@ class Market:
                 )
             )
         up_to = changes.pop("up_to", Amount(40_000_000))
-        gateways = changes.pop("gateways", ())
+        spec_changes = {
+            name: changes.pop(name)
+            for name in ("gateways", "inputs", "resources", "start_within")
+            if name in changes
+        }
         fields: dict[str, object] = {"budget": Amount(1_000_000), "max_executions": Small(7)}
         fields |= {"accept_unwitnessed": False, "accept_unverified": False} | changes
         limit = Seconds(self.limit)
-        spec = replace(a_spec(f"job-{nonce}"), max_duration=limit, gateways=gateways)
+        spec = replace(a_spec(f"job-{nonce}"), max_duration=limit, **spec_changes)  # type: ignore[arg-type]
+        self.specs[spec.digest()] = spec
+        terms = OrderTerms(f"job-{nonce}")
+        fields = {"terms_hash": terms.digest(), **fields}
         message = an_order(
             self.clients[who].address, COORDINATOR.address, spec, nonce, self.at + 600, **fields
         )
@@ -293,6 +314,7 @@ class Market:
             seal(DOMAIN, message, self.sessions[who].sign),
             seal(DOMAIN, session, self.clients[who].sign),
             spec,
+            terms,
         )
         self.send(ev.OrderReceived(submission))
         return digest(DOMAIN, message)
@@ -328,6 +350,8 @@ def an_order(
         coordinator=coordinator,
         spec_hash=spec.digest(),
         input_root=job_spec.input_root(spec),
+        terms_hash=OrderTerms().digest(),
+        price_tier=PriceTier.ON_DEMAND,
         max_price_per_hour=Price(200_000),
         budget=Amount(100_000),
         max_executions=Small(1),
@@ -349,16 +373,15 @@ def an_order(
 
 
 def a_spec(name: str) -> job_spec.JobSpec:
-    """Returns the spec of a small job."""
+    """Returns the spec of a small job. Jobs with other names have other specs."""
     image = document_cid(b"image")
     return job_spec.JobSpec(
         JobKind.TASK,
-        name,
         image,
         10,
         ("python3", "-c", "pass"),
         "",
-        (),
+        (job_spec.EnvVar("NAME", name),),
         "/scratch",
         (),
         job_spec.Resources(),

@@ -50,6 +50,7 @@ def waiting_job(
         host,
         ZERO_HASH,
         0,
+        ZERO_HASH,
         Amount(0),
         Matching(now),
     )
@@ -63,6 +64,8 @@ def _ack(host: HostClass, now: UnixSeconds) -> Ack:
         slot_block=BlockNumber(0),
         eligible_root=ZERO_HASH,
         state_root=ZERO_HASH,
+        log_root=ZERO_HASH,
+        log_length=Sequence(0),
         secret_hash=ZERO_HASH,
         rule=Label.UNVERIFIED,
         fee_bps=Bps(0),

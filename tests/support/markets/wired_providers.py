@@ -22,7 +22,14 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
-from quorate_protocol.messages.signed import Accept, Assignment, Commit, Heartbeat, Reveal
+from quorate_protocol.messages.signed import (
+    Accept,
+    Assignment,
+    Commit,
+    Heartbeat,
+    LeaseProgress,
+    Reveal,
+)
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at
@@ -37,6 +44,7 @@ from quorate_protocol.units import (
     Seconds,
     Sequence,
     UnixSeconds,
+    WorkStage,
 )
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
@@ -187,11 +195,16 @@ class WiredProvider:
         number = 0
         while True:
             number += 1
-            beat = Heartbeat(self.account, Sequence(number), (), UnixSeconds(int(time.time())))
+            now, leases = UnixSeconds(int(time.time())), self._progress()
+            beat = Heartbeat(self.account, Sequence(number), (), leases, now)
             await self._send(
                 frames.HeartbeatSent(seal(self.floor.place.domain, beat, self.key.sign))
             )
             await asyncio.sleep(BEAT_SECONDS)
+
+    def _progress(self) -> tuple[LeaseProgress, ...]:
+        running = sorted(self.taken - self.reveals.keys())
+        return tuple(LeaseProgress(item, WorkStage.RUNNING) for item in running)
 
     async def _handle(self, _: str, data: bytes) -> bytes:
         match frames.decode(data):
@@ -213,7 +226,7 @@ class WiredProvider:
                 seal(domain, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), self.key.sign)
             )
         )
-        may_end = await self.floor.begin(spec.name)
+        may_end = await self.floor.begin(spec.env[0].value)
         await may_end.wait()
         salt = hash_tuple("salt", self.account, hashed)
         output, cid = await self._sealed(hashed, salt)

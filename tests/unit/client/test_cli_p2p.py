@@ -12,7 +12,7 @@ from quorate_contracts.deploy import Deployment, encode
 from quorate_protocol.units import Address, BlockNumber, Seconds
 from quorate_runtime.p2p import REMEDY
 
-PLACES = [Address(bytes([number]) * 20) for number in range(1, 7)]
+PLACES = [Address(bytes([number]) * 20) for number in range(1, 11)]
 DEPLOYMENT = Deployment(31337, BlockNumber(0), "devnet", *PLACES, bytes(96), Seconds(2), 1)
 
 
@@ -28,12 +28,12 @@ def test_what_is_missing_is_named(
 ) -> None:
     home = ["--home", str(tmp_path / "home"), "offers"]
     cases = (
-        (["--seconds", "5"], "need --p2p"),
+        (["--for", "5s"], "need --p2p"),
         (["--p2p"], "--deployment FILE"),
         (["--p2p", "--deployment", str(file)], "--chain-url URL"),
         (["--p2p", "--deployment", str(file), "--chain-url", "ftp://x"], "--chain-url"),
         (["--p2p", "--deployment", str(tmp_path / "no"), "--chain-url", "http://x"], "no"),
-        (["--p2p", "--seconds", "0"], "--seconds"),
+        (["--p2p", "--for", "0s"], "--for: 0s must be above zero"),
     )
     for words, said in cases:
         assert run_main([*home, *words]) == ExitCode.USAGE

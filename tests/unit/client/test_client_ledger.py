@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.client.client_ledger import Ledger, OrderRecord
+from quorate.client.money.chain_access import one_at_a_time
 from quorate.client.signed_requests import draft_order, next_nonce
 from quorate.client.sse import ServerEvent, server_events
 from quorate.errors import EvidenceError, UnavailableError, UsageError
@@ -85,6 +86,15 @@ def test_two_programs_share_one_ledger(ledger: Ledger, tmp_path: Path) -> None:
     found = ledger.entry(entry(1).job_id)
     assert found is not None and found.charged == 5 and found.name == "job-1"
     assert ledger.open_jobs(COORDINATOR) == [] and ledger.debt(COORDINATOR).charged == 5
+
+
+def test_one_command_at_a_time_sends_transactions_of_a_profile(tmp_path: Path) -> None:
+    """Two withdrawals at once could both find that nothing is announced yet."""
+    told = pytest.raises(UnavailableError, match="another deposit or withdrawal")
+    with one_at_a_time(tmp_path), told, one_at_a_time(tmp_path):
+        pass
+    with one_at_a_time(tmp_path):
+        assert (tmp_path / "transactions.lock").stat().st_mode & 0o077 == 0
 
 
 def test_a_settled_order_is_never_forgotten(ledger: Ledger) -> None:

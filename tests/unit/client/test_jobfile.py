@@ -52,9 +52,7 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
     spec = pack(job, {}).spec
     assert spec.attestation_level == 1
     assert (
-        spec.argv == ("python", "-c", "print(1)", "7")
-        and spec.shell == ""
-        and spec.name == "render"
+        spec.argv == ("python", "-c", "print(1)", "7") and spec.shell == "" and job.name == "render"
     )
     assert {item.name: item.value for item in spec.env} == {
         "SEED": "42",
@@ -145,7 +143,8 @@ def test_commands_become_a_shell_script() -> None:
         (MINIMAL + "host_class: v100\n", "host_class: 'v100' is not a host class; CPUs are x86_64"),
         (MINIMAL + "attestation: L2\n", "attestation: 'L2'; write L1"),
         (MINIMAL + "host_class: 0x12\n", "host_class: '0x12' is not a class id"),
-        (MINIMAL + "name: Not Good\n", "job: name:"),
+        (MINIMAL + "name: Not Good\n", "job: name: 'Not Good' is no name; use lower-case"),
+        ("image: absent.tar\nmax_price: 1\nname: Not Good\n", "job: name:"),  # before the image
         ("image: python:3.12\nmax_price: 1\n", "image: 'python:3.12' is not a valid image name"),
         (f"image: ./absent.tar\nmax_price: 1\n", "quorate image build"),  # noqa: F541
         ("- 1\n", "it must be a mapping"),

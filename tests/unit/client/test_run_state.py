@@ -14,6 +14,7 @@ from quorate_protocol.units import (
     Outcome,
     Sequence,
     Signature,
+    Small,
     UnixSeconds,
 )
 
@@ -34,7 +35,7 @@ def run(
     verdict = None
     if outcome is not None:
         message = Verdict(
-            ZERO, Sequence(1), Label.QUORUM_2, outcome, (), ZERO, (), ZERO, UnixSeconds(1)
+            ZERO, Sequence(1), Label.QUORUM_2, outcome, Small(1), (), (), (), ZERO, UnixSeconds(1)
         )
         verdict = Envelope(message, Signature(bytes(65)))
     money = Amount(120), Amount(500)

@@ -92,6 +92,11 @@ def test_durations_are_read_as_people_write_them(text: str) -> None:
     assert parse_duration(text, "x") == 5400
 
 
+@pytest.mark.parametrize("text", ["2w", "2 weeks", "14 days", "336 hours"])
+def test_long_durations_are_read_in_words(text: str) -> None:
+    assert parse_duration(text, "x") == 14 * 86_400
+
+
 @pytest.mark.parametrize(
     "bad", ["", "1", "h", "1x", "-1s", "0s", "1.5h", "30m1h", -5, 0, False, "9" * 12 + "d"]
 )

@@ -21,9 +21,11 @@ def test_elements_are_all_combinations_in_order() -> None:
 
 
 def test_an_element_fills_words_sets_variables_and_gets_its_part_of_the_budget() -> None:
-    job = a_job(command=["train", "--lr={lr}", "{unknown}", "{lr}"], sweep={"lr": [1, 2]}, budget=1)
+    job = a_job(
+        command=["train", "--lr={lr}", "is-{unknown}", "{lr}"], sweep={"lr": [1, 2]}, budget=1
+    )
     (first, second) = (element_job(job, one, 2) for one in elements(job.sweep, job.seeds))
-    assert first.command == ("train", "--lr=1", "{unknown}", "1") and first.env == {"lr": "1"}
+    assert first.command == ("train", "--lr=1", "is-{unknown}", "1") and first.env == {"lr": "1"}
     assert (first.name, second.name) == ("train-lr-1", "train-lr-2")
     assert first.budget_amount() == 500_000 and not first.is_array
 
@@ -68,3 +70,9 @@ def test_a_word_in_braces_that_is_no_key_is_refused_with_the_nearest(word: str) 
         element_job(job, {"lr": "1", "seed": "0"})
     code = Job(image="python:3.12", max_price="1", command=("python", "-c", "print(f'{lx}')"))
     assert element_job(code, {"lr": "1"}).command[2] == "print(f'{lx}')"
+
+
+def test_a_whole_word_in_braces_far_from_all_keys_is_refused_with_the_keys() -> None:
+    job = Job(image="python:3.12", max_price="1", command=("train", "--x={z}"))
+    with pytest.raises(UsageError, match=r"\{z\} is no key of it; its keys: lr, seed"):
+        element_job(job, {"lr": "1", "seed": "0"})

@@ -6,15 +6,21 @@ from pathlib import Path
 import pytest
 
 from quorate.cli.main import run_main
-from quorate.client.access import key_agent
 from quorate.client.access.kept_token import FILE, keep_token, kept_token
 from quorate.client.access.locked_profile import is_open, open_locked
-from quorate.client.profile import create_profile
+from quorate.client.profile import change_coordinator, create_profile, read_settings
+from quorate.client.session import ClientSession
 from quorate.errors import ProfileError
 from quorate.exit_codes import ExitCode
 from quorate.trust.coordinator_identity import CoordinatorIdentity
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys import key_agent, unlock_command
 from quorate_runtime.keys.crypto import recover
+from quorate_runtime.keys.keystore import Keystore, KeystoreError
+from quorate_runtime.keys.locked_keys import LockedKeys
 
 DIGEST = Hash32(b"\7" * 32)
 
@@ -62,14 +68,46 @@ def test_an_agent_signs_until_it_is_locked(
     finally:
         assert run_main(["lock", "--json", *words]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out) == {"wasUnlocked": True}
-    assert key_agent.agent_of(home) is None
+    assert key_agent.agent_of(home / "keys") is None
     assert not (home / "keys" / key_agent.SOCKET).exists()
 
 
 def test_a_wrong_passphrase_starts_no_agent(home: Path) -> None:
-    with pytest.raises(ProfileError, match="passphrase does not open"):
-        key_agent.start(home, "devnet", "other", 60)
-    assert key_agent.agent_of(home) is None
+    with pytest.raises(KeystoreError, match="passphrase does not open"):
+        key_agent.start(home / "keys", ("account",), "other", 60)
+    assert key_agent.agent_of(home / "keys") is None
+
+
+def test_the_keys_of_a_daemon_are_opened_at_the_first_signature(tmp_path: Path) -> None:
+    keys = tmp_path / "keys"
+    store = Keystore.at(keys, "secret", DEVNET)
+    addresses = [store.create_account(name).address for name in ("account", "posting")]
+    locked = LockedKeys(keys, nobody_types)
+    assert [locked.signer(name).address for name in ("account", "posting")] == addresses
+    with pytest.raises(AssertionError, match="was asked for"):
+        locked.signer("account").sign(DIGEST)
+    told = unlock_command.unlock(keys, ("account", "posting"), lambda: "secret", "5m", False)
+    assert told.startswith("unlocked until")
+    try:
+        for name, address in zip(("account", "posting"), addresses, strict=True):
+            assert recover(DIGEST, locked.signer(name).sign(DIGEST)) == address
+    finally:
+        assert unlock_command.lock(keys, False) == "locked"
+    asked: list[str] = []
+    typed = LockedKeys(keys, lambda: asked.append("") or "secret")
+    for name in ("account", "posting"):
+        typed.signer(name).sign(DIGEST)
+    assert len(asked) == 1
+    for span in ("0h", "8d", "8", "soon"):
+        with pytest.raises(Refused, match="--for"):
+            unlock_command.span_seconds(span)
+
+
+def test_a_read_whose_token_has_expired_asks_for_no_passphrase(home: Path) -> None:
+    profile = open_locked(home, nobody_types)
+    session = ClientSession(None, profile, None, SystemClock(), may_ask=False)  # type: ignore[arg-type]
+    with pytest.raises(ProfileError, match="quorate unlock"):
+        session.sign_in()
 
 
 def test_a_token_is_kept_for_its_account_and_coordinator_only(home: Path) -> None:
@@ -82,3 +120,12 @@ def test_a_token_is_kept_for_its_account_and_coordinator_only(home: Path) -> Non
     assert kept_token(home, profile.session.address, identity) == ("", 0.0)
     (home / FILE).write_text("{")
     assert kept_token(home, profile.account.address, identity) == ("", 0.0)
+
+
+def test_init_again_changes_the_coordinator_until_the_profile_has_met_one(home: Path) -> None:
+    before = read_settings(home)
+    assert change_coordinator(home, "http://127.0.0.1:1234", "devnet")
+    assert read_settings(home) == before | {"coordinator": "http://127.0.0.1:1234"}
+    assert not change_coordinator(home, "http://127.0.0.1:1234", "mainnet")
+    (home / "pins.json").write_text("{}")
+    assert not change_coordinator(home, "http://127.0.0.1:4321", "devnet")

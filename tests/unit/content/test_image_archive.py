@@ -61,7 +61,7 @@ def test_a_shell_that_a_higher_layer_removes_does_not_count(
     assert not info.has_shell
     with pytest.raises(Refused) as refusal:
         refuse_shell_command(info, ("/bin/sh", "-c", "true"))
-    assert refusal.value.code is Code.UNSUPPORTED
+    assert refusal.value.code is Code.MALFORMED
     refuse_shell_command(info, ("python3",))
 
 

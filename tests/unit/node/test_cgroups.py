@@ -9,6 +9,7 @@ from quorate_node.executors.linux.cgroups import (
     LeaseLimits,
     counts_by_namespace,
     lease_counters,
+    limit_sockets,
     make_lease_groups,
 )
 
@@ -21,6 +22,7 @@ def test_limits_and_counters_of_version_1(tmp_path: Path) -> None:
     swap = tmp_path / "memory/quorate/lease/memory.memsw.limit_in_bytes"
     swap.parent.mkdir(parents=True)
     swap.touch()
+    (swap.parent / "memory.kmem.tcp.limit_in_bytes").touch()
     made = make_lease_groups("lease", LIMITS, tmp_path)
     assert made is not None
     assert set(made.folders) == {
@@ -31,6 +33,7 @@ def test_limits_and_counters_of_version_1(tmp_path: Path) -> None:
     assert read == {
         "memory.limit_in_bytes": "67108864",
         "memory.memsw.limit_in_bytes": "67108864",
+        "memory.kmem.tcp.limit_in_bytes": "16777216",
         "pids.max": "33",
         "cpu.cfs_period_us": "100000",
         "cpu.cfs_quota_us": "150000",
@@ -75,3 +78,13 @@ def test_it_is_known_whether_the_kernel_counts_processes_per_namespace() -> None
         False,
         False,
     ]
+
+
+def test_buffers_of_sockets_get_a_limit_before_the_container_starts(tmp_path: Path) -> None:
+    assert limit_sockets("lease", "id", 64 << 20, tmp_path), "version 2 counts them in memory"
+    file = tmp_path / "memory/quorate/lease/id/memory.kmem.tcp.limit_in_bytes"
+    (tmp_path / "memory").mkdir()
+    assert not limit_sockets("lease", "id", 64 << 20, tmp_path), "the kernel has no such limit"
+    file.touch()
+    assert limit_sockets("lease", "id", 64 << 20, tmp_path)
+    assert file.read_text() == str(16 << 20)

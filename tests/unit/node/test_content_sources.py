@@ -125,6 +125,6 @@ def test_the_store_may_take_half_of_the_disk_unless_the_owner_says_otherwise(
     usage = type("Usage", (), {"total": 400 * GIB})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     assert store_bytes(0, tmp_path / "not" / "there") == 200 * GIB
-    assert store_bytes(7, tmp_path) == 7 * GIB
+    assert store_bytes(7 * GIB, tmp_path) == 7 * GIB
     usage.total = GIB
     assert store_bytes(0, tmp_path) == STORE_BYTES_MIN

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import quorate_node.executors
 from quorate_node.executors.docker.hardened_profile import (
+    START_TARGET,
     ContainerMounts,
     EngineFacts,
     ImageFacts,
@@ -16,6 +18,12 @@ from quorate_node.executors.docker.hardened_profile import (
     program_env,
 )
 from quorate_node.executors.exit_status import exit_status
+from quorate_node.executors.linux.start_program import (
+    BIND_ALL,
+    IGNORE_SET_USER,
+    MAKE_READ_ONLY,
+    NEW_NAMESPACES,
+)
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Milliseconds, Seconds
@@ -81,6 +89,29 @@ def test_profile_is_hardened() -> None:
         "PortBindings",
     }
     assert not dangerous & set(config)
+
+
+def test_our_start_program_comes_first_and_alone_may_make_a_user_namespace() -> None:
+    places = replace(PLACES, user=70_000, start="/leases/x/start")
+    engine = EngineFacts(seccomp='{"syscalls": []}')
+    body = request(python_task("x", ""), engine, ImageFacts("x", (), (), (), True), places)
+    assert body["User"] == "70000:70000"
+    assert body["Entrypoint"][:2] == [START_TARGET, "python3"]  # type: ignore[index]
+    config = host(python_task("x", ""), engine, places)
+    assert {
+        "Type": "bind",
+        "Source": "/leases/x/start",
+        "Target": START_TARGET,
+        "ReadOnly": True,
+        "BindOptions": {"Propagation": "rprivate"},
+    } in config["Mounts"]
+    added = json.loads(config["SecurityOpt"][1].removeprefix("seccomp="))["syscalls"]
+    assert [(rule["names"], rule["args"][0]["value"]) for rule in added] == [
+        (["unshare"], NEW_NAMESPACES),
+        (["mount"], BIND_ALL),
+        (["mount"], MAKE_READ_ONLY),
+        (["mount"], IGNORE_SET_USER),
+    ]
 
 
 def test_loader_and_gpu_variables_of_an_image() -> None:

@@ -15,10 +15,13 @@ from quorate_node import periodic
 from quorate_node.chain.court_follower import CourtFollower
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.ops.health_monitor import ROOM_LEAST_BYTES, room_problem
+from quorate_node.ops.node_gateway import check_room
 from quorate_node.ops.status import status_of
 from quorate_protocol.messages.signed import FreeSlots
+from quorate_protocol.refusals import Refused
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board, Problem
+from support.full_disks import fill_disks
 from support.markets.provider_world import OPERATOR, make_terms
 
 
@@ -66,7 +69,7 @@ def test_status_shows_the_slots_that_heartbeats_offer() -> None:
 def test_provider_whose_store_is_full_offers_nothing() -> None:
     """It once went on, and declined every job for its lack of room."""
     assert not room_problem(ROOM_LEAST_BYTES)
-    assert "--store-gib" in room_problem(ROOM_LEAST_BYTES - 1)
+    assert "--store-size" in room_problem(ROOM_LEAST_BYTES - 1)
 
 
 NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
@@ -121,3 +124,13 @@ async def test_court_that_cannot_be_followed_is_logged_ever_more_rarely(
     told = "this node cannot follow the court: [Errno 28] No space left on device"
     assert caplog.messages[0] == told and len(caplog.messages) == 6
     assert all(text.startswith(told) for text in caplog.messages)
+
+
+def test_owners_command_on_a_full_disk_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`quorate node pause` once ended the daemon, because it could not be journaled."""
+    check_room(tmp_path)
+    fill_disks(monkeypatch)
+    with pytest.raises(Refused, match=f"df -h {tmp_path}"):
+        check_room(tmp_path)

@@ -117,6 +117,8 @@ def test_status_shows_stake_balances_and_income() -> None:
     slots = (
         StakeSlot(ZERO_HASH, 0, BlockNumber(1), UnixSeconds(0)),
         StakeSlot(ZERO_HASH, 1, BlockNumber(1), UnixSeconds(1_700_000_000)),
+        StakeSlot(ZERO_HASH, 2, BlockNumber(1), UnixSeconds(1_700_000_000)),
+        StakeSlot(ZERO_HASH, 3, BlockNumber(1), UnixSeconds(1_700_086_400)),
     )
     account = AccountState(
         PROVIDER,
@@ -130,6 +132,7 @@ def test_status_shows_stake_balances_and_income() -> None:
         read_at=UnixSeconds(7),
         coin="ETH",
         chain="Sepolia (chain 11155111)",
+        lacks=Amount(3_500_000),
     )
     day = DayIncome("2026-01-31", 3, 1, Amount(1_000_000), Amount(10_000))
     facts = OwnerFacts(account=account, income=Income((day,)))
@@ -140,8 +143,10 @@ def test_status_shows_stake_balances_and_income() -> None:
     for line in (
         "on offer",
         "jobs: 0 live, 3 paid, 1 not paid · jury duties 0",
-        "stake: 200.00 USD, 1 slot open, 1 closed",
-        "the first closed slot's stake comes back from 2023-11-14 22:13 UTC on",
+        "stake: 200.00 USD, 1 slot open, 3 closed",
+        "the stake of 2 closed slots comes back from 2023-11-14 22:13 UTC on",
+        "the stake of 1 closed slot comes back from 2023-11-15 22:13 UTC on",
+        "3.50 USD were taken: `quorate node top-up` restores them",
         f"wallet 0x{PROVIDER.hex()}: 2.50 USD, 0.010000 ETH for gas on Sepolia (chain 11155111)",
         f"payout 0x{STRANGER.address.hex()}: 0.07 USD",
         "2026-01-31: 1.00 USD, 3 jobs, 1 not paid, 0.01 taken back",

@@ -324,7 +324,7 @@ def test_newest_of_contradicting_verdicts_counts() -> None:
         seq: int, outcome: Outcome, group: tuple[Hash32, ...], job: Hash32 = JOB
     ) -> frames.VerdictSent:
         message = Verdict(
-            job, Sequence(seq), Label.QUORUM_2, outcome, Small(1), group, (), ZERO_HASH, NOW
+            job, Sequence(seq), Label.QUORUM_2, outcome, Small(1), group, (), (), ZERO_HASH, NOW
         )
         return frames.VerdictSent(lease, seal(DOMAIN, message, STATEMENT_KEY.sign))
 
@@ -367,7 +367,7 @@ def test_statement_with_a_lower_sum_is_refused() -> None:
 
 def test_frames_of_a_provider_are_refused_from_a_coordinator() -> None:
     node = fresh()
-    beat = seal(DOMAIN, Heartbeat(PROVIDER, Sequence(1), (), NOW), STATEMENT_KEY.sign)
+    beat = seal(DOMAIN, Heartbeat(PROVIDER, Sequence(1), (), (), NOW), STATEMENT_KEY.sign)
     for frame in (frames.Ok(), frames.LogsSent(ZERO_HASH, "x"), frames.HeartbeatSent(beat)):
         assert node.refuses(frame) is Code.UNSUPPORTED
     for data in (b"", b"{}", b"[" * 10_000, b'{"frame":{"kind":"Nothing"}}', bytes(range(256))):

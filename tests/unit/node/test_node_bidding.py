@@ -14,7 +14,7 @@ from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resourc
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code
-from quorate_protocol.units import Address, DeclineReason, Hash32, Price, Seconds
+from quorate_protocol.units import Address, DeclineReason, Hash32, Price, PriceTier, Seconds
 from quorate_protocol.values import replace
 from support.markets.provider_world import (
     COORDINATOR,
@@ -87,6 +87,7 @@ def test_assignment_that_does_not_fit_is_declined() -> None:
     assert reason(bid(make_spec(), max_duration=Seconds(31))) is DeclineReason.MISMATCH
     assert reason(bid(make_spec(), host_class=Hash32(b"\x99" * 32))) is DeclineReason.MISMATCH
     assert reason(bid(make_spec(), price_per_hour=Price(99_999))) is DeclineReason.PRICE
+    assert reason(bid(make_spec(), price_tier=PriceTier.SPOT)) is DeclineReason.PRICE
     assert reason(bid(make_spec(), price_per_hour=Price(100_000))) is None
 
 
@@ -138,11 +139,9 @@ def test_quotes_grow_with_the_bytes_to_move_and_are_bounded() -> None:
         bid(make_spec()),
         bid(replace(make_spec(), resources=replace(Resources(), output_bytes=4096 * GIB))),
     )
-    assert (
-        bidding.quoted_store_seconds(small)
-        < bidding.quoted_store_seconds(large)
-        == bidding.STORE_SECONDS_MAX
-    )
+    assert bidding.quoted_store_seconds(small) < bidding.quoted_store_seconds(large)
+    declined = bidding.decide(large)
+    assert declined is not None and declined.reason is DeclineReason.RESOURCES
     archive = bid(replace(make_spec(), image=document_cid(b"image"), image_bytes=1))
     assert (
         0 < bidding.quoted_fetch_seconds(archive) < 60 < bidding.quoted_fetch_seconds(small) < 300

@@ -58,7 +58,7 @@ def password(tmp_path: Path) -> str:
 def test_second_init_keeps_the_keys(tmp_path: Path, password: str) -> None:
     """A lost key means lost money."""
     market = ("--coordinator", URL + "/", "--limits", "devnet")
-    more = ("--store-gib", "50", "--chain-url", "http://127.0.0.1:9999/")
+    more = ("--store-size", "50GiB", "--chain-url", "http://127.0.0.1:9999/")
     words = (
         "init",
         *market,
@@ -176,6 +176,7 @@ def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: 
         ("--image", "python:3.11"),
         ("--coordinator", "foo:80"),
         ("--price-floor", "7"),
+        ("--jury-price", "-2"),
         ("--chain-url", "foo"),
         ("--region", "x" * 65),
     ],
@@ -206,7 +207,9 @@ def test_invalid_option_is_refused_by_name_before_anything_is_written(
         ('"slots":1', '"slots":0'),
         ('"slots":1', '"slots":17'),
         ('"listenPort":7710', '"listenPort":70000'),
-        ('"storeGib":', '"storeGib":-1'),
+        ('"storeBytes":', '"storeBytes":-1'),
+        ('"jurySlots":1', '"jurySlots":17'),
+        ('"juryCases":24', '"juryCases":1001'),
         ('"transport":"auto"', '"transport":"quic"'),
         (f'"{URL}"', '"nonsense"'),
         (f'"{URL}"', ""),

@@ -149,6 +149,16 @@ def test_a_failure_before_the_commit_lapses_the_execution(phase: type) -> None:
         )
 
 
+@pytest.mark.rule("4.41")
+@pytest.mark.parametrize("phase", [Fetching, Starting, Running])
+def test_provider_says_that_nobody_can_run_a_job_only_when_it_starts_it(phase: type) -> None:
+    driver, lease = at_phase(phase)
+    driver.do(events.TaskFailed(lease, "no command", is_impossible=True))
+    after = driver.execution(lease).phase
+    assert isinstance(after, Lapsed) and after.decline is not None
+    assert (after.decline.reason is DeclineReason.MISMATCH) is (phase is Starting)
+
+
 @pytest.mark.rule("4.9")
 @pytest.mark.parametrize("phase", [Fetching, Starting, Running, Publishing])
 def test_given_up_execution_sends_a_decline_until_the_coordinator_takes_it(phase: type) -> None:
@@ -368,15 +378,32 @@ def test_lapsed_execution_keeps_its_commit() -> None:
 @pytest.mark.rule("4.7")
 @pytest.mark.parametrize("phase", [Accepted, Fetching, Starting, Running, Publishing])
 def test_execution_without_a_commit_lapses_after_commit_by(phase: type) -> None:
-    """The lapse frees the slot and removes the container. It does not come a second earlier."""
+    """The lapse frees the slot and removes the container. It does not come a second earlier.
+
+    A fetch has an earlier deadline, and ends with a Decline.
+    """
     driver, lease = at_phase(phase)
     due = execution.next_due(driver.execution(lease))
     assert driver.do(events.Tick(), after=due - 1 - driver.now) == ()
     gone = driver.do(events.Tick(), after=1)
-    assert {type(effect) for effect in gone} == {effects.StopTask, effects.RemoveTask}
+    said = {effects.SendDecline} if phase is Fetching else set()
+    assert {type(effect) for effect in gone} == {effects.StopTask, effects.RemoveTask} | said
     assert (
         isinstance(driver.execution(lease).phase, Lapsed) and driver.core.free_slots()[0].free == 1
     )
+
+
+@pytest.mark.rule("4.42")
+def test_a_fetch_ends_ten_seconds_after_the_quoted_time() -> None:
+    driver, lease = at_phase(Fetching)
+    found = driver.execution(lease)
+    assert found.accept is not None
+    end = found.accept.time + found.accept.quoted_fetch_seconds + execution.FETCH_GRACE_SECONDS
+    assert execution.next_due(found) == end + 1 < found.commit_by
+    assert driver.do(events.Tick(), after=end + 1 - driver.now)
+    ended = driver.execution(lease).phase
+    assert isinstance(ended, Lapsed) and ended.decline is not None
+    assert ended.decline.reason is DeclineReason.INPUT_UNAVAILABLE
 
 
 def test_output_published_after_commit_by_is_not_committed() -> None:

@@ -6,8 +6,9 @@ from quorate_contracts.bindings import events as chain_events
 from quorate_contracts.bindings.court import CaseId
 from quorate_contracts.bindings.court import ballot as court_ballot
 from quorate_node.chain.court_follower import translate
-from quorate_node.core import effects, events, jury_duty
-from quorate_node.core.jury_duty import Opening, Repeating, Served, Voted, Voting, Waiting
+from quorate_node.core import effects, events
+from quorate_node.core.juries import jury_duty
+from quorate_node.core.juries.jury_duty import Opening, Repeating, Served, Voted, Voting, Waiting
 from quorate_node.core.phases import Publishing, Running, Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, reconcile
@@ -182,6 +183,7 @@ def test_events_of_the_court_become_events_of_the_core() -> None:
         CASE,
         ACCUSED,
         COORDINATOR,
+        False,
         HOST.id(),
         Round(1),
         Amount(1),
@@ -189,10 +191,12 @@ def test_events_of_the_court_become_events_of_the_core() -> None:
         three,
         three,
         three,
+        three,
         (Seconds(1),) * 3,
         amounts,
     )
-    assert translate(case) == opened()
+    named = tuple(events.CaseExecution(spec, HOST.id(), Seconds(1)) for spec in SPECS)
+    assert translate(case) == events.ChainCaseOpened(CASE, ACCUSED, named)
     assert translate(chain_events.JuryDrawn(CASE, (PROVIDER,), VOTE_BY)) == drawn(PROVIDER)
     assert translate(chain_events.RevealsOpen(CASE, REVEAL_BY)) == events.ChainVotingEnded(
         CASE, REVEAL_BY

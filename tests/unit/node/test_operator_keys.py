@@ -14,7 +14,8 @@ from quorate_contracts.money_texts import Currency
 from quorate_node.chain.key_rotation import unneeded_keys
 from quorate_node.chain.registration import RegistrationState, missing
 from quorate_node.cli import app
-from quorate_node.core import effects, events, jury_duty
+from quorate_node.core import effects, events
+from quorate_node.core.juries import jury_duty
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.keys import provider_keys

@@ -10,7 +10,7 @@ import pytest
 
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_node.executors.docker.outputs_tar import collect_tar
-from quorate_node.executors.outputs import OutputCaps, collect_tree, delete_tree
+from quorate_node.executors.outputs import CONTROL_CHARACTERS, OutputCaps, collect_tree, delete_tree
 from quorate_protocol.refusals import Code, Refused
 
 CAPS = OutputCaps(total_bytes=1 << 20, inodes=100)
@@ -260,3 +260,38 @@ def test_one_name_twice_in_a_stream_is_refused_by_its_name(tmp_path: Path) -> No
             collect_tar(iter(pieces(tar(ROOT, *members))), tmp_path / "collected", CAPS)
         assert refusal.value.code is Code.MALFORMED
         assert list(tmp_path.iterdir()) == []
+
+
+REFUSED = ["\x01", "\x1b[2J", "\x7f", "\x85", "\x9b2J", "\u2028", "\u202e", "\u2066", "\ufeff"]
+ALLOWED = ["a b", "\u00a0", "\u00ad", "\u200d", "\u0301", "\U0001f600", "~", "-rf", "'\"$`"]
+
+
+@pytest.mark.rule("3.57")
+@pytest.mark.parametrize("is_tar", [False, True])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_names_with_control_characters_are_refused_by_every_collector(
+    tmp_path: Path, is_tar: bool, is_folder: bool
+) -> None:
+    for number, part in enumerate([*REFUSED, *ALLOWED]):
+        source = tmp_path / str(number) / "outputs"
+        source.mkdir(parents=True)
+        (source / f"x{part}").mkdir() if is_folder else (source / f"x{part}").touch()
+        destination = tmp_path / str(number) / "collected"
+
+        def collect(source: Path = source, destination: Path = destination) -> None:
+            if not is_tar:
+                collect_tree(source, destination, CAPS)
+                return
+            buffer = io.BytesIO()
+            with tarfile.open(fileobj=buffer, mode="w") as archive:
+                archive.add(source, "outputs")
+            collect_tar(iter([buffer.getvalue()]), destination, CAPS)
+
+        if part in REFUSED:
+            with pytest.raises(Refused, match="control characters") as refusal:
+                collect()
+            assert refusal.value.code is Code.MALFORMED
+            assert not CONTROL_CHARACTERS & set(map(ord, refusal.value.detail))
+        else:
+            collect()
+            assert [path.name for path in destination.iterdir()] == [f"x{part}"]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from quorate_content.images.pinned_image import PinnedImage, parse_pinned
+from quorate_content.images.registry_http import redirect_target, scheme_of
 from quorate_node.executors.docker.image_cache import MANIFESTS_MAX, ImageCache
-from quorate_node.images.registry_http import redirect_target, scheme_of
-from quorate_node.images.registry_image import PinnedImage, parse_pinned
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import is_public
 

@@ -11,7 +11,8 @@ import pytest
 
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageInfo
-from quorate_node.executors.bwrap.rootfs import IMAGES_MAX, RootfsCache, RootfsTree, unpack
+from quorate_node.executors.bwrap.rootfs import RootfsTree, unpack
+from quorate_node.executors.bwrap.rootfs_cache import IMAGES_MAX, RootfsCache
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.image_archives import Member, entry, image_entries, tar
 
@@ -68,6 +69,7 @@ def test_layers_add_replace_and_remove(tmp_path: Path) -> None:
         "d": b"now a file",
         "keep": b"k",
         "hard": b"k",
+        ".dockerenv": b"",
     }
     assert (root / "soft").readlink() == Path("/a/two")
     assert stat.S_ISFIFO((root / "fifo").lstat().st_mode)

@@ -10,7 +10,7 @@ import pytest
 
 from quorate_node.core import events
 from quorate_node.core.execution import DONE_KEEP_SECONDS
-from quorate_node.core.phases import FAULTED, LEFT_OUT, Revealed
+from quorate_node.core.phases import FAULTED, LEFT_OUT, UNCONFIRMED, Receipted, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.ops.status import status_of
@@ -61,7 +61,7 @@ def decided(
 
 @pytest.mark.parametrize(
     ("group", "faulted", "why"),
-    [("mine", "", ""), ("other", "mine", FAULTED), ("other", "", LEFT_OUT)],
+    [("mine", "", ""), ("other", "mine", FAULTED), ("other", "", UNCONFIRMED)],
 )
 def test_status_names_executions_that_a_verdict_does_not_pay(
     group: str, faulted: str, why: str
@@ -73,6 +73,14 @@ def test_status_names_executions_that_a_verdict_does_not_pay(
     named = {"mine": (lease,), "other": (OTHER,), "": ()}
     driver.do(decided(lease, named[group], named[faulted]))
     assert told(driver) == ([(lease, why)] if why else [])
+
+
+def test_status_names_an_execution_that_was_not_revealed_in_time() -> None:
+    driver = Driver(ProviderCore(make_terms()))
+    lease = driver.assign()
+    driver.advance(lease, Receipted)
+    driver.do(decided(lease, (OTHER,)))
+    assert told(driver) == [(lease, LEFT_OUT)]
 
 
 def test_reason_of_a_lapse_is_shown_on_one_printable_line() -> None:

@@ -6,10 +6,14 @@ The environment fixes the variables that it names.
 import pytest
 from eth_abi.abi import encode
 
+from quorate.job.host_class import class_name, name_of, parse_host_class
+from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.ports import Sandbox
 from quorate_protocol.rules.classes import (
     CPU_ENVIRONMENT,
     GPU_ENVIRONMENT,
+    GVISOR,
     HostClass,
     determinism_class,
     environment_digest,
@@ -43,6 +47,21 @@ def test_class_ids_are_hashes_of_what_decides_the_result_bits() -> None:
         replace(CPU, architecture="aarch64"),
     )
     assert len({CPU.id(), *(other.id() for other in others)}) == 4
+
+
+@pytest.mark.rule("2.18", "2.27")
+def test_jobs_in_gvisor_have_host_classes_of_their_own() -> None:
+    """So only providers with gVisor audit each other, and both classes can be named."""
+    plain, in_gvisor = detect_cpu_class(Sandbox.BWRAP), detect_cpu_class(Sandbox.DOCKER_RUNSC)
+    in_gvisor.validate()
+    assert in_gvisor.level == plain.level + GVISOR and plain == detect_cpu_class()
+    assert plain == detect_cpu_class(Sandbox.DOCKER_RUNC)
+    assert plain.id() != in_gvisor.id() == parse_host_class(class_name(in_gvisor))
+    assert name_of(in_gvisor.id()).endswith(f"{GVISOR}/{plain.vendor}")
+    pinned = plain.environment()
+    assert pinned == in_gvisor.environment()
+    classes = {determinism_class(host.id(), IMAGE, pinned) for host in (plain, in_gvisor)}
+    assert len(classes) == 2
 
 
 @pytest.mark.rule("2.21")

@@ -32,7 +32,10 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ("max_hold of 72 h [20 s]", "max_hold", 72 * HOUR, 20),
     ("within 7 d [90 s] of Assignment.acceptBy + maxDuration", "case_evidence_age", 7 * DAY, 90),
     ("(allocated for ≥ 7 d [0])", "case_allocation_age", 7 * DAY, 0),
-    ("from ≥ 15 [all there are, at least 3]", "jury_owners_min", 15, 3),
+    ("cover at least 50 times [once] what the job cost it", "case_spent_multiple", 50, 1),
+    ("verified for 30 d [5 min]", "unverifiable_for", 30 * DAY, 300),
+    ("The first bar lasts 7 d [90 s]", "bar_first", 7 * DAY, 90),
+    ("from ≥ 15 [3]", "jury_owners_min", 15, 3),
     ("≥ 3 periods after the opening", "jury_rounds_ahead", 3, 3),
     (
         "no round comes within 24 h [30 s] of its time, the bond is burned",
@@ -42,6 +45,7 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ),
     ("active ≥ 14 d [0] before the executions", "jury_slot_age", 14 * DAY, 0),
     ("24 h [20 s] each, plus the maxDurations", "jury_window", 24 * HOUR, 20),
+    ("1 USD [0.001 USD] beside", "fund_allowance", USD, USD // 1000),
     ("0.50 USD for gas", "jury_gas_fee", USD // 2, USD // 2),
     ("challenge window is 24 h [10 s]", "challenge_window", 24 * HOUR, 10),
     (
@@ -87,14 +91,14 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("fewer than 8 distinct owners have stake", limits.OWNERS_MIN_ADAPTIVE, 8),
     ("With fewer than 3 owners the coordinator refuses", limits.OWNERS_MIN_QUORUM, 3),
     ("S = min(stake, 16 × pay)", limits.HELD_PRICE_MULTIPLE, 16),
-    ("stake loses min(stake, 8 × the sum of the pays named)", limits.SLASH_MULTIPLE, 8),
+    ("max(8 × the sum of the pays named, all pays of", limits.SLASH_MULTIPLE, 8),
     ("within its last 300 checked executions", limits.FAULT_WINDOW_EXECUTIONS, 300),
-    ("or three in all", limits.FAULTS_FOR_CASE, 3),
+    ("or three of at least two clients", limits.FAULTS_FOR_CASE, 3),
     ("in chunks of 64 KiB", limits.OUTPUT_CHUNK_BYTES, 64 * 1024),
     ("a strike for 90 d", trust_record.STRIKE_SECONDS, 90 * DAY),
     ("≤ 5e-3", verdict.RIVAL_SHARE_MAX * 1000, 5),
     ("Jury. 7 distinct owners", limits.JURORS, 7),
-    ("two thirds of the jurors, and at least three", limits.JURORS_MIN, 3),
+    ("and at least three, name one digest", limits.JURORS_MIN, 3),
     ("W = 5", DEVNET.window_jobs, 5),
 ]
 

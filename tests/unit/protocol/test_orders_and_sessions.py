@@ -12,6 +12,7 @@ from quorate_coordinator.core import events as ev
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import orders
@@ -22,6 +23,7 @@ from quorate_protocol.units import (
     Comparator,
     Hash32,
     Price,
+    PriceTier,
     Small,
     UnixSeconds,
     VerifyTier,
@@ -78,6 +80,9 @@ ORDERS: list[tuple[dict[str, object], Code]] = [
     ({"coordinator": STRANGER.address}, Code.WRONG_SIGNER),
     ({"spec_hash": OTHER}, Code.MALFORMED),
     ({"input_root": OTHER}, Code.MALFORMED),
+    ({"terms_hash": OTHER}, Code.MALFORMED),
+    ({"price_tier": PriceTier.SPOT}, Code.UNSUPPORTED),
+    ({"price_tier": PriceTier.RESERVED}, Code.UNSUPPORTED),
     ({"expiry": UnixSeconds(MARKET.at)}, Code.EXPIRED),
     ({"expiry": UnixSeconds(MARKET.at + 30 * 86_400 + 1)}, Code.EXPIRED),
     ({"verify_tier": VerifyTier.TEE}, Code.UNSUPPORTED),
@@ -114,6 +119,26 @@ def test_each_field_that_deceives_is_refused(
     with pytest.raises(Refused) as refused:
         CHECK(make(**changes))
     assert refused.value.code is code
+
+
+@pytest.mark.rule("3.72")
+def test_terms_with_a_bad_name_or_another_version_are_refused_by_name() -> None:
+    for terms, field in (
+        (OrderTerms("Not A Name"), "name"),
+        (OrderTerms(""), "name"),
+        (OrderTerms("a" * 64), "name"),
+        (OrderTerms(version=2), "version"),
+    ):
+        with pytest.raises(Refused, match=field):
+            CHECK(replace(ordered(terms_hash=terms.digest()), terms=terms))
+    good = OrderTerms("train-2")
+    CHECK(replace(ordered(terms_hash=good.digest()), terms=good))
+
+
+@pytest.mark.rule("3.73")
+def test_an_order_of_another_price_tier_is_told_which_one_is_taken() -> None:
+    with pytest.raises(Refused, match="priceTier must be 2 .on demand., not 3"):
+        CHECK(ordered(price_tier=PriceTier.RESERVED))
 
 
 @pytest.mark.rule("3.7")

@@ -19,6 +19,7 @@ from quorate_protocol.units import (
     Hash32,
     Milliseconds,
     Price,
+    PriceTier,
     Round,
     Seconds,
     Signature,
@@ -30,7 +31,15 @@ PROVIDER = Address(b"\x01" * 20)
 SIG = Signature(bytes(65))
 HASH, CLASS, SALT, OUTPUT = (Hash32(bytes([number]) * 32) for number in (2, 3, 4, 5))
 ASSIGNMENT = Assignment(
-    HASH, Address(bytes(20)), PROVIDER, HASH, HASH, Price(100), Seconds(60), UnixSeconds(NOW + 5)
+    HASH,
+    Address(bytes(20)),
+    PROVIDER,
+    HASH,
+    HASH,
+    PriceTier.ON_DEMAND,
+    Price(100),
+    Seconds(60),
+    UnixSeconds(NOW + 5),
 )
 ACCEPT = Accept(HASH, Seconds(10), Seconds(1), Seconds(5), UnixSeconds(NOW))
 COMMIT_BY = NOW + 10 + 60 + 5 + DEVNET.commit_grace
@@ -53,7 +62,7 @@ def sealed(message):  # type: ignore[no-untyped-def]
 
 PHASES: dict[str, machine.Phase] = {
     "Assigned": machine.Assigned(),
-    "Accepted": machine.Accepted(sealed(ACCEPT), UnixSeconds(COMMIT_BY)),
+    "Accepted": machine.Accepted(sealed(ACCEPT), UnixSeconds(COMMIT_BY), UnixSeconds(COMMIT_BY)),
     "Committed": machine.Committed(sealed(COMMIT), UnixSeconds(NOW)),
     "Closed": machine.Closed(sealed(COMMIT), UnixSeconds(NOW + 6)),
     "Revealed": machine.Revealed(sealed(COMMIT), REVEAL, result_digest(ExitStatus(0), OUTPUT)),
@@ -67,6 +76,7 @@ EVENTS: dict[str, machine.Event] = {
     "decline": machine.DeclineReceived(sealed(DECLINE)),
     "commit": machine.CommitReceived(sealed(COMMIT)),
     "other commit": machine.CommitReceived(sealed(OTHER_COMMIT)),
+    "progress": machine.ProgressReported(is_fetching=False),
     "close": machine.BatchClosed(UnixSeconds(NOW)),
     "reveal": machine.RevealReceived(REVEAL),
     "stop": machine.ClientStopped(),
@@ -83,9 +93,10 @@ TABLE = {
     "other commit": (
         "W          Committed  Q          Q         Q         W         W       Q       W"
     ),
+    "progress": "=          Accepted   =          =         =         =         =       =       =",
     "close": "W          W          Closed     Closed    =         W         W       W       W",
     "reveal": "W          W          W          Revealed  =         W         W       W       W",
-    "stop": "Stopped    Stopped    =          =         =         =         =       =       =",
+    "stop": "Stopped    Accepted   =          =         =         =         =       =       =",
     "tick": "=          =          =          =         =         =         =       =       =",
 }
 REFUSALS = {"W": Code.WRONG_PHASE, "Q": Code.EQUIVOCATION}
@@ -157,6 +168,43 @@ def test_deadlines_are_inclusive(phase: str, event: str, last: int, code: Code) 
 def test_a_tick_ends_an_overdue_lease(phase: str, last: int, expected: machine.Phase) -> None:
     assert step(PHASES[phase], machine.Tick(), last)[0].phase == PHASES[phase]
     assert step(PHASES[phase], machine.Tick(), last + 1)[0].phase == expected
+
+
+@pytest.mark.rule("4.47")
+def test_a_lease_that_no_heartbeat_names_lapses() -> None:
+    accepted, _ = step(PHASES["Assigned"], EVENTS["accept"])
+    last = NOW + DEVNET.lease_silence
+    assert step(accepted.phase, machine.Tick(), last)[0].phase == accepted.phase
+    assert step(accepted.phase, machine.Tick(), last + 1)[0].phase == machine.Lapsed(True)
+    with pytest.raises(Refused, match="no heartbeat named this lease") as caught:
+        step(accepted.phase, EVENTS["commit"], last + 1)
+    assert caught.value.code is Code.TOO_LATE
+    named, _ = step(accepted.phase, EVENTS["progress"], last)
+    assert step(named.phase, machine.Tick(), last + DEVNET.lease_silence)[0].phase == named.phase
+    assert isinstance(step(named.phase, EVENTS["commit"], last + 1)[0].phase, machine.Committed)
+
+
+@pytest.mark.rule("4.47")
+def test_a_lease_that_is_fetched_for_longer_than_quoted_lapses() -> None:
+    accepted, _ = step(PHASES["Assigned"], EVENTS["accept"])
+    fetching = machine.ProgressReported(is_fetching=True)
+    last = NOW + ACCEPT.quoted_fetch_seconds + DEVNET.commit_grace
+    named, _ = step(accepted.phase, fetching, last)
+    assert step(named.phase, machine.Tick(), last + 1)[0].phase == named.phase
+    late, _ = step(named.phase, fetching, last + 1)
+    lapsed = machine.Lapsed(True, is_job_suspect=True)
+    assert step(late.phase, machine.Tick(), last + 1)[0].phase == lapsed
+    running, _ = step(named.phase, EVENTS["progress"], last + 1)
+    assert step(running.phase, machine.Tick(), last + 2)[0].phase == running.phase
+
+
+@pytest.mark.rule("4.43")
+def test_a_stop_leaves_an_accepted_lease_the_time_to_store_what_it_has() -> None:
+    stopped, effects = step(PHASES["Accepted"], EVENTS["stop"], NOW + 7)
+    assert not effects and isinstance(stopped.phase, machine.Accepted)
+    assert stopped.phase.commit_by == NOW + 7 + 5 + DEVNET.commit_grace
+    late, _ = step(PHASES["Accepted"], EVENTS["stop"], COMMIT_BY)
+    assert late.phase == PHASES["Accepted"]
 
 
 @pytest.mark.rule("4.4")

@@ -13,7 +13,7 @@ from quorate_protocol.rules import audit_draw, settlement, verdict
 from quorate_protocol.rules.audit_draw import CheatingIncentive, StakeSlot
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.rules.trust_record import Trust, after_audit
-from quorate_protocol.rules.verdict import Accepted, More, Unresolved
+from quorate_protocol.rules.verdict import Accepted, CannotVerify, Limit, More, Unresolved
 from quorate_protocol.units import (
     Address,
     Amount,
@@ -25,6 +25,7 @@ from quorate_protocol.units import (
     Ppm,
     Price,
     Seconds,
+    Small,
     UnixSeconds,
     VerifyTier,
     pay_for,
@@ -52,9 +53,13 @@ def runs(*results: str, suspicion: int = 200_000) -> list[verdict.Execution]:
 
 
 def decide(
-    results: str, rule: Label = Label.QUORUM_2, cap: int = 7, exhausted: bool = False
+    results: str,
+    rule: Label = Label.QUORUM_2,
+    cap: int = 7,
+    exhausted: bool = False,
+    affordable: int = 7,
 ) -> verdict.Decision:
-    return verdict.decide(rule, VerifyTier.STANDARD, runs(*results), cap, exhausted)
+    return verdict.decide(rule, VerifyTier.STANDARD, runs(*results), cap, exhausted, affordable)
 
 
 @pytest.mark.rule("5.35", "5.38", "5.39", "5.40")
@@ -71,10 +76,11 @@ def decide(
         ("A-A", Accepted((0, 2), (1,))),
         ("ABC", More(1)),
         ("ABCDB", Accepted((1, 4), (0, 2, 3))),
-        ("ABCDEFG", Unresolved(is_clients_doing=True)),
-        ("A------", Unresolved(is_clients_doing=False)),
-        ("AB-----", Unresolved(is_clients_doing=False)),
-        ("ABC----", Unresolved(is_clients_doing=True)),
+        ("ABCDEFG", Unresolved(Limit.CLIENT)),
+        ("A------", CannotVerify()),
+        ("-------", Unresolved(Limit.MARKET)),
+        ("AB-----", Unresolved(Limit.MARKET)),
+        ("ABC----", Unresolved(Limit.CLIENT)),
     ],
 )
 def test_two_equal_results_are_accepted(results: str, expected: verdict.Decision) -> None:
@@ -83,11 +89,15 @@ def test_two_equal_results_are_accepted(results: str, expected: verdict.Decision
 
 @pytest.mark.rule("4.11", "5.34", "5.42")
 def test_a_job_ends_unresolved_at_its_cap_or_without_further_auditors() -> None:
-    assert decide("AB", cap=2) == Unresolved(is_clients_doing=False)
-    assert decide("ABC", cap=3) == Unresolved(is_clients_doing=True)
-    assert decide("AB", exhausted=True) == Unresolved(is_clients_doing=False)
+    assert decide("AB", cap=2) == Unresolved(Limit.CLIENT)
+    assert decide("AB-", cap=3) == More(1), "one that was not revealed does not count"
+    assert decide("AB", affordable=0) == Unresolved(Limit.CLIENT)
+    assert decide("A", exhausted=True) == CannotVerify() == decide("A-", exhausted=True)
+    assert decide("ABC", exhausted=True) == Unresolved(Limit.CLIENT)
+    assert decide("ABC", cap=3) == Unresolved(Limit.CLIENT)
+    assert decide("AB", exhausted=True) == Unresolved(Limit.MARKET)
     assert decide("A", Label.UNVERIFIED) == Accepted((0,), ())
-    assert decide("ABCDEFGA"[:7], cap=100) == Unresolved(is_clients_doing=True), (
+    assert decide("ABCDEFGA"[:7], cap=100) == Unresolved(Limit.CLIENT), (
         "at most seven whatever the order says"
     )
 
@@ -186,18 +196,16 @@ def test_pay_rounds_down_and_is_bounded() -> None:
     assert usd(1_234_567) == "1.234567"
 
 
-@pytest.mark.rule("4.22")
+@pytest.mark.rule("4.50", "4.51")
 def test_worst_charge_covers_the_rule() -> None:
-    assert settlement.worst_charge(order(), Label.QUORUM_2, 10, Bps(200)) == 2 * 1_000 + 40
-    assert (
-        settlement.worst_charge(order(accept_unwitnessed=True), Label.ADAPTIVE, 10, Bps(200))
-        == 1_000 + 50 + 20
-    )
-    assert (
-        settlement.worst_charge(order(accept_unwitnessed=False), Label.ADAPTIVE, 10, Bps(200))
-        == 2 * 1_000 + 40
-    )
+    for rule in (Label.QUORUM_2, Label.ADAPTIVE):
+        assert settlement.worst_charge(order(), rule, 10, Bps(200)) == 3 * 1_000 + 60
     assert settlement.worst_charge(order(), Label.UNVERIFIED, 10, Bps(200)) == 1_000 + 20
+    five = order(max_executions=Small(5))
+    assert settlement.charge_limit(five, Label.QUORUM_2, 10, Bps(200)) == 5 * 1_000 + 100
+    small = replace(five, budget=Amount(4_000))
+    assert settlement.charge_limit(small, Label.QUORUM_2, 10, Bps(200)) == 4_000
+    assert settlement.charge_limit(small, Label.UNVERIFIED, 10, Bps(200)) == 1_000 + 20
 
 
 @pytest.mark.rule("I1", "4.16")
@@ -224,6 +232,7 @@ def test_every_unit_charged_goes_somewhere(
         0 <= got.amount <= earned.amount for got, earned in zip(found.credits, credits, strict=True)
     )
     assert found.charged <= budget
+    assert rule is not Label.QUORUM_2 or found.fund == (found.fee + found.fund) // 10
     due, total = (
         share_bps(credits[0].amount, Bps(premium)) if rule is Label.ADAPTIVE else 0,
         sum(item.amount for item in credits),
@@ -236,15 +245,24 @@ def test_every_unit_charged_goes_somewhere(
 
 def test_a_reservation_of_the_worst_charge_pays_all_that_was_earned() -> None:
     """The rounding of the fee once cost a provider one unit, if its job ran up to its limit."""
-    limit, wanted = 333, order(max_price_per_hour=Price(333 * 3600), accept_unwitnessed=True)
-    worst = settlement.worst_charge(wanted, Label.ADAPTIVE, 1, Bps(200))
+    limit, wanted = 333, order(max_price_per_hour=Price(333 * 3600))
+    worst = settlement.worst_charge(wanted, Label.QUORUM_2, 1, Bps(200))
     found = settlement.split(
         replace(wanted, budget=worst),
-        Label.ADAPTIVE,
+        Label.QUORUM_2,
         Bps(200),
-        [Credit(Hash32(bytes(32)), Amount(limit))],
+        [Credit(Hash32(bytes([number]) * 32), Amount(limit)) for number in range(3)],
     )
-    assert (found.credits[0].amount, found.charged) == (limit, worst)
+    assert [item.amount for item in found.credits] == [limit] * 3 and found.charged == worst
+
+
+@pytest.mark.rule("4.54")
+def test_a_budget_that_ends_pays_everybody_the_same_fraction() -> None:
+    earned = [
+        Credit(Hash32(bytes([i]) * 32), Amount(amount)) for i, amount in enumerate((900, 300))
+    ]
+    found = settlement.split(order(budget=Amount(610)), Label.QUORUM_2, Bps(200), earned)
+    assert [item.amount for item in found.credits] == [449, 149] and found.charged == 609
 
 
 # -------------------------------------------------------------------------------------------- audit

@@ -77,7 +77,7 @@ def test_a_tile_is_a_pure_function_of_scene_and_number(render: dict[str, Any]) -
     scene = json.loads((EXAMPLES / "render" / "scene.json").read_text())
     small = {**scene, "width": 64, "height": 48, "samples": 4}
     tile = render["render_tile"](small, 5)
-    assert tile.shape == (16, 16, 3) and tile.dtype == "uint8"
+    assert tile.shape == (24, 16, 3) and tile.dtype == "uint8"
     assert (
         tile.tobytes()
         == render["render_tile"](small, 5).tobytes()

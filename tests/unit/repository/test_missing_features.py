@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import fields
 
 import quorate_contracts
+import quorate_coordinator
 from quorate.errors import UsageError
 from quorate.trust.receipt_verification import verify
+from quorate_contracts.bindings.faults import FaultKind
 from quorate_coordinator.api.operations import OPERATIONS
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
@@ -21,9 +23,8 @@ from quorate_protocol.cids import document_cid
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.receipt import TakenFromChain
+from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.messages.views import PlanView, ProviderView
-from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.scripted_market import HOST, Market, Party
@@ -53,19 +54,16 @@ def entries(kind: str) -> set[str]:
     return {item["name"].lower() for tree in trees for item in tree if item["type"] == kind}
 
 
-@pytest.mark.rule("5.14", "5.86", "6.7")
-def test_a_leaving_coordinator_is_not_announced_and_keeps_its_bond() -> None:
-    assert "retire_coordinator" in entries("function")
-    assert not [name for name in entries("event") if "retire" in name], (
-        "so it goes on taking orders"
-    )
-    assert {name for name in entries("function") if "bond" in name} == {
-        "unbond_coordinator",
-        "unbond_slot",
-        "bond_of",
-        "coordinator_bond",
-        "unbond_after",
-    }, "nothing takes it"
+@pytest.mark.rule("5.86", "6.7")
+def test_a_gap_in_receipts_costs_no_bond() -> None:
+    assert {kind.name for kind in FaultKind} == {
+        "EQUIVOCATION",
+        "UNREVEALED",
+        "TWO_ACKS",
+        "TWO_STATEMENTS",
+        "LATE_ACK",
+        "UNOPENED_SECRET",
+    }
 
 
 @pytest.mark.rule("4.13", "5.53", "5.64", "5.94", "5.98")
@@ -84,20 +82,17 @@ def test_planned_messages_do_not_exist(wanted: str) -> None:
     )
 
 
-@pytest.mark.rule("7.2", "7.4")
-def test_no_log_of_receipts_is_published() -> None:
-    """Each run has a receipt. But outsiders cannot compute what follows from all receipts in
-    their order.
-    """
-    assert [operation.path for operation in OPERATIONS if "receipt" in operation.path] == [
-        "/v1/receipts/{job}"
-    ]
+@pytest.mark.rule("7.4", "7.32")
+def test_no_coordinator_counts_anothers_log() -> None:
+    """It imports and shows it. Only its own Summaries change its table of trust."""
+    package = Path(quorate_coordinator.__file__).parent
+    writers = [path.name for path in package.rglob("*.py") if "state.trust[" in path.read_text()]
+    assert writers == ["summaries.py"]
 
 
-@pytest.mark.rule("3.39")
-def test_a_receipt_names_a_block_by_its_number() -> None:
-    assert {field.name for field in fields(TakenFromChain)} == {"block", "list_length", "parties"}
-    assert not [field.name for field in fields(StakeSlot) if "hash" in field.name]
+@pytest.mark.rule("7.28")
+def test_no_message_names_the_log_at_a_draw() -> None:
+    assert not [field.name for field in fields(CommitSet) if "log" in field.name]
 
 
 @pytest.mark.rule("5.92")
@@ -147,6 +142,6 @@ def test_no_view_shows_when_held_pay_becomes_final() -> None:
         named = {field.name for field in fields(view)}
         assert not [
             name
-            for name in named
+            for name in named - {"off_offer_until"}
             if any(word in name for word in ("until", "date", "final_at", "hold"))
         ], view.__name__

@@ -4,25 +4,24 @@ The coordinator closes a batch by signing a CommitSet. From then on the members 
 """
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import beacon_time
+from quorate_coordinator.core.audit import beacon_time, skips
 from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.entities import Batch, Job, Revealing, Running
+from quorate_coordinator.core.entities import Batch, Job, Revealing, Running, SkippedPlace
 from quorate_coordinator.core.execution.assignment import step_lease
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.crypto.hashing import hash_list
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Commit, CommitEntry, CommitSet
-from quorate_protocol.units import Round, Small, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Hash32, Round, Small, UnixSeconds
 from quorate_protocol.values import replace
 
 CLOSINGS_MAX = 3
 
 
 def committed_members(context: StepContext, phase: Running) -> list[Lease] | None:
-    """Returns the leases of a batch once every place (wanted execution) has committed; None before.
-    Empty when the draw found no provider.
+    """Returns the leases of a batch once every place (wanted execution) has committed and every
+    skipped provider had its time to accept; None before. Empty when the draw found no provider.
     """
     if len(phase.places) < phase.wanted:
         return None
@@ -35,6 +34,8 @@ def committed_members(context: StepContext, phase: Running) -> list[Lease] | Non
         isinstance(lease.phase, leases.Committed) for lease in members
     ):
         return None
+    if beacon_time.known_moment(context) <= skips.silent_until(context.state, phase.skipped):
+        return None
     return members
 
 
@@ -44,6 +45,7 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
         CommitEntry(lease.assignment_hash, lease.provider, context.digest(commit_of(lease).message))
         for lease in members
     )
+    stored_at = tuple(stored_at_of(lease) for lease in members)
     message = CommitSet(
         job_id=job.id,
         batch=Small(phase.batch),
@@ -53,12 +55,18 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
         secret=job.secret,
         audit_ppm=phase.audit_ppm,
         slots=tuple(Small(place.attempt) for place in phase.places if place.attempt >= 0),
-        skips_hash=hash_list(phase.skipped),
-        closed_at=beacon_time.known_moment(context),
+        skips_hash=skips.skips_hash(context.state, context.rules.domain, in_order(phase.skipped)),
+        witness_hash=_witness_hash(context, job) if phase.batch == 0 else ZERO_HASH,
+        closed_at=max(beacon_time.known_moment(context), *stored_at),
     )
     slots = tuple(place.slot for place in phase.places)
     batch = Batch(
-        phase.batch, tuple(lease.assignment_hash for lease in members), slots, context.seal(message)
+        phase.batch,
+        tuple(lease.assignment_hash for lease in members),
+        slots,
+        context.seal(message),
+        in_order(phase.skipped),
+        stored_at,
     )
     job = _send(context, job, batch, members)
     context.note(
@@ -67,6 +75,15 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
         f"batch {phase.batch}: {len(members)} commitments are in, results open now",
     )
     return job
+
+
+def in_order(skipped: tuple[SkippedPlace, ...]) -> tuple[SkippedPlace, ...]:
+    """Returns skips in the order of their tries."""
+    return tuple(sorted(skipped, key=lambda skip: skip.attempt))
+
+
+def _witness_hash(context: StepContext, job: Job) -> Hash32:
+    return context.digest(job.witness.message) if job.witness is not None else ZERO_HASH
 
 
 def reclose_if_slow(context: StepContext, job: Job) -> None:
@@ -91,7 +108,9 @@ def reclose(context: StepContext, job: Job) -> Job:
     if not missing or old.closings >= CLOSINGS_MAX:
         return job
     renewed = context.seal(
-        replace(old.commit_set.message, closed_at=beacon_time.known_moment(context))
+        replace(
+            old.commit_set.message, closed_at=max(beacon_time.known_moment(context), *old.stored_at)
+        )
     )
     batch = replace(old, commit_set=renewed, closings=old.closings + 1)
     return _send(context, job, batch, missing)
@@ -100,7 +119,7 @@ def reclose(context: StepContext, job: Job) -> Job:
 def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) -> Job:
     """Sends the CommitSet to these members. Their time to reveal counts from the newest signing."""
     for lease in members:
-        step_lease(context, lease, leases.BatchClosed(context.at))
+        step_lease(context, lease, leases.BatchClosed(batch.commit_set.message.closed_at))
         frame = frames.CommitSetSent(lease.assignment_hash, batch.commit_set)
         expires = UnixSeconds(context.at + context.rules.limits.reveal_within)
         context.emit(
@@ -125,9 +144,21 @@ def members_of(context: StepContext, batch: Batch) -> list[Lease]:
     return [context.state.leases[digest] for digest in batch.members]
 
 
+def drawn_leases(context: StepContext, job: Job) -> list[Lease]:
+    """Returns the leases of the job's closed batches without repeats, in CommitSet order."""
+    drawn = (batch for batch in job.batches if not batch.is_repeat)
+    return [lease for batch in drawn for lease in members_of(context, batch)]
+
+
 def committed_leases(context: StepContext, job: Job) -> list[Lease]:
     """Every lease of the job's closed batches, in CommitSet order."""
     return [lease for batch in job.batches for lease in members_of(context, batch)]
+
+
+def stored_at_of(lease: Lease) -> UnixSeconds:
+    """The time in the CommitReceipt of a lease in an open batch."""
+    assert isinstance(lease.phase, leases.Committed)
+    return lease.phase.at
 
 
 def commit_of(lease: Lease) -> Envelope[Commit]:

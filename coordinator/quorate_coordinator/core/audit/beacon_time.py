@@ -2,7 +2,6 @@
 
 from quorate_coordinator.core.step_context import StepContext
 from quorate_coordinator.core.tables import NEWEST_ROUND
-from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN
 from quorate_protocol.units import Round, UnixSeconds
 
 
@@ -24,13 +23,8 @@ def known_moment(context: StepContext) -> UnixSeconds:
     return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
 
 
-def first_usable_round(context: StepContext, named: Round) -> Round:
-    """Returns the round that the primary named when it lies 2 to 10 periods ahead, else the first
-    one that does.
+def first_usable_round(context: StepContext, named: Round, stored_at: UnixSeconds) -> Round:
+    """Returns the round that draws batch 0. It follows from what the primary and the coordinator
+    signed: the round that the Commit names, and the time of its CommitReceipt.
     """
-    now = newest_round(context)
-    return (
-        named
-        if now + BEACON_AHEAD_MIN - 1 <= named <= now + BEACON_AHEAD_MAX
-        else Round(now + BEACON_AHEAD_MIN)
-    )
+    return context.rules.timing.first_round(named, stored_at)

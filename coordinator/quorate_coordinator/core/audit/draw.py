@@ -2,8 +2,7 @@
 §5).
 """
 
-from collections import Counter
-
+from quorate_coordinator.core.audit import skips
 from quorate_coordinator.core.audit.trust import trust_of
 from quorate_coordinator.core.entities import (
     AwaitingRound,
@@ -11,18 +10,18 @@ from quorate_coordinator.core.entities import (
     BeaconUsed,
     Job,
     Running,
+    SkippedPlace,
     unassigned_place,
 )
-from quorate_coordinator.core.execution.assignment import assign
+from quorate_coordinator.core.execution.assignment import assign, assign_in_vain
 from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.lease import Declined, Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.settlement import pay_of
 from quorate_protocol.units import (
     PPM_ONE,
-    ZERO_HASH,
     Amount,
     Hash32,
     Label,
@@ -34,7 +33,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 
 FIRST_AUDITORS = 1
-DECLINES_MAX = 2  # then the provider is not asked again
+REPEAT_WAITS = 3  # the group is small, and a repeat gets a run slot after all other executions
 
 
 def audit_ppm(context: StepContext, job: Job) -> Ppm:
@@ -80,9 +79,9 @@ def draw(
         phase.batch,
         len(phase.committed) + wanted,
         phase.committed,
-        0,
+        DRAW_TRIES if phase.is_again else 0,
         beacon,
-        (),
+        phase.skipped,
         rate,
         phase.is_again,
     )
@@ -107,8 +106,9 @@ def fill_places(context: StepContext, job: Job) -> Job:
     eligible = context.state.eligible(job)
     while len(phase.places) < phase.wanted:
         taken = [place.slot for place in phase.places] + used_slots(context, job)
+        end = DRAW_TRIES * (1 + phase.is_again)
         drawn = next(
-            audit_draw.draw(seed, job.list_length, eligible, taken, phase.next_attempt), None
+            audit_draw.draw(seed, job.list_length, eligible, taken, phase.next_attempt, end), None
         )
         if drawn is None:
             # The draw has no slot left: the batch stays as it is.
@@ -124,43 +124,16 @@ def fill_places(context: StepContext, job: Job) -> Job:
 def used_slots(context: StepContext, job: Job) -> list[audit_draw.StakeSlot]:
     """Returns the slots that may not be drawn again.
 
-    They belong to providers that had an assignment of this job, except those that only postponed it
-    or declined it once. For members of closed batches, it returns the slots as they were then,
-    because the receipt shows those.
+    They belong to members of closed batches, as they were then, and to skipped providers. A
+    receipt shows both, so anybody can repeat the draw.
     """
     found = [slot for batch in job.batches for slot in batch.slots]
     phase = job.phase
-    kept = (
-        {place.assignment_hash for place in phase.places} if isinstance(phase, Running) else set()
-    )
-    just_now = set(phase.skipped) if isinstance(phase, Running) else set()
-    declined = Counter(
-        lease.provider
-        for lease in (context.state.leases[item] for item in job.leases)
-        if _has_declined(lease)
-    )
-    for digest in job.leases:
-        lease = context.state.leases[digest]
-        postponed = isinstance(lease.phase, Declined) and lease.phase.start_by > 0
-        is_asked_again = (
-            _has_declined(lease)
-            and digest not in just_now
-            and declined[lease.provider] < DECLINES_MAX
-        )
-        if digest in kept or postponed or is_asked_again:
-            continue
-        provider = context.state.providers[lease.provider]
-        block = context.state.own.block
-        found.append(
-            audit_draw.StakeSlot(
-                -1, provider.owner, provider.operator_key, provider.payout, provider.network, block
-            )
+    if isinstance(phase, Running):
+        found += audit_draw.excluded_by(
+            skips.of_job(context.state, job), phase.batch, int(phase.is_again)
         )
     return found
-
-
-def _has_declined(lease: Lease) -> bool:
-    return isinstance(lease.phase, Declined) and not lease.phase.start_by
 
 
 def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bool:
@@ -168,16 +141,17 @@ def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bo
     exits gets no new assignments.
     """
     hosts = context.state.hosts.get(host_class)
-    is_closed = (
-        hosts is not None and hosts.slots[place.slot.index].active_until != audit_draw.FOREVER
+    is_closed = hosts is not None and (
+        place.slot.index < 0  # the primary was matched and has no slot of the list
+        or hosts.slots[place.slot.index].active_until != audit_draw.FOREVER
     )
     return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
 
 
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     """Assigns the execution of a drawn place (one wanted execution). A provider without a free run
-    slot keeps the place for a while. A provider that is not alive is skipped, and the batch records
-    that.
+    slot keeps the place for a while. A provider that is not alive, or asks more than the order
+    pays, is skipped with a signed Assignment, and the batch records that.
     """
     assert isinstance(job.phase, Running)
     before = job.phase
@@ -185,21 +159,32 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     host_class = job.ack.message.host_class
     slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
     others = tuple(item for item in before.places if item.attempt != place.attempt)
-    patience = place.since + context.rules.limits.decline_ahead_max
+    waits = context.rules.limits.decline_ahead_max * (REPEAT_WAITS if before.is_repeat else 1)
+    patience = place.since + waits
+    is_alive = provider.is_alive(context.at)
     if (
-        not provider.is_alive(context.at)
+        not is_alive
         or slot is None
         or context.at > patience
+        or offers.price_of(slot) > job.submission.order.message.max_price_per_hour
+        or len(job.leases) >= ASSIGNMENTS_MAX
         or _has_left(context, place, host_class)
     ):
+        if before.is_repeat:  # another member of the group is asked
+            return context.put(job, phase=replace(before, places=others))
+        price = job.submission.order.message.max_price_per_hour
+        job, lease = assign_in_vain(
+            context, job, place.slot, price, before.batch, place.attempt >= 0, not is_alive
+        )
+        skip = SkippedPlace(place.attempt, place.slot, lease.assignment_hash)
         return context.put(
-            job, phase=replace(before, places=others, skipped=(*before.skipped, ZERO_HASH))
+            job, phase=replace(before, places=others, skipped=(*before.skipped, skip))
         )
     if offers.free_slots(context, provider, host_class) <= 0:
         waiting = replace(place, assignment_hash=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))
-    price = Price(min(offers.price_of(slot), job.submission.order.message.max_price_per_hour))
-    job, lease = assign(context, job, place.slot, price, before.batch)
+    price = Price(offers.price_of(slot))
+    job, lease = assign(context, job, place.slot, price, before.batch, place.attempt >= 0)
     return context.put(
         job,
         phase=replace(

@@ -1,44 +1,48 @@
 """Applies a verdict to providers' records, and opens cases (PROTOCOL §5)."""
 
+from collections import Counter
 from collections.abc import Callable
 
-from quorate_coordinator.core.audit.trust import trust_class_of, trust_of
-from quorate_coordinator.core.effects import Evidence, OpenCase
-from quorate_coordinator.core.entities import Case, Fault, Job, Trusts
+from quorate_coordinator.core.accusations import Case, Fault
+from quorate_coordinator.core.audit import bars
+from quorate_coordinator.core.effects import Contradiction, Evidence, OpenCase
+from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULT_WINDOW_EXECUTIONS, FAULTS_FOR_CASE
-from quorate_protocol.rules import trust_record as trusts
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.signed import Assignment
+from quorate_protocol.rules.reputation.fold import KILLS_FOR_STRIKE, Trusts
 from quorate_protocol.units import KILLED, Address, Comparator, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 
 FAULTS_KEPT = 64
-KILLS_FOR_STRIKE = 3
 CASES_KEPT = 256
 CASE_SECONDS = 10  # time to open a case before the court finds its evidence too old
 
 
-def judge(context: StepContext, job: Job, passed: list[Lease], faulted: list[Lease]) -> None:
-    """Records which providers passed an audit and which were outside the accepted group."""
-    for lease in passed:
-        _count(context, lease.provider)
-        _record(context, job, lease.provider, has_passed=True)
+def judge(context: StepContext, job: Job, faulted: list[Lease]) -> None:
+    """Applies what follows for providers whose results were outside the accepted group. The job's
+    Summary has changed their trust before.
+    """
     for lease in faulted:
-        checked = _count(context, lease.provider)
-        if is_killed(lease):
-            _outvoted_kill(context, job, lease.provider)  # unpaid, and never part of a case
+        known = context.state.trust.get(lease.provider) or Trusts()
+        if is_killed(lease):  # unpaid, and never part of a case
+            if not known.kills:
+                _note_kills(context, job, lease.provider)
             continue
-        _record(context, job, lease.provider, has_passed=False)
         fault = Fault(
             lease.assignment_hash,
             job.id,
             job.submission.order.message.client,
             context.at,
-            checked=checked,
+            checked=known.checked,
+            price=job.split.charged,
+            image=image_digest(job.submission.spec.image),
         )
-        known = context.state.faults.get(lease.provider) or ()
-        context.state.faults[lease.provider] = (*known, fault)[-FAULTS_KEPT:]
+        before = context.state.faults.get(lease.provider) or ()
+        context.state.faults[lease.provider] = (*before, fault)[-FAULTS_KEPT:]
         context.note(
             job.id,
             "faulted",
@@ -57,58 +61,40 @@ def is_killed(lease: Lease) -> bool:
     return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in KILLED
 
 
-def _outvoted_kill(context: StepContext, job: Job, owner: Address) -> None:
-    """Counts a time-out or memory kill that the other executions outvoted. A slow or small machine
-    may be honest, so only every third one in 90 days is a strike.
-    """
-    known = context.state.trust.get(owner) or Trusts()
-    kills = (*(at for at in known.kills if context.at - at < trusts.STRIKE_SECONDS), context.at)
-    is_strike = len(kills) >= KILLS_FOR_STRIKE
-    context.state.trust[owner] = replace(known, kills=() if is_strike else kills)
-    if is_strike:
-        _record(context, job, owner, has_passed=False)
-        context.note(
-            job.id,
-            "faulted",
-            (
-                f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike "
-                f"for 90 days"
-            ),
-        )
-
-
-def _count(context: StepContext, owner: Address) -> int:
-    known = context.state.trust.get(owner) or Trusts()
-    context.state.trust[owner] = replace(known, checked=known.checked + 1)
-    return known.checked + 1
-
-
-def _record(context: StepContext, job: Job, owner: Address, has_passed: bool) -> None:
-    after = trusts.after_audit(trust_of(context, job, owner), has_passed, context.at)
-    known = context.state.trust.get(owner) or Trusts()
-    context.state.trust[owner] = replace(
-        known, by_class={**known.by_class, trust_class_of(job): after}
+def _note_kills(context: StepContext, job: Job, owner: Address) -> None:
+    context.note(
+        job.id,
+        "faulted",
+        (
+            f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike "
+            f"for 90 days"
+        ),
     )
 
 
 def open_case_if_due(context: StepContext, accused: Address) -> None:
     """Freezes a provider (it gets no new work) and opens a case if a court would hear its faults.
 
-    A court hears two faults on jobs with an exact comparator of different clients, or three faults
-    in all.
+    The coordinator puts its own bond at risk only over faults of two clients at least, which have
+    both spent enough here (`bars.is_backed`). It names two of different clients, or three if the
+    court refused the two. A client may open a case over its own jobs with its own bond.
     """
     if context.state.providers[accused].is_frozen or any(
         case.accused == accused and case.is_convicted is None
         for case in context.state.cases.values()
     ):
         return
-    due = [fault for fault in recent(context, accused) if not fault.is_case_used]
+    due = [
+        fault
+        for fault in recent(context, accused)
+        if not fault.is_case_used and bars.is_backed(context, fault)
+    ]
     chosen = _choose_in_one_class(
         context, [fault for fault in due if _can_be_heard(context, fault)]
     )
     if not chosen:
-        if _is_due(context, due):
-            bar(context, accused)
+        if bars.is_due(context, due):
+            bars.bar(context, accused)
         return
     host_class = _class_of(context, chosen[0])
     executions = tuple(_evidence(context, fault) for fault in chosen)
@@ -131,6 +117,13 @@ def open_case_if_due(context: StepContext, accused: Address) -> None:
         context.note(job_id, "case", f"a case is opened against 0x{accused.hex()}")
 
 
+def on_spent(context: StepContext, client: Address) -> None:
+    """Opens the cases that waited until this client had spent enough."""
+    for owner, known in list(context.state.faults.items()):
+        if any(fault.client == client and not fault.is_case_used for fault in known):
+            open_case_if_due(context, owner)
+
+
 def recent(context: StepContext, owner: Address) -> list[Fault]:
     """Returns a provider's faults within its last 300 checked executions. An honest machine that
     errs once in a thousand executions never has enough of them for a case.
@@ -143,31 +136,11 @@ def recent(context: StepContext, owner: Address) -> list[Fault]:
     ]
 
 
-def bar(context: StepContext, owner: Address) -> None:
-    """Bars a provider: it gets no work for 90 days. Has its held jobs executed again. This replaces
-    a case that no jury can hear.
-    """
-    until = UnixSeconds(context.at + trusts.STRIKE_SECONDS)
-    context.state.providers[owner] = replace(
-        context.state.providers[owner], is_frozen=True, barred_until=until
-    )
-    context.state.faults[owner] = tuple(
-        replace(fault, is_case_used=True) for fault in context.state.faults.get(owner) or ()
-    )
-    held_pay.reexecute_all(context, owner)
-
-
-def _is_due(context: StepContext, faults: list[Fault]) -> bool:
-    """Whether the faults suffice for a case: two on jobs with an exact comparator of different
-    clients, or three in all.
-    """
-    found = [context.state.jobs.get(fault.job_id) for fault in faults if not fault.is_for_three]
-    clients = {
-        job.submission.order.message.client
-        for job in found
-        if job and job.submission.order.message.comparator is Comparator.EXACT
-    }
-    return len(clients) > 1 or len(faults) >= FAULTS_FOR_CASE
+def has_faulted_since(context: StepContext, owner: Address, job: Job) -> bool:
+    """Whether a fault of a provider was found after the first verdict on one of its jobs."""
+    assert job.held_verdict is not None
+    since = job.held_verdict.message.time
+    return any(fault.at >= since for fault in context.state.faults.get(owner) or ())
 
 
 def _can_be_heard(context: StepContext, fault: Fault) -> bool:
@@ -183,10 +156,12 @@ def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
         fault.is_case_used
         or order.comparator is not Comparator.EXACT
         or not order.caseable
-        or not isinstance(lease.phase, Revealed)
+        or _contradiction(context, job, lease) is None
     ):
         return UnixSeconds(0)
     assignment = lease.assignment.message
+    if assignment.max_duration > context.rules.limits.case_duration_max // 2:
+        return UnixSeconds(0)
     return UnixSeconds(
         assignment.accept_by
         + assignment.max_duration
@@ -242,17 +217,25 @@ def _mark(context: StepContext, case: Case, change: Callable[[Fault], Fault]) ->
         )
 
 
-def known_evidence(context: StepContext, assignments: tuple[Hash32, ...]) -> tuple[Evidence, ...]:
+def known_evidence(
+    context: StepContext, assignments: tuple[Hash32, ...], contradictions: tuple[Hash32, ...]
+) -> tuple[Evidence, ...]:
     """Returns the evidence of executions that another account's case names, in that order. Empty
-    unless the coordinator has the evidence of all of them.
+    unless the coordinator has the evidence of all of them. An appeal has no `contradictions`.
     """
     found = []
-    for digest in assignments:
+    for index, digest in enumerate(assignments):
         lease = context.state.leases.get(digest)
         job = None if lease is None else context.state.jobs.get(lease.job_id)
         if lease is None or job is None or not isinstance(lease.phase, Revealed):
             return ()
-        found.append(_shown(job, lease, lease.phase))
+        other = None
+        if contradictions:
+            against = context.state.leases.get(contradictions[index])
+            other = None if against is None else _contradicting(against)
+            if other is None:
+                return ()
+        found.append(_shown(job, lease, other))
     return tuple(found)
 
 
@@ -263,36 +246,78 @@ def forget_old_cases(context: StepContext) -> None:
         del context.state.cases[key]
 
 
+def _assignment_of(context: StepContext, fault: Fault) -> Assignment:
+    return context.state.leases[fault.assignment_hash].assignment.message
+
+
 def _class_of(context: StepContext, fault: Fault) -> Hash32:
-    return context.state.leases[fault.assignment_hash].assignment.message.host_class
+    return _assignment_of(context, fault).host_class
 
 
 def _choose_in_one_class(context: StepContext, faults: list[Fault]) -> list[Fault]:
     for host_class in sorted({_class_of(context, fault) for fault in faults}):
         chosen = _choose([fault for fault in faults if _class_of(context, fault) == host_class])
-        if chosen:
+        durations = (_assignment_of(context, fault).max_duration for fault in chosen)
+        if chosen and sum(durations) <= context.rules.limits.case_duration_max:
             return chosen
     return []
 
 
 def _choose(faults: list[Fault]) -> list[Fault]:
-    """Chooses two faults of different clients, else three of any; the newest ones."""
+    """Chooses two faults of different clients, else three of at least two; the newest ones."""
     pairs = [fault for fault in faults if not fault.is_for_three]
     for newer in reversed(pairs):
         other = next((fault for fault in reversed(pairs) if fault.client != newer.client), None)
         if other is not None:
             return [other, newer]
-    return faults[-CASE_EXECUTIONS_MAX:] if len(faults) >= FAULTS_FOR_CASE else []
+    newest = faults[-CASE_EXECUTIONS_MAX:]
+    if len({fault.client for fault in newest}) == 1:
+        other = next((item for item in reversed(faults) if item.client != newest[0].client), None)
+        newest = [other, *newest[1:]] if other is not None else []
+    return newest if len(newest) >= FAULTS_FOR_CASE else []
 
 
 def _evidence(context: StepContext, fault: Fault) -> Evidence:
-    lease = context.state.leases[fault.assignment_hash]
+    lease, job = context.state.leases[fault.assignment_hash], context.state.jobs[fault.job_id]
+    return _shown(job, lease, _contradiction(context, job, lease))
+
+
+def _contradiction(context: StepContext, job: Job, lease: Lease) -> Contradiction | None:
+    """Returns another owner's execution of the job with the result that most of the others found;
+    None if there is none that a court hears.
+    """
+    if not isinstance(lease.phase, Revealed) or is_killed(lease):
+        return None
+    others = [
+        other
+        for other in (context.state.leases[digest] for digest in job.leases)
+        if isinstance(other.phase, Revealed)
+        and not is_killed(other)
+        and other.provider != lease.provider
+        and other.assignment.message.host_class == lease.assignment.message.host_class
+    ]
+    counts = Counter(_result(other) for other in others if _result(other) != _result(lease))
+    if not counts:
+        return None
+    likely = counts.most_common(1)[0][0]
+    return _contradicting(next(other for other in others if _result(other) == likely))
+
+
+def _result(lease: Lease) -> Hash32:
     assert isinstance(lease.phase, Revealed)
-    return _shown(context.state.jobs[fault.job_id], lease, lease.phase)
+    return lease.phase.result
 
 
-def _shown(job: Job, lease: Lease, phase: Revealed) -> Evidence:
-    submission = job.submission
+def _contradicting(lease: Lease) -> Contradiction | None:
+    phase = lease.phase
+    if not isinstance(phase, Revealed):
+        return None
+    return Contradiction(lease.index, lease.blind, lease.assignment, phase.commit, phase.reveal)
+
+
+def _shown(job: Job, lease: Lease, other: Contradiction | None) -> Evidence:
+    submission, phase = job.submission, lease.phase
+    assert isinstance(phase, Revealed)
     return Evidence(
         submission.order,
         submission.session,
@@ -301,4 +326,5 @@ def _shown(job: Job, lease: Lease, phase: Revealed) -> Evidence:
         lease.assignment,
         phase.commit,
         phase.reveal,
+        other,
     )

@@ -7,10 +7,11 @@ call `advance`.
 from typing import assert_never
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import batches, beacon_time, draw, verdicts
+from quorate_coordinator.core.audit import batches, beacon_time, draw, repeats, verdicts
 from quorate_coordinator.core.entities import (
     AwaitingRound,
     Decided,
+    EmptyDraw,
     Ended,
     Job,
     Matching,
@@ -31,6 +32,8 @@ def advance(context: StepContext, job: Job) -> Job:
     the hold out of `Decided`. `Ended` is the last phase.
     """
     match job.phase:
+        case Running(is_repeat=True):
+            return _advance_repeats(context, repeats.fill(context, job))
         case Running(beacon=None):
             return _advance_primary(context, job, job.phase)
         case Running():
@@ -55,7 +58,8 @@ def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
     commit = batches.commit_of(members[0]).message
     commit_hash = context.digest(commit)
     context.state.commits[commit_hash] = job.id
-    first = beacon_time.first_usable_round(context, commit.beacon_round)
+    stored_at = batches.stored_at_of(members[0])
+    first = beacon_time.first_usable_round(context, commit.beacon_round, stored_at)
     return context.put(
         job, phase=AwaitingRound(0, 0, first, phase.places), commits=(*job.commits, commit_hash)
     )
@@ -64,18 +68,33 @@ def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
 def _advance_drawn(context: StepContext, job: Job) -> Job:
     """Closes a drawn batch once all of its places (wanted executions) have committed."""
     phase = job.phase
-    assert isinstance(phase, Running)
+    assert isinstance(phase, Running) and phase.beacon is not None
     members = batches.committed_members(context, phase)
     if members is None:
         return job
     if members:
         return batches.close(context, job, phase, members)
     if phase.is_again:
+        job = context.put(
+            job,
+            empty_draw=EmptyDraw(phase.batch, phase.beacon.round, batches.in_order(phase.skipped)),
+        )
         return verdicts.decide(context, job, is_exhausted=True)
     # An escalation found nobody. The same draw is tried once more a little later, because
     # providers may be back by then.
     later = Round(beacon_time.newest_round(context) + ROUNDS_UNTIL_AGAIN)
-    return context.put(job, phase=AwaitingRound(phase.batch, 1, later, (), is_again=True))
+    return context.put(job, phase=AwaitingRound(phase.batch, 1, later, (), True, phase.skipped))
+
+
+def _advance_repeats(context: StepContext, job: Job) -> Job:
+    """Closes the batch of repeats once all have committed; decides if no member answered."""
+    assert isinstance(job.phase, Running)
+    members = batches.committed_members(context, job.phase)
+    if members is None:
+        return job
+    if members:
+        return batches.close(context, job, job.phase, members)
+    return verdicts.decide(context, job, is_exhausted=False)
 
 
 def _advance_revealing(context: StepContext, job: Job, phase: Revealing) -> Job:
@@ -95,6 +114,7 @@ def _advance_revealing(context: StepContext, job: Job, phase: Revealing) -> Job:
             phase=Matching(context.at),
             batches=(),
             beacons=(),
+            empty_draw=None,
             witness=None,
             refused_by=(*job.refused_by, members[0].provider),
         )

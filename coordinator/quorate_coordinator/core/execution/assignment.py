@@ -1,10 +1,14 @@
 """Signs and sends assignments, and changes the leases that follow from them."""
 
 from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import beacon_time, reliability
 from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.entities import Ended, Job
+from quorate_coordinator.core.entities import Ended, Job, Matching
+from quorate_coordinator.core.execution import work_windows
 from quorate_coordinator.core.lease import Effect, Lease
+from quorate_coordinator.core.matching import fetched_content
 from quorate_coordinator.core.money.ledger import release_reservation
+from quorate_coordinator.core.records import summaries
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.messages import frames
@@ -15,36 +19,79 @@ from quorate_protocol.units import Address, Hash32, Price, UnixSeconds, usd
 
 
 def assign(
-    context: StepContext, job: Job, slot: StakeSlot, price: Price, batch: int
+    context: StepContext,
+    job: Job,
+    slot: StakeSlot,
+    price: Price,
+    batch: int,
+    is_drawn: bool = False,
 ) -> tuple[Job, Lease]:
-    """Signs and sends an assignment. A random value, the blind, hides in `assignmentId` which job
-    and role it is.
+    """Signs and sends an assignment."""
+    job, lease = _sign(context, job, slot, price, batch, leases.Assigned(), is_drawn)
+    context.state.leases_in_slots[slot.owner] = (
+        *(context.state.leases_in_slots.get(slot.owner) or ()),
+        lease.assignment_hash,
+    )
+    spec, message = job.submission.spec, lease.assignment.message
+    frame = frames.AssignmentSent(lease.assignment, spec, context.rules.sources)
+    context.emit(
+        Send(f"assign-{lease.assignment_hash.hex()}", slot.owner, frame, message.accept_by)
+    )
+    context.note(job.id, "assigned", f"execution {lease.index} to a provider at {usd(price)} USD/h")
+    return job, lease
+
+
+def assign_in_vain(
+    context: StepContext,
+    job: Job,
+    slot: StakeSlot,
+    price: Price,
+    batch: int,
+    is_drawn: bool,
+    is_away: bool,
+) -> tuple[Job, Lease]:
+    """Signs an assignment for a provider that cannot get it: it is away, or has no free run slot.
+    The receipt shows it, and the batch is not closed before the provider could have answered.
+    """
+    phase = leases.Lapsed(was_accepted=False, is_excused=not is_away)
+    return _sign(context, job, slot, price, batch, phase, is_drawn)
+
+
+def _sign(
+    context: StepContext,
+    job: Job,
+    slot: StakeSlot,
+    price: Price,
+    batch: int,
+    phase: leases.Phase,
+    is_drawn: bool,
+) -> tuple[Job, Lease]:
+    """Signs an assignment. A random value, the blind, hides in `assignmentId` which job and role it
+    is.
     """
     index = len(job.leases)
     blind = context.derive("blind")
     spec = job.submission.spec
+    answer_by = beacon_time.known_moment(context) + context.rules.limits.accept_within
+    if isinstance(job.phase, Matching):
+        # No first execution may begin once the order has expired.
+        answer_by = min(answer_by, job.submission.order.message.expiry - 1)
     message = Assignment(
         assignment_id=assignment_id(job.id, index, blind),
         coordinator=context.rules.coordinator,
         provider=slot.owner,
         spec_hash=job.submission.order.message.spec_hash,
         host_class=job.ack.message.host_class,
+        price_tier=job.submission.order.message.price_tier,
         price_per_hour=price,
         max_duration=spec.max_duration,
-        accept_by=UnixSeconds(context.at + context.rules.limits.accept_within),
+        accept_by=UnixSeconds(answer_by),
     )
     digest = context.digest(message)
     lease = Lease(
-        context.seal(message), digest, job.id, index, blind, batch, job.class_id, leases.Assigned()
+        context.seal(message), digest, job.id, index, blind, batch, job.class_id, phase, is_drawn
     )
     context.state.leases[digest] = lease
-    context.state.leases_in_slots[slot.owner] = (
-        *(context.state.leases_in_slots.get(slot.owner) or ()),
-        digest,
-    )
-    frame = frames.AssignmentSent(lease.assignment, spec, context.rules.sources)
-    context.emit(Send(f"assign-{digest.hex()}", slot.owner, frame, message.accept_by))
-    context.note(job.id, "assigned", f"execution {index} to a provider at {usd(price)} USD/h")
     return context.put(job, leases=(*job.leases, digest)), lease
 
 
@@ -52,9 +99,9 @@ def step_lease(
     context: StepContext, lease: Lease, event: leases.Event
 ) -> tuple[Lease, tuple[Effect, ...]]:
     """Applies an event to a lease and stores the lease. Frees its run slot when the lease no longer
-    needs it.
+    needs it, and changes its provider's window.
     """
-    moved, effects = leases.step(lease, event, context.at, context.rules.limits)
+    moved, effects = leases.step(lease, event, _time_for(context, lease), context.rules.limits)
     context.state.leases[moved.assignment_hash] = moved
     if not moved.occupies_slot:
         held = context.state.leases_in_slots.get(moved.provider) or ()
@@ -62,7 +109,37 @@ def step_lease(
             context.state.leases_in_slots[moved.provider] = tuple(
                 item for item in held if item != moved.assignment_hash
             )
+            _change_window(context, moved)
+            reason = (
+                event.decline.message.reason if isinstance(event, leases.DeclineReceived) else None
+            )
+            reliability.count(context, lease, moved, reason)
     return moved, effects
+
+
+def _time_for(context: StepContext, lease: Lease) -> UnixSeconds:
+    """Returns the time that decides about a lease. An open batch has none but what its CommitSet
+    gives, and once a round after revealBy is known, a late reveal could be chosen by it (I9). So
+    there the newest round counts too, if the clock is behind.
+    """
+    is_closed = isinstance(lease.phase, leases.Closed)
+    return beacon_time.known_moment(context) if is_closed else context.at
+
+
+def _change_window(context: StepContext, ended: Lease) -> None:
+    """Widens or halves the window of the provider that held a run slot until now, and widens the
+    client's. A provider that has committed had the job's content.
+    """
+    job = context.state.jobs[ended.job_id]
+    match ended.phase:
+        case leases.Committed():
+            work_windows.widen(context, ended)
+            fetched_content.note_commit(context, ended.provider, job.submission.spec)
+            work_windows.widen_client(context, job.submission.order.message.client)
+        case leases.Lapsed(is_job_suspect=is_suspect) if job.commits or not is_suspect:
+            work_windows.halve(context, ended)
+        case _:
+            pass
 
 
 def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lease:
@@ -91,4 +168,5 @@ def end_unpaid(context: StepContext, job: Job, reason: str) -> Job:
     context.set_live(job, False)
     context.state.finished[job.id] = context.at
     context.note(job.id, "ended", reason)
+    summaries.append_ended(context, job)
     return job

@@ -9,11 +9,13 @@ from quorate_coordinator.core.entities import (
     Matching,
     Revealing,
     Running,
+    open_leases,
 )
 from quorate_coordinator.core.events import RoundAppeared
-from quorate_coordinator.core.execution import places
+from quorate_coordinator.core.execution import places, work_windows
 from quorate_coordinator.core.execution.advance import advance
 from quorate_coordinator.core.execution.assignment import end_unpaid, step_lease
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.step_context import StepContext
 from quorate_coordinator.core.tables import NEWEST_ROUND
 from quorate_protocol.units import Hash32, UnixSeconds
@@ -37,14 +39,16 @@ def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> 
 def on_deadline(context: StepContext, job: Job) -> None:
     """Applies all deadlines of one live job."""
     if isinstance(job.phase, Matching):
-        if context.at >= job.submission.order.message.expiry:
-            end_unpaid(context, job, "no provider could be matched before the order expired")
+        if context.at >= job.waits_until:
+            end_unpaid(context, job, _why_it_waits_no_more(job))
         return
     for digest in _due_leases(context, job):
         lease = context.state.leases[digest]
         moved, effects = step_lease(context, lease, leases.Tick())
         if leases.Effect.PLACE_OPEN in effects:
-            context.note(job.id, "lapsed", f"execution {lease.index}")
+            context.note(job.id, "lapsed", f"execution {lease.index}: {_why(context, lease)}")
+            if isinstance(lease.phase, leases.Accepted) and lease.phase.is_fetching:
+                job = work_windows.note_unfetched(context, job)
             job = advance(context, places.reopen(context, job, moved, UnixSeconds(0)))
     if isinstance(job.phase, Running):
         job = places.retry_places(context, job)
@@ -53,10 +57,24 @@ def on_deadline(context: StepContext, job: Job) -> None:
         batches.reclose_if_slow(context, job)
 
 
+def _why_it_waits_no_more(job: Job) -> str:
+    if job.waits_until == job.submission.order.message.expiry:
+        return "no provider could be matched before the order expired"
+    seconds = job.submission.spec.start_within
+    return f"lapsed: no provider started it within {seconds} s; ask for more with start_within"
+
+
+def _why(context: StepContext, lease: Lease) -> str:
+    phase = lease.phase
+    if not isinstance(phase, leases.Accepted):
+        return "its provider did not answer"
+    return leases.why_lapsed(phase, context.at, context.rules.limits)
+
+
 def _due_leases(context: StepContext, job: Job) -> list[Hash32]:
     open_phases = (leases.Assigned, leases.Accepted, leases.Closed)
     return [
         digest
-        for digest in job.leases[-16:]
+        for digest in open_leases(job)
         if isinstance(context.state.leases[digest].phase, open_phases)
     ]

@@ -4,12 +4,13 @@ A place is one execution that a batch wants.
 """
 
 from quorate_coordinator.core.audit import draw
-from quorate_coordinator.core.entities import BatchPlace, Job, Matching, Running
+from quorate_coordinator.core.entities import BatchPlace, Job, Matching, Running, SkippedPlace
 from quorate_coordinator.core.execution.assignment import assign, end_unpaid
-from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.lease import Lapsed, Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.limits import ASSIGNMENTS_MAX
 from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_protocol.values import replace
@@ -17,6 +18,7 @@ from quorate_protocol.values import replace
 PLACED_PER_STEP_MAX = 512
 REMATCH_SECONDS = 1
 ASK_AGAIN_SECONDS = 10
+IMPOSSIBLE_OWNERS = 3  # so many owners who say that nobody can run a job end it
 
 
 def match_waiting(context: StepContext, queue: JobQueue) -> None:
@@ -37,11 +39,11 @@ def match_waiting(context: StepContext, queue: JobQueue) -> None:
 
 
 def _may_be_placed(context: StepContext, job: Job) -> bool:
-    """Whether the order is unexpired and the job's waiting time is over. The next tick ends expired
-    jobs. The waiting time may lie ahead if the clock was set back.
+    """Whether the job may still wait, and its pause is over. The next tick ends jobs that may wait
+    no more. The pause may lie ahead if the clock was set back.
     """
     assert isinstance(job.phase, Matching)
-    return job.phase.not_before <= context.at < job.submission.order.message.expiry
+    return job.phase.not_before <= context.at < job.waits_until
 
 
 def place_primary(context: StepContext, job: Job) -> bool:
@@ -88,6 +90,10 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
         return job
     if place.attempt < 0 and job.stop is not None:
         return end_unpaid(context, job, "stopped by its client before it gave a result")
+    if place.attempt < 0 and _is_impossible(context, job):
+        return end_unpaid(context, job, "its providers say that nobody can run its image so")
+    if place.attempt < 0 and len(job.leases) >= ASSIGNMENTS_MAX:
+        return end_unpaid(context, job, f"lapsed: {ASSIGNMENTS_MAX} assignments gave no result")
     if place.attempt < 0:
         # This is so even if the provider is only busy, because it could say that for ever. Others
         # are asked, and this one again once all others were.
@@ -97,8 +103,23 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
     if retry_at:
         kept = replace(place, assignment_hash=None, retry_at=retry_at)
         return context.put(job, phase=replace(job.phase, places=(*others, kept)))
-    skipped = (*job.phase.skipped, lease.assignment_hash)
-    return context.put(job, phase=replace(job.phase, places=others, skipped=skipped))
+    if job.phase.is_repeat:  # another member of the group is asked
+        return context.put(job, phase=replace(job.phase, places=others))
+    skip = SkippedPlace(place.attempt, place.slot, lease.assignment_hash)
+    return context.put(
+        job, phase=replace(job.phase, places=others, skipped=(*job.phase.skipped, skip))
+    )
+
+
+def _is_impossible(context: StepContext, job: Job) -> bool:
+    """Whether enough owners say that nobody can run the job (PROTOCOL 4.41)."""
+    said = {
+        lease.provider
+        for lease in (context.state.leases[digest] for digest in job.leases)
+        if isinstance(lease.phase, Lapsed) and lease.phase.is_impossible
+    }
+    owners = len(offers.owners_of(context, job.ack.message.host_class))
+    return len(said) >= max(1, min(IMPOSSIBLE_OWNERS, owners))
 
 
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:

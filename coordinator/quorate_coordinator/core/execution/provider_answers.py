@@ -1,16 +1,17 @@
 """Applies providers' answers to an assignment: Accept, Decline, Commit and Reveal."""
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import decline_rate
-from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.audit import beacon_time, reliability
+from quorate_coordinator.core.effects import ProveEquivocation, Send
 from quorate_coordinator.core.entities import Running
 from quorate_coordinator.core.events import (
     AcceptReceived,
     CommitReceived,
     DeclineReceived,
+    EquivocationSeen,
     RevealReceived,
 )
-from quorate_coordinator.core.execution import places
+from quorate_coordinator.core.execution import places, work_windows
 from quorate_coordinator.core.execution.advance import advance
 from quorate_coordinator.core.execution.assignment import lease_of, step_lease
 from quorate_coordinator.core.lease import Lease
@@ -20,19 +21,22 @@ from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitReceipt
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import UnixSeconds
+from quorate_protocol.rules import quotes
+from quorate_protocol.units import DeclineReason, UnixSeconds
 
 RECEIPT_SECONDS = 600
 
 
 def on_accept(context: StepContext, event: AcceptReceived) -> None:
-    """Applies a provider's Accept."""
+    """Applies a provider's Accept. Raises Refused if it quotes more than what the job declares can
+    take.
+    """
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
+    quotes.check(event.accept.message, context.state.jobs[lease.job_id].submission.spec)
     moved, _ = step_lease(context, lease, leases.AcceptReceived(event.accept))
     if moved is not lease:
         context.state.accepts[lease.assignment_hash] = event.accept
         heartbeats.note_accept(context, lease.assignment.message, event.accept.message)
-        decline_rate.accepted(context, lease)
         context.note(lease.job_id, "accepted", f"execution {lease.index}")
 
 
@@ -42,19 +46,18 @@ def on_decline(context: StepContext, event: DeclineReceived) -> None:
     moved, effects = step_lease(context, lease, leases.DeclineReceived(event.decline))
     if not effects:
         return
+    context.state.declines[lease.assignment_hash] = leases.SignedDecline(event.decline, event.key)
     reason = event.decline.message.reason.name.lower()
     job = context.state.jobs[lease.job_id]
     phase = moved.phase
     if isinstance(phase, leases.Lapsed):
-        # This counts as a lapse and not as a declined draw. Otherwise a provider that says
-        # nothing would be better off.
         context.note(job.id, "lapsed", f"execution {lease.index}: {reason}")
+        if event.decline.message.reason is DeclineReason.INPUT_UNAVAILABLE:
+            job = work_windows.note_unfetched(context, job)
         advance(context, places.reopen(context, job, moved, UnixSeconds(0)))
         return
     assert isinstance(phase, leases.Declined)
     context.note(job.id, "declined", f"execution {lease.index}: {reason}")
-    if not phase.start_by:
-        decline_rate.declined(context, lease, event.decline.message.reason)
     advance(context, places.reopen(context, job, moved, phase.start_by))
 
 
@@ -70,19 +73,40 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
             f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; "
             f"upload it first",
         )
-    moved, _ = step_lease(context, lease, leases.CommitReceived(event.commit))
+    moved, _ = step_lease(
+        context, lease, leases.CommitReceived(event.commit, beacon_time.known_moment(context))
+    )
     _send_receipt(context, moved, event)
     if moved is lease:
         return
     job = context.state.jobs[lease.job_id]
+    if not job.is_started:
+        job = context.put(job, is_started=True)
     # Only a primary's commit is to be witnessed: clients are not asked to countersign an
     # auditor's.
     is_primary = (
         isinstance(job.phase, Running) and job.phase.batch == 0 and job.phase.beacon is None
     )
     shown = event.commit if is_primary else None
+    if is_primary and not job.commits:
+        work_windows.halve_suspects(context, job)
+        reliability.count_suspects(context, job)
     context.note(job.id, "committed", f"execution {lease.index}", shown)
     advance(context, job)
+
+
+def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:
+    """Proves on chain that a provider signed two Commits. Raises Refused if it did not."""
+    message = event.commit.message
+    lease = lease_of(context, message.assignment_hash, event.key)
+    phase = lease.phase
+    if (
+        not isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
+        or phase.commit.message == message
+    ):
+        raise Refused(Code.WRONG_PHASE, "commit: it contradicts no other one")
+    key = f"equivocation-{message.assignment_hash.hex()}"
+    context.emit(ProveEquivocation(key, lease.assignment, phase.commit, event.commit))
 
 
 def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> None:

@@ -5,13 +5,14 @@ At the end of the hold, the beacon draws once more, at the job's own audit rate,
 executed again. After a fault of its provider, the provider's held jobs are executed again, those of
 the same client first. The audit fund pays for a re-execution that gives the same result. If it
 gives another result, the provider loses the held pay, and that pay goes to the auditors. If nobody
-can execute the job again, the held pay goes back to the client. No stake is at risk there.
+can execute the job again, the held pay becomes final, because the client has read the output; after
+a fault of the provider it goes back to the client. No stake is at risk there.
 """
 
 from collections.abc import Sequence
 
 from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
-from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -130,28 +131,50 @@ def finish_without_reexecution(context: StepContext, job: Job) -> Job:
 
 
 def apply_reexecution(
-    context: StepContext,
-    job: Job,
-    verdict: Envelope[Verdict],
-    group: Sequence[Lease],
-    faulted: Sequence[Lease],
+    context: StepContext, job: Job, verdict: Envelope[Verdict], group: Sequence[Lease]
 ) -> Job:
     """Applies the verdict of a re-execution. If the primary is in the accepted group, the audit
     fund pays the auditors. If not, the primary loses its held pay, from which the auditors are
-    paid.
+    paid. Repeats are paid like auditors.
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     primary = _primary(context, job)
     auditors = [lease for lease in group if lease.assignment_hash != primary.assignment_hash]
-    if any(lease.assignment_hash == primary.assignment_hash for lease in faulted):
+    if job.repeat_batch is not None:
+        members = (context.state.leases[digest] for digest in job.repeat_batch.members)
+        auditors += [lease for lease in members if isinstance(lease.phase, Revealed)]
+    if primary not in group:
         job, auditors = _pay_from_forfeit(context, job, primary, auditors)
-    ledger.pay_from_fund(context, job, auditors)
+    owed = [Credit(lease.assignment_hash, ledger.pay_of(context, job, lease)) for lease in auditors]
+    ledger.pay_from_fund(context, job, owed)
     return _finish_and_release(context, job)
 
 
-def refund_held_pay(context: StepContext, job: Job, verdict: Envelope[Verdict]) -> Job:
-    """Returns the held pay to the client, because nobody could execute the job again or no result
-    was accepted.
+def keep_held_pay(
+    context: StepContext, job: Job, verdict: Envelope[Verdict], members: Sequence[Lease]
+) -> Job:
+    """Makes the held pay final although no result was accepted: the client has read the output. The
+    audit fund pays the auditors that revealed.
+    """
+    job = context.put(job, phase=Decided(verdict, True, context.at))
+    _pay_revealed(context, job, members[1:])
+    return _finish_and_release(context, job)
+
+
+def _pay_revealed(context: StepContext, job: Job, members: Sequence[Lease]) -> None:
+    owed = [
+        Credit(lease.assignment_hash, ledger.pay_of(context, job, lease))
+        for lease in members
+        if isinstance(lease.phase, Revealed)
+    ]
+    ledger.pay_from_fund(context, job, owed)
+
+
+def refund_held_pay(
+    context: StepContext, job: Job, verdict: Envelope[Verdict], members: Sequence[Lease]
+) -> Job:
+    """Returns the held pay to the client, because nobody vouches for the result that it got. The
+    audit fund pays the auditors that revealed.
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     held = _cancel_held_credit(context, job, _primary(context, job))
@@ -160,6 +183,7 @@ def refund_held_pay(context: StepContext, job: Job, verdict: Envelope[Verdict]) 
         client, refund_held=Amount(client.refund_held + held)
     )
     job = context.put(job, split=replace(job.split, credits=(), refund=held))
+    _pay_revealed(context, job, members[1:])
     return _finish_and_release(context, job)
 
 

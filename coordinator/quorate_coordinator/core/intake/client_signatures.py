@@ -8,10 +8,13 @@ from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended, Job, Matching, Running
 from quorate_coordinator.core.events import StopReceived, WitnessReceived
 from quorate_coordinator.core.execution.assignment import end_unpaid, step_lease
+from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Witness
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import settlement
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 
 
@@ -34,6 +37,8 @@ def on_witness(context: StepContext, event: WitnessReceived) -> None:
         )
     if job.witness == event.witness:
         return
+    if message.ack_hash != context.digest(job.ack.message):
+        raise Refused(Code.UNKNOWN, "witness: its ackHash is not the digest of this job's Ack")
     is_awaited = (
         isinstance(job.phase, AwaitingRound)
         and not job.phase.batch
@@ -53,14 +58,16 @@ def _job_of_commit(context: StepContext, commit_hash: Hash32) -> Job:
 
 
 def on_stop(context: StepContext, event: StopReceived) -> None:
-    """Stops a job for its client. A running execution then commits its elapsed time. A job that no
-    provider has accepted ends unpaid.
+    """Stops a job for its client. A running execution then commits its elapsed time, and the money
+    for the rest is free at once. A job that no provider has accepted ends unpaid.
     """
     job = context.state.jobs.get(event.stop.message.job_id)
-    if job is None:
-        raise Refused(Code.UNKNOWN, f"job 0x{event.stop.message.job_id.hex()}")
-    if event.key != job.submission.session.message.session_key:
-        raise Refused(Code.NOT_YOURS, "stop: not signed by the job's session key")
+    if job is None or event.key != job.submission.session.message.session_key:
+        # One answer for both, so that a stranger does not learn which jobs exist.
+        raise Refused(
+            Code.UNKNOWN,
+            f"stop: the key that signed it ordered no job 0x{event.stop.message.job_id.hex()}",
+        )
     if isinstance(job.phase, Matching):
         end_unpaid(context, job, "stopped by its client before it ran")
         return
@@ -75,8 +82,10 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
         lease = context.state.leases.get(place.assignment_hash or ZERO_HASH)
         if lease is None:
             continue
-        if isinstance(lease.phase, leases.Assigned):
-            step_lease(context, lease, leases.ClientStopped())
+        moved, _ = step_lease(context, lease, leases.ClientStopped())
+        if isinstance(moved.phase, leases.Accepted):
+            job = _free_money(context, job, moved, moved.phase)
+        elif moved is not lease:
             job = end_unpaid(context, job, "stopped by its client before it ran")
         frame = frames.StopSent(lease.assignment_hash, event.stop)
         context.emit(
@@ -87,3 +96,14 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
                 UnixSeconds(context.at + 600),
             )
         )
+
+
+def _free_money(context: StepContext, job: Job, lease: Lease, phase: leases.Accepted) -> Job:
+    """Keeps only the money for the time that a stopped execution can still be paid: until its last
+    moment to commit.
+    """
+    assignment, order = lease.assignment.message, job.submission.order.message
+    passed = phase.commit_by - assignment.accept_by + settlement.USAGE_ALLOWANCE_SECONDS
+    seconds = min(assignment.max_duration, max(0, passed))
+    most = settlement.cost_of(order, 1, seconds, job.ack.message.fee_bps)
+    return ledger.lower_reservation(context, job, most)

@@ -3,14 +3,14 @@
 The Ack fixes the slots from which auditors are drawn.
 """
 
-from quorate_coordinator.core.audit import eligible_snapshots
+from quorate_coordinator.core.audit import eligible_snapshots, reliability, unverifiable
 from quorate_coordinator.core.effects import StoreSpec
 from quorate_coordinator.core.entities import Client, Job, Matching
-from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.matching import nearest_offer, offers
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.commitment import secret_hash
-from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
+from quorate_protocol.limits import EXECUTIONS_VERIFIED, OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Ack, Order, Session
@@ -18,7 +18,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.classes import determinism_class, job_class
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Amount, Hash32, Label, Sequence, usd
+from quorate_protocol.units import ZERO_HASH, Amount, Hash32, Label, Sequence, usd
 from quorate_protocol.values import replace
 
 LIVE_JOBS_MAX = 100_000
@@ -51,17 +51,17 @@ def on_order(context: StepContext, submission: Submission) -> Job:
             f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}",
         )
     host_class, rule = choose_class(context, submission)
-    worst = settlement.worst_charge(
-        order, rule, submission.spec.max_duration, context.rules.fee_bps
-    )
-    _check_funds(context, submission, client, worst)
-    job = _new_job(context, submission, job_id, host_class, rule, worst)
+    terms = order, rule, submission.spec.max_duration, context.rules.fee_bps
+    _check_budget(order, rule, settlement.worst_charge(*terms))
+    most = settlement.charge_limit(*terms)
+    _check_funds(context, submission, client, most)
+    job = _new_job(context, submission, job_id, host_class, rule, most)
     context.put(job)
     context.state.live[job_id] = True
     context.state.nonces[order.client] = nonces.using(order.nonce)
     context.state.clients[order.client] = replace(
         client,
-        reserved=Amount(client.reserved + worst),
+        reserved=Amount(client.reserved + most),
         sessions=_with_session(client, submission.session),
         under_way=client.under_way + 1,
     )
@@ -69,7 +69,7 @@ def on_order(context: StepContext, submission: Submission) -> Job:
     context.note(
         job.id,
         "acked",
-        f"rule {rule.name.lower().replace('_', '-')}, at most {usd(worst)} USD is charged",
+        f"rule {rule.name.lower().replace('_', '-')}, at most {usd(most)} USD is charged",
     )
     return job
 
@@ -138,25 +138,33 @@ def _check_block(context: StepContext) -> None:
         )
 
 
-def _check_funds(context: StepContext, submission: Submission, client: Client, worst: int) -> None:
-    order, session = submission.order.message, submission.session.message
+def _check_budget(order: Order, rule: Label, worst: Amount) -> None:
+    if rule is not Label.UNVERIFIED and order.max_executions < EXECUTIONS_VERIFIED:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"order: maxExecutions {order.max_executions} must be at least "
+            f"{EXECUTIONS_VERIFIED}, because a third execution decides when two differ",
+        )
     if worst > order.budget:
         raise Refused(
             Code.BAD_AMOUNT,
-            (
-                f"order: the budget of {usd(order.budget)} USD does not cover maxPricePerHour × "
-                f"maxDuration × executions + fee = {usd(worst)} USD"
-            ),
+            f"order: the budget of {usd(order.budget)} USD does not cover maxPricePerHour × "
+            f"maxDuration × {settlement.executions_priced(rule)} executions + fee = "
+            f"{usd(worst)} USD; raise the budget, or lower the price or maxDuration",
         )
-    committed = client.charged + client.reserved + worst
+
+
+def _check_funds(context: StepContext, submission: Submission, client: Client, most: int) -> None:
+    session = submission.session.message
+    committed = client.charged + client.reserved + most
     if committed > client.allocation:
-        free = max(0, client.allocation - client.charged - client.reserved)
+        available = max(0, client.allocation - client.charged - client.reserved)
         depth = context.rules.limits.chain_depth
         young = f"; an allocation counts once it is {depth} blocks deep" if depth > 1 else ""
         raise Refused(
             Code.OVER_ALLOCATION,
-            f"order: it may cost {usd(worst)} USD at most, and {usd(free)} USD of the allocation "
-            f"is free{young}",
+            f"order: it may cost {usd(most)} USD at most, and {usd(available)} USD of the "
+            f"allocation is available{young}",
         )
     up_to = settlement.signable(session)
     if committed > up_to:
@@ -180,23 +188,22 @@ def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, 
         _refuse_thin(context, submission)
         raise Refused(
             Code.NO_OFFER,
-            "order: no live offer has the resources at this maxPricePerHour and hostClass",
+            nearest_offer.no_offer(context, spec, order.max_price_per_hour, order.host_class),
         )
-    owners = len(offers.owners_of(context, host_class))
+    unverifiable.check(context, submission)
+    if unverifiable.until(context, submission):
+        return host_class, Label.UNVERIFIED
+    owners = reliability.owners_on_offer(context, host_class)
+    if owners >= OWNERS_MIN_QUORUM:
+        lonely = nearest_offer.lonely_price(context, host_class, spec, order.max_price_per_hour)
+        if lonely is not None:
+            raise Refused(lonely[0], f"order: {lonely[1]}")
     if owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet":
         return host_class, Label.ADAPTIVE
     if owners >= OWNERS_MIN_QUORUM:
-        if order.max_executions < 2:
-            raise Refused(
-                Code.BAD_AMOUNT,
-                "order: maxExecutions must be at least 2 in a market of fewer than 8 owners",
-            )
         return host_class, Label.QUORUM_2
     if not order.accept_unverified:
-        raise Refused(
-            Code.TOO_FEW_OWNERS,
-            f"order: {owners} staked owners in the class, at least {OWNERS_MIN_QUORUM} are needed",
-        )
+        raise Refused(Code.TOO_FEW_OWNERS, nearest_offer.few_owners(owners))
     return host_class, Label.UNVERIFIED
 
 
@@ -209,15 +216,7 @@ def _refuse_thin(context: StepContext, submission: Submission) -> None:
         context, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True
     )
     if thin is not None:
-        limits, owners = context.rules.limits, len(offers.owners_of(context, thin))
-        wanted = (
-            f"hostClass any needs {limits.class_owners_min_any} owners of "
-            f"{limits.class_owner_age // 86_400} days"
-        )
-        raise Refused(
-            Code.TOO_FEW_OWNERS,
-            f"order: {wanted}; 0x{thin.hex()} has {owners} in all: name it if these will do",
-        )
+        raise Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, thin))
 
 
 def _new_job(
@@ -226,7 +225,7 @@ def _new_job(
     job_id: Hash32,
     host_class: Hash32,
     rule: Label,
-    worst: int,
+    most: Amount,
 ) -> Job:
     eligible = context.state.market.eligible(host_class, context.at)
     host = offers.host_of(context, host_class)
@@ -239,6 +238,8 @@ def _new_job(
         slot_block=context.state.own.block,
         eligible_root=eligible.root,
         state_root=context.state.market.trust_root(trust_class),
+        log_root=context.state.own.log.root(),
+        log_length=Sequence(context.state.own.log.count),
         secret_hash=secret_hash(secret),
         rule=rule,
         fee_bps=context.rules.fee_bps,
@@ -256,7 +257,8 @@ def _new_job(
         host,
         class_id,
         eligible.length,
-        Amount(worst),
+        context.state.blocks.get(context.state.own.block) or ZERO_HASH,
+        most,
         Matching(context.at),
     )
 

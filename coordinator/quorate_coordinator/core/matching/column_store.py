@@ -16,6 +16,10 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("gpus", np.int16),
     ("model", np.int32),
     ("capability", np.int16),
+    ("scratch", np.int64),
+    ("output", np.int64),
+    ("inputs", np.int64),
+    ("record", np.int32),
     ("local", np.int32),
 )
 
@@ -67,6 +71,12 @@ class ColumnStore:
         self._cpu_millis = columns["cpu_millis"].view(np.int32)
         self._gpus, self._model = columns["gpus"].view(np.int16), columns["model"].view(np.int32)
         self._capability = columns["capability"].view(np.int16)
+        self._scratch, self._output = (
+            columns["scratch"].view(np.int64),
+            columns["output"].view(np.int64),
+        )
+        self._inputs = columns["inputs"].view(np.int64)
+        self._record = columns["record"].view(np.int32)
         self._local_column = columns["local"].view(np.int32)
         self._sorted_key = self._key[: self._sorted]
 

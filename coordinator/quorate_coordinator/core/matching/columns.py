@@ -75,6 +75,8 @@ class Bucket(ColumnStore):
         """Adds or replaces an owner's row."""
         local = self._local(owner)
         at = int(self._places[local])
+        if at >= 0:
+            self._record[at] = row.record  # it decides the order of those that fit, not who fits
         if at >= 0 and self._is_same(row, at):
             return
         self._cheapest_known.clear()
@@ -94,6 +96,8 @@ class Bucket(ColumnStore):
         self._memory[at], self._cpu_millis[at] = row.memory, row.cpu_millis
         self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
         self._capability[at] = row.capability
+        self._scratch[at], self._output[at] = row.scratch, row.output
+        self._inputs[at], self._record[at] = row.inputs, row.record
 
     def set_free(self, owner: Address, is_free: bool) -> None:
         """Records whether an owner that has a row has a free run slot. An assignment and its end
@@ -119,6 +123,10 @@ class Bucket(ColumnStore):
             int(self._gpus[at]),
             int(self._model[at]),
             int(self._capability[at]),
+            int(self._scratch[at]),
+            int(self._output[at]),
+            int(self._inputs[at]),
+            int(self._record[at]),
         )
 
     def remove(self, owner: Address) -> None:
@@ -167,6 +175,9 @@ class Bucket(ColumnStore):
             and row.vram == self._vram[at]
             and row.model == self._model[at]
             and row.capability == self._capability[at]
+            and row.scratch == self._scratch[at]
+            and row.output == self._output[at]
+            and row.inputs == self._inputs[at]
         )
 
     def _row_meets(self, row: Row, needs: Needs) -> bool:
@@ -174,6 +185,9 @@ class Bucket(ColumnStore):
             row.bits & needs.bits != needs.bits
             or row.memory < needs.memory
             or row.cpu_millis < needs.cpu_millis
+            or row.scratch < needs.scratch
+            or row.output < needs.output
+            or row.inputs < needs.inputs
         ):
             return False
         return (
@@ -294,6 +308,10 @@ class Bucket(ColumnStore):
         """
         return self._key[positions] & _SPREAD
 
+    def records_at(self, positions: Positions) -> NDArray[np.int64]:
+        """Returns what reputation adds to the factor of these rows' prices, in ppm."""
+        return self._record[positions].astype(np.int64)
+
     def bits_at(self, positions: Positions) -> NDArray[np.uint64]:
         """Returns the features of these rows."""
         return self._bits[positions]
@@ -361,6 +379,10 @@ class Bucket(ColumnStore):
         good &= self._memory[rows] >= needs.memory
         if needs.cpu_millis:
             good &= self._cpu_millis[rows] >= needs.cpu_millis
+        if needs.output:
+            good &= self._scratch[rows] >= needs.scratch
+            good &= self._output[rows] >= needs.output
+            good &= self._inputs[rows] >= needs.inputs
         if needs.gpus:
             self._keep_with_gpus(good, search, rows)
         if search.without:

@@ -19,6 +19,7 @@ decides the same. The cases of failure:
   with a refresh or the next offer replaces it.
 """
 
+from quorate_coordinator.core.audit import reliability
 from quorate_coordinator.core.entities import Provider, SlotsElsewhere
 from quorate_coordinator.core.events import HeartbeatReceived, OfferRefresh
 from quorate_coordinator.core.matching import market_index, offers
@@ -44,7 +45,7 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
             Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}"
         )
     moved = replace(
-        _refreshed(_unbarred(context, provider), event.refresh),
+        _refreshed(reliability.rested(context, _unbarred(context, provider)), event.refresh),
         heartbeat_seq=beat.seq,
         alive_until=UnixSeconds(context.at + context.rules.limits.heartbeat_alive),
         reported_at=beat.time,

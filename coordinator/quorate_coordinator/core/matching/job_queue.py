@@ -3,9 +3,9 @@ reads jobs that have nothing to do.
 
 Jobs that wait for a primary are in lanes: queues of jobs of one client with the same needs. The
 client with the fewest running executions comes first, and of its lanes the one with the oldest job.
-When no provider is found for a lane, it is parked until a provider may meet its needs. Jobs that
-wait for a beacon round are listed under that round. All other waits are listed under the second in
-which they end.
+A client whose executions fill its window waits. When no provider is found for a lane, it is parked
+until a provider may meet its needs. Jobs that wait for a beacon round are listed under that round.
+All other waits are listed under the second in which they end.
 
 The choice follows from the tables alone, never from the order in which entries were made. Otherwise
 a replay would choose differently.
@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
 from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import skips
 from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
 from quorate_coordinator.core.entities import (
     AwaitingRound,
@@ -25,6 +26,7 @@ from quorate_coordinator.core.entities import (
     Matching,
     Revealing,
     Running,
+    open_leases,
 )
 from quorate_coordinator.core.matching.needs import needs_of
 from quorate_coordinator.core.matching.row import Needs
@@ -33,8 +35,8 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
 
 K = TypeVar("K")
+B = TypeVar("B", bound=bytes)
 P = TypeVar("P", bound=tuple[object, ...])
-LEASES_WATCHED = 16  # a job's newest leases; more are never open at once
 LaneKey = tuple[Address, Hash32, Needs, Price, Hash32]
 """Client, host class, needs, price. The last part is the job's id if it has a lane of its own,
 because some providers have refused it; else zero.
@@ -117,6 +119,7 @@ class JobQueue:
         self._state, self._market, self._limits = state, state.market, limits
         self._changed = (state.jobs.follow(), state.live.follow(), state.held.follow())
         self._changed_leases = state.leases.follow()
+        self._changed_windows = state.client_windows.follow()
         self._waits: dict[Hash32, _Wait] = {}
         self._lane_of: dict[Hash32, LaneKey] = {}
         self._lanes: dict[LaneKey, _Lane] = {}
@@ -138,6 +141,9 @@ class JobQueue:
         if self._changed_leases:
             for digest in _drained(self._changed_leases):
                 self._derive_lease(digest)
+        if self._changed_windows:
+            for client in _drained(self._changed_windows):
+                self._rank_account(client, self._account(client))
         jobs, live, held = self._changed
         if jobs or live or held:
             job_ids = jobs | live | held
@@ -175,11 +181,12 @@ class JobQueue:
 
     def kept_for(self, owner: Address) -> Job | None:
         """Returns the job with a drawn execution that waits for a run slot of this provider. Of
-        several jobs, it is the one that `next` would return.
+        several jobs, it is the one that `next` would return. Repeats come last: the verdict of
+        their job is clear.
         """
         self.refresh()
         found = [self._state.jobs[job_id] for job_id in self._keeping.get(owner, ())]
-        return min(found, key=self._rank_of, default=None)
+        return min(found, key=lambda job: (_is_repeated(job), self._rank_of(job)), default=None)
 
     def _rank_of(self, job: Job) -> tuple[int, UnixSeconds, Hash32]:
         account = self._accounts.get(job.submission.order.message.client)
@@ -382,14 +389,16 @@ class JobQueue:
 
     def _rank_account(self, client: Address, account: _Account) -> None:
         best = account.lanes.first()
-        self._ready.set(client, None if best is None else (account.running, *best[0]))
+        window = self._state.client_windows.get(client)
+        may_begin = best is not None and (window is None or account.running < window)
+        self._ready.set(client, (account.running, *best[0]) if may_begin and best else None)
         if best is None and not account.running:
             # A new entry would say the same. So a client with a new key for every job leaves no
             # entries behind.
             del self._accounts[client]
 
 
-def _drained(changed: set[Hash32]) -> tuple[Hash32, ...]:
+def _drained(changed: set[B]) -> tuple[B, ...]:
     """Empties a set and returns its content. It clears the set as a whole, because a set that was
     large once stays slow to pop from.
     """
@@ -411,6 +420,10 @@ def _waiting_for(job: Job) -> tuple[Address, ...]:
     )
 
 
+def _is_repeated(job: Job) -> bool:
+    return isinstance(job.phase, Running) and job.phase.is_repeat
+
+
 def _wait_of(job: Job) -> _Wait:
     match job.phase:
         case Matching(not_before):
@@ -424,22 +437,25 @@ def _wait_of(job: Job) -> _Wait:
 def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
     """Returns the first second in which time alone may change a job; None if there is none."""
     found: list[int] = []
-    for digest in job.leases[-LEASES_WATCHED:]:
+    for digest in open_leases(job):
         lease = state.leases[digest]
         match lease.phase:
             case leases.Assigned():
                 found.append(lease.assignment.message.accept_by + 1)
-            case leases.Accepted(_, commit_by):
-                found.append(commit_by + 1)
+            case leases.Accepted() as phase:
+                found.append(leases.lapses_after(phase, limits) + 1)
             case leases.Closed(_, reveal_by):
                 found.append(reveal_by + 1)
             case _:
                 pass
     match job.phase:
         case Matching():
-            found.append(job.submission.order.message.expiry)
-        case Running(places=places):
+            found.append(job.waits_until)
+        case Running(places=places, skipped=skipped):
             found += [place.retry_at for place in places if place.assignment_hash is None]
+            if not found and skipped:
+                # All have committed. The batch is closed after a silent provider could accept.
+                found.append(skips.silent_until(state, skipped) + 1)
         case Revealing(batch) if batch.closings < CLOSINGS_MAX:
             found.append(batch.commit_set.message.closed_at + limits.beacon_period + 2)
         case _:

@@ -18,10 +18,11 @@ from quorate_coordinator.core.matching.columns import Bucket
 from quorate_coordinator.core.matching.needs import sandbox_bits
 from quorate_coordinator.core.matching.row import Row
 from quorate_coordinator.core.tables import StateTables
-from quorate_protocol.crypto.merkle import merkle_root
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.eligible_list import EligibleList
+from quorate_protocol.rules.reputation import rank
+from quorate_protocol.rules.reputation.fold import Trusts, trust_root
 from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
 
 
@@ -53,6 +54,7 @@ IDLE_MAX = (
 )
 IDLE_LOOKS = 32
 CLASS_SETS_MAX = 4096
+WORK_WINDOW_FIRST = 1  # run slots that a provider without a commit or a lapse may hold of a class
 LISTS_MAX = 32
 LISTS_SLOTS_MAX = 1 << 20  # slots in all eligible lists that are kept for their proofs
 
@@ -69,13 +71,30 @@ def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
 
 def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> int:
     """Run slots of the class without a lease of ours that were not taken by others at the
-    provider's last heartbeat. If others took some since, the provider declines.
+    provider's last heartbeat, within the provider's window. If others took some since, the provider
+    declines.
     """
     slot = slot_offer(provider.offer, host_class) if provider.offer else None
     if slot is None:
         return 0
     held = _held_in(state, state.leases_in_slots.get(provider.owner) or (), host_class)
-    return max(0, slot.count - provider.taken_elsewhere(host_class) - held)
+    return max(0, _most_held(state, provider, slot, host_class) - held)
+
+
+def work_window(state: StateTables, owner: Address, host_class: Hash32) -> int:
+    """The most run slots of a class that a provider may hold at once (PROTOCOL §4, Windows)."""
+    for window in state.work_windows.get(owner) or ():
+        if window.host_class == host_class:
+            return window.slots
+    return WORK_WINDOW_FIRST
+
+
+def _most_held(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> int:
+    """How many leases of ours the provider can hold in a class: what others leave of its run slots,
+    within its window.
+    """
+    left = slot.count - provider.taken_elsewhere(host_class)
+    return min(left, work_window(state, provider.owner, host_class))
 
 
 def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -> int:
@@ -89,7 +108,7 @@ def _is_free(state: StateTables, provider: Provider, slot: SlotOffer, host_class
     to fill the slots.
     """
     held = state.leases_in_slots.get(provider.owner) or ()
-    count = slot.count - provider.taken_elsewhere(host_class)
+    count = _most_held(state, provider, slot, host_class)
     return count > len(held) or count > _held_in(state, held, host_class)
 
 
@@ -99,9 +118,22 @@ def _changes_rows(before: Provider, after: Provider) -> bool:
         before.offer is after.offer
         and before.alive_until == after.alive_until
         and before.is_frozen == after.is_frozen
+        and before.off_offer_until == after.off_offer_until
         and before.elsewhere == after.elsewhere
     )
     return not is_same or before.index != after.index or before.owner != after.owner
+
+
+def _changes_trust(before: Trusts, after: Trusts) -> bool:
+    """Whether a change of a reputation changes trust. Most lines of the log name no audit."""
+    return before.by_class is not after.by_class
+
+
+def _changes_record(before: Trusts, after: Trusts) -> bool:
+    """Whether a change of a reputation changes its provider's rows: strikes, or the lasting part
+    of its rank.
+    """
+    return _changes_trust(before, after) or rank.lasting_ppm(before) != rank.lasting_ppm(after)
 
 
 class MarketIndex:
@@ -123,11 +155,14 @@ class MarketIndex:
         self._block = BlockNumber(0)
         self._changed = (
             state.providers.follow(_changes_rows),
-            state.trust.follow(),
+            state.trust.follow(_changes_record),
             state.attestations.follow(),
         )
-        self._changed_occupied = state.leases_in_slots.follow()
-        self._changed_hosts, self._changed_trust = state.hosts.follow(), state.trust.follow()
+        self._changed_room = (state.leases_in_slots.follow(), state.work_windows.follow())
+        self._changed_hosts, self._changed_trust = (
+            state.hosts.follow(),
+            state.trust.follow(_changes_trust),
+        )
 
     def refresh(self) -> None:
         """Applies the changes of the tables since the last call."""
@@ -135,9 +170,10 @@ class MarketIndex:
             if changed:
                 for owner in _drained(changed):
                     self._derive(owner)
-        if self._changed_occupied:
-            for owner in _drained(self._changed_occupied):
-                self._derive_free(owner)
+        for changed in self._changed_room:
+            if changed:
+                for owner in _drained(changed):
+                    self._derive_free(owner)
         block = self._state.own.block
         if self._changed_hosts or block != self._block:
             self._changed_hosts.clear()
@@ -199,8 +235,8 @@ class MarketIndex:
                 self._left.append(host_class)
 
     def _derive_free(self, owner: Address) -> None:
-        """Derives again whether a provider has a free run slot. An assignment or its end changes
-        nothing else.
+        """Derives again whether a provider has a free run slot. Assignments, their ends and windows
+        change nothing else.
         """
         provider = self._state.providers.get(owner)
         if provider is None or provider.offer is None:
@@ -224,7 +260,8 @@ class MarketIndex:
         trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= rows.STRUCK
-        until = 0 if provider.is_frozen else min(provider.alive_until, offer.expires)
+        is_away = provider.is_frozen or provider.off_offer_until
+        until = 0 if is_away else min(provider.alive_until, offer.expires)
         # A row is live before `until`, and is derived again at the next heartbeat.
         if attestation_levels.level_of(self._state, provider, slot, UnixSeconds(until - 1)):
             bits |= rows.ATTESTED
@@ -238,6 +275,10 @@ class MarketIndex:
             slot.host.world_size if slot.gpu else 0,
             rows.model_number(slot.gpu.lower()),
             gpu_match.capability_of(slot.gpu, slot.host.architecture) if slot.gpu else 0,
+            slot.scratch_bytes,
+            slot.output_bytes,
+            slot.input_bytes,
+            0 if trusts is None else rank.lasting_ppm(trusts),
         )
 
     # ---- stake, eligible slots and trust of a class
@@ -326,15 +367,7 @@ class MarketIndex:
             self._trust_roots.clear()
         root = self._trust_roots.get(trust_class)
         if root is None:
-            found = (
-                (owner, trusts.by_class.get(trust_class))
-                for owner, trusts in self._state.trust.items()
-            )
-            root = merkle_root(
-                frozenset(
-                    trust.leaf(owner, trust_class) for owner, trust in found if trust is not None
-                )
-            )
+            root = trust_root(self._state.trust, trust_class)
             self._trust_roots[trust_class] = root
         return root
 

@@ -20,7 +20,9 @@ from quorate_protocol.units import JobKind
 
 def needs_of(spec: JobSpec) -> Needs:
     """Returns the needs of a job: a machine that can run it, with a free run slot and a price."""
-    return _needs(spec.kind, spec.sandbox, spec.resources, spec.attestation_level)
+    return _needs(
+        spec.kind, spec.sandbox, spec.resources, spec.attestation_level, spec.input_bytes()
+    )
 
 
 _SANDBOX_BITS = {kind.value: 1 << SANDBOX_BIT + index for index, kind in enumerate(Sandbox)}
@@ -35,21 +37,28 @@ def sandbox_bits(names: tuple[str, ...]) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _needs(kind: JobKind, sandbox: str, resources: Resources, attestation_level: int) -> Needs:
+def _needs(
+    kind: JobKind, sandbox: str, resources: Resources, attestation_level: int, inputs: int
+) -> Needs:
     bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind | sandbox_bits((sandbox,))
     bits |= ATTESTED if attestation_level else 0
+    needs = Needs(
+        bits,
+        resources.memory_bytes,
+        resources.cpu_millis,
+        scratch=resources.scratch_bytes,
+        output=resources.output_bytes,
+        inputs=inputs,
+    )
     gpu = resources.gpu
-    if gpu is not None:
-        return Needs(
-            bits,
-            resources.memory_bytes,
-            resources.cpu_millis,
-            gpu.count,
-            gpu.vram_bytes_min,
-            tuple(sorted(names_called(gpu.model))),
-            gpu.compute_capability_min,
-        )
-    return Needs(bits, resources.memory_bytes, resources.cpu_millis)
+    if gpu is None:
+        return needs
+    return needs._replace(
+        gpus=gpu.count,
+        vram=gpu.vram_bytes_min,
+        models=tuple(sorted(names_called(gpu.model))),
+        capability=gpu.compute_capability_min,
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -11,27 +11,28 @@ from msgspec import Struct
 from quorate_attestation import gpu_match
 from quorate_coordinator.core.entities import HostList, Job, Provider, SlotsElsewhere
 from quorate_coordinator.core.events import OfferReceived
-from quorate_coordinator.core.matching import market_index, row
+from quorate_coordinator.core.matching import fetched_content, market_index, row
 from quorate_coordinator.core.matching.columns import Bucket, Positions
+from quorate_coordinator.core.matching.fetched_content import prefixes_of
 from quorate_coordinator.core.matching.needs import busy_or_not, needs_of, staked
 from quorate_coordinator.core.matching.row import Needs
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.cids import cid_parts
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import job_spec as job_rules
-from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES, WITHDRAWN, Offer, SlotOffer
+from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.rules.reputation import rank
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
 from quorate_protocol.values import replace
 
 # How many of the cheapest that fit are scored. Their best is within 0.1 % of the best of all
 # (measured at 10^6 offers).
 CANDIDATES_MAX = 64
+CLASSES_LOOKED_MAX = 256  # for one order or plan, those of most owners first
 JITTER_PPM = 10_000  # prices within 1 % count as equal
-STRIKE_PPM = 50_000  # a strike of the last 90 days weighs as much as 5 % of the price
-CACHED_PPM = 50_000  # a provider that has the image or an input need not fetch it
+CACHED_PPM = 50_000  # a provider that has the image or an input need not fetch it again
 
 
 class Candidate(Struct, frozen=True):
@@ -137,8 +138,8 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
     """Returns the best free providers for a job now, best first, no two of one owner or network.
     Fewer than `wanted` if there are no more.
 
-    Of the 64 cheapest that fit, it takes those with the lowest score: price × (1 + jitter + strikes
-    − cached). Nobody can foresee the jitter.
+    Of the 64 cheapest that fit, it takes those with the lowest score: price × (1 + jitter + record
+    − cached). Nobody can foresee the jitter. The record is `rules.reputation.rank`.
     """
     host_class, order = job.ack.message.host_class, job.submission.order.message
     bucket = context.state.market.bucket(host_class)
@@ -197,9 +198,10 @@ def _weights(
     mixed %= _JITTER
     mixed += _ONE
     weights: Positions = mixed.view(np.int64)  # far below 2^63
+    weights += bucket.records_at(found)
     remarkable = (bucket.bits_at(found) & _REMARKABLE).nonzero()[0]
     if remarkable.size:
-        wanted = frozenset(_prefixes_of(job.submission.spec))
+        wanted = frozenset(prefixes_of(job.submission.spec))
         for index, owner in zip(
             remarkable.tolist(), bucket.owners_at(found[remarkable]), strict=True
         ):
@@ -216,24 +218,14 @@ _REMARKABLE = np.uint64(row.STRUCK | row.CACHING)
 def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -> int:
     """Returns what strikes and cached content add to a provider's ranking price, in ppm of it.
 
-    Strikes make it dearer, and content that the job needs makes it cheaper.
+    Strikes make it dearer. Content that the job needs, and that the provider has fetched before,
+    makes it cheaper.
     """
     trusts, offer = context.state.trust.get(owner), context.state.providers[owner].offer
-    strikes = (
-        sum(trust.live_strikes(context.at) for trust in trusts.by_class.values())
-        if trusts is not None
-        else 0
-    )
-    has_cached = offer is not None and not wanted.isdisjoint(offer.cached)
-    return STRIKE_PPM * min(strikes, 10) - CACHED_PPM * has_cached
-
-
-def _prefixes_of(spec: job_rules.JobSpec) -> list[bytes]:
-    digests = [
-        job_rules.image_digest(spec.image),
-        *(cid_parts(item.cid)[1] for item in spec.inputs),
-    ]
-    return [digest[:CACHED_PREFIX_BYTES] for digest in digests]
+    strikes = 0 if trusts is None else rank.strikes_ppm(trusts, context.at)
+    claimed = () if offer is None else offer.cached
+    is_cached = fetched_content.has_cached(context, owner, claimed, wanted)
+    return strikes - CACHED_PPM * is_cached
 
 
 # --------------------------------------------------------------------------------- which class fits
@@ -247,6 +239,9 @@ def fits(offer: Offer, slot: SlotOffer, spec: job_rules.JobSpec) -> bool:
     if (
         resources.memory_bytes > slot.memory_bytes
         or resources.cpu_millis > slot.cpu_millis
+        or resources.scratch_bytes > slot.scratch_bytes
+        or resources.output_bytes > slot.output_bytes
+        or spec.input_bytes() > slot.input_bytes
         or slot.host.is_gpu != (resources.gpu is not None)
     ):
         return False
@@ -276,7 +271,7 @@ def class_for(
         for host_class in named
         if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu
     ]
-    needs = busy_or_not(needs_of(spec))
+    needs, looked = busy_or_not(needs_of(spec)), 0
 
     def order(item: Hash32) -> tuple[int, int, Hash32]:
         return market.hosts[item].world_size, -len(owners_of(context, item)), item
@@ -284,6 +279,9 @@ def class_for(
     for host_class in sorted(known, key=order):
         if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(context, host_class):
             continue
+        looked += 1
+        if looked > CLASSES_LOOKED_MAX:
+            return None
         bucket = market.bucket(host_class)
         if bucket is not None and bucket.first(needs, price_max, context.at).size:
             return host_class
@@ -315,6 +313,20 @@ def offers_for(
     needs = busy_or_not(needs_of(spec))
     first = bucket.prices_at(bucket.first(needs, price_max, context.at)).tolist()
     return bucket.count(needs, price_max, context.at), Price(first[0]) if first else None
+
+
+def second_price(context: StepContext, host_class: Hash32, spec: job_rules.JobSpec) -> Price | None:
+    """Returns the least price at which two owners of a class have a live offer that fits.
+
+    It counts busy ones too. None if fewer than two have one.
+    """
+    bucket = context.state.market.bucket(host_class)
+    if bucket is None:
+        return None
+    needs = busy_or_not(needs_of(spec))
+    needs = staked(needs) if bucket.has_staked else needs
+    found = bucket.prices_at(bucket.cheapest(needs, row.PRICE_LIMIT, context.at, 0, 2))
+    return Price(int(found.max())) if found.size > 1 else None
 
 
 def median_price(context: StepContext, host_class: Hash32) -> Price:

@@ -28,6 +28,10 @@ class Row(NamedTuple):
     gpus: int = 0  # GPUs of one slot
     model: int = 0  # see `model_number`
     capability: int = 0  # compute capability of a GPU, ten times the number
+    scratch: int = 0  # bytes
+    output: int = 0  # bytes
+    inputs: int = 0  # bytes of image and inputs
+    record: int = 0  # what the provider's reputation adds to the price's factor, in ppm
 
 
 class Needs(NamedTuple):
@@ -44,6 +48,9 @@ class Needs(NamedTuple):
     vram: int = 0
     models: tuple[str, ...] = ()
     capability: int = 0
+    scratch: int = 0
+    output: int = 0
+    inputs: int = 0
 
 
 def key_of(price: int, number: int) -> int:

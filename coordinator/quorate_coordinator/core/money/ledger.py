@@ -7,21 +7,23 @@ final + held + fee + fund + refund, which `check` asserts.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.entities import Client, Decided, Job, Provider
 from quorate_coordinator.core.events import VoucherReceived
-from quorate_coordinator.core.lease import Closed, Lease, Revealed, Silent
+from quorate_coordinator.core.lease import Closed, Lease, Revealed, Silent, result_of
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.merkle import credit_entry
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.signed import Session, Statement
+from quorate_protocol.messages.signed import Session, Statement, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
-from quorate_protocol.rules.settlement import Credit
-from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSeconds, usd
+from quorate_protocol.rules.settlement import Credit, Ran
+from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds, usd
+from quorate_protocol.units import Sequence as Seq
 from quorate_protocol.values import replace
 
 STATEMENTS_PER_TICK_MAX = 512
@@ -44,18 +46,39 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     )
 
 
-def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
-    """Charges the client for the executions that count, and credits their providers. The credits
-    are held for now.
+def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
+    """Returns the executions of closed batches as `rules.settlement` needs them."""
+    repeat, again = job.repeat_batch, {}
+    if repeat is not None:
+        drawn = [digest for batch in job.batches for digest in batch.members]
+        places = repeat.commit_set.message.slots
+        again = {name: drawn[at] for name, at in zip(repeat.members, places, strict=True)}
+    return [
+        Ran(
+            lease.assignment_hash,
+            pay_of(context, job, lease),
+            result_of(lease),
+            again.get(lease.assignment_hash),
+        )
+        for lease in members
+    ]
+
+
+def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease]) -> Job:
+    """Charges the client as the verdict says, and credits the providers of `members`, which are
+    all executions so far. What the client pays is held for now; the audit fund pays at once.
     """
-    ack, order = job.ack.message, job.submission.order.message
-    credits = [Credit(lease.assignment_hash, pay_of(context, job, lease)) for lease in paid]
-    bounded = replace(order, budget=_chargeable(context, job))
-    split = (
-        settlement.split(bounded, ack.rule, ack.fee_bps, credits, not is_audit_billed(job))
-        if credits
-        else settlement.NOTHING
+    order = job.submission.order.message
+    bill = settlement.bill(
+        order,
+        job.ack.message,
+        verdict,
+        job.submission.spec.max_duration,
+        ran(context, job, members),
+        is_audit_billed(job),
     )
+    split = bill.split
+    assert split.charged <= job.reserved, "I4: a job costs at most what is reserved for it"
     job = release_reservation(context, job)
     context.set_live(job, False)
     client = context.state.clients[order.client]
@@ -71,6 +94,7 @@ def settle(context: StepContext, job: Job, paid: list[Lease]) -> Job:
     for item in split.credits:
         credit(context, context.state.leases[item.assignment_hash], item.amount)
     context.note(job.id, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
+    pay_from_fund(context, job, bill.by_fund)
     if charged > client.vouched:
         return job
     # Nothing was charged, and no further voucher may come.
@@ -93,21 +117,18 @@ def credit(context: StepContext, lease: Lease, amount: Amount) -> None:
         provider, held=Amount(provider.held + amount), credits=credits
     )
     context.state.statements_due[provider.owner] = True
+    context.paid[lease.assignment_hash] = amount
 
 
-def _chargeable(context: StepContext, job: Job) -> Amount:
-    """Returns the most that a job may be charged (I4). That is its budget, but at most its
-    reservation and what is free of the allocation and of the session's limit.
-
-    Only a program with many different results comes near that limit. All of its executions are
-    paid, and there may be more of them than the coordinator reserved for.
-    """
-    order, session = job.submission.order.message, job.submission.session.message
-    client = context.state.clients[order.client]
-    free = max(
-        0, min(client.allocation, settlement.signable(session)) - client.charged - client.reserved
+def lower_reservation(context: StepContext, job: Job, most: Amount) -> Job:
+    """Keeps at most `most` of a job's reservation. The client may order with the rest at once."""
+    if job.reserved <= most:
+        return job
+    client = context.state.clients[job.submission.order.message.client]
+    context.state.clients[client.account] = replace(
+        client, reserved=Amount(client.reserved - job.reserved + most)
     )
-    return Amount(min(order.budget, job.reserved + free))
+    return context.put(job, reserved=most)
 
 
 def release_reservation(context: StepContext, job: Job) -> Job:
@@ -121,15 +142,21 @@ def release_reservation(context: StepContext, job: Job) -> Job:
     return context.put(job, reserved=Amount(0))
 
 
-def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
-    """Pays executions for which no client is charged from the audit fund, as far as its
-    money goes.
+def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> None:
+    """Pays executions for which no client is charged from the audit fund.
+
+    It pays as far as its money goes, and as the job's client may use it (PROTOCOL 5.99).
     """
-    for lease in ran:
-        own = context.state.own
-        amount = Amount(min(pay_of(context, job, lease), own.fund))
+    account = job.submission.order.message.client
+    for item in owed:
+        own, lease = context.state.own, context.state.leases[item.assignment_hash]
+        client = context.state.clients[account]
+        left = client.fund_paid + context.rules.limits.fund_allowance - client.fund_spent
+        amount = Amount(min(item.amount, own.fund, left))
         if amount:
             context.change_own(fund=Amount(own.fund - amount))
+            spent = Amount(client.fund_spent + amount)
+            context.state.clients[account] = replace(client, fund_spent=spent)
             provider = context.state.providers[lease.provider]
             credits = provider.credits.append(
                 credit_entry(lease.assignment.message.assignment_id, amount)
@@ -139,6 +166,13 @@ def pay_from_fund(context: StepContext, job: Job, ran: list[Lease]) -> None:
             )
             context.change_own(is_dirty=True)
             context.state.statements_due[provider.owner] = True
+            context.paid[lease.assignment_hash] = amount
+        if amount < item.amount:
+            missing = usd(item.amount - amount)
+            lacks = "audit fund" if amount == own.fund else "client's part of the audit fund"
+            context.note(
+                job.id, "unpaid", f"execution {lease.index}: the {lacks} lacks {missing} USD"
+            )
 
 
 def state_credits(context: StepContext) -> None:
@@ -155,10 +189,10 @@ def state_credits(context: StepContext) -> None:
 
 def _state(context: StepContext, provider: Provider) -> None:
     """Signs and sends one statement."""
-    seq = Sequence(provider.statement_seq + 1)
+    seq = Seq(provider.statement_seq + 1)
     provider = replace(provider, statement_seq=seq)
     context.state.providers[provider.owner] = provider
-    epoch, root = Sequence(context.state.own.epoch + 1), provider.credits.root()
+    epoch, root = Seq(context.state.own.epoch + 1), provider.credits.root()
     statement = Statement(provider.owner, provider.final, provider.held, epoch, seq, root)
     frame = frames.StatementSent(context.seal(statement))
     context.emit(
@@ -360,7 +394,10 @@ def release(context: StepContext, job: Job) -> Job:
         Amount(client.refund + split.refund),
         Amount(client.refund_held - split.refund),
     )
-    context.state.clients[client.account] = replace(client, refund=refund, refund_held=waiting)
+    paid = Amount(client.fund_paid + split.fund)
+    context.state.clients[client.account] = replace(
+        client, refund=refund, refund_held=waiting, fund_paid=paid
+    )
     context.change_own(
         fee=Amount(own.fee + split.fee),
         fee_held=Amount(own.fee_held - split.fee),
@@ -381,6 +418,8 @@ def check(context: StepContext) -> None:
     credited = sum(provider.final + provider.held for provider in state.providers.values())
     kept = own.fee + own.fee_held + own.fund + own.fund_held
     refunds = sum(client.refund + client.refund_held for client in state.clients.values())
+    parts = sum(client.fund_paid - client.fund_spent for client in state.clients.values())
+    assert own.fund >= parts, f"5.99: clients' parts are {parts}, and the fund has {own.fund}"
     assert charged == credited + kept + refunds, (
         f"I1: charged {charged}, credited {credited}, kept {kept}, refunds {refunds}"
     )

@@ -24,7 +24,11 @@ class ArchivedLease(Struct, frozen=True):
 
 
 class ArchivedRun(Struct, frozen=True):
-    """A finished run. `run` is the view for its client. `session_key` acts for that client."""
+    """A finished run. `run` is the view for its client. `session_key` acts for that client.
+
+    Anybody may read a run that `is_public`. `spec_hash` is the digest of its job spec, and
+    `terms_hash` that of its order's terms.
+    """
 
     run: RunView
     ack: Envelope[Ack]
@@ -32,6 +36,9 @@ class ArchivedRun(Struct, frozen=True):
     leases: tuple[ArchivedLease, ...]
     lines: tuple[JobEvent, ...]
     fee: Amount  # the coordinator's part of the charge
+    spec_hash: Hash32
+    terms_hash: Hash32
+    is_public: bool
 
     @property
     def last_line(self) -> int:
@@ -57,6 +64,9 @@ def archived(state: State, job: Job) -> ArchivedRun:
         kept,
         state.events.get(job.id) or (),
         job.split.fee,
+        job.submission.order.message.spec_hash,
+        job.submission.order.message.terms_hash,
+        job.submission.spec.public,
     )
 
 

@@ -8,23 +8,38 @@ from collections.abc import Callable, Iterator
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
-from quorate_coordinator.core.entities import Batch, Decided, Job
+from quorate_coordinator.core.entities import (
+    Batch,
+    BeaconUsed,
+    Decided,
+    EmptyDraw,
+    Job,
+    SkippedPlace,
+)
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import RAW, cid_text, document_cid
-from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.receipt import (
+    VERSION,
     BeaconEvidence,
+    Evidence,
     ExecutionEvidence,
     Receipt,
     RegisteredProvider,
+    SkipEvidence,
     TakenFromChain,
+    decided,
 )
-from quorate_protocol.messages.signed import Verdict
+from quorate_protocol.messages.signed import CommitReceipt, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import audit_draw
-from quorate_protocol.units import Hash32
+from quorate_protocol.rules.receipts import receipt_draws
+from quorate_protocol.units import Address, Hash32, Outcome, Round, Small, UnixSeconds
+
+UNDECIDED = (Outcome.UNRESOLVED, Outcome.CANNOT_VERIFY)
 
 
 def publish(context: StepContext, job: Job) -> Job:
@@ -64,73 +79,125 @@ def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> by
 
 def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> Receipt:
     """The receipt of one verdict on a job. Its bytes stay the same while the state has the job."""
-    batches = job.batches[: verdict.message.batches]
+    said = verdict.message
+    return decided(evidence(state, rules, job, said.outcome, said.batches), verdict)
+
+
+def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int) -> Evidence:
+    """The evidence for a verdict with this outcome over the job's first `count` batches."""
+    batches = job.batches[:count]
+    empty = job.empty_draw if outcome in UNDECIDED else None
+    empty = empty if empty is not None and empty.batch == count else None
     executions = tuple(
-        _execution(state, state.leases[digest]) for batch in batches for digest in batch.members
+        _execution(state, rules, state.leases[digest], stored_at)
+        for batch in batches
+        for digest, stored_at in zip(batch.members, batch.stored_at, strict=True)
     )
-    slots = (slot for batch in batches for slot in batch.slots)
+    places = (slot for batch in batches for slot in batch.slots)
     parties = tuple(
         RegisteredProvider(slot.owner, item.operator_key, slot.payout, slot.network)
-        for slot, item in zip(slots, executions, strict=True)
+        for slot, item in zip(places, executions, strict=True)
     )
-    rounds = {batch.commit_set.message.beacon_round for batch in batches}
+    skips = [(batch.number, skip) for batch in batches for skip in batch.skips]
+    skips += [(empty.batch, skip) for skip in empty.skips] if empty is not None else []
+    beacons = [found for batch in batches if (found := _beacon(job, _round_of(batch)))]
+    beacons += [found] if empty is not None and (found := _beacon(job, empty.round)) else []
     eligible = state.eligible(job)
-    return Receipt(
+    return Evidence(
         chain_id=rules.domain.chain_id,
         stakes=rules.domain.verifying_contract,
         beacon_key=rules.beacon_key,
         timing=rules.timing,
         coordinator_key=rules.statement_key,
-        spec=job.submission.spec,
+        host=job.host,
+        image=image_digest(job.submission.spec.image),
         session=job.submission.session,
         order=job.submission.order,
         ack=job.ack,
         batches=tuple(batch.commit_set for batch in batches),
-        beacons=tuple(
-            BeaconEvidence(item.round, item.signature)
-            for item in job.beacons
-            if item.round in rounds
-        ),
+        beacons=tuple(BeaconEvidence(item.round, item.signature) for item in beacons),
         executions=executions,
-        witness=job.witness,
-        stop=job.stop,
-        verdict=verdict,
-        slots=eligible.show(index for batch in batches for index in _touched(job, batch)),
-        taken_from_chain=TakenFromChain(job.ack.message.slot_block, job.list_length, parties),
+        skips=tuple(_skip(state, number, skip) for number, skip in skips),
+        exhausted_by=empty.round if empty is not None else Round(0),
+        witness=job.witness if batches else None,
+        slots=eligible.show(_met(job, batches, empty)),
+        taken_from_chain=TakenFromChain(
+            job.ack.message.slot_block, job.slot_block_hash, job.list_length, parties
+        ),
+        stop=job.stop if outcome is Outcome.LAPSED else None,
+        version=VERSION,
     )
 
 
-def _touched(job: Job, batch: Batch) -> Iterator[int]:
-    """Yields the indices of the eligible list that a batch's draw tried, up to the last one that it
-    took.
-    """
-    message = batch.commit_set.message
-    for beacon in job.beacons:
-        if message.slots and beacon.round == message.beacon_round:
-            seed = audit_draw.seed(beacon.randomness, message.job_id, message.secret, message.batch)
-            yield from audit_draw.touched(seed, message.slots, job.list_length)
+def _round_of(batch: Batch) -> Round:
+    return batch.commit_set.message.beacon_round
 
 
-def _execution(state: State, lease: Lease) -> ExecutionEvidence:
+def _beacon(job: Job, number: Round) -> BeaconUsed | None:
+    return next((item for item in job.beacons if item.round == number), None)
+
+
+def _met(job: Job, batches: tuple[Batch, ...], empty: EmptyDraw | None) -> Iterator[int]:
+    """Yields the indices of the eligible list that the draws tried."""
+    for batch in batches:
+        message = batch.commit_set.message
+        beacon = _beacon(job, message.beacon_round)
+        if beacon is not None:
+            seed = audit_draw.seed(beacon.randomness, job.id, job.secret, batch.number)
+            skips = [skip.attempt for skip in batch.skips]
+            tries = receipt_draws.tries_of(message, seed, skips)
+            yield from audit_draw.touched(seed, tries, job.list_length)
+    beacon = _beacon(job, empty.round) if empty is not None else None
+    if empty is not None and beacon is not None:
+        seed = audit_draw.seed(beacon.randomness, job.id, job.secret, empty.batch)
+        yield from audit_draw.touched(seed, receipt_draws.ALL_TRIES, job.list_length)
+
+
+def _skip(state: State, batch: int, skip: SkippedPlace) -> SkipEvidence:
+    lease = state.leases[skip.assignment_hash]
+    said = state.declines.get(skip.assignment_hash)
+    return SkipEvidence(
+        batch=Small(batch),
+        attempt=Small(skip.attempt),
+        index=lease.index,
+        blind=lease.blind,
+        assignment=lease.assignment,
+        decline=said.decline if said is not None else None,
+        operator_key=said.key if said is not None else _key_of(state, lease),
+    )
+
+
+def _key_of(state: State, lease: Lease) -> Address:
+    return state.providers[lease.provider].key_at(lease.assignment.message.accept_by)
+
+
+def _execution(
+    state: State, rules: Rules, lease: Lease, stored_at: UnixSeconds
+) -> ExecutionEvidence:
     phase = lease.phase
     assert isinstance(phase, leases.Revealed | leases.Silent)
     accept = state.accepts[lease.assignment_hash]
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
-    key = state.providers[lease.provider].key_at(lease.assignment.message.accept_by)
-    return ExecutionEvidence(lease.index, lease.assignment, accept, phase.commit, reveal, key)
+    receipt = seal(
+        rules.domain, CommitReceipt(phase.commit.digest(rules.domain), stored_at), rules.sign
+    )
+    return ExecutionEvidence(
+        lease.index, lease.assignment, accept, phase.commit, receipt, reveal, _key_of(state, lease)
+    )
 
 
 def job_documents(
     state: State, rules: Rules, job_id: Hash32
 ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """(CID, function that makes the bytes) of a finished job's spec and receipt. Both are stored
-    before the job leaves the state.
+    """(CID, function that makes the bytes) of a finished job's spec, terms and receipt. All are
+    stored before the job leaves the state.
     """
     job = state.jobs.get(job_id)
     if job is None:
         return
-    spec = job.submission.spec
+    spec, terms = job.submission.spec, job.submission.terms
     yield cid_text(RAW, job.submission.order.message.spec_hash), spec.encode
+    yield cid_text(RAW, job.submission.order.message.terms_hash), terms.encode
     if isinstance(job.phase, Decided) and job.receipt_cid is not None:
         verdict = job.phase.verdict
         yield job.receipt_cid, lambda: build(state, rules, job, verdict).encode()

@@ -117,6 +117,7 @@ def _forget(context: StepContext, job: Job) -> None:
             state.leases_in_slots[lease.provider] = tuple(item for item in held if item != digest)
         del state.leases[digest]
         state.accepts.pop(digest, None)
+        state.declines.pop(digest, None)
     for commit_hash in job.commits:
         state.commits.pop(commit_hash, None)
     eligible_snapshots.remove_job(context, job.ack.message.eligible_root)

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import platform
+import resource
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,11 +25,14 @@ from quorate_node.executors.bwrap.command import (
     check_task,
     working_folder,
 )
-from quorate_node.executors.bwrap.rootfs import RootfsCache, RootfsTree
+from quorate_node.executors.bwrap.rootfs import RootfsTree
+from quorate_node.executors.bwrap.rootfs_cache import RootfsCache
 from quorate_node.executors.bwrap.seccomp_bpf import ARCHITECTURES, filter_for
+from quorate_node.executors.likeness import LIMITS
 from quorate_node.executors.linux import cgroups, mounts
 from quorate_node.executors.linux.cgroups import Counters, LeaseGroups, LeaseLimits
 from quorate_node.executors.outputs import OutputCaps, delete_tree, open_up
+from quorate_node.executors.slot_users import SlotUsers
 from quorate_node.executors.supervisor.supervised_leases import (
     SupervisedExecutor,
     kill_supervised,
@@ -53,6 +57,16 @@ _MASKED = (
     "/proc/timer_list",
 )
 _READABLE_BY_ALL = 0o004
+# Python has no name for the last two; the numbers are those of x86-64 and aarch64.
+_LIMIT_NUMBERS = {
+    "core": resource.RLIMIT_CORE,
+    "nofile": resource.RLIMIT_NOFILE,
+    "memlock": resource.RLIMIT_MEMLOCK,
+    "nproc": resource.RLIMIT_NPROC,
+    "stack": resource.RLIMIT_STACK,
+    "sigpending": 11,
+    "msgqueue": 12,
+}
 # One process in the group is not the job's: bubblewrap's, outside the sandbox. Its first process
 # inside counts for the job, as an engine's init does.
 _BESIDE = 1
@@ -96,12 +110,18 @@ class BwrapExecutor(SupervisedExecutor):
     sandbox = Sandbox.BWRAP
 
     def __init__(
-        self, home: Path, images: Path, clock: Clock, outputs: BwrapOutputs | None = None
+        self,
+        home: Path,
+        images: Path,
+        clock: Clock,
+        outputs: BwrapOutputs | None = None,
+        first_user: int = 0,
     ) -> None:
         super().__init__(home, clock)
         self._outputs = outputs or choose_outputs()
         self._infos = ArchiveInfoCache()
         self._roots = RootfsCache(images, self._roots_in_use)
+        self._users = SlotUsers(home, first_user)
         self._has_groups = False
 
     @property
@@ -148,10 +168,10 @@ class BwrapExecutor(SupervisedExecutor):
             root = self._roots.ensure(task.image, info)
             covered = _paths_to_mount_over(root, task, info)
             _check_folder(root, task.working_dir)
-            self._make_outputs(task, folder)
-            spawn_supervisor(
-                folder, self._plan_of(task, info, UnpackedImage(root, covered), folder)
-            )
+            # without root, all jobs run as this process's own user
+            user = self._users.of(task.lease_id) if _is_root() else USER
+            self._make_outputs(task, folder, user)
+            spawn_supervisor(folder, self._plan_of(task, info, UnpackedImage(root, covered), user))
         except (Refused, Unavailable):
             end_lease(folder)
             raise
@@ -159,7 +179,7 @@ class BwrapExecutor(SupervisedExecutor):
     def _end(self, folder: Path) -> None:
         end_lease(folder)
 
-    def _make_outputs(self, task: Task, folder: Path) -> None:
+    def _make_outputs(self, task: Task, folder: Path, user: int) -> None:
         match self._outputs:
             case BwrapOutputs.LOOP:
                 mounts.mount_sized(
@@ -167,17 +187,19 @@ class BwrapExecutor(SupervisedExecutor):
                     folder / "outputs",
                     task.output_bytes,
                     task.output_inodes,
+                    user,
                 )
             case BwrapOutputs.MEMORY:
-                mounts.mount_memory(folder / "outputs", task.output_bytes, task.output_inodes)
+                mounts.mount_memory(folder / "outputs", task.output_bytes, task.output_inodes, user)
             case BwrapOutputs.FOLDER:
                 (folder / "outputs").mkdir()
                 if _is_root():
-                    os.chown(folder / "outputs", USER, USER)
+                    os.chown(folder / "outputs", user, user)
 
     def _plan_of(
-        self, task: Task, info: ImageInfo, image: "UnpackedImage", folder: Path
+        self, task: Task, info: ImageInfo, image: "UnpackedImage", user: int
     ) -> Mapping[str, object]:
+        folder = self._folder(task.lease_id)
         sources = [
             str(image.root),
             str(folder / "outputs"),
@@ -218,7 +240,8 @@ class BwrapExecutor(SupervisedExecutor):
                 else -1,
                 "stage": STAGE if _is_root() else "",
                 "sources": sources,
-                "user": USER,
+                "user": user,
+                "limits": {_LIMIT_NUMBERS[name]: limit for name, limit in LIMITS.items()},
                 "in_memory": [
                     str(image.root),
                     ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *image.covered],
@@ -253,7 +276,7 @@ class BwrapExecutor(SupervisedExecutor):
             raise Unavailable(f"lease {folder.name} has not ended")
         if (folder / "outputs.ext4").exists():
             mounts.mount_sized(
-                folder / "outputs.ext4", folder / "outputs", 0, 0
+                folder / "outputs.ext4", folder / "outputs", 0, 0, 0
             )  # needed after a restart of the machine, which unmounts it
         elif (
             not any((folder / "outputs").iterdir())

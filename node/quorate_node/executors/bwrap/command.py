@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from quorate_content.images.image_info import ImageInfo, refuse_shell_command
 from quorate_node.executors.docker.hardened_profile import LEAST_BYTES, check_targets, program_env
+from quorate_node.executors.likeness import PATH_DEFAULT
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
 
 USER = 65534
-PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MADE_HERE = ("/scratch", "/tmp")
 
 
@@ -50,7 +50,7 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
         raise Refused(Code.UNSUPPORTED, "gpus: they need a container engine")
     argv = task.argv or (*image.entrypoint, *image.command)
     if not argv:
-        raise Refused(Code.UNSUPPORTED, "command: the job gives none and the image has none")
+        raise Refused(Code.MALFORMED, "command: the job gives none and the image has none")
     refuse_shell_command(image, argv)
     return argv
 
@@ -88,6 +88,8 @@ def bwrap_command(
     for name, value in environment(task, image).items():
         words += ["--setenv", name, value]
     words += ["--ro-bind", sources.root, "/", "--proc", "/proc", "--dev", "/dev"]
+    # The machine has few terminals for all jobs together.
+    words += ["--dev-bind", "/dev/null", "/dev/pts/ptmx", "--mqueue", "/dev/mqueue"]
     for mask in masks:
         words += ["--ro-bind", "/dev/null", mask]
     # Otherwise a program could undo its score as the first to be killed when memory runs out

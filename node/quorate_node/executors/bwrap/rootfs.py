@@ -14,29 +14,23 @@ import os
 import posixpath
 import shutil
 import stat
-import subprocess
 import tarfile
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from quorate_content.images.image_info import ImageInfo
 from quorate_content.images.layers import Layer, opened_layers
+from quorate_node.executors.likeness import FILES
 from quorate_node.executors.outputs import delete_tree
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
-IMAGES_MAX = 16
-BYTES_MAX = 64 << 30  # all unpacked images together, the same bound as in an engine
-# An image that was asked for this recently will start soon, although no lease names it yet.
-START_SECONDS = 60
 MOUNT_POINTS = ("proc", "dev", "tmp", "scratch", "inputs", "outputs")
-_FILES = {  # files that an engine puts into every container
-    "etc/hosts": (
-        "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tjob\n"
-    ),
+# Engines make these in every container.
+_ENGINE_FOLDERS = ("sys", "sbin")
+_FILES = {
+    **{path.lstrip("/"): text for path, text in FILES.items()},
     "etc/hostname": "job\n",
-    "etc/resolv.conf": "",
+    ".dockerenv": "",
 }
 _LINKS_MAX = 40
 _COPY_BYTES = 1 << 20
@@ -58,108 +52,12 @@ _WORLD_FAILS = frozenset(
 )
 
 
-class RootfsCache:
-    """Unpacked images below `home`, one folder per config digest, at most `bytes_max` in all.
-
-    Blocking; unpacks one image at a time.
-    """
-
-    def __init__(
-        self, home: Path, in_use: Callable[[], frozenset[str]], bytes_max: int = BYTES_MAX
-    ) -> None:
-        self._home = home
-        self._in_use = in_use  # names of folders that leases still need
-        self._bytes_max = bytes_max
-        self._lock = threading.Lock()
-
-    def ensure(self, archive: Path, info: ImageInfo) -> Path:
-        """Returns the root of the image, and unpacks the image first if needed.
-
-        Raises Refused(MALFORMED | UNSUPPORTED | OVERSIZE) if the image cannot be unpacked,
-        Unavailable if there is no room.
-        """
-        with self._lock:
-            root = self._home / info.config_digest
-            if not root.is_dir():
-                self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._make_room(info.unpacked_bytes)
-                self._unpack(archive, info, root)
-            os.utime(root)
-            return root
-
-    def _unpack(self, archive: Path, info: ImageInfo, root: Path) -> None:
-        """Unpacks the image.
-
-        While the disk is full, it removes the longest unused image and tries again.
-
-        Without that, a disk full of images would stop all jobs for ever.
-        """
-        fresh = root.with_suffix(".partial")
-        while not root.is_dir():
-            delete_tree(fresh)
-            try:
-                unpack(archive, info, fresh)
-                os.sync()  # so that a folder that exists after a power cut is complete
-                fresh.rename(root)
-            except Unavailable:
-                if not self._drop_oldest():
-                    raise
-            finally:
-                delete_tree(fresh)
-
-    def _make_room(self, size: int) -> None:
-        """Removes the longest unused images until `size` more bytes fit."""
-        if size > self._bytes_max:
-            raise Refused(
-                Code.OVERSIZE,
-                f"image: it has {size} bytes unpacked, all images together have room for "
-                f"{self._bytes_max}",
-            )
-        while len(self._roots()) >= IMAGES_MAX and self._drop_oldest():
-            pass
-        while (held := _disk_bytes(self._roots())) + size > self._bytes_max:
-            if not self._drop_oldest():
-                raise Unavailable(
-                    f"no room for an image of {size} bytes: the images in use have {held} of "
-                    f"{self._bytes_max}",
-                    30.0,
-                )
-
-    def _drop_oldest(self) -> bool:
-        """Removes the longest unused image that no lease needs; False if there is none."""
-        kept, used = self._in_use(), {root: root.stat().st_mtime for root in self._roots()}
-        idle = [
-            root
-            for root in used
-            if root.name not in kept and time.time() - used[root] > START_SECONDS
-        ]
-        if idle:
-            delete_tree(min(idle, key=used.__getitem__))
-        return bool(idle)
-
-    def _roots(self) -> list[Path]:
-        return [path for path in self._home.iterdir() if path.suffix == ""]
-
-
-def _disk_bytes(roots: Sequence[Path]) -> int:
-    """Returns the bytes that these trees use on the disk.
-
-    It measures them each time, which takes less time than the unpacking that follows.
-    """
-    done = (
-        subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True)
-        if roots
-        else None
-    )
-    return sum(int(line.split(b"\t")[0]) for line in done.stdout.splitlines()) if done else 0
-
-
 def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
     """Unpacks all layers into the new folder `root` and adds mount points."""
     tree = RootfsTree(root)
     try:
         with opened_layers(archive, info) as layers:
-            _check_room(root.parent, sum(_verified_bytes(layer) for layer in layers))
+            check_room(root.parent, sum(_verified_bytes(layer) for layer in layers))
             root.mkdir(mode=0o755)
             for layer in layers:
                 entries = 0
@@ -204,7 +102,8 @@ def _verified_bytes(layer: Layer) -> int:
     return size
 
 
-def _check_room(folder: Path, needed: int) -> None:
+def check_room(folder: Path, needed: int) -> None:
+    """Raises Unavailable if the disk of `folder` lacks room to unpack an image."""
     free = shutil.disk_usage(folder).free
     if free < needed + needed // 2 + _SPARE_BYTES:
         raise Unavailable(
@@ -308,6 +207,9 @@ class RootfsTree:
                     Code.UNSUPPORTED,
                     f"image: /{name} must be a directory, because something is mounted there",
                 )
+        for name in _ENGINE_FOLDERS:
+            if not os.path.lexists(posixpath.join(self._root, name)):
+                _make_directory(posixpath.join(self._root, name), 0o755)
         for name, text in _FILES.items():
             path = posixpath.join(self._folder(posixpath.dirname(name)), posixpath.basename(name))
             _remove(path)
@@ -407,9 +309,12 @@ def _write_file(path: str, content: tarfile.TarFile, entry: tarfile.TarInfo) -> 
 
 
 def _give_user(path: str, entry: tarfile.TarInfo) -> None:
-    """Gives a file to the user of jobs if that user owned it in the image.
+    """Gives a file to the user that jobs see, if that user owned it in the image.
 
-    The daemon owns all others.
+    The daemon owns all others. Outside the sandbox each job has another user, so all may do with
+    the file what its owner may. The root is read-only in every sandbox.
     """
     if entry.uid == _USER and os.geteuid() == 0:
         os.chown(path, _USER, _USER, follow_symlinks=False)
+        mode = stat.S_IMODE(os.lstat(path).st_mode)
+        os.chmod(path, mode | mode >> 6)

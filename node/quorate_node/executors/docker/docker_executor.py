@@ -20,6 +20,7 @@ from typing import TypeVar
 import docker.errors
 import requests
 
+from quorate_node.executors.bwrap.seccomp_bpf import filter_for
 from quorate_node.executors.docker.boot_id import engine_boot_id, is_of_boot
 from quorate_node.executors.docker.container_logs import LogReaders
 from quorate_node.executors.docker.container_record import Inspection, container_state, labels
@@ -32,8 +33,13 @@ from quorate_node.executors.docker.hardened_profile import (
     LABEL_OUTPUT_INODES,
     LABEL_OWNER,
     RUNTIME_GVISOR,
+    ContainerMounts,
     EngineFacts,
+    ImageFacts,
     container_request,
+    program_path,
+    program_words,
+    runs_in_gvisor,
     unrequested_mounts,
 )
 from quorate_node.executors.docker.image_cache import ImageCache
@@ -49,9 +55,12 @@ from quorate_node.executors.docker.lease_dirs import (
     choose_outputs,
     remove_container,
 )
+from quorate_node.executors.likeness import FILES
 from quorate_node.executors.linux import cgroups
+from quorate_node.executors.linux.start_program import MACHINE, start_program
 from quorate_node.executors.log_file import follow_file
 from quorate_node.executors.outputs import OutputCaps
+from quorate_node.executors.slot_users import SHOWN_USER, SlotUsers
 from quorate_node.images.cuda_requirements import CudaRequirements, image_env
 from quorate_protocol.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -87,6 +96,7 @@ class DockerExecutor:
         outputs: DockerOutputs | None = None,
         sandbox: Sandbox | None = None,
         policy: ImagePolicy | None = None,
+        first_user: int = 0,
     ) -> None:
         self.sandbox = sandbox or Sandbox.DOCKER_RUNC
         self._wanted = sandbox
@@ -104,6 +114,7 @@ class DockerExecutor:
         self._home = home
         self._engine: EngineFacts | None = None
         self._usage = ContainerUsage()
+        self._users = SlotUsers(home, first_user)
         # Lease id -> since when the engine has refused to start it, by the clock.
         self._refused_since: dict[str, float] = {}
         self._pool = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="docker")
@@ -233,7 +244,7 @@ class DockerExecutor:
         return await asyncio.get_running_loop().run_in_executor(self._pool, _translated, work)
 
     def _facts(self) -> EngineFacts:
-        self._engine = read_engine_facts(self._api, self._wanted)
+        self._engine = read_engine_facts(self._api, self._wanted, self._home)
         return self._engine
 
     def _start_or_give_up(self, task: Task) -> None:
@@ -271,12 +282,16 @@ class DockerExecutor:
         if task.gpus:
             self._requirements.check(image_env(image.env))
         try:
-            mounts = self._dirs.prepare(task, name)
             facts = replace(self._engine or self._facts(), boot_id=boot_id)
-            self._create(container_request(task, self._owner, facts, image, mounts), name)
+            mounts = self._prepare(task, facts, image)
+            body = container_request(task, self._owner, facts, image, mounts)
+            identity = self._create(body, name)
         except Refused:
             self._remove(task.lease_id)
             raise
+        # gVisor has sockets of its own in its memory, and sets no limits of a group that exists.
+        if facts.cgroup_parent and not runs_in_gvisor(task, facts):
+            cgroups.limit_sockets(task.lease_id, identity, task.memory_bytes)
         self._logs.attach(name, self._log_file(task.lease_id))
         crash_point("container.before-start")
         try:
@@ -287,7 +302,26 @@ class DockerExecutor:
             # The program is missing or not executable: exit code 127 or 126, as in a shell.
         crash_point("container.after-start")
 
-    def _create(self, body: dict[str, object], name: str) -> None:
+    def _prepare(self, task: Task, engine: EngineFacts, image: ImageFacts) -> ContainerMounts:
+        """Makes the lease's folders, and the program that shows its user as the usual one."""
+        lease_id, name = task.lease_id, PREFIX + task.lease_id
+        self._dirs.make_folder(lease_id)
+        has_user = engine.has_user_namespaces and not runs_in_gvisor(task, engine)
+        user = self._users.of(lease_id) if has_user else SHOWN_USER
+        mounts = self._dirs.prepare(task, name, user)
+        files = tuple(
+            (self._dirs.write_file(lease_id, Path(target).name, text.encode(), 0o644), target)
+            for target, text in FILES.items()
+        )
+        if not has_user:
+            return replace(mounts, files=files)
+        words, path = program_words(task, image), program_path(task, image)
+        program = start_program(user, SHOWN_USER, filter_for(MACHINE), words, path)
+        start = self._dirs.write_file(lease_id, "start", program, 0o555)
+        return replace(mounts, files=files, start=start)
+
+    def _create(self, body: dict[str, object], name: str) -> str:
+        """Creates the container, unless it exists; returns the engine's id of it."""
         crash_point("container.before-create")
         try:
             self._api.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
@@ -296,14 +330,16 @@ class DockerExecutor:
                 raise
             # it exists: a crash came between create and start
         crash_point("container.after-create")
-        self._check_mounts(body, name)
+        found = self._api.inspect_container(name)
+        self._check_mounts(body, found)
+        return str(found["Id"])
 
-    def _check_mounts(self, body: dict[str, object], name: str) -> None:
+    def _check_mounts(self, body: dict[str, object], found: Inspection) -> None:
         """Refuses a container to which the engine added mounts, before the container runs.
 
         An image can make an engine add mounts. The caller removes the container.
         """
-        added = unrequested_mounts(body, self._api.inspect_container(name))
+        added = unrequested_mounts(body, found)
         if added:
             raise Refused(
                 Code.UNSUPPORTED,

@@ -1,13 +1,16 @@
 """Finds out what the container engine can do, and which runtime jobs get."""
 
 import logging
-from collections.abc import Mapping
+import os
+import platform
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import docker
 
 from quorate_node.executors.docker.hardened_profile import RUNTIME_GVISOR, EngineFacts
 from quorate_node.executors.linux import cgroups
+from quorate_node.executors.linux.start_program import MACHINE
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Unavailable
 
@@ -15,13 +18,19 @@ log = logging.getLogger(__name__)
 
 _SECCOMP = Path(__file__).parents[1] / "linux" / "seccomp.json"
 _RETRY_SECONDS = 3600.0
+_SYSCTL = Path("/proc/sys")
+_REFUSALS: Mapping[str, Callable[[int], bool]] = {
+    "user/max_user_namespaces": lambda value: value == 0,
+    "kernel/unprivileged_userns_clone": lambda value: value == 0,
+    "kernel/apparmor_restrict_unprivileged_userns": lambda value: value != 0,
+}
 
 
-def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None) -> EngineFacts:
+def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None, home: Path) -> EngineFacts:
     """Asks the engine what it can do, and chooses the sandbox.
 
-    If `wanted` is None, it chooses gVisor if the engine has it, else runc. Raises Unavailable if
-    the engine has no seccomp, or not the sandbox that is wanted.
+    `home` is the folder of the leases. If `wanted` is None, it chooses gVisor if the engine has it,
+    else runc. Raises Unavailable if the engine has no seccomp, or not the sandbox that is wanted.
     """
     info = api.info()
     if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
@@ -31,7 +40,51 @@ def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None) -> EngineFa
         )
     runtime = _runtime(info.get("Runtimes") or {}, wanted)
     parent = cgroups.PARENT if info.get("CgroupDriver") == "cgroupfs" else ""
-    return EngineFacts(_SECCOMP.read_text(), parent, runtime, bool(info.get("CDISpecDirs")))
+    problem = user_namespace_problem(info) or _exec_problem(home)
+    if problem and not runtime:
+        log.warning("all jobs share one user and its limits in the kernel: %s", problem)
+    return EngineFacts(
+        _SECCOMP.read_text(),
+        parent,
+        runtime,
+        bool(info.get("CDISpecDirs")),
+        has_ipv6=(_SYSCTL / "net/ipv6").is_dir() and _is_local(info),
+        has_user_namespaces=not problem,
+    )
+
+
+def user_namespace_problem(info: Mapping[str, object], settings: Path = _SYSCTL) -> str:
+    """Returns why containers cannot make user namespaces, with what to do, or "" if they can.
+
+    `settings` is the folder of this machine's kernel settings, which is the engine's kernel too.
+    """
+    if platform.machine() != MACHINE or not _is_local(info):
+        return f"the engine does not run on this machine's kernel, or not on {MACHINE}"
+    options = ",".join(map(str, _list(info.get("SecurityOptions"))))
+    if "name=userns" in options or "name=rootless" in options:
+        return "the container engine maps users; use one that is neither rootless nor remapped"
+    for name, is_off in _REFUSALS.items():
+        path = settings / name
+        if path.exists() and is_off(int(path.read_text())):
+            return f"the kernel's setting {name.replace('/', '.')} forbids user namespaces"
+    return ""
+
+
+def _is_local(info: Mapping[str, object]) -> bool:
+    """Returns whether the engine runs on this machine's kernel."""
+    return info.get("KernelVersion") == platform.release()
+
+
+def _exec_problem(home: Path) -> str:
+    """Returns why containers cannot run a program of ours, or "" if they can."""
+    # A check makes no folder, so it looks at the one in which `home` will be.
+    existing = next(place for place in (home, *home.absolute().parents) if place.exists())
+    is_off = os.statvfs(existing).f_flag & os.ST_NOEXEC
+    return f"{home} is mounted noexec; use a folder that is not" if is_off else ""
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:

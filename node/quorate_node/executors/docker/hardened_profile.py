@@ -7,10 +7,19 @@ that an image declares; environment variables that control the loader or the GPU
 root on the host.
 """
 
+import json
 import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from quorate_node.executors.likeness import LIMITS, PATH_DEFAULT
+from quorate_node.executors.linux.start_program import (
+    BIND_ALL,
+    IGNORE_SET_USER,
+    MAKE_READ_ONLY,
+    NEW_NAMESPACES,
+)
+from quorate_node.executors.slot_users import SHOWN_USER
 from quorate_node.images.image_volumes import volumes_to_mount_over
 from quorate_protocol.ports import Task
 from quorate_protocol.refusals import Code, Refused
@@ -22,8 +31,7 @@ LABEL_MAX_DURATION = "quorate.max-duration"
 LABEL_OUTPUT_BYTES = "quorate.output-bytes"
 LABEL_OUTPUT_INODES = "quorate.output-inodes"
 
-USER = "65534:65534"
-OPEN_FILES_MAX = 8192
+START_TARGET = "/sbin/quorate-start"
 OOM_SCORE = 1000  # the kernel kills jobs first when the machine has no memory left
 LEAST_BYTES = 4096  # of a memory file system: size 0 would mean no limit
 RUNTIME_GVISOR = "runsc"
@@ -51,6 +59,32 @@ _TARGETS_TAKEN = (
     "/tmp",
     "/etc",
     "/sbin/docker-init",
+    START_TARGET,
+)
+# What an engine masks by default, and then: terminals, of which the machine has few for all jobs;
+# files of the kernel that name other leases and the owner's folders.
+_MASKED = (
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/key-users",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/interrupts",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+    "/dev/pts/ptmx",
+    "/proc/diskstats",
+    "/proc/partitions",
+    "/sys/block",
+    "/sys/class/block",
+    "/sys/dev/block",
+    "/sys/devices/virtual/block",
+    "/sys/devices/virtual/bdi",
 )
 _CACHES = {
     "HOME": "",
@@ -79,6 +113,8 @@ class EngineFacts:
     cgroup_parent: str = ""
     runtime: str = ""
     has_cdi: bool = False
+    has_ipv6: bool = False
+    has_user_namespaces: bool = False  # whether containers may make them, see `start_program`
     boot_id: str = ""  # of the engine's current run, see `engine_boot_id`
 
 
@@ -112,6 +148,9 @@ class ContainerMounts:
     is_volume: bool
     outputs_in_memory: int = 0
     are_views: bool = False
+    user: int = SHOWN_USER  # that the container runs as
+    start: str = ""  # the host path of the program that starts the job as another user
+    files: tuple[tuple[str, str], ...] = ()  # (host path, target) of files that all sandboxes have
 
 
 def container_request(
@@ -122,13 +161,14 @@ def container_request(
     Raises Refused(UNSUPPORTED), which names the field.
     """
     check_targets([target for _, target in mounts.inputs])
-    hidden, env = _environment(task, image)
+    _, env = _environment(task, image)
+    start = [START_TARGET] if mounts.start else []
     return {
         "Image": image.reference,
-        "Entrypoint": [*_env_restorer(hidden, image), *_command(task, image)],
+        "Entrypoint": [*start, *program_words(task, image)],
         "Cmd": [],
         "Env": env,
-        "User": USER,
+        "User": f"{mounts.user}:{mounts.user}",
         "WorkingDir": task.working_dir or "/scratch",
         "Hostname": "job",
         "Domainname": "",
@@ -157,6 +197,18 @@ def container_request(
             volumes_to_mount_over(image.volumes, [target for _, target in mounts.inputs]),
         ),
     }
+
+
+def program_words(task: Task, image: ImageFacts) -> list[str]:
+    """Returns the words that run the job's program. Raises Refused(UNSUPPORTED)."""
+    hidden, _ = _environment(task, image)
+    return [*_env_restorer(hidden, image), *_command(task, image)]
+
+
+def program_path(task: Task, image: ImageFacts) -> str:
+    """Returns the value of PATH in the container."""
+    named = dict(item.partition("=")[::2] for item in image.env)
+    return {"PATH": PATH_DEFAULT, **named, **task.env}["PATH"]
 
 
 def unrequested_mounts(body: Mapping[str, object], container: Mapping[str, object]) -> str:
@@ -260,7 +312,7 @@ def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[st
     A bare name in the engine's list removes the image's variable.
     """
     named = dict(item.partition("=")[::2] for item in image.env)
-    wanted = {**standard_env(), **task.env}
+    wanted = {**standard_env(), **task.env, "PWD": task.working_dir or "/scratch"}
     hidden = {
         name: value
         for name, value in {**named, **wanted}.items()
@@ -304,7 +356,7 @@ def _command(task: Task, image: ImageFacts) -> list[str]:
     """
     command = list(task.argv) or [*image.entrypoint, *image.command]
     if not command:
-        raise Refused(Code.UNSUPPORTED, "command: the job gives none and the image has none")
+        raise Refused(Code.MALFORMED, "command: the job gives none and the image has none")
     return command
 
 
@@ -319,7 +371,7 @@ def _host_config(
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
         "Privileged": False,
-        "SecurityOpt": ["no-new-privileges", f"seccomp={engine.seccomp}"],
+        "SecurityOpt": ["no-new-privileges", f"seccomp={_seccomp(engine, mounts)}"],
         "Init": True,
         "IpcMode": "private" if task.shm_bytes else "none",
         "CgroupnsMode": "private",
@@ -329,10 +381,10 @@ def _host_config(
         "MemorySwap": memory,
         "NanoCpus": task.cpu_millis * 1_000_000,
         "OomKillDisable": False,
+        "MaskedPaths": list(_MASKED),
         "OomScoreAdj": OOM_SCORE,
         "Ulimits": [
-            {"Name": "nofile", "Soft": OPEN_FILES_MAX, "Hard": OPEN_FILES_MAX},
-            {"Name": "core", "Soft": 0, "Hard": 0},
+            {"Name": name, "Soft": soft, "Hard": hard} for name, (soft, hard) in LIMITS.items()
         ],
         "Tmpfs": {**dict.fromkeys(covered, cover), "/scratch": scratch, "/tmp": scratch},
         "LogConfig": {"Type": "none", "Config": {}},
@@ -340,6 +392,11 @@ def _host_config(
         "AutoRemove": False,
         "Mounts": _mounts(mounts),
     }
+    if engine.has_ipv6:
+        # Without a network engines turn IPv6 off, and with it ::1.
+        config["Sysctls"] = {
+            f"net.ipv6.conf.{name}.disable_ipv6": "0" for name in ("all", "default", "lo")
+        }
     if engine.cgroup_parent:
         config["CgroupParent"] = f"{engine.cgroup_parent}/{task.lease_id}"
     if engine.runtime and not task.gpus:
@@ -349,17 +406,38 @@ def _host_config(
     return config
 
 
+def _seccomp(engine: EngineFacts, mounts: ContainerMounts) -> str:
+    """Returns the profile of system calls, as JSON.
+
+    Our program that starts the job makes namespaces, and /proc read-only. It then refuses both to
+    the job.
+    """
+    if not mounts.start:
+        return engine.seccomp
+    profile = json.loads(engine.seccomp)
+    for name, index, value in (
+        ("unshare", 0, NEW_NAMESPACES),
+        ("mount", 3, BIND_ALL),
+        ("mount", 3, MAKE_READ_ONLY),
+        ("mount", 3, IGNORE_SET_USER),
+    ):
+        test = {"index": index, "value": value, "op": "SCMP_CMP_EQ"}
+        profile["syscalls"].append({"names": [name], "action": "SCMP_ACT_ALLOW", "args": [test]})
+    return json.dumps(profile)
+
+
+def runs_in_gvisor(task: Task, engine: EngineFacts) -> bool:
+    """Returns whether the task's container gets gVisor, which has no devices of ours."""
+    return engine.runtime == RUNTIME_GVISOR and not task.gpus
+
+
 def _host_pids(task: Task, engine: EngineFacts) -> int:
     """Returns the limit of processes for the host's kernel.
 
     gVisor's kernel is a program with about thirty threads, and two for each process inside
     (measured). The host counts them too. A job that goes over the limit ends its sandbox.
     """
-    return (
-        2 * task.pids + _GVISOR_PIDS
-        if engine.runtime == RUNTIME_GVISOR and not task.gpus
-        else task.pids
-    )
+    return 2 * task.pids + _GVISOR_PIDS if runs_in_gvisor(task, engine) else task.pids
 
 
 def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
@@ -384,7 +462,18 @@ def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
     }
     if mounts.is_volume:
         outputs["VolumeOptions"] = {"NoCopy": True}
-    return [*inputs, outputs]
+    start = ((mounts.start, START_TARGET),) if mounts.start else ()
+    ours: list[dict[str, object]] = [
+        {
+            "Type": "bind",
+            "Source": source,
+            "Target": target,
+            "ReadOnly": True,
+            "BindOptions": {"Propagation": "rprivate"},
+        }
+        for source, target in (*mounts.files, *start)
+    ]
+    return [*inputs, outputs, *ours]
 
 
 def _gpu_request(gpus: Sequence[str], has_cdi: bool) -> dict[str, object]:

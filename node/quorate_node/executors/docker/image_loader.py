@@ -15,6 +15,8 @@ import docker.errors
 
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageInfo, ImageLimits, refuse_shell_command
+from quorate_content.images.pinned_image import PinnedImage, parse_pinned
+from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_content.threads import StopSignal
 from quorate_node.core.terms import GpuDriver
@@ -25,8 +27,7 @@ from quorate_node.executors.keyed_locks import KeyedLocks
 from quorate_node.executors.outputs import delete_tree
 from quorate_node.images.archive_cache import ArchiveInfoCache
 from quorate_node.images.cuda_requirements import CudaRequirements
-from quorate_node.images.registry_http import RegistryHttp, TransferRate
-from quorate_node.images.registry_image import PinnedImage, fetch_archive, parse_pinned
+from quorate_node.images.registry_image import fetch_archive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 PULLS_FOLDER = "pulls"

@@ -14,6 +14,7 @@ import os
 import platform
 import struct
 import tarfile
+import time
 from enum import StrEnum
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from quorate_protocol.ports import Mount, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 HOLD_SUFFIX = "-hold"
+REMOVE_ATTEMPTS = 5
+REMOVE_PAUSE_SECONDS = 0.5
 _READABLE_BY_ALL = 0o004
 _X86_64 = 62
 
@@ -60,31 +63,54 @@ class LeaseDirs:
         """Returns the lease's folder on the host."""
         return self._home / lease_id
 
-    def prepare(self, task: Task, container: str) -> ContainerMounts:
-        """Makes all folders and volumes that the container needs.
+    def make_folder(self, lease_id: str) -> None:
+        """Makes the lease's folder."""
+        self.folder(lease_id).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def write_file(self, lease_id: str, name: str, content: bytes, mode: int) -> str:
+        """Writes a file of ours for the container; returns the path to mount."""
+        path = self.folder(lease_id) / "files" / name
+        view = self.folder(lease_id) / "inputs" / name
+        if mounts.is_mounted(view):
+            return str(view)  # a crash came after this, and what it wrote does not change
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+        path.chmod(mode)
+        if not _is_root():
+            return str(path)
+        mounts.bind_read_only(path, view)
+        return str(view)
+
+    def prepare(self, task: Task, container: str, user: int) -> ContainerMounts:
+        """Makes all volumes and mounts that the container of `user` needs.
 
         Raises Unavailable if the host lacks room.
         """
         folder = self.folder(task.lease_id)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         inputs = tuple(
             (str(self._input(folder, index, mount)), mount.target)
             for index, mount in enumerate(task.mounts)
         )
         if self.kind is DockerOutputs.LOOP:
             mounts.mount_sized(
-                folder / "outputs.ext4", folder / "outputs", task.output_bytes, task.output_inodes
+                folder / "outputs.ext4",
+                folder / "outputs",
+                task.output_bytes,
+                task.output_inodes,
+                user,
             )
             return ContainerMounts(
-                inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root()
+                inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root(), user=user
             )
-        volume = self._volume(task, container)
+        volume = self._volume(task, container, user)
         return ContainerMounts(
             inputs,
             volume,
             is_volume=True,
             outputs_in_memory=task.output_bytes,
             are_views=_is_root(),
+            user=user,
         )
 
     def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
@@ -92,7 +118,7 @@ class LeaseDirs:
         folder = self.folder(lease_id)
         if (folder / "outputs.ext4").exists():
             mounts.mount_sized(
-                folder / "outputs.ext4", folder / "outputs", 0, 0
+                folder / "outputs.ext4", folder / "outputs", 0, 0, 0
             )  # a restart of the machine unmounted it
             collect_tree(folder / "outputs", destination, caps)
             return
@@ -134,11 +160,11 @@ class LeaseDirs:
         mounts.bind_read_only(source, view)
         return view
 
-    def _volume(self, task: Task, container: str) -> str:
+    def _volume(self, task: Task, container: str, user: int) -> str:
         name = container + "-outputs"
         labels = {LABEL_LEASE: task.lease_id, LABEL_OWNER: self._owner}
         size, inodes = task.output_bytes, task.output_inodes + 1
-        flags = "mode=0755,uid=65534,gid=65534,nosuid,nodev,noexec"
+        flags = f"mode=0755,uid={user},gid={user},nosuid,nodev,noexec"
         options = f"size={size},nr_inodes={inodes},{flags}"
         self._api.create_volume(
             name,
@@ -194,20 +220,29 @@ def _is_root() -> bool:
 
 
 def remove_container(api: docker.APIClient, name: str) -> None:
-    """Kills and removes a container; no error if it is absent or being removed."""
-    try:
-        api.remove_container(name, force=True, v=True)
-    except docker.errors.NotFound:
-        pass  # nothing to remove
-    except docker.errors.APIError as error:
-        if error.status_code != 409:
-            raise
-        # it is being removed already
+    """Kills and removes a container; no error if it is absent or being removed.
+
+    An engine under load sometimes gets no exit signal in time, or finds a mount still busy. It then
+    answers 500, and the same request a moment later succeeds. Blocking.
+    """
+    for attempt in range(REMOVE_ATTEMPTS):
+        try:
+            api.remove_container(name, force=True, v=True)
+            return
+        except docker.errors.NotFound:
+            return  # nothing to remove
+        except docker.errors.APIError as error:
+            if error.status_code == 409:
+                return  # it is being removed already
+            if error.status_code != 500 or attempt + 1 == REMOVE_ATTEMPTS:
+                raise
+        time.sleep(REMOVE_PAUSE_SECONDS)
 
 
 def release_folder(folder: Path) -> None:
     """Unmounts everything below a lease's folder, then deletes the folder."""
-    for view in sorted((folder / "inputs").glob("*")):
+    # A crash may have left the passing mount.
+    for view in (*(folder / "inputs").glob("*"), *(folder / "inputs").glob("stage/*/passing")):
         mounts.unmount(view)
     mounts.unmount(folder / "outputs")
     if mounts.is_mounted(folder / "outputs"):

@@ -20,6 +20,11 @@ PARENT = "/quorate"
 _ROOT = Path("/sys/fs/cgroup")
 _PERIOD_MICROSECONDS = 100_000
 _NEEDED = ("memory", "pids", "cpu")
+# Control groups of version 1 count the buffers of TCP sockets beside memory, and only if they have
+# a limit. Version 2 counts them in memory.
+_TCP_LIMIT = "memory.kmem.tcp.limit_in_bytes"
+_TCP_PARTS = 4  # buffers of sockets may take one of so many parts of the memory, beside it
+_OPTIONAL = ("memory.memsw.limit_in_bytes", _TCP_LIMIT)  # files that some kernels lack
 COUNTING_KERNEL = (5, 14)
 _END_SECONDS = 5.0
 _END_POLL_SECONDS = 0.02
@@ -79,6 +84,28 @@ def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) ->
         return None
 
 
+def limit_sockets(lease_id: str, name: str, memory_bytes: int, root: Path = _ROOT) -> bool:
+    """Limits the buffers of TCP sockets of a container that an engine will start in group `name`.
+
+    Returns False if this process may not, or the kernel has no such limit. With version 2 there is
+    nothing to do. The group must exist before the container starts: sockets that are older than
+    the limit are never counted.
+    """
+    memory = root / "memory"
+    if not memory.is_dir():
+        return True
+    group = memory / PARENT.strip("/") / lease_id / name
+    try:
+        group.mkdir(parents=True, exist_ok=True)
+        if not (group / _TCP_LIMIT).exists():
+            return False
+        (group / _TCP_LIMIT).write_text(str(memory_bytes // _TCP_PARTS))
+    except OSError:
+        # Not re-raised: without root the engine makes the group, and the caller reports it.
+        return False
+    return True
+
+
 def can_make_groups(root: Path = _ROOT) -> bool:
     """Returns whether this process can make groups. It tries to make one."""
     trial = f"trial-{os.getpid()}"
@@ -124,9 +151,9 @@ def process_counters(pid: int, root: Path = _ROOT) -> Counters:
 
 
 def remove_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
-    """Removes the lease's empty parent groups in every hierarchy."""
+    """Removes the lease's empty groups in every hierarchy, and what is in them."""
     below = f"{PARENT.strip('/')}/{lease_id}"
-    for group in (root / below, *root.glob(f"*/{below}")):
+    for group in (*root.glob(f"*/{below}/*/"), root / below, *root.glob(f"*/{below}")):
         with contextlib.suppress(
             OSError
         ):  # It is gone, or an exiting process still uses it. An empty group costs nothing.
@@ -161,6 +188,7 @@ def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGrou
         "memory": {
             "memory.limit_in_bytes": limits.memory_bytes,
             "memory.memsw.limit_in_bytes": limits.memory_bytes,
+            _TCP_LIMIT: limits.memory_bytes // _TCP_PARTS,
         },
         "pids": {"pids.max": limits.pids},
         "cpu": {"cpu.cfs_period_us": _PERIOD_MICROSECONDS, "cpu.cfs_quota_us": quota},
@@ -173,7 +201,7 @@ def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGrou
         group = root / controller / PARENT.strip("/") / lease_id
         group.mkdir(parents=True, exist_ok=True)
         for name, value in files.items():
-            if (group / name).exists() or "memsw" not in name:
+            if (group / name).exists() or name not in _OPTIONAL:
                 (group / name).write_text(str(value))
         folders.append(group)
     memory = next(folder for folder in folders if folder.parent.parent.name == "memory")

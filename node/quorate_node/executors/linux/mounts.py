@@ -11,16 +11,17 @@ import subprocess
 import time
 from pathlib import Path
 
+from quorate_node.executors.supervisor.neutral_mounts import OpenedSource
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.process.crash_points import crash_point
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND, _MS_PRIVATE = 1, 2, 4, 32, 4096, 1 << 18
 _MNT_DETACH = 2
+STAGE_NAME = "stage"  # a folder beside views of inputs
 _UNMOUNT_TRIES = 20
 _INODE_BYTES = 256
 _BLOCK_BYTES = 4096
 _SLACK_BYTES = 4 << 20
-_OWNER = 65534
 _PROGRAM_SECONDS = 60
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -46,15 +47,27 @@ def bind_read_only(source: Path, target: Path) -> None:
         else:
             target.touch()
         crash_point("mount.before")
-        _mount(str(source), target, _MS_BIND)
+        _mount_source(source, target)
         crash_point("mount.after")
     # Always done: a crash may have come after the mount, which is writable until here.
     _mount(None, target, _MS_PRIVATE)
     _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
 
 
-def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None:
-    """Mounts an ext4 file system in the file `disk` at `target`, with bounded size.
+def _mount_source(source: Path, target: Path) -> None:
+    """Mounts `source`, and where the kernel can, so that a job cannot read where it lies."""
+    opened = OpenedSource(str(source))
+    try:
+        opened.mount_neutral(str(target), str(target.with_name(STAGE_NAME)))
+    except OSError:
+        # Not re-raised: some file systems take no overlay. The job can then read the path.
+        _mount(str(source), target, _MS_BIND)
+    finally:
+        opened.close()
+
+
+def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int, user: int) -> None:
+    """Mounts an ext4 file system in the file `disk` at `target`, with bounded size, for `user`.
 
     A program that writes too much gets an error; the files outlive the program. All blocks are
     reserved now, so that the host's disk cannot fill up under a running job. Repeating it does
@@ -67,6 +80,7 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
                 disk,
                 total_bytes + (inodes + 16) * (_INODE_BYTES + _BLOCK_BYTES) + _SLACK_BYTES,
                 inodes + 16,
+                user,
             )
         crash_point("mount.before")
         _run(
@@ -83,15 +97,15 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int) -> None
         lost_and_found.rmdir()
 
 
-def mount_memory(target: Path, total_bytes: int, inodes: int) -> None:
-    """Mounts a memory file system of bounded size, for root without loop devices.
+def mount_memory(target: Path, total_bytes: int, inodes: int, user: int) -> None:
+    """Mounts a memory file system of bounded size for `user`, for root without loop devices.
 
     Its content is lost when the machine restarts.
     """
     if is_mounted(target):
         return
     target.mkdir(parents=True, exist_ok=True)
-    options = f"size={total_bytes},nr_inodes={inodes + 1},mode=0755,uid={_OWNER},gid={_OWNER}"
+    options = f"size={total_bytes},nr_inodes={inodes + 1},mode=0755,uid={user},gid={user}"
     crash_point("mount.before")
     _run("mount", "-t", "tmpfs", "-o", f"{options},nosuid,nodev,noexec", "tmpfs", str(target))
     crash_point("mount.after")
@@ -129,7 +143,7 @@ def is_mounted(target: Path) -> bool:
         return any(line.split(" ")[4] == wanted for line in lines)
 
 
-def _make_disk(disk: Path, size: int, inodes: int) -> None:
+def _make_disk(disk: Path, size: int, inodes: int, user: int) -> None:
     fresh = disk.with_suffix(".new")
     descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
     try:
@@ -142,7 +156,7 @@ def _make_disk(disk: Path, size: int, inodes: int) -> None:
         ) from error
     finally:
         os.close(descriptor)
-    owner = f"root_owner={_OWNER}:{_OWNER},nodiscard,lazy_itable_init=1"
+    owner = f"root_owner={user}:{user},nodiscard,lazy_itable_init=1"
     _run(
         "mkfs.ext4",
         "-q",

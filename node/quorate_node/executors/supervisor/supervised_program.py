@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from quorate_node.executors.supervisor.alike import allow_low_ports, set_limits
 from quorate_node.executors.supervisor.bwrap_status import STATUS_BYTES_MAX, status_number
 from quorate_node.executors.supervisor.mount_sources import mount_sources
 from quorate_node.executors.supervisor.output_size import exceeds
@@ -26,7 +27,6 @@ from quorate_node.executors.supervisor.process_usage import (
 STOP_SECONDS = 5.0
 USAGE_POLL_SECONDS = 0.25
 SPARE_BYTES = 64 << 20  # free space that a job must leave on the disk; the content store too
-OPEN_FILES_MAX = 8192
 OOM_SCORE = 1000  # the kernel kills jobs first when the machine has no memory left
 OUTER_PROCESSES = 1  # bubblewrap's process outside the sandbox does not count for the job
 PR_SET_PDEATHSIG = 1
@@ -85,14 +85,17 @@ class SupervisedProgram:
         return [os.open(self.sandbox["seccomp"], os.O_RDONLY), status_end, block_end]
 
     def _prepare(self) -> None:
-        """Sets limits and user in the child, between fork and exec."""
+        """Sets signals, limits and user in the child, between fork and exec."""
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            # A daemon in the background of a shell ignores some; a job starts with none ignored.
+            signal.signal(number, signal.SIG_DFL)
         with suppress(OSError):  # /proc is closed here; the kernel's default order applies then
             Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         file_bytes = self.plan["file_bytes"]
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
         if self.sandbox:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES_MAX, OPEN_FILES_MAX))
+            set_limits(self.sandbox["limits"])
             for group in self.sandbox["groups"]:
                 Path(group, "cgroup.procs").write_text("0")
             if self.sandbox["stage"]:
@@ -113,6 +116,7 @@ class SupervisedProgram:
         if self.init is None and (pid := status_number(self.status, "child-pid")):
             with suppress(ProcessLookupError):  # it has ended already
                 self.init, self.init_pid = os.pidfd_open(pid), pid
+                allow_low_ports(pid)
                 self.release_sandbox(pid)
         return bool(chunk)
 
@@ -122,8 +126,8 @@ class SupervisedProgram:
         The limit cannot be set before bubblewrap starts: it would count every process of the user.
         """
         with suppress(PermissionError):  # bubblewrap is set-uid here: we only count processes
-            limit = (self.sandbox["processes_counted"],) * 2
-            resource.prlimit(pid, resource.RLIMIT_NPROC, limit)
+            if (counted := self.sandbox["processes_counted"]) >= 0:
+                resource.prlimit(pid, resource.RLIMIT_NPROC, (counted, counted))
         with (
             suppress(BrokenPipeError),  # the sandbox has ended already
             open(self.block_pipe, "wb", buffering=0) as pipe,

@@ -36,6 +36,12 @@ ROWS = (
     Row("offer", "quorate.cli.offers:offers", "List what is on offer.", MARKET, is_hidden=True),
     Row("classes", "quorate.cli.setup:classes", "List the host classes and their owners.", MARKET),
     Row("market", "quorate.cli.market_history:market", "Show past prices and volume.", MARKET),
+    Row(
+        "reputation",
+        "quorate.cli.receipts.reputation:reputation",
+        "Compute reputations from signed logs.",
+        MARKET,
+    ),
     Row("init", "quorate.cli.setup:init", "Make a client profile.", PROFILE),
     Row("unlock", "quorate.cli.unlocking:unlock", "Type the passphrase once for hours.", PROFILE),
     Row("lock", "quorate.cli.unlocking:lock", "Ask for the passphrase again.", PROFILE),
@@ -43,7 +49,10 @@ ROWS = (
     Row("balance", "quorate.cli.money:balance", "Show where your money is.", PROFILE),
     Row("withdraw", "quorate.cli.money:withdraw", "Take your money back.", PROFILE),
     Row("spend", "quorate.cli.runs:spend", "Print what this profile has spent.", PROFILE),
-    Row("verify", "quorate.cli.setup:verify", "Check a receipt offline.", TOOLS),
+    Row(
+        "watch", "quorate.cli.programs.watch:watch", "Challenge epochs that pay too little.", TOOLS
+    ),
+    Row("verify", "quorate.cli.receipts.verifying:verify", "Check a receipt.", TOOLS),
     Row("image", "quorate.cli.programs.images:image_app", "Build and check images.", TOOLS),
     Row("data", "quorate.cli.data:data_app", "Keep and serve content by its CID.", TOOLS),
     Row(

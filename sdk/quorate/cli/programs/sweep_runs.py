@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 PARALLEL = 8
 FAILURES_MAX = 3
+LOGS_MAX = 5  # failed elements whose logs are named
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ async def run_array(
         if not is_detached:
             note(await _under_way(results))
             await _wait_for_all(results, job.outputs)
-    _report(results, is_detached, is_json)
+    _report(context, results, is_detached, is_json)
 
 
 def _expected(first: "Plan", count: int) -> str:
@@ -189,7 +190,9 @@ def _state(item: ElementResult) -> str:
     return " ".join(str(item.error).split())[:200] if item.error else "submitted"
 
 
-def _report(results: list[ElementResult], is_detached: bool, is_json: bool) -> None:
+def _report(
+    context: Context, results: list[ElementResult], is_detached: bool, is_json: bool
+) -> None:
     """Prints the table and raises the exit code: 0 only if all elements succeeded."""
     if is_json:
         emit({"elements": [_tree(item) for item in results]})
@@ -200,9 +203,21 @@ def _report(results: list[ElementResult], is_detached: bool, is_json: bool) -> N
         good = sum(item.is_success for item in results)
         if not is_detached:
             note(f"{good} of {len(results)} runs succeeded; {format_amount(charged)} charged")
+            _name_logs(context, results)
     code = _exit_code(results, is_detached)
     if code is not ExitCode.OK:
         raise typer.Exit(int(code))
+
+
+def _name_logs(context: Context, results: list[ElementResult]) -> None:
+    """Prints the command that shows what each failed program printed, of the first few."""
+    failed = [item for item in results if item.result is not None and not item.is_success]
+    for item in failed[:LOGS_MAX]:
+        assert item.run is not None, "a result is that of a run"
+        command = context.command(f"logs {item.run.id[:14]}")
+        note(f"{label(item.element.params)}: see what it printed: {command}")
+    if len(failed) > LOGS_MAX:
+        note(f"{len(failed) - LOGS_MAX} more failed; the table above names their runs")
 
 
 def _exit_code(results: list[ElementResult], is_detached: bool) -> ExitCode:

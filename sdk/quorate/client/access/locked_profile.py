@@ -7,12 +7,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from quorate.client.access import key_agent
 from quorate.client.profile import ACCOUNT, SESSION, Profile, read_settings
 from quorate.errors import ProfileError
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Signer
 from quorate_protocol.units import Address, Signature
+from quorate_runtime.files import private_folder
+from quorate_runtime.keys import key_agent
+from quorate_runtime.keys.key_errors import KeystoreError
 
 KEY_FILE_BYTES_MAX = 16 * 1024
 
@@ -50,10 +52,11 @@ class ProfileKeys:
         if agent is not None:
             return key_agent.AgentSigner(self._home / "keys", name, agent.addresses[name])
         # Imported here: reading the keystore loads ciphers, which reads do not need.
-        from quorate_runtime.keys.keystore import Keystore, KeystoreError
+        from quorate_runtime.keys.keystore import Keystore
 
         passphrase = self._ask() if self._passphrase is None else self._passphrase
         try:
+            private_folder(self._home)
             opened = Keystore.at(self._home / "keys", passphrase, BY_NAME[self._limits])
             signer = opened.account(name)
         except (OSError, KeystoreError) as error:
@@ -63,7 +66,7 @@ class ProfileKeys:
 
     def _running_agent(self) -> key_agent.Agent | None:
         if not self._has_looked:
-            self._agent, self._has_looked = key_agent.agent_of(self._home), True
+            self._agent, self._has_looked = key_agent.agent_of(self._home / "keys"), True
         return self._agent
 
 
@@ -89,7 +92,10 @@ class LockedSigner:
                 f"the key {self._name} is not the one that its file names; restore the profile's "
                 "folder from your backup"
             )
-        return signer.sign(digest)
+        try:
+            return signer.sign(digest)
+        except KeystoreError as error:  # the agent has ended
+            raise ProfileError(str(error)) from error
 
 
 def open_locked(

@@ -58,7 +58,7 @@ class Balances:
     account: Address
     wallet: Amount
     coins_wei: int
-    free: Amount  # deposited, not allocated
+    unallocated: Amount  # deposited, not allocated to a coordinator
     coordinators: tuple[CoordinatorBalance, ...]
     withdrawal: Withdrawal
     block_time: UnixSeconds
@@ -66,7 +66,7 @@ class Balances:
     @property
     def deposited(self) -> Amount:
         """All that the escrow holds for the account."""
-        return Amount(self.free + sum(item.left for item in self.coordinators))
+        return Amount(self.unallocated + sum(item.left for item in self.coordinators))
 
     def of(self, coordinator: Address) -> CoordinatorBalance:
         """Returns the money with one of the coordinators that were read."""
@@ -88,7 +88,7 @@ async def read_balances(
             account=account,
             wallet=await chain.ask(chain.token.balance_of(account)),
             coins_wei=await chain.client.balance(account),
-            free=await chain.ask(chain.escrow.free_of(account)),
+            unallocated=await chain.ask(chain.escrow.free_of(account)),
             coordinators=tuple(
                 [
                     CoordinatorBalance(

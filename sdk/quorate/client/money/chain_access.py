@@ -18,6 +18,7 @@ from quorate.trust.coordinator_identity import CoordinatorIdentity, check_identi
 from quorate_contracts.bindings.calls import Query
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.token import Token
+from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.money_texts import Currency, read_currency
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Signer
@@ -63,7 +64,7 @@ class ChainAccess:
 
 @asynccontextmanager
 async def open_chain(identity: CoordinatorIdentity, url: str) -> AsyncIterator[ChainAccess]:
-    """Connects to a chain node, and checks that it serves the deployment's chain.
+    """Connects to a chain node; checks that it serves the deployment's chain and contracts.
 
     Raises RefusedError if it serves another one: what is signed for one chain could be sent there.
     Raises UnavailableError, which names the node and the remedy, if it does not answer.
@@ -86,8 +87,15 @@ async def open_chain(identity: CoordinatorIdentity, url: str) -> AsyncIterator[C
                     f"{identity.chain_id}: nothing was signed. Name a node of that chain with "
                     "--chain-url URL",
                 )
+            await check_codes(client, _expected(identity))
             currency = await read_currency(client, identity.chain_id, identity.token)
         yield ChainAccess(client, identity, currency, url)
+
+
+def _expected(identity: CoordinatorIdentity) -> Expected:
+    """What the profile knows; the escrow's and the registry's code name the other contracts."""
+    places = {"Stakes": identity.stakes, "Escrow": identity.escrow, "TestToken": identity.token}
+    return Expected(places, identity.constants, identity.beacon)
 
 
 async def find_chain(

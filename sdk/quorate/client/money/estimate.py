@@ -1,8 +1,8 @@
 """What an order will probably cost, beside the worst case that its budget must cover.
 
 The worst case is the highest price for the longest run. Most runs are far shorter and cheaper, so
-people see an expected cost too: what earlier runs of the same job cost, or else today's cheapest
-offer. It binds nobody. Pure.
+people see an expected cost too: what earlier runs of the same job cost, or else today's prices. It
+binds nobody. Pure.
 """
 
 from collections.abc import Iterable
@@ -13,6 +13,7 @@ from quorate.job.quantities import format_amount, format_duration
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.views import PlanView
+from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Bps, Label, Milliseconds, pay_for, share_bps
 
 RUNS_MAX = 5  # earlier runs that count
@@ -26,7 +27,7 @@ class Estimate:
     """The expected cost of one run, in millionths of a USD.
 
     `runs` earlier runs of the same job cost `expected` on average. With 0 runs, `expected` is for a
-    run of the whole `seconds` at the cheapest offer, and `a_minute` for one minute of it.
+    run of the whole `seconds` at today's prices, and `a_minute` for one minute of it.
     """
 
     expected: Amount
@@ -41,8 +42,8 @@ class Estimate:
             return f"{cost}, as {'the last run' if self.runs == 1 else f'{self.runs} earlier runs'}"
         longest = f"{cost} if it runs for {format_duration(self.seconds)}"
         if self.seconds <= MINUTE:
-            return f"{longest} at the cheapest offer"
-        return f"{format_amount(self.a_minute)} a minute at the cheapest offer; {longest}"
+            return f"{longest} at today's prices"
+        return f"{format_amount(self.a_minute)} a minute at today's prices; {longest}"
 
     def short(self) -> str:
         """Returns the expected cost in a few words, for a question."""
@@ -54,16 +55,16 @@ class Estimate:
 
 
 def estimate(
-    view: PlanView, spec: JobSpec, premium_bps: Bps, earlier: Iterable[OrderRecord]
+    view: PlanView, name: str, spec: JobSpec, premium_bps: Bps, earlier: Iterable[OrderRecord]
 ) -> Estimate | None:
     """Returns what one run will probably cost, or None if no offer fits and none ran before.
 
-    `earlier` has this client's orders, newest first.
+    `name` is the job's. `earlier` has this client's orders, newest first.
     """
     longest = Milliseconds(spec.max_duration * 1000)
     full = _charge(view, longest, premium_bps)
     minute = _charge(view, Milliseconds(min(longest, 60_000)), premium_bps)
-    charges = _charges(spec, earlier)
+    charges = _charges(name, spec, earlier)
     if charges:
         mean = Amount(-(-sum(charges) // len(charges)))
         return Estimate(mean, minute, spec.max_duration, len(charges))
@@ -73,20 +74,23 @@ def estimate(
 
 
 def _charge(view: PlanView, usage: Milliseconds, premium_bps: Bps) -> Amount:
-    """Returns the charge of a witnessed job of this run time at the cheapest offer."""
+    """Returns the charge of a witnessed job of this run time: the cheapest offer runs it, and the
+    beacon draws the auditors from all offers.
+    """
     if view.cheapest is None:
         return Amount(0)
     one = pay_for(usage, view.cheapest, UNBOUNDED)
-    pays = one * (2 if view.rule is Label.QUORUM_2 else 1)
+    auditors = settlement.executions_expected(view.rule) - 1
+    pays = one + auditors * pay_for(usage, view.auditor_price, UNBOUNDED)
     premium = share_bps(one, premium_bps) if view.rule is Label.ADAPTIVE else 0
     return Amount(pays + premium + share_bps(Amount(pays), view.fee_bps))
 
 
-def _charges(spec: JobSpec, earlier: Iterable[OrderRecord]) -> list[Amount]:
-    """Returns what the newest runs of the same image and command were charged."""
+def _charges(name: str, spec: JobSpec, earlier: Iterable[OrderRecord]) -> list[Amount]:
+    """Returns what the newest runs of the same name, image and command were charged."""
     found: list[Amount] = []
     for _, record in zip(range(RECORDS_MAX), earlier):
-        if not record.charged or record.name != spec.name:
+        if not record.charged or record.name != name:
             continue
         other = job_spec.decode(record.spec)
         if (other.image, other.command()) == (spec.image, spec.command()):

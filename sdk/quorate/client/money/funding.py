@@ -1,5 +1,5 @@
 """Makes a client's money available for orders: approve, deposit, allocate. Three transactions of
-the client's account serve many jobs.
+the client's account serve many jobs. With a token that has permits (EIP-2612) there are two.
 """
 
 import shlex
@@ -8,15 +8,18 @@ from quorate.client.money.chain_access import ChainAccess, one_at_a_time, open_c
 from quorate.client.profile import Profile
 from quorate.errors import translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity
+from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.token import Token
-from quorate_protocol.ports import Clock
+from quorate_contracts.permit import permit_terms
+from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Amount, usd
+from quorate_protocol.units import Amount, UnixSeconds, usd
 from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Outgoing
 
 DEADLINE_SECONDS = 300.0
+PERMIT_SECONDS = 3_600  # a permit that no block took by then is worthless
 GAS_MIN = 300_000  # of the three transactions together, with some reserve
 
 
@@ -38,12 +41,13 @@ async def fund(
     the chain does not answer in time. With `mint`, the devnet's token first makes the amount.
     """
     token, escrow = Token(pins.token), Escrow(pins.escrow)
-    calls = [("approve", token.approve(pins.escrow, amount)), ("deposit", escrow.deposit(amount))]
-    calls.append(("allocate", escrow.allocate(pins.coordinator, amount)))
-    if mint:
-        calls.insert(0, ("mint", token.mint(profile.account.address, amount)))
     with one_at_a_time(profile.home):
         async with open_chain(pins, chain_url) as chain:
+            with translated():
+                calls = await _deposit_calls(chain, profile.account, amount, clock)
+            calls.append(("allocate", escrow.allocate(pins.coordinator, amount)))
+            if mint:
+                calls.insert(0, ("mint", token.mint(profile.account.address, amount)))
             sender = chain.sender(profile.account, profile.home, clock)
             outgoing = [
                 Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas)
@@ -65,6 +69,20 @@ async def fund(
     return sum(receipt.gas_used for receipt in receipts)
 
 
+async def _deposit_calls(
+    chain: ChainAccess, account: Signer, amount: Amount, clock: Clock
+) -> list[tuple[str, Call]]:
+    """The deposit alone if the token takes a permit, else the approval and the deposit."""
+    pins, escrow = chain.identity, chain.escrow
+    terms = await permit_terms(chain.client, pins.token, pins.chain_id, account.address)
+    if terms is None:
+        approve = chain.token.approve(pins.escrow, amount)
+        return [("approve", approve), ("deposit", escrow.deposit(amount))]
+    deadline = UnixSeconds(int(clock.now()) + PERMIT_SECONDS)
+    signature = terms.sign(pins.escrow, amount, deadline, account)
+    return [("deposit", escrow.deposit_with_permit(amount, deadline, signature))]
+
+
 async def _lack(chain: ChainAccess, profile: Profile, needed: int) -> str:
     """Returns what the account has too little of, and the remedy; "" when it has enough gas and
     tokens.
@@ -81,6 +99,7 @@ async def _lack(chain: ChainAccess, profile: Profile, needed: int) -> str:
     remedy = currency.send(account, tokens, wei)
     faucet = (
         f"; on a devnet: quorate devnet fund {shlex.quote(str(profile.home))}"
+        f"; after `chain deploy`: quorate chain fund {shlex.quote(str(profile.home))} --key KEYFILE"
         if currency.is_devnet
         else ""
     )

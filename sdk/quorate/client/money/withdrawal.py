@@ -85,7 +85,7 @@ class WithdrawalFlow:
         if under_way is not None:
             return self._resumed(under_way, amount, place)
         ours = found.of(self._chain.identity.coordinator)
-        largest = Amount(found.free + ours.withdrawable)
+        largest = Amount(found.unallocated + ours.withdrawable)
         wanted = largest if amount is None else amount
         if not wanted or wanted > largest:
             raise RefusedError(
@@ -97,7 +97,10 @@ class WithdrawalFlow:
             )
         await self._check_gas(found)
         record = WithdrawalRecord(
-            f"withdraw-{secrets.token_hex(6)}", wanted, Amount(max(0, wanted - found.free)), place
+            f"withdraw-{secrets.token_hex(6)}",
+            wanted,
+            Amount(max(0, wanted - found.unallocated)),
+            place,
         )
         return self._ledger.begin_withdrawal(record)
 

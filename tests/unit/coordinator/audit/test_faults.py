@@ -7,20 +7,25 @@ import pytest
 
 from quorate_coordinator.core import chain_events
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.accusations import Fault
 from quorate_coordinator.core.audit import faults, trust
 from quorate_coordinator.core.effects import Effect, OpenCase, Send
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Fault, Job, Trusts
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.holds import held_pay
+from quorate_coordinator.core.lease import Revealed
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.limits import DAY, FAULT_WINDOW_EXECUTIONS
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.limits import DAY, DEVNET, FAULT_WINDOW_EXECUTIONS
 from quorate_protocol.messages import frames
-from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Assignment, Decline
-from quorate_protocol.rules import receipt_checks
+from quorate_protocol.rules.receipts import receipt_checks
+from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -88,7 +93,7 @@ def test_silent_member_of_a_batch_of_one_is_unpaid_and_not_faulted() -> None:
     state, owner = market.core.state, market.core.state.leases[silent].provider
     assert (
         not state.faults.get(owner)
-        and owner not in state.trust
+        and not state.trust[owner].checked
         and not state.providers[owner].held + state.providers[owner].final
     )
     body = market.receipts[-1]
@@ -145,8 +150,8 @@ def test_faults_count_within_the_last_three_hundred_checked_executions() -> None
             assert faults.recent(turn_of(market), owner) == found
 
 
-@pytest.mark.rule("5.44", "5.45", "5.60")
-def test_every_disagreement_over_one_image_is_a_fault() -> None:
+@pytest.mark.rule("5.60")
+def test_a_provider_with_a_strike_is_matched_again() -> None:
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     for nonce in (1, 2):
         market.until_decided(market.order(0, nonce))
@@ -181,11 +186,30 @@ def accuse(market: Market, owner: Address) -> None:
     jobs = held_pay.held_jobs_of(turn_of(market), owner)
     one = jobs[-1].submission.order.message.client
     other = next(job for job in jobs if job.submission.order.message.client != one)
+    for job in (other, jobs[-1]):
+        contradict(market, job)
     clients = ((job, job.submission.order.message.client) for job in (other, jobs[-1]))
     market.core.state.faults[owner] = tuple(
         Fault(job.batches[0].members[0], job.id, who, UnixSeconds(market.at))
         for job, who in clients
     )
+
+
+def contradict(market: Market, job: Job, execution: Hash32 | None = None) -> None:
+    """Adds another owner's execution to a job, with another result."""
+    state = market.core.state
+    lease = state.leases[execution or job.batches[0].members[0]]
+    other = next(party for party in market.parties if party != lease.provider)
+    body = replace(lease.assignment.message, provider=other)
+    place = keccak256(b"contradiction" + lease.assignment_hash)
+    assert isinstance(lease.phase, Revealed)
+    state.leases[place] = replace(
+        lease,
+        assignment=Envelope(body, lease.assignment.sig),
+        assignment_hash=place,
+        phase=replace(lease.phase, result=keccak256(b"another result")),
+    )
+    state.jobs[job.id] = replace(job, leases=(*job.leases, place))
 
 
 def opened(market: Market, owner: Address) -> list[Effect]:
@@ -208,7 +232,7 @@ def test_all_held_jobs_of_an_accused_provider_are_executed_again() -> None:
 
 @pytest.mark.rule("5.61")
 @pytest.mark.parametrize("reason", ["owners", "late"])
-def test_provider_is_barred_for_ninety_days_if_no_case_can_be_opened(reason: str) -> None:
+def test_provider_is_barred_for_a_while_if_no_case_can_be_opened(reason: str) -> None:
     """No case can be opened: there are too few owners, or chain or bond were missing until the
     evidence was too old.
     """
@@ -216,7 +240,7 @@ def test_provider_is_barred_for_ninety_days_if_no_case_can_be_opened(reason: str
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
     market.send(ev.TransactionRefused(case.key, reason))
-    state, until = market.core.state, market.at + 90 * DAY
+    state, until = market.core.state, market.at + DEVNET.bar_first
     assert state.providers[owner].is_frozen and state.providers[owner].barred_until == until
     market.beat()
     assert state.providers[owner].is_frozen, "heard of again, it stays barred"
@@ -274,7 +298,9 @@ def test_two_faults_that_the_court_refuses_are_named_again_with_a_third() -> Non
         again = turn_of(market)
         faults.open_case_if_due(again, owner)
         assert not again.effects, "the court would refuse the same two faults again"
-        state.faults[owner] = (*state.faults[owner], third(market, owner))
+        more = third(market, owner)
+        contradict(market, market.job(more.job_id), more.assignment_hash)
+        state.faults[owner] = (*state.faults[owner], more)
         later = turn_of(market)
         faults.open_case_if_due(later, owner)
     (heard,) = later.effects
@@ -363,14 +389,71 @@ def test_three_faults_that_cannot_be_named_to_the_court_bar_a_provider(
     """The faulty executions belong to archived jobs or were never revealed, so no case can name
     them.
     """
-    market = Market(Party(0))
-    owner = next(iter(market.parties))
-    with market.core.state.transaction():
-        market.core.state.faults[owner] = (
-            Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at)),
-        ) * count
-        faults.open_case_if_due(turn_of(market), owner)
-    assert market.core.state.providers[owner].is_frozen == is_barred
+    market, owner = Market(Party(0)), Party(0).owner
+    assert faulted(market, owner, [0, 1, 0][:count]).providers[owner].is_frozen == is_barred
+
+
+def faulted(
+    market: Market, owner: Address, clients: list[int], price: int = 0, later: int = 0
+) -> State:
+    """Gives a provider one fault of each client, on a job that cost it `price`; returns the
+    state. `later` seconds later the coordinator looks whether they suffice.
+    """
+    state, at = market.core.state, UnixSeconds(market.at)
+    with state.transaction():
+        state.faults[owner] = tuple(
+            Fault(ZERO_HASH, ZERO_HASH, market.clients[who].address, at, price=Amount(price))
+            for who in clients
+        )
+        faults.open_case_if_due(turn_of(market, later), owner)
+    return state
+
+
+@pytest.mark.rule("5.112")
+@pytest.mark.parametrize("vouched", [99, 100])
+def test_faults_count_once_both_clients_have_spent_enough(vouched: int) -> None:
+    market, owner = Market(Party(0)), Party(0).owner
+    market.core.rules = replace(market.core.rules, limits=replace(DEVNET, case_spent_multiple=50))
+    state = market.core.state
+    with state.transaction():
+        for client, amount in zip(market.clients, (1_000, vouched), strict=True):
+            known = state.clients[client.address]
+            state.clients[client.address] = replace(known, vouched=Amount(amount))
+    assert faulted(market, owner, [0, 1, 1], price=2).providers[owner].is_frozen == (vouched == 100)
+    with state.transaction():
+        known = state.clients[market.clients[1].address]
+        state.clients[known.account] = replace(known, vouched=Amount(100))
+        faults.on_spent(turn_of(market), known.account)
+    assert state.providers[owner].is_frozen, "it counts as soon as a voucher covers enough"
+
+
+@pytest.mark.rule("5.112")
+def test_one_clients_faults_bar_nobody() -> None:
+    market, owner = Market(Party(0)), Party(0).owner
+    assert not faulted(market, owner, [0] * 9).providers[owner].is_frozen
+
+
+@pytest.mark.rule("5.113")
+def test_a_bar_lasts_twice_as_long_each_time_and_is_forgotten() -> None:
+    market, owner = Market(Party(0)), Party(0).owner
+    spans = []
+    for _ in range(3):
+        until = faulted(market, owner, [0, 1, 0]).providers[owner].barred_until
+        spans.append(until - market.at)
+        market.at = until
+        market.beat()
+        assert not market.core.state.providers[owner].is_frozen
+    first = DEVNET.bar_first
+    assert spans == [first, 2 * first, 4 * first]
+    market.at = market.core.state.providers[owner].last_bar_end + 90 * DAY
+    assert faulted(market, owner, [0, 1, 0]).providers[owner].barred_until == market.at + first
+
+
+@pytest.mark.rule("5.113")
+def test_old_faults_bar_nobody() -> None:
+    market, owner, age = Market(Party(0)), Party(0).owner, DEVNET.case_evidence_age
+    assert not faulted(market, owner, [0, 1, 0], later=age).providers[owner].is_frozen
+    assert faulted(market, owner, [0, 1, 0], later=age - 1).providers[owner].is_frozen
 
 
 @pytest.mark.rule("5.56", "5.57")
@@ -404,17 +487,13 @@ def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
     market, owner = market_with_held_jobs()
     slots = market.core.state.hosts[HOST.id()].slots
     count = len(held_pay.held_jobs_of(turn_of(market), owner))
-    block = BlockNumber(market.core.state.own.block + 1)
     other = next(party for party in market.parties if party != owner)
-    for leaver in (other, owner):
-        assert len(held_pay.held_jobs_of(turn_of(market), owner)) == count, (
-            "somebody else's exit changes nothing"
-        )
-        notes = tuple(
-            ev.ChainSlotClosed(HOST.id(), slot.index, BlockNumber(block + 1))
-            for slot in slots
-            if slot.owner == leaver
-        )
-        market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
-        block = BlockNumber(block + 1)
+    for block, leaver in enumerate((other, owner), market.core.state.own.block + 1):
+        held = held_pay.held_jobs_of(turn_of(market), owner)
+        assert len(held) == count, "somebody else's exit changes nothing"
+        left = [slot.index for slot in slots if slot.owner == leaver]
+        closed = BlockNumber(block + 1)
+        notes = tuple(ev.ChainSlotClosed(HOST.id(), index, closed) for index in left)
+        at = UnixSeconds(market.at)
+        market.send(ev.ChainAdvanced(BlockNumber(block), ZERO_HASH, at, notes))
     assert not held_pay.held_jobs_of(turn_of(market), owner)

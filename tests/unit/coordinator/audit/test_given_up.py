@@ -24,6 +24,7 @@ class MarketWithGivingUp(Market):
     limit = 300
     giving_up: tuple[int, ...] = ()
     is_told = True  # whether they send the Decline
+    reason = DeclineReason.GAVE_UP
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
         if party.number not in self.giving_up:
@@ -41,9 +42,7 @@ class MarketWithGivingUp(Market):
         return self.parties[self.core.state.leases[self.job(job_id).leases[0]].provider]
 
     def gives_up(self, party: Party, lease: Hash32) -> None:
-        decline = Decline(
-            lease, DeclineReason.GAVE_UP, UnixSeconds(self.at + 5), UnixSeconds(self.at)
-        )
+        decline = Decline(lease, self.reason, UnixSeconds(self.at + 5), UnixSeconds(self.at))
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
 
 
@@ -55,7 +54,7 @@ def test_a_primary_that_gives_up_is_replaced_at_once() -> None:
     market.giving_up = (market.primary(job_id).number,)
     market.until_decided(job_id, seconds=30)
     first, *others = (market.core.state.leases[item] for item in market.job(job_id).leases)
-    assert first.phase == Lapsed(was_accepted=True) and all(
+    assert first.phase == Lapsed(True, is_job_suspect=True, has_given_up=True) and all(
         isinstance(lease.phase, Revealed) for lease in others
     )
     owner = first.provider
@@ -83,9 +82,10 @@ def test_an_auditor_that_gives_up_is_replaced_by_the_next_of_the_draw() -> None:
     for number in range(2, 8):
         market.until_decided(market.order(0, number), seconds=30)
     drawn = [lease for lease in market.core.state.leases.values() if lease.batch or lease.index]
-    assert sum(lease.phase == Lapsed(was_accepted=True) for lease in drawn) > 2, (
-        "somebody who gives up was drawn"
-    )
+    assert (
+        sum(lease.phase == Lapsed(True, is_job_suspect=True, has_given_up=True) for lease in drawn)
+        > 2
+    ), "somebody who gives up was drawn"
     assert all(provider.offer is not None for provider in market.core.state.providers.values()), (
         "it is a lapse, and no draw declined"
     )
@@ -106,3 +106,25 @@ def test_stopped_run_ends_when_its_provider_gives_up() -> None:
     phase = market.job(job_id).phase
     assert isinstance(phase, Ended) and "stopped" in phase.reason
     assert market.core.state.clients[market.clients[0].address].reserved == 0
+
+
+@pytest.mark.rule("4.41")
+@pytest.mark.parametrize(("owners", "asked"), [(5, 3), (2, 2)])
+def test_a_job_that_nobody_can_run_ends_without_a_charge(owners: int, asked: int) -> None:
+    market = MarketWithGivingUp(*[Party(number) for number in range(owners)])
+    market.giving_up, market.reason = tuple(range(owners)), DeclineReason.MISMATCH
+    job_id = market.order(0, 1, accept_unverified=True)
+    for _ in range(30):
+        market.beat()
+    job = market.job(job_id)
+    assert isinstance(job.phase, Ended) and "nobody can run" in job.phase.reason
+    client = market.core.state.clients[market.clients[0].address]
+    assert len(job.leases) == asked and client.charged == client.reserved == 0
+
+
+@pytest.mark.rule("4.41")
+def test_one_owner_cannot_end_a_job_that_others_run() -> None:
+    market = MarketWithGivingUp(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    market.giving_up, market.reason = (market.primary(job_id).number,), DeclineReason.MISMATCH
+    market.until_decided(job_id, seconds=30)

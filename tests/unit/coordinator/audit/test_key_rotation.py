@@ -12,7 +12,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import receipt_checks
+from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round

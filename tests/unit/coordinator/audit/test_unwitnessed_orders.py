@@ -8,22 +8,24 @@ import dataclasses
 import pytest
 
 from quorate.cli import rendering
+from quorate.errors import EvidenceError
 from quorate.trust.charge_verification import OwnRecord, check_receipt, none_witnessed
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.entities import AwaitingRound, Job
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import hash_list
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.messages.signed import Witness
 from quorate_protocol.messages.views import PlanView
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Amount, Bps, Hash32, Label, Outcome, Small
+from quorate_protocol.rules.receipts import receipt_checks
+from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Label, Outcome, Price, Small
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round as is_beacon_signature
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, STATEMENT
+from support.receipts import verdict_again
 
 PAY = 1_000  # 36 s at 0.10 USD an hour
 FEE = 20  # the premium of one execution
@@ -54,7 +56,10 @@ def test_client_that_witnesses_or_accepts_no_witness_pays_the_premium() -> None:
     assert witnessed(market, 2).split.charged == PAY + FEE + PAY * 500 // 10_000
 
 
-def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_client_nothing() -> None:
+def test_a_witness_that_was_taken_and_is_left_out_is_refused_by_its_client() -> None:
+    """The coordinator signs a CommitSet without the witness. A stranger cannot see what is missing.
+    The client can, and signs no voucher for the charge.
+    """
     market = LargeMarket()
     witnessed(market, 1)
     found = canonical.decode(Receipt, market.receipts[-1])
@@ -62,7 +67,7 @@ def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_clien
     known = OwnRecord(
         found.order.message,
         found.ack.message,
-        found.spec,
+        market.specs[found.order.message.spec_hash],
         DOMAIN,
         found.coordinator_key,
         found.beacon_key,
@@ -73,56 +78,47 @@ def test_a_witness_that_was_taken_and_is_left_out_of_the_receipt_costs_its_clien
             (assignment, commit) == (primary.message.assignment_hash, primary.digest(DOMAIN))
         ),
     )
-    for body in (found, replace(found, witness=None)):
-        assert (
-            check_receipt(known, document(body), found.verdict).charged
-            == PAY + FEE + PAY * 500 // 10_000
-        )
     assert (
-        check_receipt(
-            dataclasses.replace(known, has_witnessed=none_witnessed),
-            document(replace(found, witness=None)),
-            found.verdict,
-        ).charged
-        > 2 * PAY
+        check_receipt(known, document(found), found.verdict).charged
+        == PAY + FEE + PAY * 500 // 10_000
     )
+    with pytest.raises(EvidenceError, match="witness:set"):
+        check_receipt(known, document(replace(found, witness=None)), found.verdict)
+    closed = replace(found.batches[0].message, witness_hash=ZERO_HASH)
+    dropped = replace(
+        found, witness=None, batches=(seal(DOMAIN, closed, STATEMENT.sign), *found.batches[1:])
+    )
+    dropped = verdict_again(dropped, DOMAIN, STATEMENT.sign)
+    with pytest.raises(EvidenceError, match="the coordinator took our witness"):
+        check_receipt(known, document(dropped), dropped.verdict)
+    stranger = dataclasses.replace(known, has_witnessed=none_witnessed)
+    assert check_receipt(stranger, document(dropped), dropped.verdict).charged > 2 * PAY
 
 
-def test_a_receipt_without_a_batch_costs_nothing_and_is_read() -> None:
+def test_a_receipt_without_a_batch_is_refused() -> None:
+    """The coordinator ends a job that nobody ran without a verdict."""
     market = LargeMarket()
     witnessed(market, 1)
     found = canonical.decode(Receipt, market.receipts[-1])
-    said = replace(
-        found.verdict.message,
+    lapsed = verdict_again(
+        replace(
+            found,
+            batches=(),
+            beacons=(),
+            executions=(),
+            witness=None,
+            slots=(),
+            taken_from_chain=replace(found.taken_from_chain, parties=()),
+        ),
+        DOMAIN,
+        STATEMENT.sign,
         outcome=Outcome.LAPSED,
         batches=Small(0),
         group=(),
         faulted=(),
-        evidence_hash=hash_list(()),
     )
-    lapsed = replace(
-        found,
-        batches=(),
-        beacons=(),
-        executions=(),
-        witness=None,
-        slots=(),
-        verdict=seal(DOMAIN, said, STATEMENT.sign),
-        taken_from_chain=replace(found.taken_from_chain, parties=()),
-    )
-    order, ack = found.order.message, found.ack.message
-    known = OwnRecord(
-        order,
-        ack,
-        found.spec,
-        DOMAIN,
-        found.coordinator_key,
-        found.beacon_key,
-        found.timing,
-        recover,
-        is_beacon_signature,
-    )
-    assert check_receipt(known, document(lapsed), lapsed.verdict).charged == 0
+    report = receipt_checks.verify(document(lapsed), recover, is_beacon_signature)
+    assert not report.valid
 
 
 def witnessed(market: LargeMarket, number: int) -> Job:
@@ -130,7 +126,9 @@ def witnessed(market: LargeMarket, number: int) -> Job:
     job_id = market.order(0, number)
     while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
         market.beat()
-    witness = Witness(market.job(job_id).commits[0], phase.round, market.at)  # type: ignore[arg-type]
+    witness = Witness(
+        market.job(job_id).commits[0], market.job(job_id).ack.digest(DOMAIN), phase.round, market.at
+    )  # type: ignore[arg-type]
     market.send(
         ev.WitnessReceived(
             seal(DOMAIN, witness, market.sessions[0].sign), market.sessions[0].address
@@ -139,22 +137,23 @@ def witnessed(market: LargeMarket, number: int) -> Job:
     return decided(market, job_id)
 
 
-@pytest.mark.rule("4.23")
-def test_budget_covers_execution_and_audit() -> None:
+@pytest.mark.rule("4.50")
+def test_budget_covers_three_executions() -> None:
     market = LargeMarket()
     one = 200_000 * 60 // 3_600  # the highest cost of a minute
-    both = 2 * one + 2 * one * 200 // 10_000
-    with pytest.raises(Refused) as refused:
-        market.order(0, 1, budget=Amount(both - 1))
-    assert refused.value.code is Code.BAD_AMOUNT
-    market.order(0, 2, budget=Amount(both))
-    market.order(0, 3, budget=Amount(both - 1), accept_unwitnessed=True)
+    three = 3 * one + 3 * one * 200 // 10_000
+    for accepts in (False, True):
+        with pytest.raises(Refused, match="3 executions") as refused:
+            market.order(0, 1, budget=Amount(three - 1), accept_unwitnessed=accepts)
+        assert refused.value.code is Code.BAD_AMOUNT
+        market.order(0, 2 + accepts, budget=Amount(three), accept_unwitnessed=accepts)
 
 
 @pytest.mark.rule("4.22")
 def test_plan_shows_the_price_of_an_unwitnessed_order() -> None:
-    view = PlanView(Hash32(bytes(32)), Label.ADAPTIVE, 9, 9, None, 2, Amount(1), Bps(200), "")
-    assert "full audit" in rendering._priced(view, accepts_unwitnessed=False)
-    assert "1 execution" in rendering._priced(
-        view, accepts_unwitnessed=True
-    ) and "audit" not in rendering._priced(view, accepts_unwitnessed=True)
+    view = PlanView(
+        Hash32(bytes(32)), Label.ADAPTIVE, 9, 9, None, Price(0), 2, Amount(1), Bps(200), "", ""
+    )
+    assert "full audit" in rendering._priced(view, False, 7)
+    witnessed = rendering._priced(view, True, 7)
+    assert "1 execution" in witnessed and "audit" not in witnessed

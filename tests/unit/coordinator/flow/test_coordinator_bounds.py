@@ -101,13 +101,28 @@ def test_a_provider_whose_frames_are_refused_has_to_slow_down() -> None:
     tolerance.check("0xbad")
 
 
+LEASE = Hash32(b"\x07" * 32)
+
+
+def test_each_line_of_a_log_belongs_to_the_execution_that_wrote_it() -> None:
+    book, client, job = run_logs.RunLogs(), Address(b"\x01" * 20), Hash32(b"\x01" * 32)
+    first, second = LEASE, Hash32(b"\x08" * 32)
+    assert book.pieces(job, 0) == [] and book.last_writer(job) is None
+    for writer, text in ((first, "one "), (first, "two "), (second, "three "), (first, "four")):
+        book.add(client, job, writer, text)
+    assert book.pieces(job, 0) == [(first, b"one two "), (second, b"three "), (first, b"four")]
+    assert book.pieces(job, 5) == [(first, b"wo "), (second, b"three "), (first, b"four")]
+    assert book.pieces(job, 9) == [(second, b"hree "), (first, b"four")]
+    assert book.pieces(job, 18) == [] and book.last_writer(job) == first
+
+
 def test_a_flood_of_log_lines_pushes_out_only_lines_of_the_same_client() -> None:
     book = run_logs.RunLogs()
     victim, flooder = Address(b"\x01" * 20), Address(b"\x02" * 20)
-    book.add(victim, Hash32(b"\x01" * 32), "mine")
+    book.add(victim, Hash32(b"\x01" * 32), LEASE, "mine")
     for number in range(40):
         for _ in range(40):
-            book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" * 65_536)
+            book.add(flooder, Hash32(number.to_bytes(32, "big")), LEASE, "x" * 65_536)
     assert (
         book.read(Hash32(b"\x01" * 32), 0) == b"mine"
         and book.read(Hash32(b"\x01" * 32), 2) == b"ne"
@@ -130,7 +145,7 @@ def test_a_log_that_was_cut_says_where_and_how_much_and_keeps_its_last_lines() -
         + "\nwhat was written is larger than disk allows\n"
     )
     for start in range(0, len(said), 30_011):
-        book.add(Address(b"\x01" * 20), job, said[start : start + 30_011])
+        book.add(Address(b"\x01" * 20), job, LEASE, said[start : start + 30_011])
     whole, head, rest = said.encode(), book.read(job, 0), book.ending(job)
     mark, _, tail = rest.removeprefix(b"\n[").partition(b" bytes were left out here]\n")
     assert (
@@ -147,12 +162,12 @@ def test_a_log_that_was_cut_says_where_and_how_much_and_keeps_its_last_lines() -
 
 def test_a_log_is_cut_between_letters_and_one_that_is_whole_has_no_mark() -> None:
     book, job = run_logs.RunLogs(), Hash32(b"\x01" * 32)
-    book.add(Address(b"\x01" * 20), job, "x" * (run_logs.RUN_BYTES_MAX - 1))
+    book.add(Address(b"\x01" * 20), job, LEASE, "x" * (run_logs.RUN_BYTES_MAX - 1))
     assert book.ending(job) == b""
-    book.add(Address(b"\x01" * 20), job, "é")
+    book.add(Address(b"\x01" * 20), job, LEASE, "é")
     assert book.read(job, 0)[-1:] == b"x" and book.ending(job).decode() == "é", "all of it is here"
     for _ in range(run_logs.TAIL_BYTES):
-        book.add(Address(b"\x01" * 20), job, "é")
+        book.add(Address(b"\x01" * 20), job, LEASE, "é")
     mark, _, tail = book.ending(job).partition(b"]\n")
     assert (
         mark.decode() == f"\n[{run_logs.TAIL_BYTES + 2} bytes were left out here"
@@ -165,7 +180,7 @@ def test_a_text_of_a_few_lines_is_one_object_and_grows_into_a_long_one_unchanged
     said = ""
     for number in range(600):
         line = f"line {number} é\n"
-        book.add(client, job, line)
+        book.add(client, job, LEASE, line)
         said += line
         assert book.read(job, 0) == said.encode() and book.ending(job) == b""
         assert isinstance(book.texts_of[client][job], bytes) == (
@@ -180,6 +195,7 @@ def test_all_logs_together_are_bounded() -> None:
         book.add(
             Address(number.to_bytes(20, "big")),
             Hash32(number.to_bytes(32, "big")),
+            LEASE,
             "x" * (1 << 20) + "too much",
         )
     assert book.bytes_in_all <= run_logs.ALL_BYTES_MAX and len(book.bytes_of) == len(
@@ -191,7 +207,7 @@ def test_the_number_of_runs_with_short_logs_is_bounded() -> None:
     book, flooder = run_logs.RunLogs(), Address(b"\x02" * 20)
     per_client = run_logs.CLIENT_BYTES_MAX // run_logs.TEXT_BYTES
     for number in range(2 * per_client):
-        book.add(flooder, Hash32(number.to_bytes(32, "big")), "x" if number % 2 else "")
+        book.add(flooder, Hash32(number.to_bytes(32, "big")), LEASE, "x" if number % 2 else "")
     assert (
         len(book.client_of) == len(book.texts_of[flooder]) <= per_client
         and book.bytes_of[flooder] <= run_logs.CLIENT_BYTES_MAX

@@ -16,7 +16,7 @@ from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Commit, Decline, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import receipt_checks
+from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import (
     ZERO_HASH,
     Amount,
@@ -59,7 +59,12 @@ def test_two_agree_and_are_paid(market: Market) -> None:
     # 36 s at 0.1 USD/h = 1000 micro-USD each, fee 2 %.
     assert sorted(provider.final for provider in state.providers.values()) == [0, 0, 0, 1000, 1000]
     assert state.clients[market.clients[0].address].charged == 2040
-    assert state.own.fee == 40 and state.clients[market.clients[0].address].reserved == 0
+    # A tenth of the fee goes to the audit fund.
+    assert (
+        state.own.fee == 36
+        and state.own.fund == 4
+        and state.clients[market.clients[0].address].reserved == 0
+    )
 
 
 @pytest.mark.rule("5.59", "5.60")
@@ -196,6 +201,7 @@ def test_witness_counts_only_before_its_round(market: Market) -> None:
     assert isinstance(held.phase, lease.Committed)
     message = Witness(
         digest(DOMAIN, held.phase.commit.message),
+        digest(DOMAIN, market.job(job_id).ack.message),
         held.phase.commit.message.beacon_round,
         UnixSeconds(market.at),
     )

@@ -59,7 +59,9 @@ def test_a_witness_comes_before_its_round_appears(early: int) -> None:
     number = _awaited(market, job_id)
     (commit_hash,) = market.job(job_id).commits
     market.at = round_time(INFO, number) - early
-    message = Witness(commit_hash, number, UnixSeconds(market.at))
+    message = Witness(
+        commit_hash, market.job(job_id).ack.digest(DOMAIN), number, UnixSeconds(market.at)
+    )
     event = ev.WitnessReceived(
         seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address
     )

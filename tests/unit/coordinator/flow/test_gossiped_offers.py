@@ -85,7 +85,7 @@ class Gossiped:
 
     def heartbeat(self) -> None:
         """What the provider sends over a connection of its own."""
-        beat = Heartbeat(OWNER, Sequence(self.market.at), (), UnixSeconds(self.market.at))
+        beat = Heartbeat(OWNER, Sequence(self.market.at), (), (), UnixSeconds(self.market.at))
         self.market.send(ev.HeartbeatReceived(seal(DOMAIN, beat, OPERATOR.sign), OPERATOR.address))
 
 
@@ -120,7 +120,7 @@ def test_gossiped_offer_is_in_the_book_and_is_matched_only_after_a_heartbeat() -
         market = stage.market
         assert stage.provider.offer is not None and len(stage.taken) == 1
         assert not stage.provider.is_alive(UnixSeconds(market.at))
-        with pytest.raises(Refused, match="no live offer"):
+        with pytest.raises(Refused, match="no provider is alive"):
             market.order(0, 1, accept_unverified=True)
         stage.heartbeat()
         job = market.order(0, 2, accept_unverified=True)

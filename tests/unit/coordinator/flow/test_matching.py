@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from quorate_coordinator.core import lease
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.entities import HostList, Job, Provider, Trusts
+from quorate_coordinator.core.entities import HostList, Job, Provider
 from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.matching import column_store, columns, offers
+from quorate_coordinator.core.matching import column_store, columns, fetched_content, offers
 from quorate_coordinator.core.matching.columns import Bucket
 from quorate_coordinator.core.matching.row import (
     PRESENT,
@@ -33,6 +33,7 @@ from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.rules.reputation.fold import CompletionTime, Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -41,6 +42,7 @@ from quorate_protocol.units import (
     Bps,
     JobKind,
     Price,
+    PriceTier,
     Seconds,
     Sequence,
     Small,
@@ -225,6 +227,9 @@ requests = st.one_of(
 Machine = tuple[Size, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool]
 
 
+LIES_ABOUT_ITS_CACHE = 8  # the number of a provider that never had what its offer names
+
+
 def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
     """Puts one provider with its leases and record into the state."""
     size, price, count, held, life, is_frozen, kinds, network, strikes, caches = machine
@@ -240,6 +245,8 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
         cached=cached,
         sandboxes=("noop",) if number % 3 else ("bwrap", "not-known-yet"),
     )
+    if caches and number != LIES_ABOUT_ITS_CACHE:
+        state.fetched[owner] = cached
     alive = UnixSeconds(NOW + life)
     state.providers[owner] = Provider(
         owner, number, owner, owner, hash_tuple(network), offer, Sequence(1), alive, is_frozen
@@ -251,6 +258,7 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
             owner,
             ZERO_HASH,
             host.id(),
+            PriceTier.ON_DEMAND,
             Price(1),
             Seconds(1),
             NOW,
@@ -268,7 +276,12 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
         )
         state.leases_in_slots[owner] = (*(state.leases_in_slots.get(owner) or ()), digest)
     if strikes:
-        state.trust[owner] = Trusts({ZERO_HASH: Trust(strikes=(UnixSeconds(NOW - 5),) * strikes)})
+        state.trust[owner] = Trusts(
+            {ZERO_HASH: Trust(strikes=(UnixSeconds(NOW - 5),) * strikes)},
+            audits_passed=9 * number,
+            answers=(False,) * strikes + (True,) * number,
+            times=(CompletionTime(Seconds(10), Seconds(10 * strikes + number)),),
+        )
 
 
 def waiting_for(
@@ -345,6 +358,26 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
     )
 
 
+@pytest.mark.rule("4.69")
+def test_content_that_a_provider_has_never_fetched_is_not_believed() -> None:
+    state, host = State(), HOSTS[0]
+    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    asked = waiting_for(job_spec.Resources(), host, 5000)
+    with state.transaction():
+        for number in range(4):
+            fill(state, (*plain[:7], number, 0, False), number, host)
+        fill(state, (*plain[:7], 8, 0, True), LIES_ABOUT_ITS_CACHE, host)
+    liar = owner_of(LIES_ABOUT_ITS_CACHE + 1)
+    seen = {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(40)}
+    assert len(seen) > 2, "its price counts like every other's"
+    with state.transaction():
+        fetched_content.note_commit(turn_of(state), liar, asked.submission.spec)
+        fetched_content.note_commit(turn_of(state), liar, asked.submission.spec)
+    assert len(state.fetched[liar]) == 1
+    for step in range(40):
+        assert offers.choose(turn_of(state, step), asked)[0].provider.owner == liar
+
+
 @pytest.mark.rule("5.60")
 def test_at_equal_price_a_provider_with_the_image_and_without_strikes_is_taken() -> None:
     state, host = State(), HOSTS[0]
@@ -361,6 +394,33 @@ def test_at_equal_price_a_provider_with_the_image_and_without_strikes_is_taken()
         assert ranked[1] in {owner_of(number) for number in range(1, 6)}, (
             "one provider of the network, no matter which"
         )
+
+
+@pytest.mark.rule("4.67", "4.68")
+def test_a_record_ranks_an_offer_beside_its_price() -> None:
+    """The last offer is 3 % dearer than the others, and it is taken while their records are
+    worse.
+    """
+    state, host = State(), HOSTS[0]
+    plain: Machine = ((4000, 4 * GIB, "", 0), 1000, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    records = (
+        Trusts(answers=(True,) * 18 + (False,) * 2),  # two of twenty missed: 5 %
+        Trusts(times=(CompletionTime(Seconds(10), Seconds(14)),)),  # 40 % later than quoted: 8 %
+        Trusts({ZERO_HASH: Trust(strikes=(UnixSeconds(NOW - 5),))}),  # a strike: 5 %
+    )
+    with state.transaction():
+        for number, known in enumerate(records):
+            fill(state, (*plain[:7], number, 0, False), number, host)
+            state.trust[owner_of(number + 1)] = known
+        fill(state, (plain[0], 1030, *plain[2:7], 9, 0, False), 9, host)
+    asked = waiting_for(job_spec.Resources(), host, 5_000_000)
+    for step in range(20):
+        first, *_, last = offers.choose(turn_of(state, step), asked, 4)
+        assert first.provider.owner == owner_of(10) and last.provider.owner == owner_of(2)
+    with state.transaction():
+        state.trust[owner_of(3)] = Trusts(audits_passed=100, answers=(True,) * 20)
+    (best,) = offers.choose(turn_of(state), asked)
+    assert best.provider.owner == owner_of(3), "one more line of the log changes the rank"
 
 
 @pytest.mark.rule("2.19")
@@ -415,8 +475,9 @@ def test_an_image_named_by_cid_counts_as_cached() -> None:
             fill(state, (*plain[:7], number, 0, False), number, host)
         provider = state.providers[owner_of(3)]
         assert provider.offer is not None
+        state.fetched[owner_of(3)] = cached = (job_spec.image_digest(image)[:8],)
         state.providers[owner_of(3)] = replace(
-            provider, offer=replace(provider.offer, cached=(job_spec.image_digest(image)[:8],))
+            provider, offer=replace(provider.offer, cached=cached)
         )
     asked = waiting_for(job_spec.Resources(), host, 5000, image)
     assert {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(10)} == {

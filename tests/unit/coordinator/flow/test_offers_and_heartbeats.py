@@ -5,7 +5,7 @@ import pytest
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Matching, Provider, Running
+from quorate_coordinator.core.entities import Matching, Provider, Running, WorkWindow
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.step_context import StepContext
 from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
@@ -56,9 +56,9 @@ class Provided(Market):
 
     def heartbeat(self, free: int | None = None, time: int | None = None) -> None:
         """A heartbeat of the first provider with so many free slots."""
-        report = () if free is None else (FreeSlots(HOST.id(), Small(free)),)
+        report = () if free is None else (FreeSlots(HOST.id(), Small(free), Small(0)),)
         seq = Sequence(self.provider.heartbeat_seq + 1)
-        beat = Heartbeat(self.first.owner, seq, report, UnixSeconds(time or self.at))
+        beat = Heartbeat(self.first.owner, seq, report, (), UnixSeconds(time or self.at))
         refresh = self.refreshes.of(self.first.owner)
         self.send(
             ev.HeartbeatReceived(
@@ -66,6 +66,12 @@ class Provided(Market):
             )
         )
         self.refreshes.carried(self.first.owner, refresh)
+
+    def widen(self, slots: int) -> None:
+        """Lets each provider hold so many run slots at once."""
+        with self.core.state.transaction():
+            for owner in self.parties:
+                self.core.state.work_windows[owner] = (WorkWindow(HOST.id(), slots),)
 
     def free(self) -> int:
         """Run slots of the first provider that the coordinator would assign."""
@@ -113,7 +119,7 @@ def test_an_offer_without_heartbeats_is_in_the_book_and_is_not_matched() -> None
     assert market.take(market.signed(seq=Sequence(2), region="us"))
     [view] = views.offer_views(market.core.state, UnixSeconds(market.at), 10)
     assert view.offer.region == "us" and not view.is_alive
-    with pytest.raises(Refused, match="no live offer"):
+    with pytest.raises(Refused, match="no provider is alive"):
         market.order(0, 1, accept_unverified=True)
     market.heartbeat()
     job_id = market.order(0, 1, accept_unverified=True)
@@ -215,6 +221,7 @@ def test_a_lost_refresh_leaves_the_journaled_expiry_and_a_replay_gives_the_same_
 @pytest.mark.rule("3.48")
 def test_slots_that_another_coordinator_took_are_not_assigned() -> None:
     market = Provided()
+    market.widen(2)
     assert market.free() == 2
     market.heartbeat(free=1)
     assert market.free() == 1
@@ -234,6 +241,7 @@ def test_slots_that_another_coordinator_took_are_not_assigned() -> None:
 @pytest.mark.rule("3.48")
 def test_slots_that_an_offer_adds_are_assigned_after_the_next_heartbeat() -> None:
     market = Provided()
+    market.widen(2)
     [slot] = market.offer.slots
     assert market.take(market.signed(seq=Sequence(2), slots=(replace(slot, count=Small(1)),)))
     market.heartbeat(free=1)

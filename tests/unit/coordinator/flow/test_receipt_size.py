@@ -13,8 +13,8 @@ from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules import receipt_checks
-from quorate_protocol.units import Hash32, Round, Sequence, UnixSeconds
+from quorate_protocol.rules.receipts import receipt_checks
+from quorate_protocol.units import BlockNumber, Hash32, Round, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon.bls import verify_round
@@ -54,6 +54,19 @@ def test_receipts_stay_small(slots: int) -> None:
             f"{len(data)} bytes after {tries} tries over {slots} slots"
         )
     print(f"{slots} slots: receipts of {sorted(len(data) for data in market.receipts)} bytes")
+
+
+@pytest.mark.rule("3.39")
+def test_a_receipt_has_the_hash_of_the_block_of_its_slots() -> None:
+    market = market_of(5)
+    block, hashed = BlockNumber(market.core.state.own.block + 1), Hash32(b"\x7c" * 32)
+    market.send(ev.ChainAdvanced(block, hashed, UnixSeconds(market.at), ()))
+    job_id = market.order(0, 1)
+    later = BlockNumber(block + 1)
+    market.send(ev.ChainAdvanced(later, Hash32(b"\x01" * 32), UnixSeconds(market.at), ()))
+    market.until_decided(job_id)
+    chain = canonical.decode(receipt.Receipt, market.receipts[0]).taken_from_chain
+    assert (chain.block, chain.block_hash) == (block, hashed)
 
 
 def test_effects_name_documents() -> None:
@@ -119,5 +132,6 @@ def test_a_job_leaves_the_state_only_after_its_receipt_is_stored() -> None:
     assert all(document_cid(data) == cid for cid, data in found.items())
     assert list(found.values()) == [
         market.core.state.jobs[job_id].submission.spec.encode(),
+        market.core.state.jobs[job_id].submission.terms.encode(),
         market.receipts[0],
     ]

@@ -9,9 +9,9 @@ import pytest
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
+from quorate_coordinator.core.accusations import Case, Fault
 from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Case, Fault
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.nonces import LISTED_MAX, UsedNonces
 from quorate_coordinator.core.records import retirement
@@ -75,11 +75,12 @@ def test_a_finished_job_leaves_and_can_still_be_read(market: ArchivingMarket) ->
         history.view(hash_of_nothing(), client)
     after = rows(market.core)
     grown = {name for name in before if after[name] > before[name]}
-    # What is left: balances, passed audits, answered draws, the epoch, chain
-    # blocks, counters. Not the job.
+    # What is left: balances, passed audits, answered draws, which content its providers have had,
+    # the epoch, chain blocks, counters. Not the job.
     assert grown <= {
         "trust",
         "answers",
+        "fetched",
         "leases_in_slots",
         "epochs",
         "own_record",

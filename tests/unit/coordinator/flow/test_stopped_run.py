@@ -40,7 +40,7 @@ def test_a_stopped_run_is_marked_as_stopped_and_its_time_is_paid() -> None:
     known = OwnRecord(
         order,
         ack,
-        found.spec,
+        market.specs[found.order.message.spec_hash],
         DOMAIN,
         found.coordinator_key,
         found.beacon_key,

@@ -1,8 +1,13 @@
 """Tests what the operator's money commands say before they send."""
 
+import pytest
+
+from quorate_contracts.chain_cli.funding import accounts_of
 from quorate_coordinator.chain.own_money import Holding, Retirement
-from quorate_coordinator.commands.money_commands import before_everything, going
+from quorate_coordinator.commands.money_commands import before_everything, going, is_over
+from quorate_coordinator.commands.status_command import retiring_text
 from quorate_protocol.limits import USD
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Amount, UnixSeconds
 
 ACCOUNT, POSTING = Address(b"\xaa" * 20), Address(b"\xbb" * 20)
@@ -33,3 +38,18 @@ def test_everything_says_when_the_bond_is_due() -> None:
     assert "can be taken now" in told(1000, BOND, 0, 1200)
     assert "2 open cases" in told(1000, BOND, 2, 1200)
     assert not told(1000, Amount(0), 0, 1200)
+
+
+def test_a_retired_folder_is_over_only_when_no_key_holds_anything() -> None:
+    found = Retirement(True, UnixSeconds(1), UnixSeconds(2), Amount(0), 0, UnixSeconds(3))
+    none = Holding(Amount(0), 0)
+    assert is_over(found, [none, none])
+    assert not is_over(found, [none, Holding(Amount(0), 1)])
+    assert not is_over(found, [Holding(Amount(1), 0), none])
+    assert retiring_text(1000, 1180).endswith("can be taken from 1970-01-01 00:19:40 UTC on")
+    assert not retiring_text(0, 0)
+
+
+def test_a_mistyped_folder_to_fund_is_named() -> None:
+    with pytest.raises(Refused, match="no folder devnet/mine with keys"):
+        accounts_of(["devnet/mine"])

@@ -66,3 +66,18 @@ def test_an_order_for_any_class_gets_one_with_many_long_registered_owners() -> N
     market.core.rules = replace(rules, limits=replace(rules.limits, class_owners_min_any=10))
     with pytest.raises(Refused):
         market.order(0, 4)
+
+
+def test_a_plan_and_the_refusal_of_its_order_have_the_same_words() -> None:
+    market = Market(*[Party(number) for number in range(3)])
+    for changes in ({"max_price_per_hour": Price(1)}, {"host_class": Hash32(b"\1" * 32)}):
+        spec, price, named = (
+            a_spec("job"),
+            changes.get("max_price_per_hour"),
+            changes.get("host_class"),
+        )
+        asked = market.core.state, market.core.rules, UnixSeconds(market.at), spec
+        view = views.plan_view(*asked, price or Price(10**6), False, named or Hash32(bytes(32)))
+        with pytest.raises(Refused) as refused:
+            market.order(0, 1, **changes)
+        assert refused.value.code is Code.NO_OFFER and refused.value.detail == view.nearest

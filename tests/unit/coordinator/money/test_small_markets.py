@@ -50,11 +50,14 @@ def test_owners_are_counted_and_not_their_slots() -> None:
     assert rule_of(market, market.order(0, 1)) is Label.QUORUM_2
 
 
-def test_an_order_that_allows_one_execution_is_not_decided_by_quorum() -> None:
-    market = market_of(3, "devnet")
-    with pytest.raises(Refused) as refused:
-        market.order(0, 1, max_executions=Small(1))
+@pytest.mark.rule("4.50")
+@pytest.mark.parametrize(("owners", "name"), [(3, "devnet"), (8, "mainnet")])
+def test_verified_order_allows_three_executions(owners: int, name: str) -> None:
+    market = market_of(owners, name)
+    with pytest.raises(Refused, match="maxExecutions 2 must be at least 3") as refused:
+        market.order(0, 1, max_executions=Small(2))
     assert refused.value.code is Code.BAD_AMOUNT
+    market.order(0, 1, max_executions=Small(3))
 
 
 @pytest.mark.rule("5.93")

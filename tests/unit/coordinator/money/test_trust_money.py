@@ -4,7 +4,7 @@ import pytest
 
 from quorate.trust.charge_verification import OwnRecord, check_receipt
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import Decided, Job, MedianPrice
+from quorate_coordinator.core.entities import Decided, Ended, Job, MedianPrice
 from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import MAINNET
@@ -12,8 +12,9 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.messages.signed import Assignment, Stop
+from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import Label, Milliseconds, Outcome, Price, UnixSeconds
+from quorate_protocol.units import Amount, Label, Milliseconds, Price, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
@@ -125,7 +126,7 @@ def test_client_and_coordinator_compute_the_same_pay_of_an_inflated_claim() -> N
     known = OwnRecord(
         order,
         ack,
-        found.spec,
+        market.specs[found.order.message.spec_hash],
         DOMAIN,
         found.coordinator_key,
         found.beacon_key,
@@ -169,17 +170,23 @@ class MarketWithLateCommits(MarketWithInflatedUsage):
             self.send = send  # type: ignore[method-assign]
 
 
-def test_a_stopped_run_is_paid_until_it_commits() -> None:
+@pytest.mark.rule("4.43")
+def test_a_stop_frees_the_money_of_the_rest_at_once_and_a_late_commit_is_not_paid() -> None:
     market = MarketWithLateCommits(*[Party(number) for number in range(3)])
-    job_id = market.order(0, 1)
-    market.until_decided(job_id)
-    job = market.job(job_id)
-    (paid,), (lease,) = (
-        job.split.credits,
-        [market.core.state.leases[digest] for digest in job.batches[0].members],
-    )
-    assert isinstance(job.phase, Decided) and job.phase.verdict.message.outcome is Outcome.LAPSED
-    assert paid.amount > 900 * lease.assignment.message.price_per_hour // 3_600
+    market.limit = 24 * 3600
+    job_id = market.order(0, 1, budget=Amount(20_000_000))
+    account = market.clients[0].address
+    before = market.core.state.clients[account].reserved
+    with pytest.raises(Refused, match="was due by"):
+        market.deliver()
+    assert market.job(job_id).stop is not None
+    assert market.core.state.clients[account].reserved < before // 100
+    market.pending.clear()
+    market.beat()
+    ended = market.job(job_id).phase
+    assert isinstance(ended, Ended) and "stopped by its client" in ended.reason
+    assert not market.core.state.clients[account].reserved
+    assert not market.core.state.clients[account].charged
 
 
 @pytest.mark.rule("5.8", "5.9")

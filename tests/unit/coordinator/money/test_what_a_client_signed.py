@@ -113,7 +113,12 @@ def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySig
         market.sessions[1],
         market.sessions[0] if watcher else WATCHER,
     ]
-    message = Witness(market.job(job_id).commits[0], phase.round, UnixSeconds(market.at))
+    message = Witness(
+        market.job(job_id).commits[0],
+        market.job(job_id).ack.digest(DOMAIN),
+        phase.round,
+        UnixSeconds(market.at),
+    )
     for key in wrong:
         with pytest.raises(Refused) as refused:
             market.send(ev.WitnessReceived(seal(DOMAIN, message, key.sign), key.address))
@@ -171,7 +176,7 @@ def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> 
     fund pays as far as it can.
     """
     market = Market(Party(0, lies=True), Party(1), Party(2, is_deaf=True))
-    job_id = market.order(0, 1, max_executions=Small(2))
+    job_id = market.order(0, 1)
     market.until_decided(job_id)
     phase, client = market.job(job_id).phase, market.core.state.clients[market.clients[0].address]
     assert (
@@ -215,7 +220,7 @@ def test_a_stop_before_any_run_needs_the_clients_session_and_costs_nothing(
     for key in (STRANGER, market.sessions[1], market.clients[0]):
         with pytest.raises(Refused) as refused:
             market.send(ev.StopReceived(seal(DOMAIN, message, key.sign), key.address))
-        assert refused.value.code is Code.NOT_YOURS
+        assert refused.value.code is Code.UNKNOWN, "as for a job that does not exist"
     market.send(
         ev.StopReceived(seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address)
     )
@@ -268,7 +273,7 @@ def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
     known = OwnRecord(
         found.order.message,
         found.ack.message,
-        found.spec,
+        market.specs[found.order.message.spec_hash],
         DOMAIN,
         found.coordinator_key,
         found.beacon_key,

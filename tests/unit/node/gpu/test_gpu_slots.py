@@ -24,7 +24,7 @@ from support.markets.provider_world import HOST, make_terms
 from support.offers import an_offer
 
 GIB = 1 << 30
-ROOM_BYTES = 900  # of an offer, for four addresses and the records of seven classes
+ROOM_BYTES = 900  # of an offer, for four addresses and the records of six classes
 PRICED = (GpuPrice(Price(1_000_000)),)
 MACHINE = Hardware(64, 1000 * GIB, 1 << 41)
 

@@ -1,0 +1,181 @@
+"""Requests that an account signs and anybody sends (PROTOCOL 2.8, 2.9), and the file between both.
+
+The account needs no coin of the chain. It pays the sender in tokens, for each request at most what
+it signed. If its token has permits (EIP-2612), the file has one for stake and fees; otherwise the
+account must have approved them before.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from quorate_contracts.bindings.calls import Call
+from quorate_contracts.deploy import Contracts
+from quorate_contracts.permit import permit_call, permit_terms
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.messages.requests import Request
+from quorate_protocol.ports import Signer
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Amount, Nonce, Signature, UnixSeconds, usd
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.keys.crypto import recover
+
+if TYPE_CHECKING:
+    from quorate_contracts.deploy import Deployment
+
+FILE_BYTES_MAX = 256 << 10
+REQUESTS_MAX = 80  # joins with 16 slots of each of a few classes, or takes back as many stakes
+
+Draft = Callable[[Nonce, UnixSeconds, Amount], Request]
+"""Makes a request of a nonce, a deadline and the most that its sender gets."""
+
+
+class SignedRequest(Struct, frozen=True):
+    """One request of an account, and its signature."""
+
+    request: Request
+    sig: Signature
+
+
+class SignedPermit(Struct, frozen=True):
+    """The account's permit for the registry to pull stake and for it to pay fees."""
+
+    amount: Amount
+    deadline: UnixSeconds
+    sig: Signature
+
+
+class RequestFile(Struct, frozen=True):
+    """What an account gives to a relayer. Nobody can change it, or send it elsewhere or twice."""
+
+    chain_id: int
+    stakes: Address
+    account: Address
+    requests: tuple[SignedRequest, ...]
+    permit: SignedPermit | None = None
+
+    def bodies(self, deployment: "Deployment") -> list[Request]:
+        """Returns the requests once everything that needs no chain is checked.
+
+        Raises Refused: CHAIN for another market, BAD_SIGNATURE, MALFORMED for another file.
+        """
+        if (self.chain_id, self.stakes) != (deployment.chain_id, deployment.stakes):
+            told = f"on chain {self.chain_id}, contract 0x{self.stakes.hex()}"
+            raise Refused(Code.CHAIN, f"the requests are for another market ({told})")
+        if not 0 < len(self.requests) <= REQUESTS_MAX:
+            raise Refused(Code.MALFORMED, f"requests: {len(self.requests)}, not 1–{REQUESTS_MAX}")
+        found = []
+        for number, each in enumerate(self.requests):
+            body = each.request
+            signer = recover(digest(deployment.domain(), body), each.sig)
+            if body.account != self.account or signer != self.account:
+                told = f"request {number + 1} is not signed by 0x{self.account.hex()}"
+                raise Refused(Code.BAD_SIGNATURE, told)
+            found.append(body)
+        return found
+
+
+async def sign_requests(
+    client: ChainClient,
+    contracts: Contracts,
+    signer: Signer,
+    drafts: Sequence[Draft],
+    deadline: UnixSeconds,
+    max_fee: Amount,
+    stake: Amount,
+) -> RequestFile:
+    """Signs requests in the order of the drafts, from the account's next nonce on.
+
+    `stake` is what they pull. Raises Refused if the token has no permits and too little is
+    approved.
+    """
+    deployment, account = contracts.deployment, signer.address
+    query = contracts.stakes.request_nonce(account)
+    first = query.decode(await client.call(query.to, query.data))
+    signed = []
+    for number, draft in enumerate(drafts):
+        body = draft(Nonce(first + number), deadline, max_fee)
+        sig = signer.sign(digest(deployment.domain(), body))
+        signed.append(SignedRequest(body, sig))
+    wanted = Amount(stake + len(signed) * max_fee)
+    permit = await _permit(client, contracts, signer, wanted, deadline)
+    return RequestFile(deployment.chain_id, deployment.stakes, account, tuple(signed), permit)
+
+
+async def _permit(
+    client: ChainClient, contracts: Contracts, signer: Signer, wanted: Amount, until: UnixSeconds
+) -> SignedPermit | None:
+    deployment, account = contracts.deployment, signer.address
+    if await _allowance(client, contracts, account) >= wanted:
+        return None
+    terms = await permit_terms(client, deployment.token, deployment.chain_id, account)
+    if terms is None:
+        raise Refused(
+            Code.CHAIN,
+            f"the token has no permits: first approve {usd(wanted)} USD for "
+            f"0x{deployment.stakes.hex()} from 0x{account.hex()}, which needs gas once",
+        )
+    return SignedPermit(wanted, until, terms.sign(deployment.stakes, wanted, until, signer))
+
+
+async def _allowance(client: ChainClient, contracts: Contracts, account: Address) -> int:
+    query = contracts.token.allowance(account, contracts.stakes.address)
+    return query.decode(await client.call(query.to, query.data))
+
+
+async def calls_to_relay(
+    client: ChainClient, contracts: Contracts, file: RequestFile, fee: Amount | None, now: int
+) -> list[Call]:
+    """Returns the transactions to send, in order. Those that the chain has taken are left out.
+
+    Each takes `fee`, or as much as was signed. Raises Refused for requests of another market, that
+    are too late, out of order, or not paid enough for.
+    """
+    bodies = file.bodies(contracts.deployment)
+    query = contracts.stakes.request_nonce(file.account)
+    nonce = query.decode(await client.call(query.to, query.data))
+    calls: list[Call] = []
+    for body, signed in zip(bodies, file.requests, strict=True):
+        if body.nonce < nonce:
+            continue
+        if body.nonce > nonce:
+            told = f"the account's next request is number {nonce}, and the file has {body.nonce}"
+            raise Refused(Code.WRONG_PHASE, f"{told}: ask for a new file")
+        if body.deadline < now:
+            raise Refused(Code.WRONG_PHASE, "the requests are too old: ask for a new file")
+        if fee is not None and fee > body.max_fee:
+            told = f"--fee {usd(fee)}: the account pays at most {usd(body.max_fee)} USD for each"
+            raise Refused(Code.BAD_AMOUNT, told)
+        calls.append(
+            contracts.stakes.relayed(body, body.max_fee if fee is None else fee, signed.sig)
+        )
+        nonce += 1
+    permit = await _permit_call(client, contracts, file) if calls else None
+    return calls if permit is None else [permit, *calls]
+
+
+async def _permit_call(client: ChainClient, contracts: Contracts, file: RequestFile) -> Call | None:
+    """The call that gives the token the file's permit; None if it has none, or was given it."""
+    if file.permit is None:
+        return None
+    terms = (file.account, contracts.stakes.address, file.permit.amount, file.permit.deadline)
+    call = permit_call(contracts.token.address, *terms, file.permit.sig)
+    try:
+        await client.call(call.to, call.data)
+    except Refused:
+        return None  # not re-raised: if it was never given, the requests themselves are refused
+    return call
+
+
+def encode(file: RequestFile) -> bytes:
+    """Returns the file's canonical JSON."""
+    return canonical.encode(file)
+
+
+def decode(data: bytes) -> RequestFile:
+    """Returns the file of its JSON. Raises Refused(MALFORMED), which names the wrong field."""
+    if len(data) > FILE_BYTES_MAX:
+        raise Refused(Code.MALFORMED, f"more than {FILE_BYTES_MAX} bytes")
+    return canonical.decode(RequestFile, data)

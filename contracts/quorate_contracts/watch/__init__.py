@@ -1,0 +1,1 @@
+"""Watches what coordinators post on chain, and challenges what contradicts their signatures."""

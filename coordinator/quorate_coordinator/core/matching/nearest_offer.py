@@ -1,0 +1,125 @@
+"""Says in words why no offer fits an order, and which limit to relax.
+
+`plan` and the refusal of an order have the same words, so that the command line and programs that
+order without a plan read the same. Pure.
+"""
+
+from itertools import islice
+
+from quorate_coordinator.core.matching import attestation_levels, offers
+from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.limits import OWNERS_MIN_QUORUM
+from quorate_protocol.messages.job_spec import GIB, JobSpec
+from quorate_protocol.messages.offer import Offer, SlotOffer
+from quorate_protocol.refusals import Code
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, usd
+
+PROVIDERS_LOOKED_MAX = 4096
+
+
+def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash32) -> str:
+    """Returns why no offer fits. `named` is the order's host class, ZERO_HASH for any."""
+    if named != ZERO_HASH:
+        return f"no live offer of host class 0x{named.hex()} fits"
+    return _nearest(context, spec, price_max)
+
+
+def few_owners(owners: int) -> str:
+    """Returns why a class with so many owners cannot verify."""
+    return f"only {owners} staked owners in the class; verification needs {OWNERS_MIN_QUORUM}"
+
+
+def lonely_price(
+    context: StepContext, host_class: Hash32, spec: JobSpec, price_max: Price
+) -> tuple[Code, str] | None:
+    """Returns why a verified job would find no second owner at this price, and the refusal's code.
+
+    None if two owners offer what fits at this price.
+    """
+    wanted = offers.second_price(context, host_class, spec)
+    if wanted is None:
+        return (
+            Code.TOO_FEW_OWNERS,
+            "fewer than 2 owners of the class have a live offer that fits; verification needs 2",
+        )
+    if wanted <= price_max:
+        return None
+    return (
+        Code.PRICE_TOO_HIGH,
+        (
+            f"at {usd(price_max)} USD an hour fewer than 2 owners of the class run it; 2 do from "
+            f"{usd(wanted)} USD an hour on: raise max_price"
+        ),
+    )
+
+
+def thin_class(context: StepContext, host_class: Hash32) -> str:
+    """Returns why an order that names no class does not get the only class that fits."""
+    limits, owners = context.rules.limits, len(offers.owners_of(context, host_class))
+    return (
+        f"an order that names no class needs {limits.class_owners_min_any} owners of "
+        f"{limits.class_owner_age // 86_400} days; 0x{host_class.hex()} has {owners} in all: name "
+        "it if these will do"
+    )
+
+
+def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
+    live = [
+        provider.offer
+        for provider in islice(context.state.providers.values(), PROVIDERS_LOOKED_MAX)
+        if provider.is_alive(context.at) and provider.offer
+    ]
+    if not live:
+        return "no provider is alive"
+    fitting = [
+        (offer.provider, slot)
+        for offer in live
+        for slot in offer.slots
+        if offers.price_of(slot) and offers.fits(offer, slot, spec)
+    ]
+    prices = [
+        offers.price_of(slot) for owner, slot in fitting if _has_level(context, owner, slot, spec)
+    ]
+    if fitting and not prices:
+        cheapest = min(offers.price_of(slot) for _, slot in fitting)
+        return (
+            f"none of the {len(fitting)} run slots that fit is attested at level "
+            f"{spec.attestation_level}; the cheapest of them costs {usd(cheapest)} USD an hour: "
+            "leave out attestation"
+        )
+    if prices:
+        return (
+            f"the cheapest offer that fits costs {usd(min(prices))} USD an hour, above "
+            f"{usd(price_max)}: raise max_price"
+        )
+    return f"no live offer has the resources; {_biggest(live, spec)}: relax resources"
+
+
+def _has_level(context: StepContext, owner: Address, slot: SlotOffer, spec: JobSpec) -> bool:
+    provider = context.state.providers[owner]
+    level = attestation_levels.level_of(context.state, provider, slot, context.at)
+    return level >= spec.attestation_level
+
+
+def _biggest(live: list[Offer], spec: JobSpec) -> str:
+    """Returns a sentence for a refusal: the largest CPU slot, or the nearest GPU slot, on offer."""
+    slots = [slot for offer in live for slot in offer.slots]
+    if spec.resources.gpu is not None:
+        return nearest_gpu(live, spec)
+    cpus = [slot for slot in slots if not slot.gpu]
+    if not cpus:
+        return "no CPU slot is on offer"
+    cores = max(slot.cpu_millis for slot in cpus) / 1000
+    memory = max(slot.memory_bytes for slot in cpus) / GIB
+    disk = "".join(
+        f", {max(sizes) / GIB:.1f} GiB for {name}"
+        for name, asked, sizes in (
+            ("scratch", spec.resources.scratch_bytes, [slot.scratch_bytes for slot in cpus]),
+            ("outputs", spec.resources.output_bytes, [slot.output_bytes for slot in cpus]),
+            ("image and inputs", spec.input_bytes(), [slot.input_bytes for slot in cpus]),
+        )
+        if asked > max(sizes)
+    )
+    largest = f"the largest run slots on offer have {cores:g} cores and {memory:.1f} GiB of memory"
+    return largest + disk

@@ -1,0 +1,1 @@
+"""Who may read runs, their documents and the content that they name."""

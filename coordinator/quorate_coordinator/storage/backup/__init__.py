@@ -1,0 +1,1 @@
+"""The second place of a coordinator's files: the continuous copy, and restoring from it."""

@@ -1,0 +1,1 @@
+"""Appeals of this provider against Verdicts that fault it (PROTOCOL §5)."""

@@ -1,0 +1,1 @@
+"""Commands of the owner that only read and send on chain."""

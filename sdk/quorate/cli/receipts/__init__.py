@@ -1,0 +1,1 @@
+"""The command `quorate verify` and what it prints."""

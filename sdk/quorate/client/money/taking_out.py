@@ -1,0 +1,79 @@
+"""Takes a client's money out: what the command line and the SDK share, with the same words."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+
+from quorate.client.client_ledger import Ledger
+from quorate.client.money.chain_access import find_chain, open_chain
+from quorate.client.money.withdrawal import WithdrawalFlow, WithdrawalState, finish_when_due
+from quorate.client.profile import Profile
+from quorate.client.session import Notice
+from quorate.errors import UsageError
+from quorate.job.quantities import format_amount, format_duration
+from quorate_protocol.messages.views import AccountView
+from quorate_protocol.ports import Clock
+from quorate_protocol.units import Address, Amount
+
+Told = Callable[[WithdrawalState], Awaitable[None]]
+
+
+async def take_out(
+    profile: Profile,
+    ledger: Ledger,
+    clock: Clock,
+    notice: Notice,
+    amount: Amount | None,
+    receiver: Address | None,
+    *,
+    seen: AccountView | None = None,
+    chain_url: str = "",
+    told: Told | None = None,
+) -> WithdrawalState:
+    """Begins or continues the account's withdrawal, and takes every step that can be taken now.
+
+    With `told` it waits until the money has arrived, and calls it at each wait. Hold
+    `one_at_a_time` around it. Raises UsageError, RefusedError or UnavailableError as
+    `WithdrawalFlow` does.
+    """
+    identity, url = await find_chain(profile.home, profile.coordinator_url, chain_url)
+    if receiver in (identity.escrow, identity.token):
+        raise UsageError("to: this is a contract of the market; name an account of yours")
+    async with open_chain(identity, url) as chain:
+        flow = WithdrawalFlow(chain, profile, ledger, clock, notice, seen)
+        record = await flow.begin(amount, receiver)
+        if told is not None:
+            return await finish_when_due(flow, record, clock, told)
+        return await flow.advance(record)
+
+
+def receiver_of(text: str) -> Address:
+    """Returns the address that was typed. UsageError names what is wrong with it."""
+    from eth_utils.address import is_checksum_address, is_checksum_formatted_address, is_hex_address
+
+    if not text.startswith("0x") or not is_hex_address(text):
+        raise UsageError(f"to: {text[:60]!r} is no address; write 0x and 40 hex digits")
+    if is_checksum_formatted_address(text) and not is_checksum_address(text):
+        raise UsageError(f"to: {text} has a wrong checksum, so a digit is mistyped; copy it again")
+    address = Address(bytes.fromhex(text[2:]))
+    if not any(address):
+        raise UsageError("to: the zero address burns money; name an account of yours")
+    return address
+
+
+def waiting_line(state: WithdrawalState, repeat: str) -> str:
+    """Returns a sentence that says what waits until when, and what to type then."""
+    amount = format_amount(state.record.amount)
+    then = f": then `{repeat}`" if repeat else ""
+    if state.ready_at:
+        return f"{amount} announced; it can be taken out from {moment(state.ready_at)}{then}"
+    return (
+        f"{amount} announced; it waits until the coordinator has posted your vouchers of "
+        f"{format_amount(state.unposted)}{then}"
+    )
+
+
+def moment(seconds: int) -> str:
+    """Returns a time as people read it: in UTC, and how far away it is."""
+    text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    left = seconds - int(datetime.now(UTC).timestamp())
+    return f"{text} (in {format_duration(left)})" if left > 0 else text

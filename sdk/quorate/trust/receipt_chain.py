@@ -1,0 +1,153 @@
+"""Compares a receipt with the chain: slots, keys, payouts, networks, and the money behind it.
+
+Slots, payouts and networks are read at the block that the Ack names. A node that keeps no state of
+that block cannot check them.
+"""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, TypeVar
+
+from quorate.errors import UnavailableError, translated
+from quorate_protocol.messages.receipt import Check, Receipt
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.audit_draw import StakeSlot
+
+if TYPE_CHECKING:
+    from quorate_contracts.bindings.calls import Query
+    from quorate_contracts.deploy import Contracts, Deployment
+    from quorate_runtime.chain.client import BlockId, ChainClient
+
+T = TypeVar("T")
+CLOCK_TOLERANCE_SECONDS = 60
+
+
+async def check_chain(body: Receipt, deployment: "Deployment", url: str) -> tuple[Check, ...]:
+    """Returns every comparison of a checked receipt with the chain.
+
+    Raises UnavailableError if the node does not answer or keeps no state of the receipt's block,
+    RefusedError if it serves another chain.
+    """
+    from quorate_contracts.deploy import Contracts
+    from quorate_runtime.chain.client import ChainClient
+    from quorate_runtime.chain.rpc import Rpc
+    from quorate_runtime.http.client_sessions import plain_session
+
+    async with plain_session() as session:
+        client = ChainClient(Rpc(url, session))
+        with translated():
+            found = await client.chain_id()
+            if found != body.chain_id:
+                raise Refused(
+                    Code.CHAIN, f"{url} serves chain {found}, the receipt is of {body.chain_id}"
+                )
+            reader = _ChainReader(body, Contracts.of(deployment), client)
+            return tuple([check async for check in reader.checks()])
+
+
+class _ChainReader:
+    """Reads one receipt's facts from the chain."""
+
+    def __init__(self, body: Receipt, contracts: "Contracts", client: "ChainClient") -> None:
+        self._body, self._contracts, self._client = body, contracts, client
+        self._block = body.ack.message.slot_block
+
+    async def checks(self) -> AsyncIterator[Check]:
+        """Yields every comparison."""
+        yield await self._block_time()
+        yield await self._block_hash()
+        async for check in self._slots():
+            yield check
+        async for check in self._keys():
+            yield check
+        async for check in self._parties():
+            yield check
+        async for check in self._money():
+            yield check
+
+    async def _ask(self, query: "Query[T]", block: "BlockId" = "latest") -> T:
+        try:
+            return query.decode(await self._client.call(query.to, query.data, block=block))
+        except Refused as refused:
+            if block == "latest":
+                raise
+            raise UnavailableError(
+                f"the chain node has no state of block {block!r} ({refused.detail}); name an "
+                "archive node with --rpc URL"
+            ) from refused
+
+    async def _block_time(self) -> Check:
+        ack = self._body.ack.message
+        head = await self._client.block(self._block)
+        oldest = ack.ack_time - self._contracts.deployment.constants().ack_age_max
+        good = head is not None and (
+            oldest - CLOCK_TOLERANCE_SECONDS <= head.time <= ack.ack_time + CLOCK_TOLERANCE_SECONDS
+        )
+        return Check("chain:block", good, f"block {self._block} was the newest at ackTime")
+
+    async def _block_hash(self) -> Check:
+        head = await self._client.block(self._block)
+        good = head is not None and head.hash == self._body.taken_from_chain.block_hash
+        return Check("chain:blockHash", good, f"block {self._block} has the receipt's hash")
+
+    async def _slots(self) -> AsyncIterator[Check]:
+        stakes, host_class = self._contracts.stakes, self._body.ack.message.host_class
+        length = await self._ask(stakes.slot_count(host_class), self._block)
+        said = self._body.taken_from_chain.list_length
+        yield Check("chain:length", length == said, f"the list has {length} stake slots")
+        for item in self._body.slots:
+            if item.slot is None:
+                continue
+            found = await self._ask(stakes.slot(host_class, item.slot.index), self._block)
+            same = _facts(item.slot) == (
+                found.owner,
+                found.operator_key,
+                found.payout,
+                found.network,
+            )
+            yield Check(
+                f"chain:slot[{item.slot.index}]",
+                same and found.is_active(self._block),
+                "owner, operator key, payout and network are those of the stake slot",
+            )
+
+    async def _keys(self) -> AsyncIterator[Check]:
+        stakes, body = self._contracts.stakes, self._body
+        order, acked = body.order.message, body.ack.message.ack_time
+        is_theirs = await self._ask(
+            stakes.key_valid(order.coordinator, body.coordinator_key, acked)
+        )
+        yield Check("chain:coordinator", is_theirs, "the coordinator's statement key at ackTime")
+        asked = [(item.assignment.message, item.operator_key) for item in body.executions]
+        asked += [(skip.assignment.message, skip.operator_key) for skip in body.skips]
+        for number, (assignment, key) in enumerate(asked):
+            good = await self._ask(stakes.key_valid(assignment.provider, key, assignment.accept_by))
+            yield Check(f"chain:key[{number}]", good, "the provider's operator key at acceptBy")
+
+    async def _parties(self) -> AsyncIterator[Check]:
+        stakes = self._contracts.stakes
+        for number, party in enumerate(self._body.taken_from_chain.parties):
+            good = False
+            # A provider may change both after the Ack and before it is matched.
+            for block in (self._block, "latest"):
+                good = good or (party.payout, party.network) == (
+                    await self._ask(stakes.payout_of(party.owner), block),
+                    await self._ask(stakes.network_of(party.owner), block),
+                )
+            yield Check(f"chain:party[{number}]", good, "the provider's payout and network")
+
+    async def _money(self) -> AsyncIterator[Check]:
+        order, ack = self._body.order.message, self._body.ack.message
+        held = await self._ask(
+            self._contracts.escrow.allocation(order.client, order.coordinator), self._block
+        )
+        yield Check(
+            "chain:allocation",
+            held.allocated > 0,
+            "the client had money allocated to the coordinator when it ordered",
+        )
+        newest = await self._ask(self._contracts.epochs.newest(order.coordinator))
+        yield Check("chain:epoch", newest >= ack.epoch, f"the newest epoch on chain is {newest}")
+
+
+def _facts(slot: StakeSlot) -> tuple[bytes, bytes, bytes, bytes]:
+    return slot.owner, slot.operator_key, slot.payout, slot.network

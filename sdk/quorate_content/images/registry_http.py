@@ -1,0 +1,283 @@
+"""Sends requests to a container registry that may be hostile.
+
+The engine does not pull images, because nobody could limit it from outside. It would send the
+owner's logins, follow a registry into the owner's own network, unpack what comes, and wait as long
+as a slow registry sends. This module checks each address before the connection, again at every
+redirect, and gives each receive a deadline (`DeadlineSocket`). Uses the registry's HTTP API,
+version 2 (https://distribution.github.io/distribution/spec/api/), with the anonymous token of
+public registries (https://distribution.github.io/distribution/spec/auth/token/).
+"""
+
+import http.client
+import re
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
+
+from quorate_content.content_limits import TruncatedSource
+from quorate_content.threads import StopSignal
+from quorate_content.transfer.deadline_socket import DeadlineSocket
+from quorate_protocol.codec import canonical
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.http.client_networks import address_of, is_public
+
+REDIRECTS_MAX = 5
+TOKEN_BYTES_MAX = 64 << 10
+ADDRESSES_MAX = 8
+CHUNK_BYTES = 64 << 10
+_URL_MAX = 8192
+_CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRate:
+    """How fast a registry must send.
+
+    The least rate is an average over a whole image, after a grace time. `silence_seconds` is the
+    longest time without a byte.
+    """
+
+    bytes_per_second_min: int = 128 << 10
+    grace_seconds: float = 30.0
+    silence_seconds: float = 30.0
+
+
+class RegistryHttp:
+    """Requests to one repository of one registry, for one fetch. Blocking.
+
+    `may_be_private`: the registry's address may be private, because the owner named this image or
+    it is a devnet.
+    """
+
+    def __init__(
+        self, host: str, path: str, may_be_private: bool, stop: StopSignal, rate: TransferRate
+    ) -> None:
+        self._host, self._path, self._may_be_private = host, path, may_be_private
+        self._stop, self._rate = stop, rate
+        self._token = ""
+        self._begun, self._received = time.monotonic(), 0
+
+    def head(self, what: str, accept: str) -> None:
+        """Asks whether `/v2/<path>/<what>` is there. Raises as `get` does."""
+        with self._ask("HEAD", what, accept):
+            pass
+
+    @contextmanager
+    def get(self, what: str, accept: str = "*/*") -> Iterator[http.client.HTTPResponse]:
+        """Yields the response to `/v2/<path>/<what>`, with its body unread.
+
+        Raises Refused(UNKNOWN) if the registry demands a login for it, Unavailable if the registry
+        fails.
+        """
+        with self._ask("GET", what, accept) as response:
+            yield response
+
+    @contextmanager
+    def _ask(self, method: str, what: str, accept: str) -> Iterator[http.client.HTTPResponse]:
+        url = f"{scheme_of(self._host)}://{self._host}/v2/{self._path}/{what}"
+        try:
+            with self._follow_redirects(method, url, accept) as response:
+                yield response
+        except (OSError, http.client.HTTPException, TruncatedSource) as error:
+            self._stop.check()
+            raise Unavailable(
+                f"the registry {self._host} cannot be reached or closed the connection ({error})",
+                10.0,
+            ) from error
+
+    def chunks(self, response: http.client.HTTPResponse, bytes_max: int) -> Iterator[bytes]:
+        """Yields the body in chunks.
+
+        Raises Refused(MALFORMED) if it is longer than `bytes_max`, Unavailable if it is too slow.
+        """
+        total = 0
+        while chunk := response.read1(CHUNK_BYTES):
+            total += len(chunk)
+            if total > bytes_max:
+                raise Refused(
+                    Code.MALFORMED,
+                    (f"image: the registry {self._host} sends more than {bytes_max} bytes"),
+                )
+            self._check_rate(len(chunk))
+            yield chunk
+        self._stop.check()  # a connection that `stop` closed looks like one that ended
+
+    def _check_rate(self, count: int) -> None:
+        self._stop.check()
+        self._received += count
+        lasted = time.monotonic() - self._begun - self._rate.grace_seconds
+        if self._received < lasted * self._rate.bytes_per_second_min:
+            raise Unavailable(
+                f"the registry {self._host} sends less than {self._rate.bytes_per_second_min} "
+                "bytes a second",
+                10.0,
+            )
+
+    @contextmanager
+    def _follow_redirects(
+        self, method: str, url: str, accept: str
+    ) -> Iterator[http.client.HTTPResponse]:
+        home, is_renewed = (
+            urlsplit(url).netloc,
+            False,
+        )  # A token may expire in the middle of a large image.
+        for _ in range(REDIRECTS_MAX + 1):
+            is_home = urlsplit(url).netloc == home
+            with self._request(url, accept, is_home, method) as response:
+                if response.status == 401 and not is_renewed:
+                    self._token, is_renewed = "", True
+                    self._token = self._anonymous_token(
+                        response.headers.get("WWW-Authenticate", "")
+                    )
+                elif response.status in (301, 302, 303, 307, 308):
+                    url = redirect_target(url, response.headers.get("Location", ""))
+                else:
+                    self._check_status(response.status)
+                    yield response
+                    return
+        raise Unavailable(f"the registry {self._host} redirects too often", 60.0)
+
+    def _check_status(self, status: int) -> None:
+        if status in (401, 403, 404):
+            raise Refused(
+                Code.UNKNOWN,
+                f"image: the registry {self._host} has nothing at {self._path} that is "
+                f"readable without a login ({status})",
+            )
+        if status != 200:
+            raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
+
+    def _anonymous_token(self, challenge: str) -> str:
+        """Returns the token that a public registry gives to everybody. It never sends a login."""
+        parts = dict(_CHALLENGE.findall(challenge))
+        realm = parts.pop("realm", "")
+        if not challenge.startswith("Bearer ") or not realm:
+            raise Refused(
+                Code.UNKNOWN,
+                f"image: the registry {self._host} wants a login, which jobs cannot give",
+            )
+        url = redirect_target(f"{scheme_of(self._host)}://{self._host}/", realm)
+        with self._request(
+            f"{url}{'&' if '?' in url else '?'}{urlencode(parts)}", "*/*", is_home=False
+        ) as response:
+            self._check_status(response.status)
+            body = b"".join(self.chunks(response, TOKEN_BYTES_MAX))
+        try:
+            tree = canonical.loads(body)
+        except ValueError as error:
+            raise Unavailable(f"the registry {self._host} sent no token: {error}", 60.0) from error
+        token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise Unavailable(f"the registry {self._host} sent no token", 60.0)
+        return token
+
+    @contextmanager
+    def _request(
+        self, url: str, accept: str, is_home: bool, method: str = "GET"
+    ) -> Iterator[http.client.HTTPResponse]:
+        place = urlsplit(url)
+        headers = {"Accept": accept, "User-Agent": "quorate"}
+        if self._token and is_home:
+            headers["Authorization"] = f"Bearer {self._token}"
+        target = (place.path or "/") + (f"?{place.query}" if place.query else "")
+        connection = http.client.HTTPConnection(
+            place.hostname or "", place.port
+        )  # It only writes and reads; the socket is ours.
+        connection.sock = deadline_socket = DeadlineSocket(
+            self._connected(place), self._stop, self._rate.silence_seconds, may_drip=False
+        )
+        try:
+            connection.request(method, target, headers={**headers, "Host": place.netloc})
+            with connection.getresponse() as response:
+                deadline_socket.is_head = False
+                yield response
+        finally:
+            connection.close()
+
+    def _connected(self, place: SplitResult) -> socket.socket:
+        """Connects to an address that was checked.
+
+        It does not look up the name again, because that might give another address.
+        """
+        host, last = place.hostname or "", None
+        for family, address in self._addresses(
+            host, place.port or (443 if place.scheme == "https" else 80)
+        ):
+            self._stop.check()
+            link = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                link.settimeout(
+                    min(self._rate.silence_seconds, max(0.1, self._stop.left_seconds()))
+                )
+                link.connect(address)
+                if place.scheme == "https":
+                    link = ssl.create_default_context().wrap_socket(link, server_hostname=host)
+                self._stop.attach(link)
+                return link
+            except OSError as error:
+                # Not re-raised here: a name may have other addresses. The last error is raised
+                # below.
+                link.close()
+                last = error
+        raise last or OSError(f"{host} has no address")
+
+    def _addresses(self, host: str, port: int) -> list[tuple[int, tuple[object, ...]]]:
+        try:
+            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[:ADDRESSES_MAX]
+        except UnicodeError as error:  # a part of the name is empty or too long
+            raise Refused(
+                Code.MALFORMED,
+                f"image: the registry {self._host} leads to {host[:200]!r}, which is not a valid "
+                "host name",
+            ) from error
+        found = [(family, address) for family, _, _, _, address in answers]
+        if self._may_be_private:
+            return found  # type: ignore[return-value]  # one of three shapes of tuples
+        public = [
+            item
+            for item in found
+            if (address := address_of(str(item[1][0]))) is not None and is_public(address)
+        ]
+        if found and not public:
+            raise Refused(
+                Code.UNSUPPORTED,
+                f"image: the registry {self._host} leads to {host}, in the owner's own network; "
+                "only an image named with --image may come from there",
+            )
+        return public  # type: ignore[return-value]  # as above
+
+
+def scheme_of(host: str) -> str:
+    """Returns "http" for this machine, else "https", as engines do."""
+    name = urlsplit(f"//{host}").hostname or ""
+    address = address_of(name if ":" not in name else f"[{name}]")
+    return (
+        "http" if name == "localhost" or (address is not None and address.is_loopback) else "https"
+    )
+
+
+def redirect_target(url: str, location: str) -> str:
+    """Returns the URL of a redirect. Raises Unavailable if it is invalid or leaves HTTPS."""
+    nowhere = Unavailable("the registry redirects to an invalid address", 60.0)
+    if (
+        not location
+        or len(location) > _URL_MAX
+        or not location.isascii()
+        or not location.isprintable()
+        or " " in location
+    ):
+        raise nowhere
+    try:
+        target = urljoin(url, location)
+        place = urlsplit(target)
+        is_place = place.hostname and place.username is None and place.port != 0
+    except ValueError as error:
+        raise nowhere from error
+    is_worse = place.scheme != "https" and place.scheme != urlsplit(url).scheme
+    if not is_place or is_worse or place.scheme not in ("http", "https"):
+        raise nowhere
+    return target

@@ -1,0 +1,57 @@
+"""The terms of an order: what client and coordinator agree on, and no provider needs to know.
+
+Terms are a canonical document of their own. `Order.terms_hash` is its digest, so an execution's
+spec is the same whatever its order is called. Providers, auditors and jurors never get this
+document.
+"""
+
+import re
+
+from quorate_protocol import cids
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.readable import Readable
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Hash32
+
+NAME_DEFAULT = "job"
+TERMS_BYTES_MAX = 4096
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+class OrderTerms(Readable, frozen=True):
+    """What the client calls its job."""
+
+    name: str = NAME_DEFAULT
+    version: int = 1
+
+    def encode(self) -> bytes:
+        """Bytes of the canonical document."""
+        return canonical.encode(self)
+
+    def digest(self) -> Hash32:
+        """sha2-256 of the document: `Order.terms_hash`."""
+        return sha256(self.encode())
+
+    def cid(self) -> str:
+        """CID of the document (v1, raw)."""
+        return cids.document_cid(self.encode())
+
+
+def decode(data: bytes) -> OrderTerms:
+    """The terms of a canonical document, validated."""
+    terms = canonical.decode(OrderTerms, data, TERMS_BYTES_MAX)
+    validate(terms)
+    return terms
+
+
+def validate(terms: OrderTerms) -> None:
+    """Raises `Refused` with the field's name for terms that no coordinator takes."""
+    if terms.version != 1:
+        raise Refused(Code.MALFORMED, "terms.version: it must be 1")
+    if _NAME.fullmatch(terms.name) is None:
+        raise Refused(
+            Code.MALFORMED,
+            f"name: {terms.name[:64]!r} is no name; use lower-case letters, digits and inner "
+            "hyphens, at most 63, such as train-2",
+        )

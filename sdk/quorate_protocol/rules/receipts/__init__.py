@@ -1,0 +1,1 @@
+"""The checks of a receipt: one function, in parts (PROTOCOL §7)."""

@@ -1,0 +1,61 @@
+"""Who pays what, computed again from one receipt (PROTOCOL §4 Outputs and pay)."""
+
+from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
+from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.rules import settlement
+from quorate_protocol.rules.receipts.receipt_draws import was_held
+from quorate_protocol.rules.receipts.repeat_batch import is_repeat
+from quorate_protocol.rules.settlement import Bill, Ran
+from quorate_protocol.units import Amount, Hash32, Seconds
+
+
+def bill_of(receipt: Receipt) -> Bill:
+    """Who pays the executions of a receipt that was checked, and how the charge splits."""
+    first = len(receipt.batches[0].message.ordered)
+    order, ack = receipt.order.message, receipt.ack.message
+    is_billed = settlement.is_audit_billed(order, ack.rule, receipt.witness is not None, first)
+    return settlement.bill(
+        order,
+        ack,
+        receipt.verdict.message,
+        duration_of(receipt),
+        ran_of(receipt),
+        is_billed,
+        len(receipt.batches) > 1 and was_held(receipt),
+    )
+
+
+def duration_of(receipt: Receipt) -> Seconds:
+    """The spec's longest run time. Every assignment of a checked receipt has it."""
+    return receipt.executions[0].assignment.message.max_duration
+
+
+def ran_of(receipt: Receipt) -> list[Ran]:
+    """Every execution with its pay and result, in CommitSet order."""
+    items = iter(receipt.executions)
+    found: list[Ran] = []
+    for number, batch in enumerate(receipt.batches):
+        is_repeated = number > 0 and is_repeat(batch.message)
+        for place in range(len(batch.message.ordered)):
+            item = next(items)
+            pay = _pay(receipt, batch.message, item)
+            before = found[batch.message.slots[place]].assignment_hash if is_repeated else None
+            name = item.commit.message.assignment_hash
+            found.append(Ran(name, pay, result_of(item), before))
+    return found
+
+
+def result_of(item: ExecutionEvidence) -> Hash32 | None:
+    """The result digest of a revealed execution; None for a silent one."""
+    if item.reveal is None:
+        return None
+    return result_digest(item.reveal.exit_status, item.reveal.output_digest)
+
+
+def _pay(receipt: Receipt, closed: CommitSet, item: ExecutionEvidence) -> Amount:
+    """One execution's pay, from the time that it had, whatever usage it claims."""
+    commit, assignment = item.commit.message, item.assignment.message
+    by = settlement.committed_by(closed, commit.assignment_hash, receipt.timing)
+    usage = settlement.payable_usage(commit.usage_ms, assignment, by)
+    return settlement.pay_of(receipt.order.message, assignment, usage)

@@ -1,0 +1,344 @@
+"""Checks a receipt's draws: rounds, seeds, tries, audit rates, and the slots that the tries met.
+
+Each try of a draw is accounted for: its slot is not eligible, belongs to somebody who has an
+execution, was drawn, or was skipped with a signed Assignment. So a coordinator cannot pass over a
+provider in silence.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.limits import DRAW_TRIES, TIERS
+from quorate_protocol.messages.receipt import Check, Receipt, SkipEvidence
+from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.rules import audit_draw
+from quorate_protocol.rules.audit_draw import Party, Skipped, StakeSlot
+from quorate_protocol.rules.receipts.repeat_batch import drawn_batches, is_repeat
+from quorate_protocol.units import KILLED, PPM_ONE, ZERO_HASH, Hash32, Label, Outcome, Round
+
+VerifyRound = Callable[[bytes, int, bytes], bool]
+"""Whether the beacon signed a round. Arguments: public key, number of the round, signature."""
+
+ALL_TRIES = range(DRAW_TRIES * audit_draw.DRAW_PASSES)
+"""The tries of a draw of a later batch that finds nobody."""
+
+
+class _Draw(Struct, frozen=True):
+    """One draw: its seed, and the tries that the receipt must show."""
+
+    batch: int
+    seed: Hash32
+    taken: tuple[int, ...]  # tries that gave auditors, in order of the CommitSet's entries
+    tries: range
+
+
+class _Walk(Struct, frozen=True):
+    """What the tries of one draw met."""
+
+    problem: str  # "" when every try is accounted for
+    drawn: list[StakeSlot]  # slots of the auditors, in order of the CommitSet's entries
+    skips: list[Skipped]
+
+
+def tries_of(message: CommitSet, seed: Hash32, skips: Sequence[int]) -> range:
+    """The tries of a closed batch's draw that its receipt shows.
+
+    They end with the last try that gave an auditor or was skipped. If the beacon wanted an audit
+    and the draw found nobody, they are all tries.
+    """
+    is_empty = (
+        message.batch == 0 and not message.slots and audit_draw.is_audited(seed, message.audit_ppm)
+    )
+    return range(DRAW_TRIES if is_empty else max([*message.slots, *skips], default=-1) + 1)
+
+
+def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
+    """Yields every check of the draws of all batches."""
+    randomness = {}
+    for number, beacon in enumerate(receipt.beacons):
+        good = verify_round(receipt.beacon_key, beacon.round, beacon.signature)
+        randomness[beacon.round] = sha256(beacon.signature)
+        yield Check(f"signature:beacon[{number}]", good, f"round {beacon.round}")
+    rounds = [batch.message.beacon_round for batch in receipt.batches]
+    used = [number for number in (*rounds, receipt.exhausted_by) if number]
+    yield Check(
+        "beacons", [item.round for item in receipt.beacons] == used, "one round for each draw"
+    )
+    touched: set[int] = set()
+    skips: list[Skipped] = []
+    members = 0
+    for number, batch in enumerate(receipt.batches):
+        message = batch.message
+        first, members = members, members + len(message.ordered)
+        if number > 0 and is_repeat(message):
+            yield Check(f"draw[{number}]", number == drawn_batches(receipt), "a repeat comes last")
+            continue
+        if message.beacon_round == 0:
+            yield _undrawn(receipt, number)
+            continue
+        if message.beacon_round not in randomness:
+            yield Check(f"draw[{number}]", False, f"beacon round {message.beacon_round} is missing")
+            continue
+        draw = _draw_of(receipt, message, randomness[message.beacon_round])
+        touched.update(_indices(receipt, draw))
+        walk = _walk(
+            receipt, draw, receipt.taken_from_chain.parties[: first + (number == 0)], skips
+        )
+        skips = walk.skips
+        yield from _drawn(receipt, number, draw, walk, members)
+    yield from _exhausted(receipt, randomness, touched, skips)
+    yield from _shown(receipt, touched)
+    yield from _rounds(receipt)
+    yield from _witnessed(receipt, domain, rounds)
+
+
+def _undrawn(receipt: Receipt, number: int) -> Check:
+    """Checks the batch of a job that its client stopped. An execution that was cut short cannot be
+    repeated, so no auditor is drawn.
+    """
+    message = receipt.batches[number].message
+    alone = (
+        receipt.verdict.message.outcome is Outcome.LAPSED
+        and not message.slots
+        and not message.audit_ppm
+        and len(message.ordered) == len(receipt.batches) == 1
+        and not receipt.skips
+    )
+    return Check(f"draw[{number}]", alone, "a job stopped by its client has one execution, no draw")
+
+
+def _draw_of(receipt: Receipt, message: CommitSet, randomness: bytes) -> _Draw:
+    seed = audit_draw.seed(randomness, message.job_id, message.secret, message.batch)
+    skipped = [skip.attempt for skip in receipt.skips if skip.batch == message.batch]
+    return _Draw(message.batch, seed, message.slots, tries_of(message, seed, skipped))
+
+
+def _drawn(
+    receipt: Receipt, number: int, draw: _Draw, walk: _Walk, members: int
+) -> Iterator[Check]:
+    message = receipt.batches[number].message
+    parties = receipt.taken_from_chain.parties[members - len(walk.drawn) : members]
+    is_theirs = _are_parties(parties, walk.drawn) and (
+        len(message.ordered) == len(walk.drawn) + (number == 0)
+    )
+    yield Check(
+        f"draw[{number}]",
+        is_theirs and not walk.problem,
+        walk.problem or "the drawn slots are those of the auditors",
+    )
+    passes = {audit_draw.pass_of(attempt) for attempt in message.slots}
+    is_one_by_one = number == 0 or receipt.ack.message.rule is not Label.ADAPTIVE
+    tries = (
+        len(set(message.slots)) == len(message.slots)
+        and passes <= ({0} if number == 0 else {0, 1})
+        and len(passes) <= 1
+        and len(message.slots) >= (number > 0)
+        and (len(message.slots) <= 1 or not is_one_by_one)
+    )
+    yield Check(f"tries[{number}]", tries, f"distinct tries of one pass of {DRAW_TRIES}")
+    audited = audit_draw.is_audited(draw.seed, message.audit_ppm) or number > 0
+    is_rate = _least_rate(receipt) <= message.audit_ppm <= PPM_ONE and (
+        audited or not message.slots
+    )
+    yield Check(
+        f"rate[{number}]",
+        is_rate and message.audit_ppm == receipt.batches[0].message.audit_ppm,
+        f"auditPpm {message.audit_ppm}, at least {_least_rate(receipt)}, and one for all batches",
+    )
+
+
+def _are_parties(parties: Sequence[Party], drawn: Sequence[StakeSlot]) -> bool:
+    """Whether the receipt repeats owner, payout and network of each drawn stake slot, in order."""
+    return [(one.owner, one.payout, one.network) for one in parties] == [
+        (slot.owner, slot.payout, slot.network) for slot in drawn
+    ]
+
+
+def _indices(receipt: Receipt, draw: _Draw) -> list[int]:
+    return audit_draw.touched(draw.seed, draw.tries, receipt.taken_from_chain.list_length)
+
+
+def _walk(
+    receipt: Receipt, draw: _Draw, before: Sequence[Party], earlier: Sequence[Skipped]
+) -> _Walk:
+    """Repeats a draw try by try. `before` are those who had an execution, `earlier` all skips."""
+    shown = {item.proof.index: item.slot for item in receipt.slots}
+    skipped = {int(skip.attempt): skip for skip in receipt.skips if skip.batch == draw.batch}
+    taken: list[Party] = list(before)
+    drawn: dict[int, StakeSlot] = {}
+    skips, problem = list(earlier), ""
+    for attempt, index in enumerate(_indices(receipt, draw)):
+        slot = shown.get(index)
+        here = audit_draw.excluded_by(skips, draw.batch, audit_draw.pass_of(attempt))
+        is_nobody = slot is None or audit_draw.is_taken(slot, [*taken, *here])
+        skip = skipped.pop(attempt, None)
+        if slot is None or is_nobody:
+            if skip is not None or attempt in draw.taken:
+                problem = f"try {attempt} met nobody who could be drawn"
+        elif skip is None and attempt not in draw.taken:
+            problem = f"try {attempt} passed over a provider without a signed Assignment"
+        elif skip is not None and (
+            attempt in draw.taken or skip.assignment.message.provider != slot.owner
+        ):
+            problem = f"try {attempt} met another provider than the one that was skipped"
+        elif skip is not None:
+            skips.append(Skipped(draw.batch, attempt, slot, skip.decline is not None))
+        else:
+            taken.append(slot)
+            drawn[attempt] = slot
+    if skipped:
+        problem = "a skip belongs to no try of its draw"
+    slots = [drawn[attempt] for attempt in draw.taken if attempt in drawn]
+    return _Walk(problem, slots, skips)
+
+
+def _exhausted(
+    receipt: Receipt, randomness: Mapping[Round, bytes], touched: set[int], skips: Sequence[Skipped]
+) -> Iterator[Check]:
+    """Checks the last draw, if it found nobody: none of its tries gave a further provider."""
+    number = len(receipt.batches)
+    if not receipt.exhausted_by:
+        is_bound = all(skip.batch < number for skip in receipt.skips)
+        yield Check("skips", is_bound, "each skip belongs to a draw of the receipt")
+        return
+    if receipt.exhausted_by not in randomness or not receipt.batches:
+        yield Check("exhausted", False, "the last draw has no batch before it, or no round")
+        return
+    last = receipt.batches[-1].message
+    seed = audit_draw.seed(randomness[receipt.exhausted_by], last.job_id, last.secret, number)
+    draw = _Draw(number, seed, (), ALL_TRIES)
+    touched.update(_indices(receipt, draw))
+    walk = _walk(receipt, draw, receipt.taken_from_chain.parties, skips)
+    is_bound = all(skip.batch <= number for skip in receipt.skips)
+    yield Check(
+        "exhausted",
+        not walk.problem and is_bound,
+        walk.problem or "no try of the last draw gave a further provider",
+    )
+
+
+def _witnessed(receipt: Receipt, domain: Domain, rounds: list[Round]) -> Iterator[Check]:
+    """Checks that the receipt shows the witness that the first CommitSet names, or none.
+
+    The providers have that CommitSet, and the client knows what it witnessed.
+    """
+    shown = receipt.witness.digest(domain) if receipt.witness is not None else ZERO_HASH
+    named = [batch.message.witness_hash for batch in receipt.batches]
+    yield Check(
+        "witness:set",
+        named == [shown if number == 0 else ZERO_HASH for number in range(len(named))]
+        and (receipt.witness is None or bool(named)),
+        "the first CommitSet names the witness that the receipt shows",
+    )
+    if receipt.witness is not None and receipt.executions:
+        witness, primary = (
+            receipt.witness.message,
+            digest(domain, receipt.executions[0].commit.message),
+        )
+        yield Check(
+            "witness:commit", witness.commit_hash == primary, "the witness saw the primary's commit"
+        )
+        yield Check(
+            "witness:ack",
+            witness.ack_hash == receipt.ack.digest(domain),
+            "the witness knew this Ack",
+        )
+        yield Check(
+            "witness:round",
+            rounds[:1] in ([witness.beacon_round], [0]),
+            "the first draw uses the round that the witness names",
+        )
+
+
+def _rounds(receipt: Receipt) -> Iterator[Check]:
+    """Checks that each batch is drawn by the round that follows from what was signed before.
+
+    A coordinator that could choose the round would wait for one that draws its friends. Batch 0 is
+    drawn by the round that the primary names. A later one is drawn by the round that follows from
+    the closing of the batch before; no batch is closed before its own round appears.
+    """
+    drawn = receipt.batches[: drawn_batches(receipt)]
+    timing, batches = receipt.timing, [batch.message for batch in drawn]
+    if batches and batches[0].beacon_round and receipt.executions:
+        primary = receipt.executions[0]
+        due = timing.first_round(
+            primary.commit.message.beacon_round, primary.commit_receipt.message.time
+        )
+        yield Check(
+            "round[0]",
+            batches[0].beacon_round == due,
+            f"batch 0 is drawn by beacon round {due}, by the primary's Commit and its receipt",
+        )
+    following = [batch.beacon_round for batch in batches]
+    following += [receipt.exhausted_by] if receipt.exhausted_by else []
+    for number, (one, after) in enumerate(pairwise(following), 1):
+        closed_at = batches[number - 1].closed_at
+        first = last = timing.later_round(closed_at)
+        if number == 1 and was_held(receipt):
+            # The job was executed again when a fault of its provider was found, when the provider
+            # left, or when the hold was over.
+            last = timing.later_round(closed_at + timing.max_hold)
+        yield Check(
+            f"round[{number}]",
+            one < after and first <= after <= last,
+            f"batch {number} is drawn by beacon round {first} to {last}, after revealBy",
+        )
+
+
+def was_held(receipt: Receipt) -> bool:
+    """Whether the job was first accepted without an audit and held, and executed again later."""
+    reveal = receipt.executions[0].reveal
+    is_alone = (
+        len(receipt.batches[0].message.ordered) == 1 and receipt.ack.message.rule is Label.ADAPTIVE
+    )
+    return is_alone and reveal is not None and reveal.exit_status not in KILLED
+
+
+def _least_rate(receipt: Receipt) -> int:
+    """The least auditPpm that rule, tier and witness allow, whatever the provider's trust is."""
+    order = receipt.order.message
+    match receipt.ack.message.rule:
+        case Label.QUORUM_2:
+            return PPM_ONE
+        case Label.ADAPTIVE:
+            return (
+                TIERS[order.verify_tier].p_min
+                if receipt.witness is not None or order.accept_unwitnessed
+                else PPM_ONE
+            )
+        case Label.UNVERIFIED | Label.NONE:
+            return 0
+
+
+def _shown(receipt: Receipt, touched: set[int]) -> Iterator[Check]:
+    """Checks that the receipt proves the entry of each index that a try met, and of no other.
+
+    So a reader of the receipt also sees the slots that the draw passed over.
+    """
+    ack, chain = receipt.ack.message, receipt.taken_from_chain
+    yield Check(
+        "slots",
+        [item.proof.index for item in receipt.slots] == sorted(touched),
+        "one slot for each index that the tries met",
+    )
+    for number, item in enumerate(receipt.slots):
+        is_listed = (
+            item.is_under(ack.eligible_root)
+            and item.proof.count == chain.list_length
+            and chain.block == ack.slot_block
+        )
+        is_active = item.slot is None or item.slot.is_active(ack.slot_block)
+        yield Check(
+            f"hash:slot[{number}]",
+            is_listed and is_active,
+            f"index {item.proof.index} under Ack.eligibleRoot and active",
+        )
+
+
+def attempts(skips: Sequence[SkipEvidence]) -> list[tuple[int, int]]:
+    """(batch, attempt) of each skip, in the receipt's order."""
+    return [(skip.batch, skip.attempt) for skip in skips]

@@ -1,0 +1,1 @@
+"""Files and downloads of the public logs of coordinators."""

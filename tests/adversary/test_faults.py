@@ -1,0 +1,263 @@
+"""Attacks on honest owners by programs with random results, and on the rule against that."""
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from quorate_coordinator.core.accusations import Fault
+from quorate_coordinator.core.audit import faults, repeats
+from quorate_coordinator.core.entities import Decided, Job, Running
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.cids import document_cid
+from quorate_protocol.codec import canonical
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.receipt import Report
+from quorate_protocol.messages.signed import Assignment, Verdict
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.receipts import receipt_checks
+from quorate_protocol.units import ZERO_HASH, Amount, Hash32, Label, Outcome, Small, UnixSeconds
+from quorate_protocol.values import replace
+from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.crypto import KeySigner, recover
+from support.markets.scripted_market import Market, Party
+
+PAY = 1_000  # of each execution
+Attack = Callable[..., None]
+
+
+class CoinFlips(Market):
+    """A market of honest owners, and a program whose result is the next of `tosses`."""
+
+    def __init__(self, tosses: tuple[int, ...], owners: int = 3) -> None:
+        super().__init__(*[Party(number) for number in range(owners)])
+        self.tosses = list(tosses)
+        self.gone_after = 99  # executions, after which no owner answers
+
+    def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
+        if not self.gone_after:
+            return
+        self.gone_after -= 1
+        toss = self.tosses.pop(0)
+        party.lies, party.tale = bool(toss), toss
+        super()._run(party, assignment, spec)
+
+
+def verdict_of(market: Market, job_id: Hash32) -> Verdict:
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided)
+    return phase.verdict.message
+
+
+def report_of(body: bytes) -> Report:
+    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
+    return receipt_checks.verify(data, recover, verify_round)
+
+
+def earned(market: Market) -> int:
+    return sum(item.final + item.held for item in market.core.state.providers.values())
+
+
+def decided(market: Market, **changes: object) -> Job:
+    job_id = market.order(0, 1, **changes)
+    market.until_decided(job_id)
+    assert report_of(market.receipts[-1]).valid, report_of(market.receipts[-1]).failures
+    return market.job(job_id)
+
+
+@pytest.mark.rule("5.114", "5.115")
+def test_a_coin_flip_program_faults_nobody(attack: Attack) -> None:
+    """Two of three agree by chance. One of them repeats the job, and gets another result."""
+    market = CoinFlips((0, 1, 0, 0, 1))
+    job = decided(market)
+    state, said = market.core.state, verdict_of(market, job.id)
+    assert said.outcome is Outcome.UNRESOLVED and not said.group and not said.faulted
+    assert not list(state.faults.items()) and not any(
+        trust.strikes for known in state.trust.values() for trust in known.by_class.values()
+    )
+    charged = state.clients[market.clients[0].address].charged
+    assert earned(market) == 5 * PAY and charged == 5 * PAY + 100
+    assert job.is_readable
+    attack(
+        name="a program that tosses a coin",
+        before="six of eight honest owners barred, for the price of the jobs",
+        now=f"nobody is faulted, and the client pays all 5 executions: {charged}",
+        cost="the price of five executions, and the image for 30 days",
+    )
+
+
+@pytest.mark.rule("5.114")
+def test_every_fair_coin_costs_its_client_more_than_it_harms(attack: Attack) -> None:
+    """All 32 ways in which a fair coin can fall. In four of them the two that agreed repeat their
+    result by chance: no rule can tell that from a lie. It costs one strike, and no bar.
+    """
+    struck, charged, unpaid = 0, 0, 0
+    for tosses in product((0, 1), repeat=5):
+        market = CoinFlips(tosses)
+        job = decided(market)
+        said, ran = verdict_of(market, job.id), 5 - len(market.tosses)
+        struck += len(said.faulted)
+        charged += job.split.charged
+        unpaid += ran - earned(market) // PAY if not said.faulted else 0
+        assert not any(item.is_frozen for item in market.core.state.providers.values())
+    assert struck == 4 and not unpaid, "who is not faulted is paid"
+    attack(
+        name="fair coins, a new image for each job",
+        before="a strike in 16 of 32 jobs, and a bar after three",
+        now=f"a strike in {struck} of 32 jobs, and no bar by one client",
+        cost=f"{charged // struck / PAY:.1f} executions for each strike",
+    )
+
+
+@pytest.mark.rule("5.114")
+@pytest.mark.parametrize("fund", [0, 10 * PAY])
+def test_a_lie_is_a_fault_once_two_have_repeated_the_job(fund: int) -> None:
+    market = CoinFlips((0, 1, 0, 0, 0))
+    with market.core.state.transaction():
+        own = market.core.state.own
+        market.core.state.own_record["own"] = replace(own, fund=Amount(fund))
+        account = market.clients[0].address
+        client = replace(market.core.state.clients[account], fund_paid=Amount(fund))
+        market.core.state.clients[account] = client
+    market.core._check = None  # the fund's money comes from nowhere
+    job = decided(market)
+    said = verdict_of(market, job.id)
+    assert said.outcome is Outcome.ACCEPTED and len(said.faulted) == 1 and len(said.group) == 2
+    assert len(job.batches[-1].members) == 2 and job.batches[-1].is_repeat
+    client = market.core.state.clients[market.clients[0].address]
+    assert client.charged == 2 * PAY + 40, "the client pays nothing for the lie"
+    assert earned(market) == (4 if fund else 2) * PAY, "the audit fund pays the repeats"
+
+
+class NobodyAlive(CoinFlips):
+    """All owners fall silent for a moment, when the third result is about to open."""
+
+    def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
+        super()._run(party, assignment, spec)
+        providers = self.core.state.providers
+        if len(self.tosses) == 2:
+            with self.core.state.transaction():
+                for owner, provider in list(providers.items()):
+                    providers[owner] = replace(provider, alive_until=UnixSeconds(0))
+
+
+@pytest.mark.rule("5.114", "I7")
+def test_a_job_ends_although_no_member_can_be_asked_to_repeat_it() -> None:
+    """Such a job once waited for ever: nothing was due any more."""
+    market = NobodyAlive((0, 1, 0, 0, 0))
+    job = decided(market)
+    said = verdict_of(market, job.id)
+    assert said.outcome is Outcome.ACCEPTED and len(said.group) == 2 and not said.faulted
+
+
+@pytest.mark.rule("5.114")
+def test_members_that_do_not_answer_are_replaced_and_without_two_nobody_is_faulted() -> None:
+    market = CoinFlips((0, 1, 0, 0, 0))
+    market.gone_after = 4  # one repeats, the other is away
+    job = decided(market)
+    said = verdict_of(market, job.id)
+    assert said.outcome is Outcome.ACCEPTED and len(said.group) == 2 and not said.faulted
+    assert not list(market.core.state.faults.items())
+
+
+@pytest.mark.rule("5.114")
+def test_a_coordinator_cannot_leave_the_confirmation_out(
+    monkeypatch: pytest.MonkeyPatch, attack: Attack
+) -> None:
+    monkeypatch.setattr(repeats, "are_due", lambda job, outside: False)
+    market = CoinFlips((0, 1, 0))
+    market.until_decided(market.order(0, 1))
+    failed = [check.name for check in report_of(market.receipts[-1]).failures]
+    assert failed == ["verdict:confirmed"]
+    attack(
+        name="a coordinator that faults without a confirmation",
+        before="accepted by everybody",
+        now=f"refused: {failed[0]}",
+        cost="nothing",
+    )
+
+
+@pytest.mark.rule("5.116")
+def test_an_image_with_two_results_is_not_verified_for_its_client() -> None:
+    market = CoinFlips((0, 1, 0, 0, 1, 1, 0, 0))
+    decided(market)
+    with pytest.raises(Refused, match="gave one provider two results") as caught:
+        market.order(0, 2)
+    assert caught.value.code is Code.UNSUPPORTED and "acceptUnverified" in str(caught.value)
+    single = market.order(0, 3, accept_unverified=True)
+    market.until_decided(single)
+    assert market.job(single).ack.message.rule is Label.UNVERIFIED
+    other = market.order(1, 4)
+    market.until_decided(other)
+    assert market.job(other).ack.message.rule is Label.QUORUM_2, "others may use the image"
+    market.at += DEVNET.unverifiable_for
+    market.beat()
+    assert market.job(market.order(0, 5)).ack.message.rule is Label.QUORUM_2
+
+
+@pytest.mark.rule("5.117")
+def test_faults_over_such_an_image_are_forgotten() -> None:
+    market = CoinFlips((0, 1, 0, 0, 0, 0, 1, 0, 1, 1))
+    decided(market)
+    assert sum(len(found) for _, found in market.core.state.faults.items()) == 1
+    market.until_decided(market.order(0, 2))
+    assert sum(len(found) for _, found in market.core.state.faults.items()) == 0
+
+
+@pytest.mark.rule("5.115", "4.51")
+def test_repeats_cost_a_client_no_more_than_it_signed() -> None:
+    market = CoinFlips((0, 1, 0, 1, 1))
+    market.ran_ms = 60_000
+    three = 3 * (200_000 * 60 // 3_600) * 102 // 100
+    order = {"budget": Amount(three + 1), "max_executions": Small(3)}
+    job = decided(market, **order)
+    assert verdict_of(market, job.id).outcome is Outcome.UNRESOLVED
+    assert job.split.charged <= three + 1 and len(job.split.credits) == 5
+
+
+@pytest.mark.rule("5.114")
+def test_a_restart_in_a_confirmation_changes_nothing() -> None:
+    """Every step of the confirmation is on disk: the core is restored before each second."""
+    market = CoinFlips((0, 1, 0, 0, 1))
+    job_id, seen = market.order(0, 1), 0
+    for _ in range(120):
+        phase = market.job(job_id).phase
+        if isinstance(phase, Decided):
+            break
+        seen += isinstance(phase, Running) and phase.is_repeat
+        snapshot = market.core.snapshot()
+        market.core.restore(snapshot)
+        assert market.core.snapshot() == snapshot
+        market.beat()
+    assert verdict_of(market, job_id).outcome is Outcome.UNRESOLVED
+    assert report_of(market.receipts[-1]).valid
+
+
+@pytest.mark.rule("5.112", "5.59")
+def test_ten_accounts_of_one_attacker_must_all_have_spent(attack: Attack) -> None:
+    """Faults over jobs of accounts that never paid much bar nobody. Two that paid do."""
+    market, owner = Market(Party(0)), Party(0).owner
+    state, multiple = market.core.state, MAINNET.case_spent_multiple
+    limits = replace(DEVNET, case_spent_multiple=multiple)
+    market.core.rules = replace(market.core.rules, limits=limits)
+    known = state.clients[market.clients[0].address]
+    accounts = [KeySigner(bytes([200 + number]) * 32).address for number in range(10)]
+    seen = []
+    with state.transaction():
+        at = UnixSeconds(market.at)
+        state.faults[owner] = tuple(
+            Fault(ZERO_HASH, ZERO_HASH, account, at, price=Amount(PAY)) for account in accounts
+        )
+        for account in accounts[:3]:
+            spent = Amount(multiple * PAY)
+            state.clients[account] = replace(known, account=account, vouched=spent)
+            faults.on_spent(StepContext(state, market.core.rules, at, ZERO_HASH), account)
+            seen.append(state.providers[owner].is_frozen)
+    assert seen == [False, False, True], "three, because no court can hear these faults"
+    attack(
+        name="ten accounts that order coin flips",
+        before="three jobs of one account bar an owner for 90 days",
+        now="accounts count once each has paid 50 times a job's price",
+        cost=f"{2 * multiple} jobs of two accounts at least, for a bar of 7 days",
+    )

@@ -1,0 +1,217 @@
+"""Tests the contracts with a real stablecoin of six decimals that is not ours, and its permits."""
+
+from typing import Any, cast
+
+import pytest
+
+from contracts.evm import Evm, refused
+from contracts.evm_node import EvmNode
+from contracts.market import BOSS, CHAIN_ID, CLASS, SECRET, Market, key, planned
+from quorate_contracts.code_check import Expected, check_codes
+from quorate_contracts.deploy import Contracts, Creation, created_address, plan
+from quorate_contracts.permit import PermitTerms, permit_terms
+from quorate_contracts.relayed_requests import (
+    Draft,
+    RequestFile,
+    calls_to_relay,
+    decode,
+    encode,
+    sign_requests,
+)
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages.requests import ExitRequest, OpenSlotsRequest, RegisterRequest
+from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Address, Amount, BlockNumber, Small, UnixSeconds
+from quorate_protocol.values import replace
+from quorate_runtime.beacon.bls import public_key
+from quorate_runtime.keys.crypto import KeySigner as Key
+from support.chain import foreign_token
+
+TOKEN = created_address(BOSS.address, 0)
+STAKE = DEVNET.slot_stake
+NO_ALLOWANCE = "ERC20: transfer amount exceeds allowance"
+
+
+class ForeignMarket(Market):
+    """A market whose token lets only listed minters mint."""
+
+    def fund(self, who: Key) -> Key:
+        self.evm.send(BOSS.address, foreign_token.allow_minting(TOKEN, who.address))
+        return super().fund(who)
+
+
+def foreign_market() -> ForeignMarket:
+    """The contracts on the foreign token, with a coordinator."""
+    evm = Evm.fresh()
+    creation = Creation(
+        "FiatToken", TOKEN, 0, (), foreign_token.CREATION, foreign_token.CREATION_GAS
+    )
+    evm.create(creation, BOSS.address)
+    beacon = BeaconInfo(public_key(SECRET), DEVNET.beacon_period, evm.now - 10_000)
+    nonce, start = 4, BlockNumber(1)  # after the three calls that begin the token
+    made = plan(BOSS.address, nonce, CHAIN_ID, start, DEVNET, beacon, False, TOKEN)
+    evm.contracts = Contracts.of(made.deployment)
+    for each in foreign_token.set_up(TOKEN, BOSS.address):
+        evm.send(BOSS.address, each)
+    for each in made.creations:
+        evm.create(each, BOSS.address)
+    world = ForeignMarket(evm, evm.contracts, DEVNET)
+    world.coordinator()
+    return world
+
+
+def unapproved(world: Market, name: str) -> Key:
+    """An account with tokens that has approved nothing for the escrow."""
+    who, c = world.fund(key(name)), world.contracts
+    world.evm.send(who.address, c.token.approve(c.escrow.address, 0))
+    return who
+
+
+async def terms_of(world: Market, owner: Address, chain_id: int = CHAIN_ID) -> PermitTerms | None:
+    node = cast("Any", EvmNode(world.evm))
+    return await permit_terms(node, world.contracts.token.address, chain_id, owner)
+
+
+@pytest.mark.rule("0.4")
+async def test_bonds_stakes_and_deposits_work_with_a_stablecoin_that_is_not_ours() -> None:
+    world = foreign_market()
+    deployment = world.contracts.deployment
+    await check_codes(cast("Any", EvmNode(world.evm)), Expected.of(deployment))
+    owner, client = world.provider(0), world.client(0)
+    escrow, stakes = world.contracts.escrow, world.contracts.stakes
+    assert world.held_by_contracts() == DEVNET.coordinator_bond + STAKE + 50 * USD
+    world.evm.send(owner, stakes.exit())
+    world.evm.travel(DEVNET.unbond_after + 1)
+    before = world.balance(owner)
+    world.evm.send(owner, stakes.unbond_slot(CLASS, 0))
+    assert world.balance(owner) == before + STAKE
+    deposited = key("client1")
+    world.fund(deposited)
+    world.evm.send(deposited.address, escrow.deposit(Amount(7 * USD)))
+    world.evm.send(deposited.address, escrow.request_withdrawal(Amount(7 * USD)))
+    world.evm.travel(DEVNET.withdrawal_delay + 1)
+    before = world.balance(deposited.address)
+    world.evm.send(deposited.address, escrow.finish_withdrawal())
+    assert world.balance(deposited.address) == before + 7 * USD
+    assert world.evm.ask(escrow.free_of(client.address)) == 0
+
+
+@pytest.mark.rule("4.73")
+async def test_a_permit_replaces_the_approval_of_a_deposit_and_works_once() -> None:
+    world = foreign_market()
+    escrow = world.contracts.escrow
+    client, amount = unapproved(world, "client0"), Amount(9 * USD)
+    terms = await terms_of(world, client.address)
+    assert terms is not None and terms.nonce == 0
+    until = UnixSeconds(world.evm.now + 100)
+    signature = terms.sign(escrow.address, amount, until, client)
+    call = escrow.deposit_with_permit(amount, until, signature)
+    other = escrow.deposit_with_permit(Amount(amount + 1), until, signature)
+    refused(world.evm, NO_ALLOWANCE, client.address, other)
+    refused(world.evm, NO_ALLOWANCE, unapproved(world, "thief").address, call)
+    world.evm.send(client.address, call)
+    assert world.evm.ask(escrow.free_of(client.address)) == amount
+    refused(world.evm, NO_ALLOWANCE, client.address, call)
+    late = await terms_of(world, client.address)
+    assert late is not None and late.nonce == 1
+    world.evm.travel(101)
+    signature = late.sign(escrow.address, amount, until, client)
+    late_call = escrow.deposit_with_permit(amount, until, signature)
+    refused(world.evm, NO_ALLOWANCE, client.address, late_call)
+
+
+@pytest.mark.rule("4.73")
+async def test_a_permit_that_a_stranger_sent_first_still_deposits() -> None:
+    world = foreign_market()
+    escrow = world.contracts.escrow
+    client, amount = unapproved(world, "client0"), Amount(9 * USD)
+    terms = await terms_of(world, client.address)
+    assert terms is not None
+    until = UnixSeconds(world.evm.now + 100)
+    signature = terms.sign(escrow.address, amount, until, client)
+    r, s, v = signature[:32], signature[32:64], signature[64]
+    permit = "permit(address,address,uint256,uint256,uint8,bytes32,bytes32)"
+    words = (client.address, escrow.address, amount, until, v + 27 if v < 27 else v, r, s)
+    world.evm.send(key("thief").address, foreign_token.call(TOKEN, permit, *words))
+    world.evm.send(client.address, escrow.deposit_with_permit(amount, until, signature))
+    assert world.evm.ask(escrow.free_of(client.address)) == amount
+
+
+async def test_a_token_without_a_sound_permit_is_approved_instead() -> None:
+    """Ours has none. A node that names another chain's domain gets no signature either."""
+    world = foreign_market()
+    assert await terms_of(world, BOSS.address, CHAIN_ID + 1) is None
+    evm, made = Evm.fresh(), planned(DEVNET)
+    for each in made.creations[:1]:
+        evm.create(each, BOSS.address)
+    evm.contracts = Contracts.of(made.deployment)
+    assert await terms_of(Market(evm, evm.contracts, DEVNET), BOSS.address) is None
+
+
+@pytest.mark.rule("2.8", "2.9")
+async def test_an_owner_without_coins_and_approval_joins_and_leaves_by_a_relayer() -> None:
+    world = foreign_market()
+    owner, c = world.fund(key("owner5")), world.contracts
+    world.evm.send(owner.address, c.token.approve(c.stakes.address, 0))
+    relayer, fee = key("relayer").address, Amount(USD)
+    node = cast("Any", EvmNode(world.evm))
+    rest = (keccak256(b"peer"), keccak256(b"box"), keccak256(b"network"))
+    named = (owner.address, key("operator5").address, owner.address, *rest)
+
+    async def file(stake: int, *drafts: Draft) -> RequestFile:
+        until = UnixSeconds(world.evm.now + 100)
+        made = await sign_requests(node, c, owner, drafts, until, fee, Amount(stake))
+        return decode(encode(made))
+
+    async def relayed(made: RequestFile, wanted: Amount | None = None) -> int:
+        calls = await calls_to_relay(node, c, made, wanted, world.evm.now)
+        for call in calls:
+            world.evm.send(relayer, call)
+        return len(calls)
+
+    joins = await file(
+        2 * STAKE,
+        lambda *end: RegisterRequest(*named, *end),
+        lambda *end: OpenSlotsRequest(owner.address, CLASS, Small(2), *end),
+    )
+    before = world.balance(owner.address)
+    with pytest.raises(Refused, match="pays at most 1.00 USD for each"):
+        await relayed(joins, Amount(fee + 1))
+    assert await relayed(joins) == 3 and await relayed(joins) == 0, "the permit and two requests"
+    assert world.evm.ask(c.stakes.open_slots_of(owner.address, CLASS)) == 2
+    assert world.balance(relayer) == 2 * fee
+    assert world.balance(owner.address) == before - 2 * STAKE - 2 * fee
+    leaves = await file(0, lambda *end: ExitRequest(owner.address, *end))
+    half = Amount(fee // 2)
+    assert await relayed(leaves, half) == 2 and world.balance(relayer) == 2 * fee + half
+    again = await file(0, lambda *end: ExitRequest(owner.address, *end))
+    world.evm.travel(101)
+    with pytest.raises(Refused, match="too old"):
+        await relayed(again)
+
+
+async def test_requests_of_another_market_signer_or_order_are_not_sent() -> None:
+    world = foreign_market()
+    owner, c, node = world.fund(key("owner5")), world.contracts, cast("Any", EvmNode(world.evm))
+    until, fee = UnixSeconds(world.evm.now + 100), Amount(USD)
+
+    def leave(*end: Any) -> ExitRequest:
+        return ExitRequest(owner.address, *end)
+
+    made = await sign_requests(node, c, owner, (leave, leave), until, fee, Amount(0))
+    stolen = replace(made, account=BOSS.address)
+    body = replace(made.requests[0].request, max_fee=Amount(9 * USD))
+    dearer = replace(made, requests=(replace(made.requests[0], request=body),))
+    other = replace(made, chain_id=5)
+    gap = replace(made, requests=made.requests[1:])
+    for wrong, told in (
+        (stolen, "request 1 is not signed by"),
+        (dearer, "request 1 is not signed by"),
+        (other, "for another market"),
+        (replace(made, requests=()), "requests: 0"),
+        (gap, "next request is number 0, and the file has 1"),
+    ):
+        with pytest.raises(Refused, match=told):
+            await calls_to_relay(node, c, wrong, None, world.evm.now)

@@ -1,0 +1,62 @@
+"""Broken rules about the confirmation of faults (PROTOCOL §5 Faults)."""
+
+import dataclasses
+
+from quorate_coordinator.core.audit import faults, repeats, unverifiable
+from quorate_protocol.rules import confirmation
+from quorate_protocol.units import UnixSeconds
+from sim.mutants import Mutant, Patch, only
+from sim.plan import CALM, Behaviour, Market, Plan
+
+LIARS = only(lambda plan: plan.market is Market.SMALL and Behaviour.LIAR in plan.behaviours)
+COINS = only(lambda plan: plan.market is Market.SMALL and plan.has_coin_flips)
+
+
+def _coins_at_last(plan: Plan) -> Plan | None:
+    """Coins all the time, and orders also when the first of them are decided."""
+    if plan.market is not Market.SMALL or any(
+        kind is not Behaviour.HONEST for kind in plan.behaviours
+    ):
+        return None
+    jobs = tuple(dataclasses.replace(job, at=job.at * 2, stop_after=None) for job in plan.jobs)
+    return dataclasses.replace(plan, has_coin_flips=True, jobs=jobs, weather=CALM, cuts=())
+
+
+def _faults_are_not_confirmed(patch: Patch) -> None:
+    patch.setattr(repeats, "are_due", lambda job, outside: False)
+
+
+def _one_repeat_confirms(patch: Patch) -> None:
+    patch.setattr(repeats, "REPEATS", 1)
+    patch.setattr(confirmation, "REPEATS", 1)
+
+
+def _confirmed_faults_are_spared(patch: Patch) -> None:
+    patch.setattr(confirmation, "is_confirmed", lambda found: False)
+
+
+def _another_result_confirms_too(patch: Patch) -> None:
+    patch.setattr(confirmation, "has_differed", lambda found: False)
+
+
+def _images_with_two_results_are_verified(patch: Patch) -> None:
+    patch.setattr(unverifiable, "until", lambda context, submission: UnixSeconds(0))
+
+
+def _one_clients_word_is_enough(patch: Patch) -> None:
+    patch.setattr(faults, "_choose", lambda found: found[-2:] if len(found) > 1 else [])
+
+
+MUTANTS = (
+    Mutant("a fault needs no confirmation", "I5", _faults_are_not_confirmed, LIARS),
+    Mutant("one repeat confirms a fault", "I5", _one_repeat_confirms, LIARS),
+    Mutant("a confirmed fault is spared", "I5", _confirmed_faults_are_spared, LIARS),
+    Mutant("a repeat with another result confirms", "I5", _another_result_confirms_too, COINS),
+    Mutant(
+        "an image with two results is verified",
+        "I5",
+        _images_with_two_results_are_verified,
+        _coins_at_last,
+    ),
+    Mutant("one client's word makes a case", "I5", _one_clients_word_is_enough, LIARS),
+)

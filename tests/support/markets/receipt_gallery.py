@@ -1,0 +1,91 @@
+"""Real receipts of several outcomes and rules, with the keys of everybody who signed in them."""
+
+from dataclasses import dataclass
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.entities import AwaitingRound
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.signed import Stop, Witness
+from quorate_protocol.units import Hash32, UnixSeconds
+from support.markets.large_market import LargeMarket
+from support.markets.scripted_market import DOMAIN, STATEMENT, Market, Party
+from support.receipt_mutations import Keys
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """A real receipt, its kind, and the keys of its signers."""
+
+    name: str
+    body: Receipt
+    keys: Keys
+
+
+class _StoppingMarket(Market):
+    """A market whose client stops each job as soon as a provider has accepted it."""
+
+    def send(self, event: ev.Event) -> object:
+        reply = super().send(event)
+        if isinstance(event, ev.AcceptReceived):
+            job_id = self.core.state.leases[event.accept.message.assignment_hash].job_id
+            stop = Stop(job_id, UnixSeconds(self.at))
+            key = self.sessions[0]
+            super().send(ev.StopReceived(seal(DOMAIN, stop, key.sign), key.address))
+        return reply
+
+
+def gallery() -> list[Specimen]:
+    """Returns one receipt of each kind."""
+    made = {
+        "accepted, quorum-2": _decided(Market(*_parties(4))),
+        "accepted after a dispute": _decided(
+            Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+        ),
+        "accepted beside silent providers": _decided(
+            Market(*[Party(number, is_deaf=number > 1) for number in range(5)])
+        ),
+        "unresolved, three results": _decided(
+            Market(*[Party(number, lies=True, tale=number + 1) for number in range(4)])
+        ),
+        "nobody left to verify": _decided(
+            Market(Party(0), *[Party(number, is_deaf=True) for number in range(1, 4)])
+        ),
+        "stopped by its client": _decided(_StoppingMarket(*_parties(4))),
+        "adaptive, audited, unwitnessed": _decided(LargeMarket()),
+        "adaptive, witnessed": _witnessed(LargeMarket()),
+        "unverified": _decided(Market(*_parties(2)), accept_unverified=True),
+    }
+    return [Specimen(name, _body(market), _keys(market)) for name, market in made.items()]
+
+
+def _parties(count: int) -> list[Party]:
+    return [Party(number) for number in range(count)]
+
+
+def _decided(market: Market, **changes: object) -> Market:
+    market.until_decided(market.order(0, 1, **changes), seconds=600)
+    return market
+
+
+def _witnessed(market: Market) -> Market:
+    job_id = market.order(0, 1)
+    while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
+        market.beat()
+    commit_hash, acked = market.job(job_id).commits[0], market.job(job_id).ack.digest(DOMAIN)
+    message = Witness(commit_hash, Hash32(acked), phase.round, UnixSeconds(market.at))
+    key = market.sessions[0]
+    market.send(ev.WitnessReceived(seal(DOMAIN, message, key.sign), key.address))
+    market.until_decided(job_id, seconds=600)
+    return market
+
+
+def _body(market: Market) -> Receipt:
+    body: Receipt = canonical.decode(Receipt, market.receipts[-1])
+    return body
+
+
+def _keys(market: Market) -> Keys:
+    signers = [*market.clients, *market.sessions, *(party.key for party in market.parties.values())]
+    return Keys(DOMAIN, STATEMENT, {signer.address: signer for signer in signers})
