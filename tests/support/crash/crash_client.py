@@ -19,6 +19,7 @@ from quorate.client.run import Run
 from quorate.errors import NotVerifiedError, RefusedError
 from quorate.trust.coordinator_identity import identity_of
 from quorate_protocol.limits import USD
+from quorate_protocol.refusals import Code
 from quorate_protocol.units import Amount
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process import crash_points
@@ -26,6 +27,8 @@ from quorate_runtime.process import crash_points
 VOUCHED_SECONDS = 20.0
 LONGEST_SECONDS = 30.0
 SECONDS = 0.2
+OFFERED_SECONDS = 60.0  # for providers to start again on a busy machine
+UNOFFERED = frozenset({Code.NO_OFFER, Code.TOO_FEW_OWNERS})  # no order is taken
 
 
 def job_of(name: str, image: Path, seconds: float = SECONDS) -> Job:
@@ -53,7 +56,22 @@ async def found_or_submitted(market: Market, name: str, image: Path, seconds: fl
             assert error.code == "unknown", error
         else:
             return run
-    return await market.submit(job_of(name, image, seconds))
+    return await submitted(market, job_of(name, image, seconds))
+
+
+async def submitted(market: Market, job: Job) -> Run:
+    """Submits the job, again while providers that were killed have not yet put up their offers.
+
+    Raises RefusedError for any other refusal, TimeoutError after `OFFERED_SECONDS`.
+    """
+    async with asyncio.timeout(OFFERED_SECONDS):
+        while True:
+            try:
+                return await market.submit(job)
+            except RefusedError as error:
+                if error.code not in UNOFFERED:
+                    raise
+            await asyncio.sleep(1.0)
 
 
 async def work(profile: Profile, plan: dict[str, str]) -> dict[str, object]:
