@@ -6,6 +6,7 @@ import pytest
 
 from contracts.evm import Evm, refused
 from contracts.evm_node import EvmNode
+from contracts.foreign_market import ForeignMarket
 from contracts.market import BOSS, CHAIN_ID, CLASS, SECRET, Market, key, planned
 from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import Contracts, Creation, created_address, plan
@@ -32,14 +33,6 @@ from support.chain import foreign_token
 TOKEN = created_address(BOSS.address, 0)
 STAKE = DEVNET.slot_stake
 NO_ALLOWANCE = "ERC20: transfer amount exceeds allowance"
-
-
-class ForeignMarket(Market):
-    """A market whose token lets only listed minters mint."""
-
-    def fund(self, who: Key) -> Key:
-        self.evm.send(BOSS.address, foreign_token.allow_minting(TOKEN, who.address))
-        return super().fund(who)
 
 
 def foreign_market() -> ForeignMarket:

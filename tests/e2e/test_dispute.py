@@ -1,4 +1,7 @@
-"""Disputes about money, on anvil: a provider is paid what was signed to it, by its daemon alone."""
+"""Disputes about money, on anvil: a provider is paid what was signed to it, by its daemon alone.
+
+The token is a stablecoin that is not ours, and `quorate chain deploy` made the contracts.
+"""
 
 import asyncio
 import contextlib
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate_contracts.money_texts import read_currency
 from quorate_contracts.watch import alone
 from quorate_contracts.watch.watch_file import (
     Action,
@@ -50,6 +54,9 @@ START = 1000 * USD - 100 * USD  # the owner's tokens once its slot is staked
 @pytest.fixture
 async def market(tmp_path: Path) -> AsyncIterator[Stage]:
     async with stage(tmp_path, is_anvil=True) as found:
+        made = found.contracts.deployment
+        currency = await read_currency(found.client, made.chain_id, made.token)
+        assert currency.name.startswith("USDC ")
         await found.send(OWNER, "bond", found.contracts.token.transfer(OPERATOR.address, FEE))
         yield found
 

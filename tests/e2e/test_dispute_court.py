@@ -1,17 +1,17 @@
 """Disputes about results, on anvil: who loses stake before a jury, and who does not.
 
-The coordinator's case keeper and the owner's appeal act as they do in life. The tests vote.
+The token is a stablecoin that is not ours, and `quorate chain deploy` made the contracts. The
+coordinator's case keeper and the owner's appeal act as they do in life. The tests vote.
 """
 
 import shutil
 from collections.abc import Iterator
-from typing import cast
 
 import pytest
 
 from bench.anvil_machine import running_anvil
-from contracts.evm import Evm
-from contracts.market import BOSS, CLASS, COORDINATOR, POSTER, Market, deployed_on, key, peopled_on
+from contracts.foreign_market import deployed_by_command
+from contracts.market import ACCUSER, BOSS, CLASS, COORDINATOR, POSTER, Market, key, peopled_on
 from contracts.test_appealing import Owner
 from contracts.test_case_bonds import performer_of
 from contracts.test_court_driver import _kept, _look
@@ -27,11 +27,11 @@ ACCUSED = key("owner0").address
 
 
 @pytest.fixture(scope="module")
-def deployed() -> Iterator[Market]:
+def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
     program = shutil.which("anvil")
     assert program is not None, "the mark asks for anvil"
     with running_anvil(program) as machine:
-        yield peopled_on(deployed_on(cast(Evm, machine), DEVNET), 9)
+        yield peopled_on(deployed_by_command(machine, tmp_path_factory.mktemp("made")), 9)
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def test_a_liar_is_slashed_by_its_jury(world: Market) -> None:
     clients = ("client0", "client1")
     trial = Trial(world, [world.execution(ACCUSED, key(name), b"a lie") for name in clients])
     bond = case_bond([each.shown for each in trial.evidence], DEVNET)
-    world.evm.send(key("minter").address, c.token.mint(POSTER.address, bond))
+    world.evm.send(ACCUSER.address, c.token.transfer(POSTER.address, bond))
     shown = tuple(evidence_of(each) for each in trial.evidence)
     await performer_of(world)(OpenCase("case", ACCUSED, CLASS, shown))
     assert world.balance(POSTER.address) == 0

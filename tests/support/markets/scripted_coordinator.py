@@ -64,6 +64,7 @@ from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, recover
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
+from support.chain import foreign_deployment
 from support.http_server import on_loopback
 
 T = TypeVar("T")
@@ -316,11 +317,8 @@ class Stage:
     @contextlib.asynccontextmanager
     async def fast(self) -> AsyncIterator[None]:
         """Makes ten blocks a second while the block runs, so that chain time runs ahead."""
-        mining = asyncio.create_task(_mine(self.client))
-        try:
+        async with _fast(self.client):
             yield
-        finally:
-            mining.cancel()
 
     async def assign(self, daemon: ProviderDaemon, number: int = 1, spec: JobSpec = SPEC) -> Hash32:
         """Sends a new assignment; returns its hash."""
@@ -361,36 +359,23 @@ async def _chain(is_anvil: bool) -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def stage(folder: Path, is_anvil: bool = False) -> AsyncIterator[Stage]:
-    """Deploys everything on a fresh chain, which takes some seconds."""
-    info = BeaconInfo(
-        bls.public_key(bls.keygen(b"node-test-seed-of-32-bytes-long!")),
-        Seconds(2),
-        int(time.time()) - 100,
-    )
+    """Deploys everything on a fresh chain, which takes some seconds.
+
+    On anvil the token is a stablecoin that is not ours, and `quorate chain deploy` makes the rest.
+    """
+    deployer = KeySigner(dev_account(0))
     async with _chain(is_anvil) as chain_url, aiohttp.ClientSession() as session:
         client = ChainClient(Rpc(chain_url, session))
-        deployer = KeySigner(dev_account(0))
-        made = plan(
-            deployer.address, 0, await client.chain_id(), BlockNumber(0), DEVNET, info, faucet=True
-        )
-        contracts = Contracts.of(made.deployment)
+        async with _fast(client):
+            if is_anvil:
+                made = await foreign_deployment.deploy(client, deployer, _beacon(), folder / "made")
+            else:
+                made = await _deployed(client, deployer, folder)
+        contracts = Contracts.of(made)
         store = ContentStore(folder / "staging", 1 << 30)
-        scripted = ScriptedCoordinator(made.deployment, chain_url, store)
+        scripted = ScriptedCoordinator(made, chain_url, store)
         found = Stage(chain_url, client, contracts, scripted, folder / "node")
-        sender = Sender(
-            client,
-            deployer,
-            folder / "deployer.sqlite",
-            SystemClock(),
-            QUICK,
-            chain_id=made.deployment.chain_id,
-        )
         async with found.fast():
-            creations = [
-                Outgoing(item.name, None, item.data, gas=item.gas) for item in made.creations
-            ]
-            await sender.send_in_order(creations, deadline_seconds=30)
-            sender.close()
             mint = (
                 contracts.token.mint(OWNER.address, Amount(1000 * USD)),
                 contracts.token.mint(COORDINATOR.address, Amount(2000 * USD)),
@@ -406,6 +391,34 @@ async def stage(folder: Path, is_anvil: bool = False) -> AsyncIterator[Stage]:
         async with scripted.serving():
             yield found
         await store.close()
+
+
+def _beacon() -> BeaconInfo:
+    key = bls.public_key(bls.keygen(b"node-test-seed-of-32-bytes-long!"))
+    return BeaconInfo(key, Seconds(2), int(time.time()) - 100)
+
+
+async def _deployed(client: ChainClient, deployer: KeySigner, folder: Path) -> Deployment:
+    """Deploys the contracts with a token that anybody may mint."""
+    start, chain_id = BlockNumber(0), await client.chain_id()
+    made = plan(deployer.address, 0, chain_id, start, DEVNET, _beacon(), faucet=True)
+    places = folder / "deployer.sqlite", SystemClock(), QUICK
+    sender = Sender(client, deployer, *places, chain_id=chain_id)
+    try:
+        creations = [Outgoing(item.name, None, item.data, gas=item.gas) for item in made.creations]
+        await sender.send_in_order(creations, deadline_seconds=30)
+    finally:
+        sender.close()
+    return made.deployment
+
+
+@contextlib.asynccontextmanager
+async def _fast(client: ChainClient) -> AsyncIterator[None]:
+    mining = asyncio.create_task(_mine(client))
+    try:
+        yield
+    finally:
+        mining.cancel()
 
 
 async def _mine(client: ChainClient) -> None:

@@ -1,0 +1,48 @@
+"""A market whose token is a real stablecoin that is not ours."""
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+
+from bench.anvil_machine import AnvilMachine
+from contracts.market import ACCUSER, BOSS, SECRET, Key, Market
+from quorate_contracts.deploy import Contracts, Deployment
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import BeaconInfo
+from quorate_runtime.beacon.bls import public_key
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.keys.crypto import KeySigner
+from support.chain import foreign_deployment, foreign_token
+
+COINS_WEI = 10**21
+
+
+class ForeignMarket(Market):
+    """Its token lets only listed minters mint."""
+
+    def fund(self, who: Key) -> Key:
+        token = self.contracts.token.address
+        self.evm.send(BOSS.address, foreign_token.allow_minting(token, who.address))
+        return super().fund(who)
+
+
+def deployed_by_command(machine: AnvilMachine, folder: Path) -> ForeignMarket:
+    """Deploys by `quorate chain deploy --token`; returns the market with its coordinator."""
+    machine.request("anvil_setBalance", "0x" + BOSS.address.hex(), hex(COINS_WEI))
+    made = asyncio.run(_deployed(machine, folder))
+    machine.contracts = Contracts.of(made)
+    newest = machine.request("eth_getBlockByNumber", "latest", False)
+    machine.last, machine.number = int(newest["timestamp"], 16), int(newest["number"], 16)
+    machine.now = machine.last + 1
+    market = ForeignMarket(machine, machine.contracts, DEVNET)  # type: ignore[arg-type]
+    market.coordinator()
+    market.fund(ACCUSER)
+    return market
+
+
+async def _deployed(machine: AnvilMachine, folder: Path) -> Deployment:
+    beacon = BeaconInfo(public_key(SECRET), DEVNET.beacon_period, machine.now - 10_000)
+    async with aiohttp.ClientSession() as session:
+        client = ChainClient(Rpc(machine.url, session))
+        return await foreign_deployment.deploy(client, KeySigner(BOSS.secret), beacon, folder)
