@@ -1,9 +1,13 @@
-"""The table of attacks: what each costs honest accounts, and what it costs its attackers."""
+"""The table of attacks: what each costs honest accounts, and what it costs its attackers.
+
+`LIMITS` are those that no rule stops: they cost honest accounts more than their attackers.
+docs/trust.md names each of them.
+"""
 
 from collections.abc import Callable
 from functools import partial
 
-from contracts import griefing_court, griefing_demands, griefing_epochs
+from contracts import griefing_court, griefing_demands, griefing_epochs, griefing_settlements
 from contracts.griefing_accounts import GAS_PRICES, Damage
 from quorate_protocol.limits import USD
 
@@ -11,6 +15,7 @@ ATTACKS: dict[str, Callable[[], Damage]] = {
     "a false accusation": griefing_court.false_accusation,
     "void retries: inputs are withdrawn": griefing_court.void_retries,
     "stake frozen: nothing is opened, twice": griefing_court.stake_frozen,
+    "4,000 USD of stake frozen, as above": partial(griefing_court.stake_frozen, 40),
     "one juror absent": partial(griefing_court.absent, 1, False),
     "four jurors absent": partial(griefing_court.absent, 4, False),
     "four jurors vote and do not reveal": partial(griefing_court.absent, 4, True),
@@ -28,6 +33,16 @@ ATTACKS: dict[str, Callable[[], Damage]] = {
     "an epoch is demanded and posted": griefing_epochs.demanded_epoch,
     "an epoch that robs": griefing_epochs.robbing_epoch,
     "a coordinator vanishes": griefing_epochs.vanished_coordinator,
+    "two liars announce, and are outvoted": griefing_settlements.liars_outvoted,
+    "a vanished coordinator's job is settled": griefing_settlements.after_a_halt,
+    "a halted coordinator settles for its pair": partial(griefing_settlements.own_pair, True),
+}
+LIMITS: dict[str, Callable[[], Damage]] = {
+    "5,000 USD of stake frozen, as above": partial(griefing_court.stake_frozen, 50),
+    "a credited job is announced, and answered": griefing_settlements.credited_job,
+    "a settlement is answered from old credit": griefing_settlements.old_credit,
+    "a credited job is settled, unanswered": griefing_settlements.credited_job_unanswered,
+    "a coordinator settles for its own pair": partial(griefing_settlements.own_pair, False),
 }
 
 

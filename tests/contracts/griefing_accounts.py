@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from eth.vm.spoof import SpoofTransaction
 
 from contracts.evm import Mined
-from contracts.market import Market
+from contracts.market import COORDINATOR, Market
 from quorate_contracts.bindings.calls import Call
 from quorate_protocol.limits import USD
 from quorate_protocol.units import ZERO_ADDRESS, Address
@@ -124,9 +124,12 @@ class Grievance:
                 c.court.credit_of(place),
                 c.faults.credit_of(place),
                 c.challenges.credits(place),
+                c.escrow.credit_of(place),
             )
         )
-        return own + stake + owed + evm.ask(c.escrow.free_of(account))
+        allocation = evm.ask(c.escrow.allocation(account, COORDINATOR.address))
+        left = evm.ask(c.escrow.free_of(account)) + allocation.allocated - allocation.charged
+        return own + stake + owed + left
 
     def ended(self) -> "Damage":
         """Returns what both sides have lost since the start."""

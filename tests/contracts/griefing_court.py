@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from contracts.griefing_accounts import Damage, Grievance, grievance
-from contracts.market import ACCUSER, BOSS, COORDINATOR, Market, key, peopled
+from contracts.market import ACCUSER, BOSS, CLASS, COORDINATOR, Market, key, peopled
 from contracts.test_appeals import Appeal
 from contracts.trial import TRUTH, Trial
 from quorate_contracts.bindings.court import CaseOutcome
+from quorate_contracts.bindings.stakes import OPEN_MAX
 from quorate_protocol.limits import DAY, MAINNET, USD
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
@@ -80,9 +81,15 @@ def void_retries() -> Damage:
         return grief.ended()
 
 
-def stake_frozen() -> Damage:
-    """The accuser opens nothing at the end, so the case takes its longest; it opens it twice."""
+def stake_frozen(slots: int = 1) -> Damage:
+    """The accuser opens nothing at the end, so the case takes its longest; it opens it twice.
+
+    The accused has this many slots, each with its stake.
+    """
     made = world()
+    for opened in range(1, slots, OPEN_MAX):
+        count = min(OPEN_MAX, slots - opened)
+        made.evm.send(ACCUSED, made.contracts.stakes.open_slots(CLASS, count))
     with grievance(made, ACCUSERS) as grief:
         trial = case(made, b"a false answer")
         for _ in range(2):
