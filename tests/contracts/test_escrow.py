@@ -137,3 +137,19 @@ def test_vouchers_reach_to_the_allocation_and_no_further() -> None:
     )
     refused(world.evm, "allocation", POSTER.address, call)
     money(world)
+
+
+@pytest.mark.rule("4.27")
+def test_what_an_allocation_was_charged_takes_its_room() -> None:
+    world, most = market(), 2**60 - 1
+    escrow, evm, client = world.contracts.escrow, world.evm, _allocated(world)
+    _charge(world, client, 10 * USD)
+    evm.send(client.address, escrow.request_release(COORDINATOR.address, Amount(40 * USD)))
+    evm.travel(DEVNET.allocation_release)
+    evm.send(client.address, escrow.finish_release(COORDINATOR.address))
+    evm.send(client.address, world.contracts.token.mint(client.address, Amount(most)))
+    evm.send(client.address, escrow.deposit(Amount(most)))
+    room = most - 10 * USD
+    more = escrow.allocate(COORDINATOR.address, Amount(room + 1))
+    refused(evm, "amount", client.address, more)
+    evm.send(client.address, escrow.allocate(COORDINATOR.address, Amount(room)))

@@ -117,6 +117,26 @@ def test_an_answer_shows_no_more_than_its_leaf_credits(world: Market) -> None:
 
 
 @pytest.mark.rule("6.24")
+def test_old_credit_answers_a_settlement_that_it_does_not_pay(world: Market) -> None:
+    """The limit of the rule: the next epoch names the job under a leaf that it does not raise."""
+    settlement, evidence = world.contracts.settlement, job(world, CLIENT, 7)
+    old = credited(world, job(world, CLIENT, 6), PAY, PAY)
+    post(world, 1, old, voucher(world, 2 * PAY, 5))
+    opening = opened(world, evidence)
+    forged = credited(world, evidence, PAY, PAY)
+    assert [leaf.final for leaf in forged] == [leaf.final for leaf in old]
+    post(world, 2, forged)
+    for share in (0, 1):
+        proof = values.replace(shown(forged, evidence, share, PAY), epoch=2)
+        answer = settlement.answer(opening, share, proof)
+        mined = world.evm.send(POSTER.address, answer)
+        opening = type(opening).of(mined.events[0].opening)  # type: ignore[union-attr]
+    world.evm.travel(DEVNET.settle_response)
+    refused(world.evm, "opened", BOSS.address, settlement.execute(opening))
+    assert credits(world) == [0, 0, 0]
+
+
+@pytest.mark.rule("6.24")
 @pytest.mark.parametrize("place", [0, 3, 4, 6])
 def test_an_answer_shows_an_entry_at_any_place_of_a_log(world: Market, place: int) -> None:
     """Seven entries are three trees, of four, two and one."""

@@ -1,5 +1,8 @@
 """Tests what a watcher does about one epoch, and what it keeps."""
 
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ from quorate_contracts.deploy import Contracts, Deployment
 from quorate_contracts.watch.acting import Acting
 from quorate_contracts.watch.bonds import BondedSender
 from quorate_contracts.watch.decisions import Kind, is_of, judge
-from quorate_contracts.watch.epoch_watcher import EpochWatcher
+from quorate_contracts.watch.epoch_watcher import STATEMENT_SECONDS, EpochWatcher
 from quorate_contracts.watch.evidence import Evidence
 from quorate_contracts.watch.watch_file import (
     ACTIONS_MAX,
@@ -135,6 +138,29 @@ def test_the_evidence_survives_in_a_file_of_one_account(tmp_path: Path) -> None:
 async def test_a_full_disk_ends_no_watch(tmp_path: Path) -> None:
     """It keeps the evidence in memory and goes on."""
     home = tmp_path / "no folder"
+    async with watching(home, Source(signed(60, 2, 1))) as watcher:
+        watcher.note_statements()
+        assert watcher.acting.state.of(COORDINATOR).statements == (signed(60, 2, 1),)
+    assert not home.exists()
+
+
+@pytest.mark.rule("6.51")
+async def test_a_statement_that_another_replaces_before_a_look_is_not_kept(tmp_path: Path) -> None:
+    """So the epoch for which the older one was due is not challenged by it."""
+    assert STATEMENT_SECONDS == 0.5
+    source = Source(signed(60, 2, 1))
+    async with watching(tmp_path, source) as watcher:
+        watcher.note_statements()
+        source.newest = signed(80, 2, 2)
+        source.newest = signed(80, 3, 3)
+        watcher.note_statements()
+        kept = watcher.acting.state.of(COORDINATOR).statements
+    assert kept == (signed(60, 2, 1), signed(80, 3, 3))
+
+
+@contextlib.asynccontextmanager
+async def watching(home: Path, source: "Source") -> AsyncIterator[EpochWatcher]:
+    """A watcher without a chain."""
     places = (Address(bytes([number]) * 20) for number in range(len(CONTRACTS)))
     made = Deployment(1, BlockNumber(0), DEVNET.name, *places, bytes(96), Seconds(2), 1)
     contracts = Contracts.of(made)
@@ -142,21 +168,21 @@ async def test_a_full_disk_ends_no_watch(tmp_path: Path) -> None:
         client = ChainClient(Rpc("http://127.0.0.1:1", session))
         sender = BondedSender(client, contracts, lambda: ME, not_sent)
         acting = Acting(ME, client, contracts, sender, SystemClock(), home)
-        watcher = EpochWatcher(acting, Evidence(acting, Source()), lambda: (COORDINATOR,))
-        watcher.note_statements()
-    assert acting.state.of(COORDINATOR).statements == (signed(60, 2, 1),)
-    assert not home.exists()
+        yield EpochWatcher(acting, Evidence(acting, source), lambda: (COORDINATOR,))
 
 
 async def not_sent(purpose: str, call: Call) -> None:
     raise AssertionError("nothing is sent without a chain")
 
 
+@dataclass
 class Source:
-    """One Statement, and no leaf."""
+    """A newest Statement, and no leaf."""
+
+    newest: Envelope[Statement]
 
     def statement(self, coordinator: Address) -> Envelope[Statement]:
-        return signed(60, 2, 1)
+        return self.newest
 
     async def leaf(self, coordinator: Address, epoch: int) -> ShownLeaf:
         raise Unavailable("no coordinator")

@@ -66,6 +66,13 @@ def test_a_gap_in_receipts_costs_no_bond() -> None:
     }
 
 
+@pytest.mark.rule("6.24")
+def test_no_program_answers_the_announcement_of_a_settlement() -> None:
+    """The contract takes answers, and only tests send them."""
+    assert "settlement.open(" in sources() and "settlement.execute(" in sources()
+    assert "settlement.answer(" not in sources() and "settlement.outvote(" not in sources()
+
+
 @pytest.mark.rule("4.13", "5.53", "5.64", "5.94", "5.98")
 @pytest.mark.parametrize("wanted", ["commit", "canary", "delegate", "audit"])
 def test_planned_messages_do_not_exist(wanted: str) -> None:
