@@ -28,6 +28,7 @@ from quorate_protocol.units import Address, Hash32
 
 T = TypeVar("T")
 CHAIN_ID = 31337
+NOBODY = Address(bytes(20))
 GENESIS_TIME = 1_800_000_000
 CODE_BYTES_MAX = 23_576  # of the 24,576 that a chain takes
 
@@ -110,10 +111,10 @@ class Evm:
         """Returns a contract's code, with its immutables."""
         return bytes(self._vm().state.get_code(account))
 
-    def ask(self, query: Query[T]) -> T:
+    def ask(self, query: Query[T], sender: Address = NOBODY) -> T:
         """Runs eth_call at the current time."""
         output: list[bytes] = []
-        self._run(Address(bytes(20)), query.to, query.data, 30_000_000, False, output)
+        self._run(sender, query.to, query.data, 30_000_000, False, output)
         return query.decode(output[0])
 
     def _vm(self):  # type: ignore[no-untyped-def]

@@ -4,7 +4,7 @@ beacon.
 
 from dataclasses import dataclass, field
 
-from contracts.evm import Evm, Reverted
+from contracts.evm import NOBODY, Evm, Reverted
 from contracts.market import ACCUSER, SECRET
 from quorate_contracts.bindings.calls import Call, Query
 from quorate_protocol.ports import BeaconRound
@@ -27,7 +27,7 @@ class EvmNode:
         self, to: Address, data: bytes, sender: Address | None = None, block: object = "latest"
     ) -> bytes:
         try:
-            return self.evm.ask(Query(to, data, lambda found: found))
+            return self.evm.ask(Query(to, data, lambda found: found), sender or NOBODY)
         except Reverted as reverted:
             raise Refused(Code.CHAIN, str(reverted)) from reverted
 

@@ -124,6 +124,10 @@ class Escrow(Contract):
         """What is allocated and not charged, and the nonce floor of the newest posted voucher."""
         return self._query("settleable", _settleable, client, coordinator)
 
+    def settled_of(self, client: Address, coordinator: Address) -> Query[Amount]:
+        """How much of what is charged was settled job by job: it never entered the pool."""
+        return self._query("settled_of", Amount, client, coordinator)
+
 
 def _settleable(left: Amount, nonce_floor: int) -> tuple[Amount, int]:
     return left, nonce_floor

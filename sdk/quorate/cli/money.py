@@ -9,10 +9,12 @@ from quorate.errors import EvidenceError, UnavailableError
 
 if TYPE_CHECKING:
     from quorate.client.money.balances import Balances, CoordinatorBalance
+    from quorate.client.money.halts import Halt
     from quorate.client.money.withdrawal import WithdrawalState
     from quorate.client.profile import Profile
     from quorate_contracts.money_texts import Currency
     from quorate_protocol.messages.views import AccountView
+    from quorate_protocol.units import UnixSeconds
 
 SETTLE_SECONDS = 60.0
 ChainUrl = Annotated[
@@ -68,8 +70,8 @@ def withdraw(
     """
     from quorate.client.client_ledger import Ledger
     from quorate.client.money.chain_access import one_at_a_time
-    from quorate.client.money.taking_out import receiver_of, take_out, waiting_line
-    from quorate.job.quantities import format_amount, parse_amount
+    from quorate.client.money.taking_out import receiver_of, state_lines, take_out
+    from quorate.job.quantities import parse_amount
     from quorate_runtime.clock import SystemClock
 
     context, clock = context_of(ctx), SystemClock()
@@ -79,7 +81,8 @@ def withdraw(
     profile = context.profile()
 
     async def told(state: "WithdrawalState") -> None:
-        note(waiting_line(state, ""))
+        for line in state_lines(state, ""):
+            note(line)
 
     async def work() -> "WithdrawalState":
         seen = await _settled(profile)
@@ -103,10 +106,9 @@ def withdraw(
         state = run_async(work())
     if json:
         emit(_withdrawal_json(state))
-    elif state.paid is None:
-        typer.echo(waiting_line(state, repeat))
-    else:
-        typer.echo(f"{format_amount(state.paid)} withdrawn to 0x{state.record.receiver.hex()}")
+        return
+    for line in state_lines(state, repeat):
+        typer.echo(line)
 
 
 async def _settled(profile: "Profile") -> "AccountView | None":
@@ -128,7 +130,7 @@ async def _settled(profile: "Profile") -> "AccountView | None":
 
 
 def _balance_lines(found: "Balances", currency: "Currency", withdraw: str) -> list[str]:
-    from quorate.client.money.taking_out import moment
+    from quorate.client.money.moments import moment
     from quorate.job.quantities import format_amount
 
     unallocated = format_amount(found.unallocated)
@@ -139,16 +141,18 @@ def _balance_lines(found: "Balances", currency: "Currency", withdraw: str) -> li
         f"deposited  {format_amount(found.deposited)}, {unallocated} of it unallocated",
     ]
     for item in found.coordinators:
-        lines += _coordinator_lines(item)
+        lines += _coordinator_lines(item, found.block_time)
     pending = found.withdrawal
     if pending.ready_at:
-        ready_at = max([pending.ready_at, *(c.allocation.release_at for c in found.coordinators)])
+        releases = [c.allocation.release_at for c in found.coordinators if c.halt is None]
+        ready_at = max([pending.ready_at, *releases, found.halts_until])
         amount = format_amount(pending.amount)
         lines.append(f"waiting    {amount} until {moment(ready_at)}: then `{withdraw}`")
     return lines
 
 
-def _coordinator_lines(item: "CoordinatorBalance") -> list[str]:
+def _coordinator_lines(item: "CoordinatorBalance", now: "UnixSeconds") -> list[str]:
+    from quorate.client.money.halts import halt_lines
     from quorate.job.quantities import format_amount
 
     lines = [f"allocated  {format_amount(item.left)} to coordinator 0x{item.coordinator.hex()}"]
@@ -157,6 +161,8 @@ def _coordinator_lines(item: "CoordinatorBalance") -> list[str]:
             f"promised   {format_amount(item.vouched)} by vouchers, "
             f"{format_amount(item.promises.orders)} to open orders"
         )
+    if item.halt is not None:
+        lines += [f"halted     {line}" for line in halt_lines(item.coordinator, item.halt, now)]
     return lines
 
 
@@ -179,6 +185,7 @@ def _balance_json(found: "Balances", currency: "Currency") -> dict[str, Any]:
                 "withdrawableMicroUsd": item.withdrawable,
                 "releasingMicroUsd": item.allocation.releasing,
                 "releaseAt": item.allocation.release_at,
+                "halt": None if item.halt is None else _halt_json(item.halt),
             }
             for item in found.coordinators
         ],
@@ -195,4 +202,20 @@ def _withdrawal_json(state: "WithdrawalState") -> dict[str, Any]:
         "paidMicroUsd": state.paid,
         "readyAt": state.ready_at or None,
         "unpostedMicroUsd": state.unposted,
+        "moreMicroUsd": state.more,
+        "halted": [
+            {"coordinator": f"0x{coordinator.hex()}", **_halt_json(halt)}
+            for coordinator, halt in state.halted
+        ],
+    }
+
+
+def _halt_json(halt: "Halt") -> dict[str, Any]:
+    return {
+        "haltedAt": halt.at,
+        "leftMicroUsd": halt.left,
+        "freeFrom": halt.free_from,
+        "restMicroUsd": halt.rest,
+        "restFrom": halt.rest_from,
+        "restIsFree": halt.is_rest_free,
     }

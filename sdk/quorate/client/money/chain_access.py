@@ -16,6 +16,7 @@ from quorate.client.money.chain_url import remember_chain_url, stored_chain_url
 from quorate.errors import ProfileError, UnavailableError, UsageError, translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity, check_identity, read_pinned
 from quorate_contracts.bindings.calls import Query
+from quorate_contracts.bindings.epochs import Epochs
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.token import Token
 from quorate_contracts.code_check import Expected, check_codes
@@ -41,6 +42,7 @@ class ChainAccess:
     identity: CoordinatorIdentity
     currency: Currency
     url: str
+    epochs: Epochs
 
     @property
     def token(self) -> Token:
@@ -87,9 +89,9 @@ async def open_chain(identity: CoordinatorIdentity, url: str) -> AsyncIterator[C
                     f"{identity.chain_id}: nothing was signed. Name a node of that chain with "
                     "--chain-url URL",
                 )
-            await check_codes(client, _expected(identity))
+            places = await check_codes(client, _expected(identity))
             currency = await read_currency(client, identity.chain_id, identity.token)
-        yield ChainAccess(client, identity, currency, url)
+        yield ChainAccess(client, identity, currency, url, Epochs(places["Epochs"]))
 
 
 def _expected(identity: CoordinatorIdentity) -> Expected:

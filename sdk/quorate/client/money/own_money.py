@@ -2,7 +2,7 @@
 
 from quorate.client.money.balances import Balances, read_balances
 from quorate.client.money.chain_access import one_at_a_time, open_chain
-from quorate.client.money.taking_out import receiver_of, take_out, waiting_line
+from quorate.client.money.taking_out import receiver_of, state_lines, take_out
 from quorate.client.money.withdrawal import WithdrawalState
 from quorate.client.session import ClientSession
 from quorate.job.quantities import Money, parse_amount
@@ -26,7 +26,8 @@ async def withdraw(
     receiver = receiver_of(to) if to else None
 
     async def told(state: WithdrawalState) -> None:
-        session.notice(waiting_line(state, ""))
+        for line in state_lines(state, ""):
+            session.notice(line)
 
     with one_at_a_time(session.profile.home):
         return await take_out(

@@ -5,14 +5,16 @@ from datetime import UTC, datetime
 
 from quorate.client.client_ledger import Ledger
 from quorate.client.money.chain_access import find_chain, open_chain
+from quorate.client.money.halts import halt_lines
+from quorate.client.money.moments import moment
 from quorate.client.money.withdrawal import WithdrawalFlow, WithdrawalState, finish_when_due
 from quorate.client.profile import Profile
 from quorate.client.session import Notice
 from quorate.errors import UsageError
-from quorate.job.quantities import format_amount, format_duration
+from quorate.job.quantities import format_amount
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.ports import Clock
-from quorate_protocol.units import Address, Amount
+from quorate_protocol.units import Address, Amount, UnixSeconds
 
 Told = Callable[[WithdrawalState], Awaitable[None]]
 
@@ -60,8 +62,23 @@ def receiver_of(text: str) -> Address:
     return address
 
 
-def waiting_line(state: WithdrawalState, repeat: str) -> str:
-    """Returns a sentence that says what waits until when, and what to type then."""
+def state_lines(state: WithdrawalState, repeat: str) -> list[str]:
+    """Returns sentences that say what was paid, what waits until when, and what to type then."""
+    lines = [_waiting_line(state, repeat)]
+    if state.paid is not None:
+        receiver = state.record.receiver.hex()
+        lines = [f"{format_amount(state.paid)} withdrawn to 0x{receiver}"]
+    now = UnixSeconds(int(datetime.now(UTC).timestamp()))
+    for coordinator, halt in state.halted:
+        lines += halt_lines(coordinator, halt, now)
+    if state.more:
+        lines.append(f"{format_amount(state.more)} more came back from halted coordinators")
+    if repeat and state.paid is not None and (state.more or state.halted):
+        lines.append(f"then `{repeat}` withdraws it")
+    return lines
+
+
+def _waiting_line(state: WithdrawalState, repeat: str) -> str:
     amount = format_amount(state.record.amount)
     then = f": then `{repeat}`" if repeat else ""
     if state.ready_at:
@@ -70,10 +87,3 @@ def waiting_line(state: WithdrawalState, repeat: str) -> str:
         f"{amount} announced; it waits until the coordinator has posted your vouchers of "
         f"{format_amount(state.unposted)}{then}"
     )
-
-
-def moment(seconds: int) -> str:
-    """Returns a time as people read it: in UTC, and how far away it is."""
-    text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    left = seconds - int(datetime.now(UTC).timestamp())
-    return f"{text} (in {format_duration(left)})" if left > 0 else text
