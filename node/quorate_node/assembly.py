@@ -26,6 +26,7 @@ from quorate_node.chain.account_watch import AccountWatch
 from quorate_node.chain.claims import Claims
 from quorate_node.chain.jury import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
+from quorate_node.chain.registration import must_stake
 from quorate_node.config import AttestationChoice, Config, store_spare_bytes
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
@@ -234,14 +235,14 @@ def _account_watch(
     contracts: Contracts,
     operator_keys: OperatorKeys,
 ) -> AccountWatch:
-    home, is_on_offer = given.config.home, given.is_on_offer
+    config, is_on_offer = given.config, given.is_on_offer
     return AccountWatch(
         core,
         client,
         contracts,
         lambda: operator_keys.current.address,
         given.board,
-        lambda: is_on_offer.is_set() and not is_leaving(home),
+        lambda: is_on_offer.is_set() and not is_leaving(config.home) and must_stake(config),
         given.clock,
     )
 

@@ -49,6 +49,7 @@ def init(
     price: options.PriceText = "0.10",
     price_floor: options.PriceFloorText = "0",
     slots: options.Slots = 1,
+    probation: options.Probation = False,
     gpu_slots: options.GpuSlots = None,
     gpu_price: options.GpuPrices = None,
     owner: options.OwnerText = "",
@@ -76,7 +77,7 @@ def init(
     as_json: options.AsJson = False,
 ) -> None:
     """Make keys and settings, and print what has to be funded."""
-    folder = options.home_of(home)
+    folder, jury = options.home_of(home), (jury_price, jury_slots, jury_cases)
     try:
         urls, is_devnet = _market(coordinator or [], devnet, limits)
         typed = Settings(
@@ -104,13 +105,12 @@ def init(
             transport=transport,
             job_user=job_user,
         )
-        typed = _with_jury(typed, jury_price, jury_slots, jury_cases)
-        before = _before(folder)
+        typed, before = _with_policy(typed, *jury, probation), _before(folder)
         settings, keys = _write(folder, typed, _named_fields(ctx), deployment, password_file)
     except (Refused, Unavailable, KeystoreError) as error:
         options.fail(error)
     if not _printed_json(as_json, folder, settings, keys):
-        _print_all(folder, home, settings, keys, before, is_devnet=devnet is not None)
+        _print_all(folder, home, settings, keys, before, devnet is not None)
 
 
 def _printed_json(as_json: bool, folder: Path, settings: Settings, keys: ProviderKeys) -> bool:
@@ -119,9 +119,9 @@ def _printed_json(as_json: bool, folder: Path, settings: Settings, keys: Provide
     return as_json
 
 
-def _with_jury(typed: Settings, price: str, slots: int, cases: int) -> Settings:
+def _with_policy(typed: Settings, price: str, slots: int, cases: int, probation: bool) -> Settings:
     least = settings_file.usd_price(price)
-    return replace(typed, jury_price=least, jury_slots=slots, jury_cases=cases)
+    return replace(typed, jury_price=least, jury_slots=slots, jury_cases=cases, probation=probation)
 
 
 def _write(
@@ -189,8 +189,11 @@ def _print_result(
     else:
         typer.echo(f"Provider changed in {folder}: its keys and its other settings stay")
     stake, operator = usd(_stake_of(settings, gpus)), hex_text(keys.operator.address)
+    needs = f"{stake} USD of stake and gas to register"
+    if settings.probation:
+        needs = f"gas to register; its pay is held until it is {stake} USD, and becomes the stake"
     typer.echo(
-        f"  owner {hex_text(keys.account)}: needs {stake} USD of stake and gas to register; "
+        f"  owner {hex_text(keys.account)}: needs {needs}; "
         "`quorate node check` names token, coin and chain"
     )
     typer.echo(f"  operator {operator}: signs; `up` gives it gas from the owner")

@@ -87,6 +87,13 @@ Slots = Annotated[
         "--slots", min=0, max=16, help="CPU run slots; each needs one stake slot (0: only GPUs)"
     ),
 ]
+Probation = Annotated[
+    bool,
+    typer.Option(
+        "--probation/--no-probation",
+        help="Start without stake: one run slot, whose pay becomes the first stake",
+    ),
+]
 GpuSlots = Annotated[
     list[str] | None,
     typer.Option(

@@ -90,6 +90,7 @@ class Config:
     jury_price: Price = Price(0)  # of a slot-hour that a jury takes
     jury_slots: int = 1  # the most that take part in juries at once
     jury_cases: int = 24  # the most in 24 hours
+    probation: bool = False  # without stake, offers one run slot, and stakes what it earns
     images: tuple[str, ...] = ()  # allowed images; empty = any
     kinds: tuple[JobKind, ...] = (JobKind.TASK,)
     region: str = ""

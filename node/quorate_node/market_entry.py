@@ -4,7 +4,7 @@ import asyncio
 import logging
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate_node import periodic
@@ -13,11 +13,14 @@ from quorate_node.chain import stake_classes
 from quorate_node.chain.key_rotation import Rotation
 from quorate_node.chain.owner_sender import owner_sender
 from quorate_node.chain.registration import (
+    MARKER,
     check_coordinator,
+    is_staked,
     missing,
     network_url,
     register,
     registration_state,
+    slots_to_stake,
 )
 from quorate_node.chain.stake_release import StakeRelease
 from quorate_node.config import Config
@@ -33,6 +36,7 @@ from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import Notifier
 
 RETRY_SECONDS = 5.0
+PROBATION_SECONDS = 30.0  # between two looks whether the pay suffices for a stake slot
 CONNECT_SECONDS, LOOK_SECONDS = 2.0, 0.05
 
 log = logging.getLogger(__name__)
@@ -55,6 +59,7 @@ class MarketEntry:
     url: str
     is_on_offer: asyncio.Event
     group: asyncio.TaskGroup
+    _staking_later: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self) -> None:
         """Registers the provider, checks and connects to each coordinator, then sends offers.
@@ -166,7 +171,7 @@ class MarketEntry:
     @property
     def _marker(self) -> Path:
         """The file that records that the provider was registered, where and with what."""
-        return self.config.path("registration_state")
+        return self.config.path(MARKER)
 
     async def _register(self) -> None:
         """Retries until the provider is registered and staked, and says what is missing."""
@@ -186,14 +191,18 @@ class MarketEntry:
 
     async def _try_to_register(self) -> tuple[str, ...] | None:
         """Returns None if the provider is registered and staked, else what is missing."""
-        wanted = {slot.host.id(): int(slot.count) for slot in self.parts.terms.slots}
+        wanted: Mapping[Hash32, int] = {
+            slot.host.id(): int(slot.count) for slot in self.parts.terms.slots
+        }
         classes = " ".join(f"{host_class.hex()} {count}" for host_class, count in wanted.items())
         mark = (
             f"{self.parts.contracts.deployment.stakes.hex()} {self.keys.operator.address.hex()} "
             f"{classes}"
         )
+        client, contracts = self.parts.client, self.parts.contracts
         try:
-            lacking, registered = await self._look_and_stake(wanted)
+            now = await slots_to_stake(client, contracts, self.keys, self.config, wanted)
+            lacking, registered = await self._look_and_stake(now)
         except Unavailable as error:
             # Not re-raised: a provider that was registered with the same slots most likely still
             # is. Any other provider tries again.
@@ -202,12 +211,33 @@ class MarketEntry:
             return (str(error),)  # not re-raised: the caller shows it and tries again
         if lacking:
             return lacking
+        if not now:
+            self._stake_later()
+            return None
         names = ", ".join(host_class.hex()[:16] for host_class in wanted)
         log.info("%s in host class %s", registered, names)
         self._marker.write_text(mark)
         stake_classes.remember(self.config.home, wanted)
         self.board.put("stake")
         return None
+
+    def _stake_later(self) -> None:
+        """Goes on offer on probation, and stakes once the owner's account holds enough."""
+        self.board.put("stake")
+        if self._staking_later:
+            return
+        self._staking_later.append(self.group.create_task(self._stake_earned(), name="probation"))
+        log.info(
+            "on probation: takes unverified jobs in one run slot; once they have paid for a "
+            "stake slot, it is opened"
+        )
+
+    async def _stake_earned(self) -> None:
+        while not is_staked(self.config) and not is_leaving(self.config.home):
+            await self.clock.sleep(PROBATION_SECONDS)
+            problem = await self._try_to_register()
+            if problem is not None:
+                log.warning("the first stake slot is not open yet: %s", "; ".join(problem))
 
     async def _look_and_stake(self, wanted: Mapping[Hash32, int]) -> tuple[tuple[str, ...], str]:
         """Returns (what is missing, one line for each; how the provider is registered).

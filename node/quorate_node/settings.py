@@ -78,6 +78,7 @@ class Settings(Struct, frozen=True):
     jury_slots: int = 1  # the most that take part in juries at once; 0 = none
     jury_cases: int = 24  # the most in 24 hours
     job_user: int = 0  # the first user that jobs run as; 0 = derived from the provider's folder
+    probation: bool = False  # starts without stake, with one run slot
 
     def config(
         self,
@@ -121,6 +122,7 @@ class Settings(Struct, frozen=True):
             jury_price=self.jury_price,
             jury_slots=self.jury_slots,
             jury_cases=self.jury_cases,
+            probation=self.probation,
         )
 
 
@@ -214,6 +216,12 @@ def _check(settings: Settings) -> None:
     for name, value, least, most in bounds:
         if not least <= value <= most:
             raise Refused(Code.MALFORMED, f"{name}: {value} is not between {least} and {most}")
+    if settings.probation and settings.slots + bool(settings.gpu_prices) != 1:
+        raise Refused(
+            Code.MALFORMED,
+            "probation: without stake one run slot is offered; name --slots 1 and no --gpu-price, "
+            "or --slots 0 and one slot of GPUs",
+        )
     gpu_settings.check(settings.gpu_slots, settings.gpu_prices, settings.price_floor)
     if not settings.coordinators:
         raise Refused(

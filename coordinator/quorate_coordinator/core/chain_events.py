@@ -143,7 +143,9 @@ def _allocate(context: StepContext, note: ChainAllocationChanged) -> None:
 
 def _register(context: StepContext, note: ChainProviderRegistered) -> None:
     known = context.state.providers.get(note.owner)
-    fresh = Provider(note.owner, note.index, note.operator_key, note.payout, note.network)
+    fresh = Provider(
+        note.owner, note.index, note.operator_key, note.payout, note.network, is_on_probation=True
+    )
     if known is not None:
         key = (
             known.operator_key if known.past_keys else note.operator_key
@@ -226,6 +228,8 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     )
     if provider.is_frozen:
         _end_freeze(context, note.owner)  # it has staked again after a slash
+    if provider.is_on_probation:
+        ledger.end_probation(context, note.owner)
     context.state.hosts[note.host_class] = _list_with_owners(
         before, tuple(slots), context.state.own.block_time
     )

@@ -17,6 +17,7 @@ from quorate_protocol.messages.signed import (
     Voucher,
     Witness,
 )
+from quorate_protocol.rules import probation
 from quorate_protocol.rules.audit_draw import Drawn, StakeSlot
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.epoch_tree import Leaf
@@ -88,6 +89,13 @@ class Provider(Struct, frozen=True):
     elsewhere: tuple[SlotsElsewhere, ...] = ()  # by its last heartbeat; only counts above 0
     # off offer until then, because it gave up too much work; 0 = on offer
     off_offer_until: UnixSeconds = UnixSeconds(0)
+    # it never had a stake slot, and has not earned the stake of one
+    is_on_probation: bool = False
+
+    @property
+    def shown(self) -> tuple[Amount, Amount]:
+        """(final, held) as statements and leaves show them."""
+        return probation.shown(self.final, self.held, self.is_on_probation)
 
     def taken_elsewhere(self, host_class: Hash32) -> int:
         """Run slots of a class that others used at the last heartbeat."""

@@ -56,11 +56,12 @@ def run_row(job: Job) -> Row:
 def provider_row(state: State, owner: Address) -> Row:
     """A provider's row."""
     provider = state.providers[owner]
+    final, held = provider.shown
     return {
         "owner": owner.hex(),
         "region": plain_text(provider.offer.region, REGION_MAX) if provider.offer else "",
-        "final": provider.final,
-        "held": provider.held,
+        "final": final,
+        "held": held,
         "faults": len(state.faults.get(provider.owner) or ()),
         "is_frozen": int(provider.is_frozen),
     }

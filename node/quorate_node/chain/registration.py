@@ -17,14 +17,17 @@ from quorate_contracts.chain_check import check_chain, check_chain_id
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import Currency, read_currency
 from quorate_node.chain.calls import ask, transact
+from quorate_node.config import Config
 from quorate_node.keys.provider_keys import ProviderKeys, SigningKeys
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.probation import RUN_SLOTS_MAX
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
 from quorate_runtime.http.client_networks import address_of, registered_network
 
 SLOT_PAGES_MAX = 1024
+MARKER = "registration_state"  # the file that exists once run slots have stake
 SEND_SECONDS = 120.0
 GAS_NEEDED = 1_500_000  # to register, approve and open slots, with a margin
 OPERATOR_GAS = 3_000_000  # about a dozen votes, reveals and claims
@@ -127,6 +130,49 @@ async def registration_state(
             client, contracts.deployment.chain_id, contracts.deployment.token
         ),
     )
+
+
+def is_staked(config: Config) -> bool:
+    """Whether this provider has ever put up the stake of its run slots, by its own files."""
+    path = config.path(MARKER)
+    return path.exists() and bool(path.read_text())
+
+
+def must_stake(config: Config) -> bool:
+    """Whether a run slot without stake is a problem."""
+    return not config.probation or is_staked(config)
+
+
+async def slots_to_stake(
+    client: ChainClient,
+    contracts: Contracts,
+    keys: SigningKeys,
+    config: Config,
+    wanted: Mapping[Hash32, int],
+) -> Mapping[Hash32, int]:
+    """Returns the run slots to stake now: all of `wanted`, or none while on probation.
+
+    An owner on probation stakes as soon as its account holds the stake. Raises Refused if it offers
+    more than one run slot, or is paid to an account that cannot stake.
+    """
+    if must_stake(config):
+        return wanted
+    found = await registration_state(client, contracts, keys, wanted)
+    if found.open_slots or found.tokens >= found.stake_missing:
+        return wanted
+    if sum(wanted.values()) > RUN_SLOTS_MAX:
+        raise Refused(
+            Code.MALFORMED,
+            f"probation: {sum(wanted.values())} run slots, and without stake one may be offered; "
+            "`quorate node init --slots 1`, or send the stake of all",
+        )
+    if keys.payout != keys.account:
+        raise Refused(
+            Code.MALFORMED,
+            f"probation: pay goes to 0x{keys.payout.hex()}, and the stake comes from "
+            f"0x{keys.account.hex()}; leave out --payout until the first slot is staked",
+        )
+    return {}
 
 
 async def _open_slots(

@@ -15,7 +15,12 @@ import aiohttp
 
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain.calls import ask
-from quorate_node.chain.registration import check_coordinator, missing, registration_state
+from quorate_node.chain.registration import (
+    check_coordinator,
+    missing,
+    registration_state,
+    slots_to_stake,
+)
 from quorate_node.config import Config
 from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
 from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware, read_gpus
@@ -247,9 +252,12 @@ async def _money(
     wanted: Mapping[Hash32, int],
 ) -> list[CheckResult]:
     fees = await client.fees()
+    wanted = await slots_to_stake(client, contracts, keys, config, wanted)
     found = await registration_state(client, contracts, keys, wanted)
     lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
     slots = f"{found.open_slots} of {sum(wanted.values())} stake slots open"
+    if not wanted:
+        slots = "on probation: no stake slot is needed yet"
     stake = f"{slots}, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
     faucet = (
         f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}"

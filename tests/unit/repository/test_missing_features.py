@@ -15,7 +15,6 @@ from quorate.errors import UsageError
 from quorate.trust.receipt_verification import verify
 from quorate_contracts.bindings.faults import FaultKind
 from quorate_coordinator.api.operations import OPERATIONS
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import PostEpoch
 from quorate_coordinator.core.tables import OWN
 from quorate_node.ops.status import EarningStatus
@@ -25,9 +24,9 @@ from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.messages.views import PlanView, ProviderView
-from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
+from quorate_protocol.units import Amount, Price, UnixSeconds
 from quorate_protocol.values import replace
-from support.markets.scripted_market import HOST, Market, Party
+from support.markets.scripted_market import Market, Party
 
 ROOT = Path(__file__).parents[3]
 ABI = Path(quorate_contracts.__file__).parent / "abi"
@@ -100,17 +99,6 @@ def test_no_coordinator_counts_anothers_log() -> None:
 @pytest.mark.rule("7.28")
 def test_no_message_names_the_log_at_a_draw() -> None:
     assert not [field.name for field in fields(CommitSet) if "log" in field.name]
-
-
-@pytest.mark.rule("5.92")
-def test_a_provider_without_stake_is_matched_only_where_no_one_has_stake() -> None:
-    market = Market(Party(0), Party(1))
-    block = BlockNumber(market.core.state.own.block + 1)
-    gone = tuple(ev.ChainSlotClosed(HOST.id(), place, block) for place in range(2))
-    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), gone))
-    market.until_decided(market.order(0, 1, accept_unverified=True))
-    market.beat()
-    assert sum(provider.final for provider in market.core.state.providers.values()) > 0
 
 
 @pytest.mark.rule("6.17")

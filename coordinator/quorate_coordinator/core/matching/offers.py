@@ -22,9 +22,10 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import job_spec as job_rules
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import probation
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.reputation import rank
-from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Price, UnixSeconds
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Label, Price, UnixSeconds
 from quorate_protocol.values import replace
 
 # How many of the cheapest that fit are scored. Their best is within 0.1 % of the best of all
@@ -83,8 +84,15 @@ def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[Slots
 
 def check_stake(state: State, offer: Offer) -> None:
     """Refuses an offer with more run slots of a class than its owner has active stake slots
-    there.
+    there. An owner on probation may offer one run slot without any.
     """
+    provider = state.providers[offer.provider]
+    if (
+        provider.is_on_probation
+        and sum(slot.count for slot in offer.slots) <= probation.RUN_SLOTS_MAX
+    ):
+        _check_probation(state, provider)
+        return
     for slot in offer.slots:
         staked = state.market.stake_slots(slot.host.id()).get(offer.provider, 0)
         if slot.count > staked:
@@ -94,6 +102,33 @@ def check_stake(state: State, offer: Offer) -> None:
                 f"block {state.own.block} their owner has {staked} active stake slots; open more, "
                 "or offer fewer run slots",
             )
+
+
+def _check_probation(state: State, newcomer: Provider) -> None:
+    """Raises Refused if another owner on probation has a live offer from the same network, or too
+    many have one. Its cost is linear in owners, and only such offers pay it.
+    """
+    others = [
+        it
+        for it in state.providers.values()
+        if it.is_on_probation
+        and it.owner != newcomer.owner
+        and it.alive_until > 0
+        and it.offer is not None
+        and it.offer.expires > state.own.block_time
+    ]
+    if any(it.network == newcomer.network for it in others):
+        raise Refused(
+            Code.OVER_STAKE,
+            "offer: another owner on probation offers a run slot from this network; open a stake "
+            "slot",
+        )
+    if len(others) >= probation.OWNERS_MAX:
+        raise Refused(
+            Code.OVER_STAKE,
+            f"offer: {probation.OWNERS_MAX} owners on probation have an offer; open a stake "
+            "slot, or try later",
+        )
 
 
 def registered(context: StepContext, owner: Address, key: Address) -> Provider:
@@ -141,28 +176,37 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
     Of the 64 cheapest that fit, it takes those with the lowest score: price × (1 + jitter + record
     − cached). Nobody can foresee the jitter. The record is `rules.reputation.rank`.
     """
-    host_class, order = job.ack.message.host_class, job.submission.order.message
-    bucket = context.state.market.bucket(host_class)
+    bucket = context.state.market.bucket(job.ack.message.host_class)
     if bucket is None:
         return []
-    needs = needs_of(job.submission.spec)
-    if bucket.has_staked:
-        needs = staked(needs)
     chance = int.from_bytes(hash_tuple(context.random, job.id)[:8], "big")
-    found = bucket.cheapest(
-        needs,
-        order.max_price_per_hour,
-        context.at,
-        chance & row.SPREAD_MASK,
-        CANDIDATES_MAX,
-        job.refused_by,
-    )
+    found = _cheapest(context, job, bucket, chance)
     if not found.size:
         return []
     scores = bucket.prices_at(found) * _weights(context, job, bucket, found, chance)
     if wanted == 1:
         return [_candidate(context, bucket, int(found[scores.argmin()]))]
     return _distinct(context, bucket, found[scores.argsort(kind="stable")].tolist(), wanted)
+
+
+def _cheapest(context: StepContext, job: Job, bucket: Bucket, chance: int) -> Positions:
+    """Returns the cheapest free offers that fit.
+
+    Owners without stake get only unverified jobs that no owner with stake can run now.
+    """
+    needs, most = needs_of(job.submission.spec), job.submission.order.message.max_price_per_hour
+    place = chance & row.SPREAD_MASK
+    found = bucket.cheapest(
+        staked(needs) if bucket.has_staked else needs,
+        most,
+        context.at,
+        place,
+        CANDIDATES_MAX,
+        job.refused_by,
+    )
+    if found.size or not bucket.has_staked or job.ack.message.rule is not Label.UNVERIFIED:
+        return found
+    return bucket.cheapest(needs, most, context.at, place, CANDIDATES_MAX, job.refused_by)
 
 
 def _candidate(context: StepContext, bucket: Bucket, position: int) -> Candidate:

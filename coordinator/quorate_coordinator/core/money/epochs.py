@@ -81,9 +81,7 @@ def leaves_of(context: StepContext) -> tuple[trees.Leaf, ...]:
     for provider in context.state.providers.values():
         if provider.final or provider.held:
             root = provider.credits.root()
-            leaves.append(
-                trees.Leaf(provider.index, provider.owner, provider.final, provider.held, root)
-            )
+            leaves.append(trees.Leaf(provider.index, provider.owner, *provider.shown, root))
     for client in context.state.clients.values():
         place = context.state.indices.get(client.account)
         if place is not None and (client.refund or client.refund_held):

@@ -20,7 +20,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Session, Statement, Verdict
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import settlement
+from quorate_protocol.rules import probation, settlement
 from quorate_protocol.rules.settlement import Credit, Ran
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds, usd
 from quorate_protocol.units import Sequence as Seq
@@ -164,6 +164,7 @@ def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> Non
             context.state.providers[provider.owner] = replace(
                 provider, final=Amount(provider.final + amount), credits=credits
             )
+            _end_probation_by_pay(context, provider.owner)
             context.change_own(is_dirty=True)
             context.state.statements_due[provider.owner] = True
             context.paid[lease.assignment_hash] = amount
@@ -193,7 +194,7 @@ def _state(context: StepContext, provider: Provider) -> None:
     provider = replace(provider, statement_seq=seq)
     context.state.providers[provider.owner] = provider
     epoch, root = Seq(context.state.own.epoch + 1), provider.credits.root()
-    statement = Statement(provider.owner, provider.final, provider.held, epoch, seq, root)
+    statement = Statement(provider.owner, *provider.shown, epoch, seq, root)
     frame = frames.StatementSent(context.seal(statement))
     context.emit(
         Send(
@@ -203,6 +204,22 @@ def _state(context: StepContext, provider: Provider) -> None:
             UnixSeconds(context.at + 3600),
         )
     )
+
+
+def end_probation(context: StepContext, owner: Address) -> None:
+    """Ends an owner's probation: what it earned is final from the next epoch on (PROTOCOL 5.92)."""
+    provider = context.state.providers[owner]
+    context.state.providers[owner] = replace(provider, is_on_probation=False)
+    if provider.final:
+        context.state.statements_due[owner] = True
+        context.change_own(is_dirty=True)
+
+
+def _end_probation_by_pay(context: StepContext, owner: Address) -> None:
+    provider = context.state.providers[owner]
+    slot_stake = context.rules.limits.slot_stake
+    if provider.is_on_probation and probation.is_over(provider.final, slot_stake):
+        end_probation(context, owner)
 
 
 def on_voucher(context: StepContext, event: VoucherReceived) -> None:
@@ -387,6 +404,7 @@ def release(context: StepContext, job: Job) -> Job:
         )
         assert moved.held >= 0, "I1: more released than held"
         context.state.providers[provider.owner] = moved
+        _end_probation_by_pay(context, provider.owner)
         context.state.statements_due[provider.owner] = True
     own, split = context.state.own, job.split
     client = context.state.clients[job.submission.order.message.client]

@@ -1,0 +1,176 @@
+"""An owner without stake works in one run slot, and its pay is held until it has a stake slot."""
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.effects import PostEpoch
+from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.signed import Statement
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Hash32, UnixSeconds
+from quorate_protocol.values import replace
+from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.offers import a_slot, an_offer
+
+
+class Newcomers(Market):
+    """A market with owners that have a stake slot each, and one newcomer without any."""
+
+    def __init__(self, *staked: Party, slot_stake: Amount = DEVNET.slot_stake) -> None:
+        super().__init__(*staked)
+        limits = replace(DEVNET, slot_stake=slot_stake)
+        self.core.rules = replace(self.core.rules, limits=limits)
+        self.newcomer = self.enter(Party(30))
+
+    def enter(self, party: Party, network: Hash32 | None = None) -> Party:
+        """Registers an owner that has no stake."""
+        index = 100 + party.number
+        place = hash_tuple("net", index) if network is None else network
+        note = ev.ChainProviderRegistered(party.owner, index, party.key.address, party.owner, place)
+        self.parties[party.owner] = party
+        self.chain_notes(note)
+        return party
+
+    def chain_notes(self, *notes: ev.ChainNote) -> None:
+        """Makes a block."""
+        block = BlockNumber(self.core.state.own.block + 1)
+        self.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(self.at), notes))
+
+    def offers(self, party: Party, slots: int = 1, seq: int = 1, price: int = 50_000) -> None:
+        """The owner offers run slots, cheaper than the others, and says that they are free."""
+        offer = an_offer(party.owner, seq, self.at + 900, (a_slot(HOST, price, slots),))
+        envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign))
+        self.send(ev.OfferReceived(envelope, party.key.address))
+        self._send_heartbeats(is_first=True)
+
+    def stakes(self, party: Party, place: int = 20) -> None:
+        """The owner opens a stake slot."""
+        block = BlockNumber(self.core.state.own.block + 1)
+        self.chain_notes(ev.ChainSlotOpened(HOST.id(), place, party.owner, block))
+
+    def works(self, nonce: int) -> None:
+        """A client orders a job, and accepts that its result is unverified."""
+        self.until_decided(self.order(0, nonce, accept_unverified=True))
+        for _ in range(3):
+            self.beat()
+
+    def beats(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.beat()
+
+    def stated(self, party: Party) -> Statement:
+        """The newest statement that the owner was sent."""
+        sent = [
+            effect.frame
+            for effect in self.effects
+            if getattr(effect, "peer", None) == party.owner
+            and isinstance(getattr(effect, "frame", None), frames.StatementSent)
+        ]
+        assert isinstance(sent[-1], frames.StatementSent)
+        return sent[-1].statement.message
+
+    def leaf(self, party: Party) -> tuple[int, int]:
+        """Final and held pay of the owner in the newest epoch."""
+        newest = self.core.state.epochs[self.core.state.own.epoch]
+        found = next(leaf for leaf in newest.leaves if leaf.account == party.owner)
+        return found.final, found.held
+
+
+@pytest.mark.rule("5.92")
+def test_the_pay_of_a_newcomer_is_held_until_it_has_a_stake_slot() -> None:
+    market = Newcomers()
+    market.offers(market.newcomer)
+    market.works(1)
+    market.beats(DEVNET.epoch_every + 2)
+    earned = market.stated(market.newcomer).held
+    assert earned > 0 and market.stated(market.newcomer).final == 0
+    assert market.leaf(market.newcomer) == (0, earned)
+
+    market.stakes(market.newcomer)
+    posted = next(effect for effect in reversed(market.chain) if isinstance(effect, PostEpoch))
+    market.chain_notes(ev.ChainEpochPosted(posted.number, posted.root.hash))
+    market.beats(DEVNET.epoch_every + 2)
+    assert market.stated(market.newcomer).final == earned
+    assert market.leaf(market.newcomer) == (earned, 0)
+
+
+@pytest.mark.rule("5.92")
+def test_pay_that_reaches_the_stake_of_a_slot_is_final_and_ends_the_offer() -> None:
+    market = Newcomers(slot_stake=Amount(600))
+    market.offers(market.newcomer)
+    market.works(1)
+    assert market.stated(market.newcomer).final == 0 < market.stated(market.newcomer).held < 600
+    market.works(2)
+    assert market.stated(market.newcomer).final >= 600 and not market.stated(market.newcomer).held
+    with pytest.raises(Refused, match="0 active stake slots; open more") as caught:
+        market.offers(market.newcomer, seq=2)
+    assert caught.value.code is Code.OVER_STAKE
+    market.stakes(market.newcomer)
+    market.beat()
+    market.beat()
+    market.offers(market.newcomer, seq=2)
+
+
+@pytest.mark.rule("5.92")
+def test_final_pay_does_not_fall_when_the_stake_goes() -> None:
+    market = Newcomers()
+    market.offers(market.newcomer)
+    market.stakes(market.newcomer)
+    market.works(1)
+    final = market.stated(market.newcomer).final
+    block = BlockNumber(market.core.state.own.block + 1)
+    market.chain_notes(ev.ChainSlotClosed(HOST.id(), 20, block))
+    market.works(2)
+    assert market.stated(market.newcomer).final >= final > 0
+    provider = market.core.state.providers[market.newcomer.owner]
+    assert not provider.is_on_probation
+
+
+@pytest.mark.rule("5.92")
+def test_a_verified_job_is_never_a_newcomers() -> None:
+    market = Newcomers(*(Party(number) for number in range(3)))
+    market.offers(market.newcomer)
+    job = market.order(0, 1)
+    market.until_decided(job)
+    ran = {market.core.state.leases[lease].provider for lease in market.core.state.jobs[job].leases}
+    assert ran and market.newcomer.owner not in ran
+
+
+@pytest.mark.rule("5.92")
+def test_an_owner_with_stake_goes_first() -> None:
+    market = Newcomers(Party(0))
+    market.offers(market.newcomer)
+    job = market.order(0, 1, accept_unverified=True)
+    market.until_decided(job)
+    [lease] = market.core.state.jobs[job].leases
+    assert market.core.state.leases[lease].provider != market.newcomer.owner
+
+
+@pytest.mark.rule("5.92")
+def test_one_run_slot_and_one_newcomer_of_a_network() -> None:
+    market = Newcomers()
+    with pytest.raises(Refused, match="2 run slots .* has 0 active stake slots"):
+        market.offers(market.newcomer, slots=2)
+    market.offers(market.newcomer)
+    network = market.core.state.providers[market.newcomer.owner].network
+    neighbour = market.enter(Party(31), network)
+    with pytest.raises(Refused, match="another owner on probation") as caught:
+        market.offers(neighbour)
+    assert caught.value.code is Code.OVER_STAKE
+    market.offers(market.enter(Party(32)))
+
+
+@pytest.mark.rule("5.92")
+def test_owners_that_had_stake_before_are_no_newcomers() -> None:
+    market = Newcomers(Party(0))
+    old = next(iter(market.parties.values()))
+    block = BlockNumber(market.core.state.own.block + 1)
+    market.chain_notes(ev.ChainSlotClosed(HOST.id(), 0, block))
+    market.beat()
+    market.chain_notes()
+    with pytest.raises(Refused, match="0 active stake slots"):
+        market.offers(old, seq=2)
