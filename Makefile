@@ -4,6 +4,7 @@
 #   make sim SEEDS=1000        how many seeds the simulator runs
 #   make adversary            known attacks: what each gained before its rule, what it gains now, what it costs
 #   make machine              contracts and their model in Python, with two coordinators, for 2,000 steps
+#   make contracts-on CHAIN=anvil   the contracts' tests on anvil or eth-tester, by web3.py; tens of minutes
 #   make contract-mutants      breaks the contracts, one rule at a time: tests must notice each; tens of minutes
 #   make crash                 kill -9 at every crash point; tens of minutes. CI tries another part with every commit
 #   make bench-peers           the same no-op work on Ray, Dask, Celery and Quorate (installs them into .venv-peers)
@@ -12,11 +13,12 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contract-mutants
+.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contracts-on contract-mutants
 
 ARGS ?=
 SEEDS ?= 300
 FUZZ ?= 10
+CHAIN ?= anvil
 MINUTES ?= 10
 PROVIDERS ?= 200
 CHURN ?= 10
@@ -70,6 +72,10 @@ soak: .venv/installed-dev
 # The last line on stdout is one JSON object of counts; `untyped` is to be 0.
 fuzz: .venv/installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m fuzz.campaign --effort $(FUZZ) $(ARGS)
+
+# The tests themselves do not change; the last line says how many sent transactions to the chain. `make test` runs a few of them so.
+contracts-on: .venv/installed-dev
+	@QUORATE_CONTRACTS_ON=$(CHAIN) $(PYTEST) -q -n 2 $(BESIDE) -m "not slow" tests/contracts $(ARGS)
 
 contract-mutants: .venv/installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m contracts.mutation.run $(ARGS)

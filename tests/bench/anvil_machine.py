@@ -11,41 +11,47 @@ import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Self
 
-from contracts.evm import CHAIN_ID, GENESIS_TIME, Mined, Reverted
-from quorate_contracts.bindings.calls import Call, Query
-from quorate_contracts.deploy import Contracts, Creation
+from contracts.evm import CHAIN_ID, GENESIS_TIME, Evm, Log, Reverted
+from quorate_contracts.bindings.calls import Call
 from quorate_protocol.units import Address, Hash32
 
-T = TypeVar("T")
 GAS_CAP = 16_777_216
 START_SECONDS = 20.0
 
 
 @dataclass
-class AnvilMachine:
-    """A chain of one anvil process. `now` is the timestamp of the next block."""
+class AnvilMachine(Evm):
+    """A chain of one anvil process, whose blocks others may make too."""
 
-    url: str
-    now: int = GENESIS_TIME
-    contracts: Contracts | None = None
+    url: str = field(kw_only=True)
     last: int = GENESIS_TIME
-    number: int = 1
 
-    def travel(self, seconds: int) -> None:
-        self.now += seconds
+    def fork(self) -> Self:
+        raise NotImplementedError("`contracts.web3_evm` has forks")
 
-    def create(self, creation: Creation, deployer: Address) -> int:
-        """Deploys a contract; returns the gas."""
-        return int(self._mined(deployer, None, creation.data, creation.gas)["gasUsed"], 16)
+    @property
+    def state_root(self) -> bytes:
+        return bytes.fromhex(self.request("eth_getBlockByNumber", "latest", False)["stateRoot"][2:])
 
-    def send(self, sender: Address, call: Call) -> Mined:
-        """Sends a transaction with the gas that the binding gives. Raises Reverted."""
-        receipt = self._mined(sender, call.to, call.data, call.gas)
-        assert self.contracts is not None
-        raw = tuple(
+    def code(self, account: Address) -> bytes:
+        return bytes.fromhex(self.request("eth_getCode", "0x" + account.hex(), "latest")[2:])
+
+    def gas_of_refused(self, sender: Address, call: Call) -> int:
+        raise NotImplementedError("`contracts.web3_evm` takes blocks back")
+
+    def _call(self, sender: Address, to: Address, data: bytes) -> bytes:
+        call = {"from": "0x" + sender.hex(), "to": "0x" + to.hex(), "data": "0x" + data.hex()}
+        answer = self.request("eth_call", call, "latest", {}, {"time": hex(self.now)})
+        return bytes.fromhex(answer[2:])
+
+    def _transact(
+        self, sender: Address, to: Address | None, data: bytes, gas: int
+    ) -> tuple[int, tuple[Log, ...]]:
+        receipt = self._mined(sender, to, data, gas)
+        logs = (
             (
                 Address(bytes.fromhex(line["address"][2:])),
                 tuple(Hash32(bytes.fromhex(topic[2:])) for topic in line["topics"]),
@@ -53,19 +59,7 @@ class AnvilMachine:
             )
             for line in receipt["logs"]
         )
-        events = [self.contracts.event(*item) for item in raw]
-        found = tuple(event for event in events if event is not None)
-        return Mined(int(receipt["gasUsed"], 16), found, raw)
-
-    def ask(self, query: Query[T]) -> T:
-        """Runs eth_call at the time of the next block."""
-        call = {"to": "0x" + query.to.hex(), "data": "0x" + query.data.hex()}
-        answer = self.request("eth_call", call, "latest", {}, {"time": hex(self.now)})
-        return query.decode(bytes.fromhex(answer[2:]))
-
-    def code_bytes(self, place: Address) -> int:
-        """Size of a contract's code on the chain."""
-        return len(self.request("eth_getCode", "0x" + place.hex(), "latest")) // 2 - 1
+        return int(receipt["gasUsed"], 16), tuple(logs)
 
     def request(self, method: str, *params: object) -> Any:
         """Returns the result of a JSON-RPC request. Raises Reverted for an error."""
@@ -115,7 +109,7 @@ def running_anvil(program: str) -> Iterator[AnvilMachine]:
     flags += ["--base-fee", "0", "--gas-price", "0", "--disable-min-priority-fee"]
     process = subprocess.Popen([program, *flags])
     try:
-        machine = AnvilMachine(f"http://127.0.0.1:{port}")
+        machine = AnvilMachine(url=f"http://127.0.0.1:{port}")
         _wait(machine, process)
         yield machine
     finally:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.anvil_machine import AnvilMachine, running_anvil
+from bench.anvil_machine import running_anvil
 from contracts.challenged import WATCHER
 from contracts.epoch_leaves import leaves, post
 from contracts.evm import Evm
@@ -62,7 +62,6 @@ MEANING = {
     "halt": "the halt of a coordinator",
     "register": "registration of a provider",
 }
-Machine = Evm | AnvilMachine
 Figures = dict[str, float]
 
 
@@ -168,11 +167,11 @@ PARTS: tuple[tuple[bool, Callable[[Market], Figures]], ...] = (
 )
 
 
-def measured(machine: Callable[[], Machine]) -> Figures:
+def measured(machine: Callable[[], Evm]) -> Figures:
     """All figures on one kind of machine; each part has a fresh deployment."""
     found: Figures = {}
     for is_peopled, part in PARTS:
-        world = deployed_on(machine(), DEVNET)  # type: ignore[arg-type]
+        world = deployed_on(machine(), DEVNET)
         if is_peopled:
             world = peopled_on(world, 9)
         found |= {name: round(gas, 1) for name, gas in part(world).items()}
@@ -192,8 +191,7 @@ def sizes() -> dict[str, int]:
     machine = Evm.fresh()
     world = deployed_on(machine, DEVNET)
     names = world.contracts.deployment.names()
-    state = machine._vm().state
-    return {name: len(state.get_code(place)) for place, name in names.items()}
+    return {name: len(machine.code(place)) for place, name in names.items()}
 
 
 def too_large(figures: dict[str, Figures], code: dict[str, int]) -> list[str]:

@@ -1,12 +1,13 @@
-"""One virtual machine for the contract tests.
+"""The chain of the contract tests: what they may do with one, and py-evm as the usual one.
 
-It follows py-evm's Prague rules with native pairing and makes one block per transaction. Only tests
-move its clock. Transactions have no signature and no gas price, because the tests are about
-contracts. A fork costs little, because states are tries.
+Each transaction is a block, and only tests move the clock. Transactions have no gas price.
+`QUORATE_CONTRACTS_ON` names another kind of chain, which web3.py drives; see `web3_evm`.
 """
 
-from dataclasses import dataclass, replace
-from typing import TypeVar
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
+from typing import Self, TypeVar
 
 import pytest
 from eth.chains.base import MiningChain
@@ -27,9 +28,15 @@ from quorate_devnet.chain.precompiles import NativeVM
 from quorate_protocol.units import Address, Hash32
 
 T = TypeVar("T")
+Log = tuple[Address, tuple[Hash32, ...], bytes]  # who, topics, data
+CHOICE = "QUORATE_CONTRACTS_ON"
+PY_EVM = "py-evm"
+KINDS = (PY_EVM, "eth-tester", "anvil")
 CHAIN_ID = 31337
 NOBODY = Address(bytes(20))
 GENESIS_TIME = 1_800_000_000
+GAS_LIMIT = 30_000_000  # of a block
+SECRETS: dict[Address, bytes] = {}  # of the tests' accounts: eth-tester takes only signatures
 CODE_BYTES_MAX = 23_576  # of the 24,576 that a chain takes
 
 
@@ -45,7 +52,88 @@ class Mined:
 
     gas: int
     events: tuple[Event, ...]
-    logs: tuple[tuple[Address, tuple[Hash32, ...], bytes], ...] = ()
+    logs: tuple[Log, ...] = ()
+
+
+def chain_kind() -> str:
+    """Returns the kind of chain that the contract tests run on: "py-evm" unless one is named."""
+    kind = os.environ.get(CHOICE) or PY_EVM
+    assert kind in KINDS, f"{CHOICE} is {kind}, which is none of {', '.join(KINDS)}"
+    return kind
+
+
+def only_py_evm(reason: str) -> pytest.MarkDecorator:
+    """Marks a test that no node can run, and says why."""
+    return pytest.mark.skipif(chain_kind() != PY_EVM, reason=f"needs py-evm: {reason}")
+
+
+@dataclass
+class Evm(ABC):
+    """One state of one chain. `now` is the timestamp of the next block, `number` its number."""
+
+    now: int = GENESIS_TIME
+    number: int = 1
+    contracts: Contracts | None = None
+
+    @staticmethod
+    def fresh() -> "Evm":
+        """Returns an empty chain of the kind that the environment names."""
+        kind = chain_kind()
+        if kind == PY_EVM:
+            return PyEvm.made()
+        from contracts.web3_evm import shared_chain
+
+        return shared_chain(kind)
+
+    @abstractmethod
+    def fork(self) -> Self:
+        """Returns an independent copy from here on."""
+
+    @property
+    @abstractmethod
+    def state_root(self) -> bytes:
+        """The root of the state trie: equal roots are equal states."""
+
+    @abstractmethod
+    def code(self, account: Address) -> bytes:
+        """Returns a contract's code, with its immutables."""
+
+    @abstractmethod
+    def gas_of_refused(self, sender: Address, call: Call) -> int:
+        """Returns the gas of a transaction that reverts, which then has not happened."""
+
+    @abstractmethod
+    def _transact(
+        self, sender: Address, to: Address | None, data: bytes, gas: int
+    ) -> tuple[int, tuple[Log, ...]]:
+        """Makes a block of one transaction; returns its gas and logs. Raises Reverted."""
+
+    @abstractmethod
+    def _call(self, sender: Address, to: Address, data: bytes) -> bytes:
+        """Runs eth_call in the next block. Raises Reverted."""
+
+    def travel(self, seconds: int) -> None:
+        self.now += seconds
+
+    def create(self, creation: Creation, deployer: Address) -> int:
+        """Deploys a contract and checks its address and size; returns the gas."""
+        gas, _ = self._transact(deployer, None, creation.data, creation.gas)
+        code = self.code(creation.address)
+        assert 0 < len(code) <= CODE_BYTES_MAX, (creation.name, len(code))
+        return gas
+
+    def send(self, sender: Address, call: Call) -> Mined:
+        """Sends a transaction with the gas that the binding gives. Raises Reverted with the
+        contract's reason.
+        """
+        gas, logs = self._transact(sender, call.to, call.data, call.gas)
+        assert self.contracts is not None
+        events = (self.contracts.event(*item) for item in logs)
+        return Mined(gas, tuple(event for event in events if event is not None), logs)
+
+    def ask(self, query: Query[T], sender: Address = NOBODY) -> T:
+        """Runs eth_call at the current time."""
+        return query.decode(self._call(sender, query.to, query.data))
 
 
 class _Chain(MiningChain):
@@ -54,22 +142,23 @@ class _Chain(MiningChain):
 
 
 @dataclass
-class Evm:
-    """State of one chain. `now` is the timestamp of the next block."""
+class PyEvm(Evm):
+    """py-evm's Prague rules with native pairing, without signatures.
 
-    chain: _Chain
-    state_root: bytes
-    now: int = GENESIS_TIME
-    number: int = 1
-    contracts: Contracts | None = None
+    A fork costs little, because states are tries.
+    """
+
+    chain: _Chain = field(kw_only=True)
+    root: bytes = field(kw_only=True)
 
     @classmethod
-    def fresh(cls) -> "Evm":
+    def made(cls) -> "PyEvm":
+        """Returns an empty chain."""
         genesis = {
             "coinbase": ZERO_ADDRESS,
             "difficulty": POST_MERGE_DIFFICULTY,
             "extra_data": b"",
-            "gas_limit": 30_000_000,
+            "gas_limit": GAS_LIMIT,
             "mix_hash": POST_MERGE_MIX_HASH,
             "nonce": POST_MERGE_NONCE,
             "receipt_root": BLANK_ROOT_HASH,
@@ -78,58 +167,58 @@ class Evm:
             "base_fee_per_gas": 0,
         }
         chain = _Chain.from_genesis(AtomicDB(), genesis, {})
-        return cls(chain, chain.get_canonical_head().state_root)
+        return cls(chain=chain, root=chain.get_canonical_head().state_root)
 
-    def fork(self) -> "Evm":
-        """An independent copy from here on."""
+    def fork(self) -> Self:
         return replace(self)
 
-    def travel(self, seconds: int) -> None:
-        self.now += seconds
-
-    def create(self, creation: Creation, deployer: Address) -> int:
-        """Deploys a contract and checks its address and size; returns the gas."""
-        gas, _ = self._run(deployer, b"", creation.data, creation.gas, True)
-        code = self._vm().state.get_code(creation.address)
-        assert 0 < len(code) <= CODE_BYTES_MAX, (creation.name, len(code))
-        return gas
-
-    def send(self, sender: Address, call: Call) -> Mined:
-        """Sends a transaction with the gas that the binding gives. Raises Reverted with the
-        contract's reason.
-        """
-        gas, logs = self._run(sender, call.to, call.data, call.gas, True)
-        assert self.contracts is not None
-        raw = tuple(
-            (Address(place), tuple(Hash32(_word(topic)) for topic in topics), data)
-            for place, topics, data in logs
-        )
-        events = (self.contracts.event(*item) for item in raw)
-        return Mined(gas, tuple(event for event in events if event is not None), raw)
+    @property
+    def state_root(self) -> bytes:
+        return self.root
 
     def code(self, account: Address) -> bytes:
-        """Returns a contract's code, with its immutables."""
         return bytes(self._vm().state.get_code(account))
 
-    def ask(self, query: Query[T], sender: Address = NOBODY) -> T:
-        """Runs eth_call at the current time."""
-        output: list[bytes] = []
-        self._run(sender, query.to, query.data, 30_000_000, False, output)
-        return query.decode(output[0])
+    def gas_of_refused(self, sender: Address, call: Call) -> int:
+        vm, transaction, computation = self._applied(sender, call.to, call.data, call.gas)
+        assert computation.is_error
+        return int(vm.finalize_gas_used(transaction, computation))
+
+    def _transact(
+        self, sender: Address, to: Address | None, data: bytes, gas: int
+    ) -> tuple[int, tuple[Log, ...]]:
+        vm, transaction, computation = self._applied(sender, to or b"", data, gas)
+        if computation.is_error:
+            raise Reverted(_reason(computation))
+        used = vm.finalize_gas_used(transaction, computation)
+        vm.state.persist()
+        self.root = vm.state.state_root
+        self.number += 1
+        logs = (
+            (Address(place), tuple(Hash32(_word(topic)) for topic in topics), data)
+            for place, topics, data in computation.get_log_entries()
+        )
+        return used, tuple(logs)
+
+    def _call(self, sender: Address, to: Address, data: bytes) -> bytes:
+        _, _, computation = self._applied(sender, to, data, GAS_LIMIT)
+        if computation.is_error:
+            raise Reverted(_reason(computation))
+        return bytes(computation.output)
 
     def _vm(self):  # type: ignore[no-untyped-def]
         head = self.chain.get_canonical_head()
         header = head.copy(
             block_number=self.number,
             timestamp=self.now,
-            state_root=self.state_root,
+            state_root=self.root,
             base_fee_per_gas=0,
             gas_used=0,
-            gas_limit=30_000_000,
+            gas_limit=GAS_LIMIT,
         )
         return self.chain.get_vm(header)
 
-    def _run(self, sender, to, data, gas, keep, output=None):  # type: ignore[no-untyped-def]
+    def _applied(self, sender, to, data, gas):  # type: ignore[no-untyped-def]
         vm = self._vm()
         builder = vm.get_transaction_builder()
         unsigned = builder.create_unsigned_transaction(
@@ -137,17 +226,7 @@ class Evm:
         )
         transaction = SpoofTransaction(unsigned, from_=sender)
         vm.state.lock_changes()
-        computation = vm.state.apply_transaction(transaction)
-        if output is not None:
-            output.append(computation.output)
-        if computation.is_error:
-            raise Reverted(_reason(computation))
-        used = vm.finalize_gas_used(transaction, computation)
-        if keep:
-            vm.state.persist()
-            self.state_root = vm.state.state_root
-            self.number += 1
-        return used, computation.get_log_entries()
+        return vm, transaction, vm.state.apply_transaction(transaction)
 
 
 def _word(topic: object) -> bytes:

@@ -35,7 +35,7 @@ def deployed_by_command(machine: AnvilMachine, folder: Path) -> ForeignMarket:
     newest = machine.request("eth_getBlockByNumber", "latest", False)
     machine.last, machine.number = int(newest["timestamp"], 16), int(newest["number"], 16)
     machine.now = machine.last + 1
-    market = ForeignMarket(machine, machine.contracts, DEVNET)  # type: ignore[arg-type]
+    market = ForeignMarket(machine, machine.contracts, DEVNET)
     market.coordinator()
     market.fund(ACCUSER)
     return market

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from eth.vm.spoof import SpoofTransaction
-
 from contracts.evm import Mined
 from contracts.market import COORDINATOR, Market
 from quorate_contracts.bindings.calls import Call
@@ -79,19 +77,7 @@ class Grievance:
 
     def fail(self, sender: Address, call: Call) -> None:
         """Sends a transaction that reverts, and counts its gas for the sender."""
-        vm = self.world.evm._vm()
-        unsigned = vm.get_transaction_builder().create_unsigned_transaction(
-            nonce=vm.state.get_nonce(sender),
-            gas_price=0,
-            gas=call.gas,
-            to=call.to,
-            value=0,
-            data=call.data,
-        )
-        transaction = SpoofTransaction(unsigned, from_=sender)
-        computation = vm.state.apply_transaction(transaction)
-        assert computation.is_error
-        self.gas[sender] += vm.finalize_gas_used(transaction, computation)
+        self.gas[sender] += self.world.evm.gas_of_refused(sender, call)
 
     def look(self) -> None:
         """Counts the time for which stake was frozen since the last look."""

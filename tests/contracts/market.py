@@ -10,7 +10,7 @@ from typing import Any
 import coincurve
 from msgspec import Struct
 
-from contracts.evm import Evm
+from contracts.evm import GENESIS_TIME, SECRETS, Evm, chain_kind
 from quorate_contracts.bindings.court import CaseExecution, CaseJob, CaseRun
 from quorate_contracts.bindings.epochs import SignedVoucher
 from quorate_contracts.deploy import Contracts, Plan, plan
@@ -79,7 +79,9 @@ def key(label: str) -> Key:
     """Returns the key that belongs to a label, always the same one."""
     secret = keccak256(label.encode())
     public = coincurve.PrivateKey(secret).public_key.format(compressed=False)
-    return Key(secret, Address(keccak256(public[1:])[12:]))
+    made = Key(secret, Address(keccak256(public[1:])[12:]))
+    SECRETS[made.address] = secret
+    return made
 
 
 BOSS = key("boss")
@@ -364,12 +366,12 @@ def _changed(message, changes):  # type: ignore[no-untyped-def]
 
 def planned(limits: Limits) -> Plan:
     """Returns a deployment plan of BOSS. The beacon started well before the chain."""
-    info = BeaconInfo(public_key(SECRET), limits.beacon_period, Evm.fresh().now - 10_000)
+    info = BeaconInfo(public_key(SECRET), limits.beacon_period, GENESIS_TIME - 10_000)
     return plan(BOSS.address, 0, CHAIN_ID, BlockNumber(1), limits, info, True)
 
 
 @lru_cache(maxsize=4)
-def _deployed(limits: Limits) -> Market:
+def _deployed(limits: Limits, kind: str) -> Market:
     return deployed_on(Evm.fresh(), limits)
 
 
@@ -390,11 +392,11 @@ def market(limits: Limits = DEVNET) -> Market:
     """Returns a fresh market with its coordinator. Each process deploys once and forks the
     result.
     """
-    return _deployed(limits).fork()
+    return _deployed(limits, chain_kind()).fork()
 
 
 @lru_cache(maxsize=8)
-def _peopled(limits: Limits, providers: int) -> Market:
+def _peopled(limits: Limits, providers: int, kind: str) -> Market:
     return peopled_on(market(limits), providers)
 
 
@@ -410,4 +412,4 @@ def peopled_on(made: Market, providers: int) -> Market:
 
 def peopled(limits: Limits = DEVNET, providers: int = 9) -> Market:
     """Returns a market with providers of one host class and three clients."""
-    return _peopled(limits, providers).fork()
+    return _peopled(limits, providers, chain_kind()).fork()

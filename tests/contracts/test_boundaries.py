@@ -4,7 +4,7 @@ it.
 
 import pytest
 
-from contracts.evm import refused
+from contracts.evm import only_py_evm, refused
 from contracts.market import BOSS, CLASS, key, peopled
 from contracts.trial import TRUTH, Trial, money
 from quorate_contracts.bindings.court import CaseOutcome, Phase
@@ -71,6 +71,7 @@ def test_a_slot_opened_in_the_second_of_the_execution_judges_it() -> None:
     assert just in trial.jurors and late not in trial.jurors
 
 
+@only_py_evm("two transactions in one block")
 @pytest.mark.rule("5.81")
 def test_no_slot_opens_in_the_block_of_a_slash() -> None:
     """It could not be told from those that the slash closed."""

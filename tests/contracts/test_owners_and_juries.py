@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from eth.vm.forks.cancun import CancunVM
 
-from contracts.evm import Evm, Reverted, _Chain
+from contracts.evm import PyEvm, Reverted, _Chain, only_py_evm
 from contracts.market import BOSS, CLASS, Market, key, market, peopled, planned
 from contracts.trial import Trial
 from quorate_protocol.crypto.hashing import keccak256
@@ -65,10 +65,11 @@ class OldChain(_Chain):
     vm_configuration = ((0, CancunVM),)
 
 
+@only_py_evm("rules of an older fork")
 @pytest.mark.rule("0.5")
 def test_a_beacon_is_not_made_on_a_chain_without_the_curve() -> None:
     """On such a chain no round could be proven, so no jury could be drawn."""
-    fresh = Evm.fresh()
+    fresh = PyEvm.made()
     old = replace(fresh, chain=OldChain(fresh.chain.chaindb.db, fresh.chain.get_canonical_head()))
     for creation in planned(DEVNET).creations:
         if creation.name == "Beacon":

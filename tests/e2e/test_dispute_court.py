@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.anvil_machine import running_anvil
+from bench.anvil_machine import AnvilMachine, running_anvil
 from contracts.foreign_market import deployed_by_command
 from contracts.market import ACCUSER, BOSS, CLASS, COORDINATOR, POSTER, Market, key, peopled_on
 from contracts.test_appealing import Owner
@@ -38,9 +38,10 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Market]:
 def world(deployed: Market) -> Iterator[Market]:
     """The same market for each test: the chain forgets what a test did."""
     machine = deployed.evm
-    place = machine.request("evm_snapshot")  # type: ignore[attr-defined]
+    assert isinstance(machine, AnvilMachine)
+    place = machine.request("evm_snapshot")
     yield deployed
-    assert machine.request("evm_revert", place)  # type: ignore[attr-defined]
+    assert machine.request("evm_revert", place)
 
 
 def stake(world: Market) -> int:

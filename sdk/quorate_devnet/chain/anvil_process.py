@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 
@@ -24,12 +24,12 @@ def anvil_path() -> str | None:
 
 @contextlib.asynccontextmanager
 async def start_anvil(
-    port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1"
+    port: int = 0, block_seconds: int | None = 1, host: str = "127.0.0.1", flags: Sequence[str] = ()
 ) -> AsyncIterator[str]:
     """Runs anvil until the context ends, and yields its URL.
 
-    With `block_seconds` None it makes blocks only by evm_mine. Raises Unavailable if it does not
-    start.
+    With `block_seconds` None it makes blocks only by evm_mine. `flags` are added to the command
+    line. Raises Unavailable if it does not start.
     """
     program = anvil_path()
     if program is None:
@@ -38,6 +38,7 @@ async def start_anvil(
     process = await asyncio.create_subprocess_exec(
         program,
         *_flags(host, chosen, block_seconds),
+        *flags,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
     )

@@ -1,7 +1,7 @@
 """Three kinds of chain behind one class of plain web3.py: the devnet chain, eth-tester, anvil."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,13 +103,23 @@ async def web3_node(kind: str) -> AsyncIterator[Web3Node]:
     async with contextlib.AsyncExitStack() as stack:
         if kind == "anvil":
             require("anvil")
-            url = await stack.enter_async_context(start_anvil(block_seconds=None))
+            w3 = await stack.enter_async_context(anvil_web3())
         else:
             config = ChainConfig(block_seconds=None, control=True)
             url = (await stack.enter_async_context(running_chain(config))).url
-        session = await stack.enter_async_context(aiohttp.ClientSession())
-        w3 = make_web3(Rpc(url, session))
+            session = await stack.enter_async_context(aiohttp.ClientSession())
+            w3 = make_web3(Rpc(url, session))
         yield Web3Node(w3, kind, await w3.eth.chain_id)
+
+
+@contextlib.asynccontextmanager
+async def anvil_web3(flags: Sequence[str] = ()) -> AsyncIterator[AsyncWeb3[Any]]:
+    """Runs a fresh anvil that makes blocks only by evm_mine."""
+    async with (
+        start_anvil(block_seconds=None, flags=flags) as url,
+        aiohttp.ClientSession() as session,
+    ):
+        yield make_web3(Rpc(url, session))
 
 
 def _eth_tester() -> AsyncEthereumTesterProvider:
