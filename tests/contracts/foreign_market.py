@@ -6,16 +6,19 @@ from pathlib import Path
 import aiohttp
 
 from bench.anvil_machine import AnvilMachine
-from contracts.market import ACCUSER, BOSS, SECRET, Key, Market
-from quorate_contracts.deploy import Contracts, Deployment
+from contracts.evm import Evm
+from contracts.market import ACCUSER, BOSS, CHAIN_ID, SECRET, Key, Market
+from quorate_contracts.deploy import Contracts, Creation, Deployment, created_address, plan
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.units import BlockNumber
 from quorate_runtime.beacon.bls import public_key
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.keys.crypto import KeySigner
 from support.chain import foreign_deployment, foreign_token
 
 COINS_WEI = 10**21
+TOKEN = created_address(BOSS.address, 0)
 
 
 class ForeignMarket(Market):
@@ -25,6 +28,26 @@ class ForeignMarket(Market):
         token = self.contracts.token.address
         self.evm.send(BOSS.address, foreign_token.allow_minting(token, who.address))
         return super().fund(who)
+
+
+def foreign_market() -> ForeignMarket:
+    """The contracts on the foreign token, with a coordinator."""
+    evm = Evm.fresh()
+    creation = Creation(
+        "FiatToken", TOKEN, 0, (), foreign_token.CREATION, foreign_token.CREATION_GAS
+    )
+    evm.create(creation, BOSS.address)
+    beacon = BeaconInfo(public_key(SECRET), DEVNET.beacon_period, evm.now - 10_000)
+    nonce, start = 4, BlockNumber(1)  # after the three calls that begin the token
+    made = plan(BOSS.address, nonce, CHAIN_ID, start, DEVNET, beacon, False, TOKEN)
+    evm.contracts = Contracts.of(made.deployment)
+    for each in foreign_token.set_up(TOKEN, BOSS.address):
+        evm.send(BOSS.address, each)
+    for each in made.creations:
+        evm.create(each, BOSS.address)
+    world = ForeignMarket(evm, evm.contracts, DEVNET)
+    world.coordinator()
+    return world
 
 
 def deployed_by_command(machine: AnvilMachine, folder: Path) -> ForeignMarket:

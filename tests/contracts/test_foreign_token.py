@@ -6,10 +6,10 @@ import pytest
 
 from contracts.evm import Evm, refused
 from contracts.evm_node import EvmNode
-from contracts.foreign_market import ForeignMarket
-from contracts.market import BOSS, CHAIN_ID, CLASS, SECRET, Market, key, planned
+from contracts.foreign_market import TOKEN, foreign_market
+from contracts.market import BOSS, CHAIN_ID, CLASS, Market, key, planned
 from quorate_contracts.code_check import Expected, check_codes
-from quorate_contracts.deploy import Contracts, Creation, created_address, plan
+from quorate_contracts.deploy import Contracts
 from quorate_contracts.permit import PermitTerms, permit_terms
 from quorate_contracts.relayed_requests import (
     Draft,
@@ -22,37 +22,14 @@ from quorate_contracts.relayed_requests import (
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.requests import ExitRequest, OpenSlotsRequest, RegisterRequest
-from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, Amount, BlockNumber, Small, UnixSeconds
+from quorate_protocol.units import Address, Amount, Small, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import public_key
 from quorate_runtime.keys.crypto import KeySigner as Key
 from support.chain import foreign_token
 
-TOKEN = created_address(BOSS.address, 0)
 STAKE = DEVNET.slot_stake
 NO_ALLOWANCE = "ERC20: transfer amount exceeds allowance"
-
-
-def foreign_market() -> ForeignMarket:
-    """The contracts on the foreign token, with a coordinator."""
-    evm = Evm.fresh()
-    creation = Creation(
-        "FiatToken", TOKEN, 0, (), foreign_token.CREATION, foreign_token.CREATION_GAS
-    )
-    evm.create(creation, BOSS.address)
-    beacon = BeaconInfo(public_key(SECRET), DEVNET.beacon_period, evm.now - 10_000)
-    nonce, start = 4, BlockNumber(1)  # after the three calls that begin the token
-    made = plan(BOSS.address, nonce, CHAIN_ID, start, DEVNET, beacon, False, TOKEN)
-    evm.contracts = Contracts.of(made.deployment)
-    for each in foreign_token.set_up(TOKEN, BOSS.address):
-        evm.send(BOSS.address, each)
-    for each in made.creations:
-        evm.create(each, BOSS.address)
-    world = ForeignMarket(evm, evm.contracts, DEVNET)
-    world.coordinator()
-    return world
 
 
 def unapproved(world: Market, name: str) -> Key:

@@ -1,0 +1,102 @@
+"""Tests that `quorate node request join` signs one stake slot for each GPU and CPU run slot."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from contracts.evm_node import EvmNode
+from contracts.foreign_market import foreign_market
+from contracts.market import Market, key
+from quorate_contracts.relayed_requests import RequestFile, calls_to_relay
+from quorate_node.chain.owner_desk import OwnerDesk
+from quorate_node.commands.requesting import OPEN_MAX, Wish, requests_for
+from quorate_node.config import EVERY_GPU, Config, GpuPrice
+from quorate_node.gpu.gpu_slots import LaidOut, lay_out
+from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.ops.diagnostics import _wanted
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages.requests import OpenSlotsRequest, RegisterRequest
+from quorate_protocol.ports import Sandbox
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Address, Amount, Hash32, Price, UnixSeconds
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys.crypto import PeerKey
+from support.gpu.recorded_inventories import recorded
+from support.markets.provider_world import HOST
+
+FEE = Amount(USD)
+CPU_SLOTS = OPEN_MAX + 2
+GPUS = lay_out(recorded("eight-h100-sxm"), EVERY_GPU, (GpuPrice(Price(1_000_000)),))
+
+
+class Node(EvmNode):
+    """An owner's chain node. No account has coins."""
+
+    async def balance(self, account: Address) -> int:
+        return 0
+
+
+def config(home: Path) -> Config:
+    return Config(home, (), slots=CPU_SLOTS, public_url="http://203.0.113.7:7710")
+
+
+async def joins(world: Market, home: Path, wanted: Mapping[Hash32, int]) -> RequestFile:
+    owner, operator = world.fund(key("owner5")), key("operator5")
+    world.evm.send(owner.address, world.contracts.token.approve(world.contracts.stakes.address, 0))
+    peer, box = PeerKey(b"\x05" * 32), keccak256(b"box")
+    keys = ProviderKeys(owner.address, owner.address, operator, peer, box, owner)
+    node = cast("Any", Node(world.evm))
+    desk = OwnerDesk(config(home), keys, SystemClock(), node, world.contracts, ())
+    until = UnixSeconds(world.evm.now + 3_600)
+    return await requests_for(desk, keys, Wish.JOIN, wanted, None, until, FEE)
+
+
+def opened(found: RequestFile) -> dict[Hash32, list[int]]:
+    """How many slots each request opens, by host class."""
+    counts: dict[Hash32, list[int]] = {}
+    for each in found.requests:
+        if isinstance(each.request, OpenSlotsRequest):
+            counts.setdefault(each.request.host_class, []).append(int(each.request.count))
+    return counts
+
+
+@pytest.mark.rule("2.8", "2.12")
+async def test_an_owner_joins_with_a_stake_slot_for_each_gpu_and_cpu_slot(tmp_path: Path) -> None:
+    world = foreign_market()
+    [gpus] = GPUS.classes
+    wanted = _wanted(config(tmp_path), HOST, Sandbox.DOCKER_RUNC, GPUS)
+    found = await joins(world, tmp_path, wanted)
+    assert isinstance(found.requests[0].request, RegisterRequest)
+    assert opened(found) == {HOST.id(): [OPEN_MAX, 2], gpus.host.id(): [8]}
+    stake = (CPU_SLOTS + 8) * DEVNET.slot_stake
+    assert found.permit is not None and found.permit.amount == stake + 4 * FEE
+    c, owner = world.contracts, key("owner5").address
+    calls = await calls_to_relay(cast("Any", Node(world.evm)), c, found, None, world.evm.now)
+    for call in calls[:3]:  # the permit, the registration, and the first class in their order
+        world.evm.send(key("relayer").address, call)
+    rest = await joins(world, tmp_path, wanted)
+    assert opened(rest) == {HOST.id(): [OPEN_MAX, 2]}, "what the chain has is not asked for again"
+    assert len(rest.requests) == 2
+    for call in await calls_to_relay(cast("Any", Node(world.evm)), c, rest, None, world.evm.now):
+        world.evm.send(key("relayer").address, call)
+    for host_class, count in wanted.items():
+        assert world.evm.ask(c.stakes.open_slots_of(owner, host_class)) == count
+    with pytest.raises(Refused, match="has it already"):
+        await joins(world, tmp_path, wanted)
+
+
+def test_gpus_get_stake_slots_only_in_a_sandbox_that_can_run_their_jobs(tmp_path: Path) -> None:
+    [gpus] = GPUS.classes
+    cpus = {HOST.id(): CPU_SLOTS}
+    for sandbox, has_gpus in (
+        (Sandbox.DOCKER_RUNC, True),
+        (Sandbox.DOCKER_RUNSC, True),
+        (Sandbox.BWRAP, False),
+        (None, False),
+    ):
+        found = _wanted(config(tmp_path), HOST, sandbox, GPUS)
+        assert found == (cpus | {gpus.host.id(): 8} if has_gpus else cpus), sandbox
+    assert not _wanted(Config(tmp_path, (), slots=0), HOST, None, LaidOut((), ()))
