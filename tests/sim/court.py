@@ -76,6 +76,10 @@ class Court:
             for case in self.cases
         ], set(self._used)
 
+    def is_drawing(self) -> bool:
+        """Whether a case waits for the round that draws its jury."""
+        return any(case.phase == "drawing" for case in self.cases)
+
     def take_back(self, copies: Copies) -> None:
         """Goes back to earlier copies; they are used once."""
         self.cases, self._used = copies

@@ -64,7 +64,6 @@ RARE = frozenset(
     {
         "execution:Committed>Revealed",
         "duty:Waiting>Served",
-        "duty:Waiting>Voting",
         "duty:Voted>Served",
         "duty:Voting>Served",
         "job:Decided>Final",

@@ -187,6 +187,7 @@ class Plan:
     has_coin_flips: bool = False  # the second client's programs toss a coin
     inputs_gone: Window | None = None  # when nobody can fetch any input
     has_second_coordinator: bool = False  # it assigns jobs to the same providers
+    has_busy_jurors: bool = False  # it takes their run slots before a jury is drawn
     gossip: GossipFaults | None = None  # of offers; None = offers come over connections only
     # From when on a thief of the posting key posts an epoch of its own, if that takes anything.
     thefts: tuple[float, ...] = ()
@@ -265,7 +266,8 @@ def draw(seed: int) -> Plan:
         chain_outage=_chain_outage(Random(f"chain outage/{seed}"), releases, limits),
         has_gpus=(has_gpus := Random(f"gpus/{seed}").random() < 0.25),
         gpu_losses=_gpu_losses(Random(f"gpu losses/{seed}"), count) if has_gpus else (),
-        has_second_coordinator=Random(f"second coordinator/{seed}").random() < 0.35,
+        has_second_coordinator=(shares := Random(f"second coordinator/{seed}").random() < 0.35),
+        has_busy_jurors=shares and Random(f"busy jurors/{seed}").random() < 0.7,
         gossip=_gossip(Random(f"gossip/{seed}")),
         has_absent_inputs=Random(f"absent inputs/{seed}").random() < 0.1,
         has_coin_flips=Random(f"coin flips/{seed}").random() < 0.1,

@@ -30,6 +30,7 @@ PAUSE_SECONDS = (0.3, 2.5)
 HURRY_CHANCE = 0.25  # that it assigns a slot which the last heartbeat did not report free
 ANSWER_SECONDS = 2.0
 DURATION_SECONDS = Seconds(6)
+LONG_SECONDS = Seconds(75)  # longer than a juror can wait for a run slot
 
 
 class SecondCoordinator:
@@ -89,13 +90,23 @@ class SecondCoordinator:
         fit = [owner for owner in sorted(self.offers) if hurries or self.free.get(owner, 0) > 0]
         if not fit:
             return
-        owner = self.random.choice(fit)
+        self._assign_to(self.random.choice(fit), DURATION_SECONDS)
+
+    def occupy(self) -> None:
+        """Assigns a long job to each provider that reported a free run slot."""
+        for owner in sorted(self.offers):
+            if self.free.get(owner, 0) > 0:
+                self._assign_to(owner, LONG_SECONDS)
+
+    def _assign_to(self, owner: Address, duration: Seconds) -> None:
         self.free[owner] = max(0, self.free.get(owner, 0) - 1)
         self._number += 1
         made = workload.make_spec(
             self.random, f"{NAME}-{self._number}", has_gpus=self.plan.has_gpus
         )
-        spec = replace(made, max_duration=DURATION_SECONDS)
+        spec = replace(made, max_duration=duration)
+        if duration == LONG_SECONDS:
+            spec = replace(spec, argv=("run", "times-out", "0", made.argv[3]))
         slot = self.offers[owner].offer.slots[0]
         message = Assignment(
             assignment_id=Hash32(self.random.randbytes(32)),

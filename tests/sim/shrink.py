@@ -64,6 +64,8 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         )
     if plan.has_second_coordinator:
         yield "the second coordinator", replace(plan, has_second_coordinator=False)
+    if plan.has_busy_jurors:
+        yield "busy jurors", replace(plan, has_busy_jurors=False)
     if plan.gossip is not None:
         yield "gossip", replace(plan, gossip=None)
     if plan.inputs_gone is not None:
@@ -172,6 +174,7 @@ def describe(plan: Plan) -> str:
         "exit of provider": plan.leaver,
         "intruder": plan.has_intruder,
         "second coordinator": plan.has_second_coordinator,
+        "busy jurors": plan.has_busy_jurors,
         "gossip": plan.gossip,
         "reorganisations": plan.has_reorganisations,
         "poor clients": plan.is_poor,

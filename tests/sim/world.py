@@ -29,7 +29,7 @@ from sim.parties import START, is_beacon_signature, key
 from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan, Release
 from sim.provider import Provider
 from sim.schedule import Schedule
-from sim.second_coordinator import SecondCoordinator
+from sim.second_coordinator import LONG_SECONDS, SecondCoordinator
 from sim.watch import Aftermath, Watch
 
 # I7: the bound, counted from the moment at which the network works and everybody is honest and
@@ -173,6 +173,7 @@ class World:
             return
         seconds = END_SECONDS + self.plan.ahead()
         seconds += SHARED_SECONDS if self.plan.has_second_coordinator else 0
+        seconds += LONG_SECONDS if self.plan.has_busy_jurors else 0
         self._wait(seconds, self._jobs_left, "I7: jobs that never ended")
         self._wait(MONEY_SECONDS, self._money_left, "I7: money that never became final")
         self._final_checks()
@@ -214,6 +215,8 @@ class World:
     def _every_second(self) -> None:
         self.chain.mine()
         self.watch.look()
+        if self.plan.has_busy_jurors and self.chain.court.is_drawing():
+            self.second.occupy()
         depth = self.plan.limits.chain_depth
         if depth > 1 and self.chain.random.random() < REORGANISATION_CHANCE:
             self.chain.reorganise(self.chain.random.randrange(1, depth))
