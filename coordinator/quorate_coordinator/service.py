@@ -344,7 +344,7 @@ class _Parts:
     def _own_account(self) -> OwnAccount:
         service, path = self.service, self.service.config.path(TRANSACTIONS)
         keys = service.keys.account.address, service.keys.posting.address
-        return OwnAccount(self.client, self.contracts, *keys, path, service.clock)
+        return OwnAccount(self.client, self.contracts, *keys, path, service.clock, self.core.state)
 
     def _bind(self, actor: Actor[ev.Event, Effect], peers: Peers) -> None:
         """Gives the actor the effect performer, which in turn submits events to the actor."""

@@ -76,13 +76,13 @@ class OwnMoney:
     async def retire(self) -> None:
         """Starts the unbonding of the bond. Calling it again does nothing."""
         if not (await self.retirement()).retired_at:
-            await self._send("retire", self.contracts.stakes.retire_coordinator())
+            await self.send("retire", self.contracts.stakes.retire_coordinator())
 
     async def unbond(self) -> Amount:
         """Takes the bond back to the account, and returns it. Raises Refused before its time."""
         bond = (await self.retirement()).bond
         if bond:
-            await self._send("unbond", self.contracts.stakes.unbond_coordinator())
+            await self.send("unbond", self.contracts.stakes.unbond_coordinator())
         return bond
 
     async def bond_lacks(self) -> Amount:
@@ -102,8 +102,8 @@ class OwnMoney:
                 f"more (0x{self.account.hex()})",
             )
         stakes, name = self.contracts.stakes, await self._once("top-up")
-        await self._send(f"{name}-approve", self.contracts.token.approve(stakes.address, amount))
-        await self._send(name, stakes.top_up(amount))
+        await self.send(f"{name}-approve", self.contracts.token.approve(stakes.address, amount))
+        await self.send(name, stakes.top_up(amount))
 
     async def claim(self, own_leaf: OwnLeaf) -> Amount:
         """Claims the fees of the newest final epoch, and returns what that brought."""
@@ -119,7 +119,7 @@ class OwnMoney:
         if leaf.account != self.account or leaf.final <= claimed:
             return Amount(0)
         call = epochs.claim(self.account, newest.number, leaf, proof)
-        await self._send(f"claim-{newest.number}", call)
+        await self.send(f"claim-{newest.number}", call)
         return Amount(leaf.final - claimed)
 
     async def is_all_claimed(self, number: int, purposes: Iterable[str]) -> bool:
@@ -154,7 +154,7 @@ class OwnMoney:
         """Sends tokens. While such a transaction waits to be mined, calling it again waits for that
         one.
         """
-        await self._send(await self._once("withdraw"), self.contracts.token.transfer(to, amount))
+        await self.send(await self._once("withdraw"), self.contracts.token.transfer(to, amount))
 
     async def send_coins(self, to: Address) -> int:
         """Sends all coins but the gas of this transaction, and returns them in wei. It returns 0
@@ -173,7 +173,10 @@ class OwnMoney:
         """Returns a purpose that stays the same until its transaction is in a block."""
         return f"{what}-{await self.client.nonce(self.account)}"
 
-    async def _send(self, purpose: str, call: Call) -> None:
+    async def send(self, purpose: str, call: Call) -> None:
+        """Sends a call of the account once. Raises Refused with the contract's reason, or with what
+        the account lacks for gas.
+        """
         try:
             await self.sender.send(
                 purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS

@@ -193,7 +193,7 @@ def before_everything(found: "Retirement") -> str:
         return f"{found.cases} open cases hold it: repeat `quorate coordinator retire` later"
     if found.now < found.due_at:
         return (
-            f"the bond can be taken on {_date(found.due_at)}; repeat "
+            f"the bond can be taken on {date(found.due_at)}; repeat "
             "`quorate coordinator retire` then, and this command after it"
         )
     return "the bond can be taken now: repeat `quorate coordinator retire`"
@@ -214,7 +214,7 @@ def _print_retirement(
         }
         typer.echo(json.dumps(facts))
         return
-    typer.echo(f"retired     {_date(found.retired_at)}: no new orders")
+    typer.echo(f"retired     {date(found.retired_at)}: no new orders")
     for line in _left_lines(left):
         typer.echo(line)
     at = f" --home {shlex.quote(str(folder))}"
@@ -225,7 +225,7 @@ def _print_retirement(
         typer.echo(f"bond        waits for {found.cases} open cases against this coordinator")
         typer.echo(f"Next: repeat `quorate coordinator retire{at}` when they are decided")
     else:
-        typer.echo(f"bond        {usd(found.bond)} USD can be taken on {_date(found.due_at)}")
+        typer.echo(f"bond        {usd(found.bond)} USD can be taken on {date(found.due_at)}")
         typer.echo(f"Next: repeat `quorate coordinator retire{at}` then, or add --wait")
 
 
@@ -421,7 +421,8 @@ def note(sentence: str) -> None:
     typer.echo(f"coordinator: {sentence}", err=True)
 
 
-def _date(at: int) -> str:
+def date(at: int) -> str:
+    """Returns a moment as people read it, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

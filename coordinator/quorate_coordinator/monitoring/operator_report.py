@@ -80,6 +80,7 @@ class OperatorReport(Collector):
             money=money_of(state),
             chain=own.figures,
             backup=backup,
+            appeals=own.appeals.views,
         )
 
     def collect(self) -> Iterator[Metric]:
