@@ -8,6 +8,7 @@ import typer
 
 from quorate_contracts.watch.watch_file import Action
 from quorate_node import cli_options as options
+from quorate_node.appeals.own_cases import OwnCase, case_line
 from quorate_node.cli_control import ask_daemon
 from quorate_node.ops.dates import date_text
 from quorate_protocol.codec import canonical
@@ -105,6 +106,9 @@ def account_lines(account: canonical.Json) -> list[str]:
         lines.append(f"  {usd(lacks)} USD were taken: `quorate node top-up` restores them")
     if account["isFrozen"]:
         lines.append("  a court case is open: no stake comes back before it ends")
+    for item in account.get("cases", []):
+        case: OwnCase = canonical.from_json(OwnCase, item)
+        lines.append(f"  {case_line(case, now)}")
     lines.append(
         f"wallet {account['account']}: {usd(int(account['tokens']))} USD, "
         f"{coins(int(account['coins']))} {coin} for gas on {account['chain']}"

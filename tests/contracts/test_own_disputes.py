@@ -11,13 +11,14 @@ from contracts.evm_node import EvmNode
 from contracts.market import COORDINATOR, Market, key, peopled
 from contracts.test_appeals import OWNER, PAY, Appeal
 from contracts.trial import money
+from quorate_contracts.watch.open_cases import OpenCases
 from quorate_coordinator.chain.own_disputes import OwnDisputes, granted_cost, lost_cost
 from quorate_coordinator.chain.own_money import OwnMoney
 from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.monitoring.open_appeals import OpenAppeals, appeal_text
 from quorate_protocol.limits import JURORS
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Hash32, Nonce
+from quorate_protocol.units import Address, Hash32, Nonce
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
 from support.markets.scripted_market import Market as ScriptedMarket
@@ -32,7 +33,7 @@ def disputes(world: Market) -> tuple[OwnDisputes, EvmNode]:
 def appeals_of(world: Market, coordinator: bytes = C) -> OpenAppeals:
     state = ScriptedMarket().core.state
     client = cast(ChainClient, EvmNode(world.evm))
-    return OpenAppeals(client, world.contracts, coordinator, state)  # type: ignore[arg-type]
+    return OpenAppeals(OpenCases.of(client, world.contracts, Address(coordinator)), state)
 
 
 @pytest.mark.rule("6.46")
@@ -115,31 +116,13 @@ async def test_status_lists_open_appeals_with_what_they_may_cost() -> None:
     saved = world.fork()
     decided = dataclasses.replace(appeal, market=saved).judged([appeal.own()] * 7)
     assert decided.slashed <= found.lost_cost
-    ended = dataclasses.replace(watch, client=cast(ChainClient, EvmNode(saved.evm)))
-    await ended.look()
-    assert ended.views == ()
+    watch.cases.client = cast(ChainClient, EvmNode(saved.evm))
+    await watch.look()
+    assert watch.views == ()
+    watch.cases.client = cast(ChainClient, EvmNode(world.evm))
     appeal.draw()
     await watch.look()
     [found] = watch.views
     assert (found.phase, found.can_be_granted) == ("voting", False)
     assert found.until == world.evm.ask(world.contracts.court.case(appeal.case)).deadline
     assert "concede" not in appeal_text(found)
-
-
-async def test_appeals_are_found_after_a_restart_and_behind_many_cases(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("quorate_coordinator.monitoring.open_appeals.CASES_MAX", 2)
-    monkeypatch.setattr("quorate_coordinator.monitoring.open_appeals.AGAIN", 1)
-    world = peopled()
-    first = Appeal.of(world).opened_at_court()
-    watch = appeals_of(world)
-    await watch.look()
-    opened = [Appeal.of(world).opened_at_court() for _ in range(3)]
-    cases = [first.case, *(each.case for each in opened)]
-    for _ in range(3):
-        await watch.look()
-    assert [item.case_id for item in watch.views] == cases
-    again = appeals_of(world)
-    await again.look()
-    assert [item.case_id for item in again.views] == cases[-2:]

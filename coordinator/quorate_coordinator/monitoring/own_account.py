@@ -7,6 +7,7 @@ from pathlib import Path
 
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import Currency, currency_of
+from quorate_contracts.watch.open_cases import OpenCases
 from quorate_coordinator.chain.queries import view
 from quorate_coordinator.core.state import State
 from quorate_coordinator.monitoring.open_appeals import OpenAppeals
@@ -72,7 +73,8 @@ class OwnAccount:
 
     def __post_init__(self) -> None:
         none = Amount(0)
-        self.appeals = OpenAppeals(self.client, self.contracts, self.account, self.state)
+        cases = OpenCases.of(self.client, self.contracts, self.account)
+        self.appeals = OpenAppeals(cases, self.state)
         self.figures = ChainView(
             0,
             none,

@@ -13,12 +13,13 @@ from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.court import Case, CaseId, CaseOutcome, Phase
 from quorate_contracts.bindings.events import CaseOpened
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.watch.open_cases import NEXT, due_at
 from quorate_node.chain.calls import ask, transact
 from quorate_node.ops.withdrawal import Wait
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Beacon
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Round, UnixSeconds, usd
+from quorate_protocol.units import ZERO_HASH, Round, usd
 from quorate_runtime.chain import ChainClient, Sender
 
 SEND_SECONDS = 120.0
@@ -68,7 +69,7 @@ class Appealing:
             case = await self._opened(purpose, shown)
             state = await self._advance(case, shown)
             if state.phase is not Phase.DECIDED:
-                return Appealed(case, tuple(done), (await self._wait(state),))
+                return Appealed(case, tuple(done), (self._wait(state),))
             done += await self._take_credit(case, state)
             if state.outcome in (CaseOutcome.CONVICTED, CaseOutcome.ACQUITTED):
                 break
@@ -146,11 +147,9 @@ class Appealing:
         info = self.contracts.deployment.beacon_info()
         return info.genesis_time + (number - 1) * info.period
 
-    async def _wait(self, state: Case) -> Wait:
-        if state.phase is Phase.DRAWING:
-            return Wait("the beacon draws the jury", UnixSeconds(self._round_time(state.round)))
-        what = "the jury repeats the execution" if state.phase is Phase.VOTING else "it reveals"
-        return Wait(f"{what}; then type this again", state.deadline)
+    def _wait(self, state: Case) -> Wait:
+        at = due_at(self.contracts.deployment, state)
+        return Wait(f"{NEXT[state.phase]}; then type this again", at)
 
     async def _take_credit(self, case: CaseId, state: Case) -> list[str]:
         said = {CaseOutcome.CONVICTED: WON, CaseOutcome.ACQUITTED: LOST}

@@ -11,6 +11,7 @@ from msgspec import Struct
 from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import currency_of
+from quorate_node.appeals.own_cases import OwnCase
 from quorate_node.chain.calls import ask
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32, UnixSeconds
@@ -52,6 +53,7 @@ class AccountState(Struct, frozen=True):
     coin: str = "coins"  # what pays for gas
     chain: str = ""  # its name
     lacks: Amount = Amount(0)  # what a slash or a fine took of the stake
+    cases: tuple[OwnCase, ...] = ()  # in court, that are open
 
     def open_slots(self, host_class: Hash32 | None = None) -> tuple[StakeSlot, ...]:
         """Returns the open stake slots, of one host class or of all."""

@@ -8,11 +8,14 @@ import logging
 from collections.abc import Callable
 
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.watch.open_cases import OpenCases
+from quorate_node.appeals.own_cases import own_cases
 from quorate_node.chain.account_state import AccountState, read_account
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
+from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.health import Board
 
@@ -45,6 +48,7 @@ class AccountWatch:
         self._board, self._needs_stake, self._clock = board, needs_stake, clock
         self.newest = AccountState()
         self._asked_at = 0.0
+        self._cases = OpenCases.of(client, contracts, core.terms.provider)
 
     async def run(self) -> None:
         """Asks from time to time, until cancelled."""
@@ -69,13 +73,15 @@ class AccountWatch:
 
     async def _read(self) -> AccountState:
         terms = self._core.terms
-        return await read_account(
+        found = await read_account(
             self._client,
             self._contracts,
             terms.provider,
             self._operator(),
             [slot.host.id() for slot in terms.slots],
         )
+        cases = await self._cases.look()
+        return replace(found, cases=own_cases(cases, terms.provider, self._contracts.deployment))
 
     def _check_stake(self) -> None:
         """Puts missing stake on the board. Before the first offer the registration does that."""
