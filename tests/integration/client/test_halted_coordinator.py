@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from quorate.client.money.chain_url import remember_chain_url
+from quorate.client.money.funding import fund
+from quorate.errors import RefusedError
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_contracts.deploy import Contracts
 from quorate_devnet.chain.accounts import dev_account
@@ -20,6 +22,7 @@ from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Statement
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Sequence
+from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
 from support.chain.client_money import COORDINATOR, ClientMoney, client_money
@@ -91,6 +94,15 @@ async def test_money_comes_out_without_the_coordinators_server(tmp_path: Path) -
         [state] = json.loads(said.splitlines()[-1])["halted"]
         assert (status, state["leftMicroUsd"]) == (0, DEPOSIT), said
         assert state["freeFrom"] == state["haltedAt"] + DEVNET.halt_settle
+        with pytest.raises(RefusedError, match="was halted on .* takes no money: nothing was"):
+            await fund(
+                market.profile,
+                market.identity,
+                market.node.url,
+                Amount(USD),
+                "deposit",
+                SystemClock(),
+            )
         await market.later(DEVNET.withdrawal_delay)
         await killed(market, "chain.after-send", "withdraw")  # the release is on its way
         status, said = await command(market, "withdraw")
