@@ -52,6 +52,7 @@ async def test_an_owner_sees_its_appeal_with_what_happens_next_and_until_when() 
     assert "the jury reveals its votes: waits" in (await lines(world, cases))[0]
     appeal.reveal([own] * 7)
     assert "anybody opens the results: due now" in (await lines(world, cases))[0]
+    assert due_at(world.contracts.deployment, appeal.now) == 0
     appeal.decide()
     assert await lines(world, cases) == []
 

@@ -10,12 +10,20 @@ from contracts.epoch_leaves import C, post
 from contracts.evm_node import EvmNode
 from contracts.market import COORDINATOR, Market, key, peopled
 from contracts.test_appeals import OWNER, PAY, Appeal
-from contracts.trial import money
+from contracts.trial import Trial, money
 from quorate_contracts.watch.open_cases import OpenCases
-from quorate_coordinator.chain.own_disputes import OwnDisputes, granted_cost, lost_cost
+from quorate_coordinator.chain.own_disputes import (
+    OwnDisputes,
+    can_be_granted,
+    granted_cost,
+    lost_cost,
+)
 from quorate_coordinator.chain.own_money import OwnMoney
+from quorate_coordinator.commands.status_command import _appeal
 from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.monitoring.open_appeals import OpenAppeals, appeal_text
+from quorate_coordinator.monitoring.operator_view import AppealView
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import JURORS
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Nonce
@@ -66,6 +74,7 @@ async def test_an_operator_grants_an_appeal_before_its_jury_is_drawn() -> None:
     appeal = Appeal.of(world).opened_at_court()
     own, node = disputes(world)
     case = await own.appeal(appeal.case)
+    assert not can_be_granted(dataclasses.replace(case, is_redrawn=True))
     assert await own.concede(appeal.case) == FEE + PAY <= granted_cost(case)
     assert await own.concede(appeal.case) == 0 and len(node.ended) == 1
     with pytest.raises(Refused, match=f"case {appeal.case} has ended"):
@@ -110,6 +119,8 @@ async def test_status_lists_open_appeals_with_what_they_may_cost() -> None:
     assert (found.provider, found.jobs, found.phase) == (OWNER.address, (job,), "drawing")
     assert found.granted_cost == on_chain.bond // JURORS
     assert found.lost_cost == lost_cost(on_chain)
+    assert canonical.decode(AppealView, canonical.encode(found)) == found
+    assert _appeal(found).endswith(" UTC") and _appeal(found).startswith(appeal_text(found))
     told = appeal_text(found)
     assert f"`quorate coordinator concede {appeal.case}` grants it for at most 0.55 USD" in told
     assert f"0x{job.hex()}" in told and "at most 4.40 USD" in told
@@ -126,3 +137,11 @@ async def test_status_lists_open_appeals_with_what_they_may_cost() -> None:
     assert (found.phase, found.can_be_granted) == ("voting", False)
     assert found.until == world.evm.ask(world.contracts.court.case(appeal.case)).deadline
     assert "concede" not in appeal_text(found)
+
+
+async def test_a_case_that_a_coordinators_account_opened_is_no_appeal_against_it() -> None:
+    world = peopled()
+    trial = Trial.opened(world, OWNER.address)
+    watch = appeals_of(world, trial.now.accuser)
+    await watch.look()
+    assert watch.views == () and list(watch.cases.found) == [trial.case]

@@ -32,7 +32,7 @@ class OpenAppeals:
         self.views = tuple(
             self._view(number, case)
             for number, case in found.items()
-            if case.is_appeal and case.accused == account
+            if case.accused == account  # only an appeal accuses a coordinator
         )
         for item in self.views:
             if item.case_id not in self._told:
