@@ -6,6 +6,7 @@
 #   make machine              contracts and their model in Python, with two coordinators, for 2,000 steps
 #   make contracts-on CHAIN=anvil   the contracts' tests on anvil or eth-tester, by web3.py; tens of minutes
 #   make contract-mutants      breaks the contracts, one rule at a time: tests must notice each; tens of minutes
+#   make prove                 proves properties of the contracts' code with halmos (installs it into .venv-prove)
 #   make crash                 kill -9 at every crash point; tens of minutes. CI tries another part with every commit
 #   make bench-peers           the same no-op work on Ray, Dask, Celery and Quorate (installs them into .venv-peers)
 #   make soak MINUTES=10 PROVIDERS=200 CHURN=10   a market under load, CHURN percent of its providers killed a minute
@@ -13,7 +14,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contracts-on contract-mutants
+.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contracts-on contract-mutants prove
 
 ARGS ?=
 SEEDS ?= 300
@@ -79,6 +80,13 @@ contracts-on: .venv/installed-dev
 
 contract-mutants: .venv/installed-dev
 	@PYTHONPATH=tests $(BIN)/python -m contracts.mutation.run $(ARGS)
+
+# halmos is a program beside us, under another licence (AGPL), and never a dependency: docs/decisions/0015.
+.venv-prove/bin/halmos: .venv/installed-dev
+	@$(BIN)/python -m venv .venv-prove && .venv-prove/bin/pip install -q halmos==0.3.3
+
+prove: .venv-prove/bin/halmos
+	@PYTHONPATH=tests $(BIN)/python -m contracts.prove.run $(ARGS)
 
 # Every crash point of every program in real markets, one after the other; tens of minutes.
 crash: .venv/installed-dev
