@@ -272,6 +272,7 @@ class History:
     def _mined(self, step: Step) -> Receipt:
         assert step.before is not None
         if reason := self.node.cannot(step):
+            assert self.code(step.before, step.sender), "an account whose key is unknown"
             pytest.skip(reason)
         self.go(step.before)
         self.at = None
