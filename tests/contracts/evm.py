@@ -150,6 +150,7 @@ class PyEvm(Evm):
 
     chain: _Chain = field(kw_only=True)
     root: bytes = field(kw_only=True)
+    reader: tuple[object, object] = field(default=((), None), init=False, compare=False)
 
     @classmethod
     def made(cls) -> "PyEvm":
@@ -201,10 +202,21 @@ class PyEvm(Evm):
         return used, tuple(logs)
 
     def _call(self, sender: Address, to: Address, data: bytes) -> bytes:
-        _, _, computation = self._applied(sender, to, data, GAS_LIMIT)
+        vm = self._reading()
+        before = vm.state.snapshot()
+        transaction = _transaction(vm, sender, to, data, GAS_LIMIT)
+        computation = vm.state.apply_transaction(transaction)
+        vm.state.revert(before)
         if computation.is_error:
             raise Reverted(_reason(computation))
         return bytes(computation.output)
+
+    def _reading(self):  # type: ignore[no-untyped-def]
+        """The machine for questions. It stays while nothing changes, with all it has read."""
+        place = (self.root, self.now, self.number)
+        if self.reader[0] != place:
+            self.reader = (place, self._vm())
+        return self.reader[1]
 
     def _vm(self):  # type: ignore[no-untyped-def]
         head = self.chain.get_canonical_head()
@@ -220,13 +232,16 @@ class PyEvm(Evm):
 
     def _applied(self, sender, to, data, gas):  # type: ignore[no-untyped-def]
         vm = self._vm()
-        builder = vm.get_transaction_builder()
-        unsigned = builder.create_unsigned_transaction(
-            nonce=vm.state.get_nonce(sender), gas_price=0, gas=gas, to=to, value=0, data=data
-        )
-        transaction = SpoofTransaction(unsigned, from_=sender)
+        transaction = _transaction(vm, sender, to, data, gas)
         vm.state.lock_changes()
         return vm, transaction, vm.state.apply_transaction(transaction)
+
+
+def _transaction(vm, sender, to, data, gas):  # type: ignore[no-untyped-def]
+    unsigned = vm.get_transaction_builder().create_unsigned_transaction(
+        nonce=vm.state.get_nonce(sender), gas_price=0, gas=gas, to=to, value=0, data=data
+    )
+    return SpoofTransaction(unsigned, from_=sender)
 
 
 def _word(topic: object) -> bytes:
