@@ -71,10 +71,21 @@ class ChallengedMoney(Money):
             self._challenge_statement(number, number + ahead, 0, final)
             self._claim(number, 0)
 
+    @rule(client=st.integers(0, 1), short=st.integers(0, 1))
+    def an_epoch_becomes_void_after_the_next_one(self, client: int, short: int) -> None:
+        """The later one is void with it, and its number is not used again."""
+        number = self._funded_epoch(client, 100)
+        if number and self._funded_epoch(client, 100) == number + 1:
+            final = self.model.posted[number - 1][1][0] + short
+            self._challenge_statement(number, number, 0, final)
+            self.world.evm.travel(WINDOW)
+            self._claim(number + 1, 0)
+            self._funded_epoch(client, 100)
+
     @rule(short=st.integers(0, 1), spare=st.integers(0, 1))
     def an_epoch_without_money_meets_a_statement(self, short: int, spare: int) -> None:
         self.deposit_and_allocate(0, 100)
-        charged = sum(who.charged for who in self.model.clients)
+        charged = self.model.pool
         finals, own = self.model.newest(), self.model.clients[0].charged
         first = charged + 20 - finals[1] - finals[2]
         self._post((first - spare, *finals[1:]), 5, [(0, own + 20)])
@@ -127,17 +138,22 @@ class ChallengedMoney(Money):
             self._claim(number, 0)
             self._claim(number + 1, provider)
 
-    @precondition(lambda self: len(self.trees) > 3 and not self.model.halted_at)
+    @precondition(lambda self: len(self.trees) > 1 and not self.model.halted_at)
     @rule(
         wait=st.sampled_from([AFTER, AFTER + 1]),
         saved=st.integers(0, 3),
         early=st.integers(0, 1),
         held=st.sampled_from([0, 1, 7]),
+        spare=st.sampled_from([0, 5, 1000]),
     )
-    def a_coordinator_vanishes(self, wait: int, saved: int, early: int, held: int) -> None:
+    def a_coordinator_vanishes(
+        self, wait: int, saved: int, early: int, held: int, spare: int
+    ) -> None:
+        """Its last epoch leaves `spare` of the pool for held credits, or what is there."""
         self.deposit_and_allocate(0, 100)
-        own = self.model.clients[0].charged
-        self._post(self.model.newest(), held, [(0, own + 10)])
+        first, second, third = self.model.newest()
+        own, rest = self.model.clients[0].charged, self.model.pool + 10 - second - third
+        self._post((max(first, rest - spare), second, third), held, [(0, own + 10)])
         epoch = (self.model.valid() or [0])[-1] + 1
         challenges, model, evm = self.world.contracts.challenges, self.model, self.world.evm
         call = challenges.demand_epoch(self.c, self._statement(0, 1, epoch))

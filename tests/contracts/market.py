@@ -102,6 +102,7 @@ class Market:
     supply: int = 0
     holders: set[Address] = field(default_factory=set)
     operators: dict[Address, Key] = field(default_factory=dict)
+    ordered_from: tuple[Key, Key] = (COORDINATOR, STATEMENT)  # by `execution`: who signs with what
 
     @property
     def domain(self) -> Domain:
@@ -189,9 +190,15 @@ class Market:
         return seal(self.domain, body, (signer or client).sign)
 
     def voucher(
-        self, client: Key, cumulative: int, coordinator: Key = COORDINATOR, **session: int
+        self,
+        client: Key,
+        cumulative: int,
+        coordinator: Key = COORDINATOR,
+        nonce_floor: int = 0,
+        **session: int,
     ) -> SignedVoucher:
-        body = Voucher(client.address, coordinator.address, Amount(cumulative), Nonce(0))
+        floor = Nonce(nonce_floor)
+        body = Voucher(client.address, coordinator.address, Amount(cumulative), floor)
         return SignedVoucher(
             self.session(client, coordinator=coordinator, **session),
             seal(self.domain, body, session_key(client).sign),
@@ -247,7 +254,7 @@ class Evidence(Struct, frozen=True):
         path, element = changes.get("path", ()), asked.spec_hash
         asked = replace(asked, spec_hash=root_of_path(element, path))
         order = changes.get("order") or seal(market.domain, asked, session_key(client).sign)
-        job = CaseJob(market.session(client), order)
+        job = CaseJob(market.session(client, coordinator=market.ordered_from[0]), order)
         if path:
             changes = {"spec_hash": element} | changes
         run, reveal = executed(market, order.message, provider, answer, changes)
@@ -289,7 +296,7 @@ def executed(
     job = digest(market.domain, order)
     body = Assignment(
         assignment_id=assignment_id(job, 1, blind),
-        coordinator=COORDINATOR.address,
+        coordinator=order.coordinator,
         provider=provider,
         spec_hash=order.spec_hash,
         host_class=CLASS,
@@ -298,7 +305,7 @@ def executed(
         max_duration=Seconds(30),
         accept_by=UnixSeconds(market.evm.now - 1),
     )
-    assignment = seal(market.domain, _changed(body, changes), STATEMENT.sign)
+    assignment = seal(market.domain, _changed(body, changes), market.ordered_from[1].sign)
     place = digest(market.domain, assignment.message)
     salt, output = keccak256(b"salt %d" % market.serial + provider), keccak256(answer)
     status = changes.get("exit_status", ExitStatus(0))
@@ -320,7 +327,8 @@ def executed(
 def _order(market: Market, client: Key) -> Order:
     spec = b"spec %d" % market.serial
     now = UnixSeconds(market.evm.now)
-    return plain_order(client.address, COORDINATOR.address, spec, now, market.serial)
+    coordinator = market.ordered_from[0].address
+    return plain_order(client.address, coordinator, spec, now, market.serial)
 
 
 def plain_order(

@@ -3,20 +3,22 @@
 Two coordinators have the same clients and providers, and share the clients' deposits.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import ClassVar
 
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from contracts.evm import Reverted
+from contracts.evm import Mined, Reverted
 from contracts.market import ACCUSER, BOSS, COORDINATOR, POSTER, STATEMENT, Key, Market, key, market
-from contracts.money_model import Account, Model, ModelRefused, Wallet
+from contracts.money_model import Account, Credits, Model, ModelRefused, Wallet
 from quorate_contracts.bindings.calls import Call
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.rules.epoch_tree import Leaf, build, prove
-from quorate_protocol.units import ZERO_HASH, Address, Amount
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
 
 SECOND = key("second coordinator")
 COORDINATORS = (
@@ -40,13 +42,19 @@ TIMES = st.sampled_from(
 def peopled(world: Market) -> Market:
     for number in range(3):
         world.provider(number, slots=0)
-    for client in CLIENTS:
-        world.fund(client)
+    for who in (*CLIENTS, ACCUSER):
+        world.fund(who)
     second, statement, poster = COORDINATORS[1]
     world.fund(second)
     call = world.contracts.stakes.register_coordinator(statement.address, poster.address)
     world.evm.send(second.address, call)
+    world.evm.travel(200)  # all keys are older than any evidence
     return world
+
+
+@lru_cache(maxsize=4)
+def _market_after(people: Callable[[Market], Market]) -> Market:
+    return people(market())
 
 
 @dataclass
@@ -67,12 +75,19 @@ class Money(RuleBasedStateMachine):
     """
 
     steps = 0  # of all runs in this process
-    make: Callable[[], Market] = staticmethod(lru_cache(maxsize=1)(lambda: peopled(market())))
+    reasons: ClassVar[Counter[str]] = Counter()  # of refusals, in all runs; "" = taken
+    people = staticmethod(peopled)
+
+    @classmethod
+    def make(cls) -> Market:
+        """A market as `people` leaves it."""
+        return _market_after(cls.people)
 
     def __init__(self) -> None:
         super().__init__()
         self.world = type(self).make().fork()
-        wallets = [Wallet(), Wallet()]
+        wallets, self.credits = [Wallet(), Wallet()], Credits()
+        self.paid_by_others = 0  # by other contracts than Escrow to the three payout addresses
         self.sides = [
             Side(*keys, Model([Account(wallet) for wallet in wallets])) for keys in COORDINATORS
         ]
@@ -99,19 +114,25 @@ class Money(RuleBasedStateMachine):
         self.side = self.sides[side]
 
     def both(self, sender: Address, call: Call, act: Callable[[], None]) -> bool:
-        wanted = ""
+        """Whether contract and model take a call. They must agree."""
+        return self.both_mined(sender, call, act) is not None
+
+    def both_mined(self, sender: Address, call: Call, act: Callable[[], None]) -> Mined | None:
+        """As `both`; returns what was mined, or None if both refuse."""
+        wanted, mined = "", None
         try:
             act()
         except ModelRefused as refusal:
             wanted = str(refusal)
         got = ""
         try:
-            self.world.evm.send(sender, call)
+            mined = self.world.evm.send(sender, call)
         except Reverted as refusal:
             got = str(refusal)
             assert got, "a refusal gives its reason"
+        Money.reasons[got] += 1
         assert got == wanted, f"the contract says {got!r}, the model {wanted!r}"
-        return not got
+        return mined
 
     @rule(client=st.integers(0, 1), amount=AMOUNTS)
     def deposit(self, client: int, amount: int) -> None:
@@ -122,7 +143,11 @@ class Money(RuleBasedStateMachine):
     def deposit_and_allocate(self, client: int, amount: int) -> None:
         self.deposit(client, amount)
         call = self.world.contracts.escrow.allocate(self.c, Amount(amount))
-        self.both(CLIENTS[client].address, call, lambda: self.model.allocate(client, amount))
+        self.both(
+            CLIENTS[client].address,
+            call,
+            lambda: self.model.allocate(client, amount, self.world.evm.now),
+        )
 
     @rule(client=st.integers(0, 1), amount=AMOUNTS)
     def request_release(self, client: int, amount: int) -> None:
@@ -219,7 +244,7 @@ class Money(RuleBasedStateMachine):
     def held_credits_reach_the_allocations(self, client: int, amount: int, beyond: int) -> None:
         self.deposit_and_allocate(client, amount)
         finals = self.model.newest()
-        room = sum(who.allocated for who in self.model.clients) - sum(finals)
+        room = self.model.allocated - sum(finals)
         self._post(finals, room // 3 + beyond, [])
 
     @precondition(lambda self: self.trees)
@@ -242,10 +267,7 @@ class Money(RuleBasedStateMachine):
     def credits_that_were_paid_move_to_another(self, client: int, amount: int) -> None:
         number = self._funded_epoch(client, amount)
         if number:
-            pool, (_, second, third) = (
-                sum(who.charged for who in self.model.clients),
-                self.model.newest(),
-            )
+            pool, (_, second, third) = (self.model.pool, self.model.newest())
             self._post((pool - second - third, second, third), 0, [])
             self.world.evm.travel(WINDOW)
             self._claim(len(self.trees), 0)
@@ -277,7 +299,7 @@ class Money(RuleBasedStateMachine):
     def final_credits_reach_the_pool(self, client: int, amount: int, beyond: int) -> None:
         # so that the allocations do not limit the credits
         self.deposit_and_allocate(client, amount)
-        pool, finals = (sum(who.charged for who in self.model.clients), self.model.newest())
+        pool, finals = (self.model.pool, self.model.newest())
         self._post((pool - finals[1] - finals[2] + beyond, *finals[1:]), 0, [])
 
     @rule(client=st.integers(0, 1), amount=st.sampled_from([100, 101]))
@@ -285,7 +307,11 @@ class Money(RuleBasedStateMachine):
         self.deposit(client, amount)
         self.request_withdrawal(client, self.model.clients[client].wallet.free)
         call = self.world.contracts.escrow.allocate(self.c, Amount(amount))
-        self.both(CLIENTS[client].address, call, lambda: self.model.allocate(client, amount))
+        self.both(
+            CLIENTS[client].address,
+            call,
+            lambda: self.model.allocate(client, amount, self.world.evm.now),
+        )
         self.world.evm.travel(WITHDRAWAL)
         self.finish_withdrawal(client)
 
@@ -304,7 +330,12 @@ class Money(RuleBasedStateMachine):
             self.finish_withdrawal(client)
 
     def _post(
-        self, finals: tuple[int, ...], held: int, vouchers: list[tuple[int, int]], number: int = 0
+        self,
+        finals: tuple[int, ...],
+        held: int,
+        vouchers: list[tuple[int, int]],
+        number: int = 0,
+        roots: tuple[Hash32, ...] = (ZERO_HASH,) * 3,
     ) -> None:
         number = number or len(self.model.posted) + 1
         epochs, clients = (
@@ -315,14 +346,15 @@ class Money(RuleBasedStateMachine):
             self.world.evm.ask(self.world.contracts.stakes.index_of(owner)) for owner in OWNERS
         ]
         tree = [
-            Leaf(i, owner, Amount(final), Amount(held), ZERO_HASH)
-            for i, owner, final in zip(indices, OWNERS, finals, strict=True)
+            Leaf(i, owner, Amount(final), Amount(held), root)
+            for i, owner, final, root in zip(indices, OWNERS, finals, roots, strict=True)
         ]
         signed = [
             self.world.voucher(
                 CLIENTS[client],
                 cumulative,
                 self.side.coordinator,
+                who.signed_floor,
                 up_to=who.up_to,
                 expires=who.expires,
             )
@@ -374,15 +406,16 @@ class Money(RuleBasedStateMachine):
         held = world.balance(world.contracts.escrow.address)
         paid = sum(model.paid for model in models)
         deposited = sum(model.deposited - model.withdrawn for model in models)
-        assert held == deposited - paid, "I1"
-        gone = paid + sum(model.rests for model in models)
+        out = paid + self.credits.paid
+        assert held == deposited - out, "I1"
+        gone = out + sum(model.rests for model in models)
         free = sum(who.wallet.free for who in models[0].clients)
         allocated = sum(who.allocated for model in models for who in model.clients)
         assert held == free + allocated - gone, "I1"
-        assert sum(world.balance(key(f"payout{i}").address) for i in range(3)) == paid, "I1"
+        received = sum(world.balance(key(f"payout{i}").address) for i in range(3))
+        assert received == out + self.paid_by_others, "I1"
         for model in models:
-            pool = sum(who.charged for who in model.clients)
-            assert model.paid + model.rests <= pool, "I1: a pool pays more than it has"
+            assert model.paid + model.rests <= model.pool, "I1: a pool pays more than it has"
             assert all(who.charged <= who.allocated for who in model.clients), "I1"
 
     @invariant()
@@ -408,10 +441,9 @@ class Money(RuleBasedStateMachine):
             assert (found.allocated, found.charged) == (who.allocated, who.charged)
             assert evm.ask(escrow.free_of(client.address)) == who.wallet.free
         pool = evm.ask(escrow.pool(self.c))
-        assert (pool.charged, pool.paid) == (
-            sum(who.charged for who in self.model.clients),
-            self.model.paid + self.model.rests,
-        ), "I1"
+        assert (pool.charged, pool.paid) == (self.model.pool, self.model.paid + self.model.rests), (
+            "I1"
+        )
         valid, now = self.model.valid(), evm.now
         final = [number for number in valid if self.model.is_final(number, now)]
         epochs = self.world.contracts.epochs

@@ -28,14 +28,27 @@ class Wallet:
 
 
 @dataclass
+class Credits:
+    """What settlements credited to providers, by number, and what of it was paid out."""
+
+    of: dict[int, int] = field(default_factory=dict)
+    paid: int = 0
+
+
+@dataclass
 class Account:
     """One client's account with one coordinator."""
 
     wallet: Wallet = field(default_factory=Wallet)
     allocated: int = 0
-    charged: int = 0
+    since: int = 0  # time of the first allocation
+    charged: int = 0  # by vouchers and settlements
+    settled: int = 0  # of it, by settlements: it never was in the pool
+    nonce_floor: int = 0  # of the newest posted voucher
+    remembered: tuple[int, int] | None = None  # terms of the session that Epochs keeps
     up_to: int = 10**9  # terms of the session that signs vouchers
     expires: int = 10**12
+    signed_floor: int = 0  # nonce floor of the client's next vouchers
     release: tuple[int, int] | None = None  # (amount, time from which it may be finished)
 
 
@@ -60,18 +73,56 @@ class Model:
     epoch_demand: tuple[int, int] | None = None  # number, time
     halted_at: int = 0
     bond: int = DEVNET.coordinator_bond
+    bond_lost: int = 0  # when less than half was left; 0 = never
+    bond_restored: int = 0  # after that; 0 = it was not
+    retired_at: int = 0
+
+    @property
+    def is_bonded(self) -> bool:
+        return self.bond * 2 >= DEVNET.coordinator_bond
+
+    def set_bond(self, bond: int, now: int) -> None:
+        before, self.bond = self.is_bonded, bond
+        if before and not self.is_bonded:
+            self.bond_lost, self.bond_restored = now, 0
+        elif not before and self.is_bonded:
+            self.bond_restored = now
+
+    def lose_bond(self, amount: int, now: int) -> int:
+        """Takes at most `amount` of the bond; returns what was taken."""
+        taken = min(self.bond, amount)
+        self.set_bond(self.bond - taken, now)
+        return taken
+
+    def was_bonded(self, at: int) -> bool:
+        """Whether the bond was there at a moment, inclusive. Of several times without it the last
+        one counts.
+        """
+        restored = self.bond_restored and at >= self.bond_restored
+        return not self.bond_lost or at <= self.bond_lost or bool(restored)
+
+    @property
+    def pool(self) -> int:
+        """What vouchers brought in."""
+        return sum(who.charged - who.settled for who in self.clients)
+
+    @property
+    def allocated(self) -> int:
+        """What the clients allocated, less what settlements took."""
+        return sum(who.allocated - who.settled for who in self.clients)
 
     def deposit(self, client: int, amount: int) -> None:
         need(amount > 0, "amount")
         self.clients[client].wallet.free += amount
         self.deposited += amount
 
-    def allocate(self, client: int, amount: int) -> None:
+    def allocate(self, client: int, amount: int, now: int) -> None:
         who = self.clients[client]
         need(0 < amount <= who.wallet.free, "amount")
         need(not self.halted_at, "halted")
         who.wallet.free -= amount
         who.allocated += amount
+        who.since = who.since or now
 
     def request_release(self, client: int, amount: int, now: int) -> None:
         need(amount > 0, "amount")
@@ -126,7 +177,7 @@ class Model:
         vouchers: list[tuple[int, int]],
         now: int,
     ) -> None:
-        need(self.bond * 2 >= DEVNET.coordinator_bond, "bond")
+        need(self.is_bonded, "bond")
         need(number == len(self.posted) + 1, "epoch")
         need(sum(finals) >= sum(self.newest()), "stale")
         assert number <= RING, "walks are shorter than the ring"
@@ -135,17 +186,19 @@ class Model:
             need(cumulative <= self.clients[client].up_to, "amount")
         charged = {i: who.charged for i, who in enumerate(self.clients)}
         for client, cumulative in vouchers:
-            need(cumulative >= charged[client], "stale")
-            need(cumulative <= self.clients[client].allocated, "allocation")
-            charged[client] = cumulative
-        pool = sum(charged.values())
+            who = self.clients[client]
+            need(cumulative >= who.charged - who.settled, "stale")
+            need(cumulative <= who.allocated, "allocation")
+            charged[client] = max(who.charged, cumulative)
+        pool = sum(charged.values()) - sum(who.settled for who in self.clients)
         need(sum(finals) <= pool, "pool")
-        need(
-            sum(finals) + held * len(finals) <= sum(who.allocated for who in self.clients),
-            "allocation",
-        )
+        need(sum(finals) + held * len(finals) <= self.allocated, "allocation")
         for client, cumulative in charged.items():
             self.clients[client].charged = cumulative
+        for client, _ in vouchers:
+            who = self.clients[client]
+            who.nonce_floor = max(who.nonce_floor, who.signed_floor)
+            who.remembered = (who.up_to, who.expires)
         self.posted.append((now, finals, held))
         if sum(finals) == pool:
             self.exhausted.add(len(self.posted))
@@ -155,7 +208,7 @@ class Model:
         need(number in self.valid(), "epoch")
         need(not self.is_final(number, now), "late")
         self.void |= set(range(number, len(self.posted) + 1))
-        self.bond -= min(self.bond, DEVNET.void_penalty)
+        self.lose_bond(DEVNET.void_penalty, now)
 
     def challenge_statement(
         self, number: int, epoch: int, provider: int, final: int, now: int
@@ -210,7 +263,8 @@ class Model:
         assert self.epoch_demand is not None
         need(now > self.epoch_demand[1], "early")
         need((self.valid() or [0])[-1] < self.epoch_demand[0], "covered")
-        self.epoch_demand, self.halted_at, self.bond = None, now, 0
+        self.epoch_demand, self.halted_at = None, now
+        self.set_bond(0, now)
 
     def release_halted(self, client: int, now: int) -> None:
         need(self.halted_at != 0 and now >= self.halted_at + DEVNET.halt_settle, "early")
@@ -223,14 +277,14 @@ class Model:
         need(self.halted_at != 0 and now >= self.halted_at + DEVNET.halt_held, "early")
         valid = self.valid()
         need(not valid or self.is_final(valid[-1], now), "early")
-        charged = sum(who.charged for who in self.clients)
+        charged, who = self.pool, self.clients[client]
         owed, helds = (sum(self.newest()), 3 * self.posted[valid[-1] - 1][2]) if valid else (0, 0)
         rest = charged - owed - min(charged - owed, helds)
         need(client not in self.rested, "amount")
-        share = rest * self.clients[client].charged // max(charged, 1)
+        share = rest * (who.charged - who.settled) // max(charged, 1)
         need(share > 0, "amount")
         self.rested.add(client)
-        self.clients[client].wallet.free += share
+        who.wallet.free += share
         self.rests += share
 
     def credits(self, number: int, now: int) -> tuple[int, ...]:
@@ -242,7 +296,7 @@ class Model:
             or not held
         ):
             return finals
-        left = sum(who.charged for who in self.clients) - sum(finals)
+        left = self.pool - sum(finals)
         backed = min(3 * held, left)
         return tuple(final + held * backed // (3 * held) for final in finals)
 
@@ -257,6 +311,19 @@ class Model:
         }
         need(bool(coming), "amount")
         amount = sum(final - self.claimed.get(each, 0) for each, final in coming.items())
-        need(self.paid + self.rests + amount <= sum(who.charged for who in self.clients), "pool")
+        need(self.paid + self.rests + amount <= self.pool, "pool")
         self.paid += amount
         self.claimed |= coming
+
+    def settle(self, debts: list[tuple[int, int, int, int]]) -> None:
+        """Takes debts of single jobs: client, nonce, amount, and what its session signs for."""
+        charged = [who.charged for who in self.clients]
+        for client, nonce, amount, up_to in debts:
+            who = self.clients[client]
+            need(nonce >= who.nonce_floor, "covered")
+            charged[client] += amount
+            need(charged[client] <= who.allocated, "allocation")
+            need(charged[client] <= up_to, "amount")
+        for client, _, amount, _ in debts:
+            self.clients[client].charged += amount
+            self.clients[client].settled += amount

@@ -8,26 +8,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from contracts.evm import refused
-from contracts.market import (
-    BOSS,
-    COORDINATOR,
-    POSTER,
-    STATEMENT,
-    Evidence,
-    Key,
-    Market,
-    key,
-    peopled,
-)
-from contracts.trial import Trial, money
+from contracts.market import BOSS, COORDINATOR, POSTER, Market, key, peopled
+from contracts.trial import Trial, money, verdict_of
 from quorate_contracts.bindings.cases import appeal_bond
 from quorate_contracts.bindings.court import CaseId, CaseOutcome
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Reveal, Verdict
-from quorate_protocol.units import Label, Outcome, Sequence, Small, UnixSeconds
 
 OWNER = key("owner0")
 PAY = 20_000 * 2_000_000 // 3_600_000  # of the provider, by its usage
@@ -62,25 +50,6 @@ class Appeal(Trial):
 
     def reveals(self) -> list[Reveal]:
         return [self.evidence[0].reveal]
-
-
-def verdict_of(
-    world: Market, each: Evidence, signer: Key = STATEMENT, **changes: object
-) -> Envelope[Verdict]:
-    """Returns a Verdict that faults an execution."""
-    fields: dict[str, object] = {
-        "job_id": digest(world.domain, each.shown.job.order.message),
-        "seq": Sequence(0),
-        "label": Label.ADAPTIVE,
-        "outcome": Outcome.ACCEPTED,
-        "batches": Small(2),
-        "group": (keccak256(b"one"), keccak256(b"two")),
-        "faulted": (keccak256(b"somebody else"), each.assignment_hash),
-        "read": (),
-        "evidence_hash": keccak256(b"evidence"),
-        "time": UnixSeconds(world.evm.now),
-    }
-    return seal(world.domain, Verdict(**(fields | changes)), signer.sign)  # type: ignore[arg-type]
 
 
 def bond(world: Market) -> int:

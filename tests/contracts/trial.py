@@ -4,16 +4,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from contracts.evm import Mined
-from contracts.market import ACCUSER, BOSS, Evidence, Key, Market, key
+from contracts.market import ACCUSER, BOSS, STATEMENT, Evidence, Key, Market, key
 from quorate_contracts.bindings.court import Case, CaseId, jury_vote
 from quorate_contracts.bindings.events import Decided, JuryDrawn
 from quorate_coordinator.core.effects import Contradiction
 from quorate_coordinator.core.effects import Evidence as Shown
 from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.signed import JuryReveal, JuryVote, Reveal
-from quorate_protocol.units import Address, ExitStatus, Hash32, Nonce
+from quorate_protocol.messages.signed import JuryReveal, JuryVote, Reveal, Verdict
+from quorate_protocol.units import (
+    Address,
+    ExitStatus,
+    Hash32,
+    Label,
+    Nonce,
+    Outcome,
+    Small,
+    UnixSeconds,
+)
+from quorate_protocol.units import Sequence as SequenceNumber
 
 TRUE = (b"the right answer of the first", b"of the second", b"of the third")
 TRUTH = tuple(result_digest(ExitStatus(0), keccak256(answer)) for answer in TRUE)
@@ -145,6 +156,25 @@ def evidence_of(each: Evidence) -> Shown:
     against = Contradiction(other.index, other.blind, other.assignment, other.commit, each.other)
     parts = (run.index, run.blind, run.assignment, run.commit, each.reveal)
     return Shown(job.order, job.session, *parts, against)
+
+
+def verdict_of(
+    world: Market, each: Evidence, signer: Key = STATEMENT, **changes: object
+) -> Envelope[Verdict]:
+    """Returns a Verdict that faults an execution."""
+    fields: dict[str, object] = {
+        "job_id": digest(world.domain, each.shown.job.order.message),
+        "seq": SequenceNumber(0),
+        "label": Label.ADAPTIVE,
+        "outcome": Outcome.ACCEPTED,
+        "batches": Small(2),
+        "group": (keccak256(b"one"), keccak256(b"two")),
+        "faulted": (keccak256(b"somebody else"), each.assignment_hash),
+        "read": (),
+        "evidence_hash": keccak256(b"evidence"),
+        "time": UnixSeconds(world.evm.now),
+    }
+    return seal(world.domain, Verdict(**(fields | changes)), signer.sign)  # type: ignore[arg-type]
 
 
 def money(market: Market) -> None:

@@ -1,6 +1,6 @@
 """Mutants that the model of `test_money_machine` notices: contract, its text, the change."""
 
-MODELLED = {
+MONEY = {
     "claims are not remembered": (
         "Epochs",
         "self.claimed[coordinator][leaf.account] = credit",
@@ -139,3 +139,118 @@ MODELLED = {
         "request >> 48",
     ),
 }
+
+SETTLED = {
+    "an execution is settled twice": (
+        "Settlement",
+        "not self._has(state, e.place & MASK16)",
+        "e.place >= 0",
+    ),
+    "a settled execution is executed too": (
+        "Settlement",
+        "not self._has(state, share.index)",
+        "share.index >= 0",
+    ),
+    "a settlement is executed a second early": (
+        "Settlement",
+        "assert block.timestamp >= opening.readyAt",
+        "assert block.timestamp + 1 >= opening.readyAt",
+    ),
+    "answers show more than a leaf credits": (
+        "Settlement",
+        "<= (leaf.sums >> 128) + (leaf.sums & leaves.MASK128)",
+        "< max_value(uint256)",
+    ),
+    "a stranger settles usage beyond the receipt": (
+        "Settlement",
+        "(max(until, acceptBy) - acceptBy) * 1000",
+        "max_value(uint256)",
+    ),
+    "an answered settlement stays open": (
+        "Settlement",
+        "    self._close(opening)\n    changed: Opening = opening\n",
+        "    changed: Opening = opening\n",
+    ),
+    "settled debts are charged again": (
+        "Escrow",
+        "cumulative - min(cumulative, charged)",
+        "cumulative - (charged - ((word >> 76) & MASK60))",
+    ),
+    "settled credit counts as allocated": ("Escrow", "self.totals[coordinator] -= total", "pass"),
+    "a covered order is settled": (
+        "Escrow",
+        'assert (debt.word >> 60) & MASK36 >= (word >> 40) & MASK36, "covered"',
+        "pass",
+    ),
+    "a settlement goes beyond the session": (
+        "Escrow",
+        'assert charged <= debt.upTo, "amount"',
+        "pass",
+    ),
+}
+
+TRIED = {
+    "half of the votes convict": (
+        "Court",
+        "max(docket.JURORS_MIN, (2 * revealed + 2) // 3)",
+        "max(docket.JURORS_MIN, (revealed + 1) // 2)",
+    ),
+    "more than half of the votes void a case": (
+        "Court",
+        "(4 * docket.VOID_ANSWER)) & 15) >= revealed",
+        "(4 * docket.VOID_ANSWER)) & 15) > revealed",
+    ),
+    "a vote ends a second early": (
+        "Court",
+        "s.phase == docket.VOTING and block.timestamp <= s.deadline",
+        "s.phase == docket.VOTING and block.timestamp < s.deadline",
+    ),
+    "a juror that does not reveal keeps its deposit": (
+        "Court",
+        "    self._fine(caseId, s.voted & ~s.revealed)\n",
+        "",
+    ),
+    "a juror that does not vote keeps its deposit": (
+        "Court",
+        "        self._fine(caseId, ~s.voted)\n",
+        "",
+    ),
+    "the accuser judges": (
+        "Court",
+        ">> 96, address), convert(opener >> 80, address)]",
+        ">> 96, address), empty(address)]",
+    ),
+    "jurors of a case cost more than the slash": ("Court", "max(amount, total + own)", "amount"),
+    "an appeal is granted after the draw": (
+        "Court",
+        "s.phase == docket.DRAWING and s.redrawn == 0",
+        "s.phase <= docket.VOTING and s.redrawn == 0",
+    ),
+    "a judged execution is judged again": ("Cases", " and (closed >> (word & 255)) & 1 == 0", ""),
+    "a third case names an execution": ("Cases", 'assert failed < FAILED_MAX, "named"', "pass"),
+    "evidence ages in court": ("Cases", "EVIDENCE_AGE + seconds", "EVIDENCE_AGE"),
+    "a fault counts twice": ("Faults", 'assert not self.is_proven[fault], "proven"', "pass"),
+    "every fault is a first one": (
+        "Faults",
+        "if last == 0 or block.timestamp >= last + FIRST_FAULT_FOR",
+        "if block.timestamp >= last",
+    ),
+    "a reveal is answered a second late": (
+        "Faults",
+        "demand.cost != 0 and block.timestamp <= demand.answerBy",
+        "demand.cost != 0 and block.timestamp <= demand.answerBy + 1",
+    ),
+    "an ended demand freezes a stake": (
+        "Faults",
+        "    extcall Stakes(STAKES).unfreeze(demand.liable)\n",
+        "",
+    ),
+    "a frozen stake leaves": ("Stakes", '    assert self.frozen[account] == 0, "frozen"\n', ""),
+    "more than a stake is restored": (
+        "Stakes",
+        "+ amount <= slot_list.held[msg.sender] * SLOT_STAKE",
+        "+ amount <= max_value(uint256)",
+    ),
+}
+
+MODELLED = {**MONEY, **SETTLED, **TRIED}
