@@ -28,6 +28,11 @@ ODDITIES: dict[str, dict[str, int]] = {
     "none": {},
     "a short budget": {"budget": 299},
     "more usage than the time had": {"usage_ms": 10**9},
+    "more usage than the receipt allows": {
+        "usage_ms": 10**9,
+        "max_duration": 300,
+        "price_per_hour": 3_600,
+    },
     "usage of a whole run": {"usage_ms": DURATION * 1000},
     "the order's price": {"max_price_per_hour": PRICE},
     "above the order's price": {"max_price_per_hour": PRICE - 1},

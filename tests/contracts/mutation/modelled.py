@@ -156,11 +156,6 @@ SETTLED = {
         "assert block.timestamp >= opening.readyAt",
         "assert block.timestamp + 1 >= opening.readyAt",
     ),
-    "answers show more than a leaf credits": (
-        "Settlement",
-        "<= (leaf.sums >> 128) + (leaf.sums & leaves.MASK128)",
-        "< max_value(uint256)",
-    ),
     "a stranger settles usage beyond the receipt": (
         "Settlement",
         "(max(until, acceptBy) - acceptBy) * 1000",
@@ -177,11 +172,6 @@ SETTLED = {
         "cumulative - (charged - ((word >> 76) & MASK60))",
     ),
     "settled credit counts as allocated": ("Escrow", "self.totals[coordinator] -= total", "pass"),
-    "a covered order is settled": (
-        "Escrow",
-        'assert (debt.word >> 60) & MASK36 >= (word >> 40) & MASK36, "covered"',
-        "pass",
-    ),
     "a settlement goes beyond the session": (
         "Escrow",
         'assert charged <= debt.upTo, "amount"',
