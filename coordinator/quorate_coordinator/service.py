@@ -495,6 +495,6 @@ class _Parts:
         )
 
     def _settlement(self) -> SettlementTasks:
-        service, claims_for_all = self.service, self.service.config.claims_for_all
-        parts = self.client, self.contracts, self.core, self.sender, service.clock
-        return SettlementTasks(*parts, claims_for_all)
+        service, archive = self.service, self.history.archive
+        parts = self.client, self.contracts, self.core, self.sender, service.clock, archive
+        return SettlementTasks(*parts, service.config.claims_for_all)

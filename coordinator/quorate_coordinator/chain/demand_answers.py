@@ -7,9 +7,9 @@ the demander's bond to this coordinator. Nothing is stored: the chain knows whic
 import logging
 from dataclasses import dataclass, field
 
-from quorate_contracts.artifact import artifact
 from quorate_contracts.bindings.events import LeafDemanded
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.chain.queries import LogCursor
 from quorate_coordinator.chain.registration import ask
 from quorate_coordinator.core.entities import EpochRecord
 from quorate_coordinator.core.state import State
@@ -17,7 +17,7 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules import epoch_tree
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32
+from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender, Unfunded
 from quorate_runtime.process.log_throttle import LogThrottle
@@ -25,8 +25,6 @@ from quorate_runtime.process.log_throttle import LogThrottle
 SEND_SECONDS = 60.0
 PAUSE_SECONDS_MAX = 60.0
 LOOK_BACK_BLOCKS = 20_000  # a demand is open for hours
-RANGE_BLOCKS = 5_000  # of one request
-_ADDRESS_BYTES = 20
 
 log = logging.getLogger(__name__)
 
@@ -43,12 +41,16 @@ class DemandAnswers:
     limits: Limits
     clock: Clock
     _open: dict[tuple[int, Address], None] = field(default_factory=dict)
-    _read_to: int = 0  # the last block whose logs were read
+    _logs: LogCursor = field(init=False)
     _trouble: LogThrottle = field(init=False)
 
     def __post_init__(self) -> None:
-        """Makes the log of failures short."""
+        """Begins to read logs as far back as a demand may be."""
         self._trouble = LogThrottle(log, self.clock)
+        where, depth = self.contracts.challenges.address, self.limits.chain_depth
+        self._logs = LogCursor(
+            self.client, self.contracts, where, self.coordinator, LOOK_BACK_BLOCKS, depth
+        )
 
     async def run(self) -> None:
         """Looks until cancelled."""
@@ -72,21 +74,9 @@ class DemandAnswers:
         await self._end_epoch_demand()
 
     async def _read_logs(self) -> None:
-        topics = artifact("Challenges").events
-        kind = next(topic for topic, item in topics.items() if item.name == LeafDemanded.__name__)
-        me = Hash32(bytes(32 - _ADDRESS_BYTES) + self.coordinator)
-        top = (await self.client.head()).number
-        first = max(self._read_to + 1, top - LOOK_BACK_BLOCKS, 0)
-        while first <= top:
-            last = min(top, first + RANGE_BLOCKS - 1)
-            where = (self.contracts.challenges.address,)
-            blocks = BlockNumber(first), BlockNumber(last)
-            for entry in await self.client.logs(*blocks, where, (kind, me)):
-                event = self.contracts.event(entry.address, entry.topics, entry.data)
-                if isinstance(event, LeafDemanded):
-                    self._open[event.epoch, event.account] = None
-            first = last + 1
-        self._read_to = top - self.limits.chain_depth  # a reorganisation may move the newest logs
+        for event in await self._logs.read():
+            if isinstance(event, LeafDemanded):
+                self._open[event.epoch, event.account] = None
 
     async def _answer(self, number: int, account: Address) -> None:
         challenges = self.contracts.challenges

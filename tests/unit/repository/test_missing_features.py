@@ -5,7 +5,6 @@ docs/trust.md lists them; update it when you build one.
 
 import json
 from pathlib import Path
-from typing import get_type_hints
 
 import pytest
 from msgspec.structs import fields
@@ -17,11 +16,9 @@ from quorate.trust.receipt_verification import verify
 from quorate_contracts.bindings.faults import FaultKind
 from quorate_coordinator.api.operations import OPERATIONS
 from quorate_coordinator.core.effects import PostEpoch
-from quorate_coordinator.core.entities import Provider
 from quorate_coordinator.core.tables import OWN
 from quorate_node.ops.status import EarningStatus
 from quorate_protocol.cids import document_cid
-from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.job_spec import JobSpec
@@ -66,16 +63,6 @@ def test_a_gap_in_receipts_costs_no_bond() -> None:
         "LATE_ACK",
         "UNOPENED_SECRET",
     }
-
-
-@pytest.mark.rule("6.24")
-def test_no_program_answers_the_announcement_of_a_settlement() -> None:
-    """The contract takes answers, and only tests send them. A coordinator forgets the entries that
-    an answer would prove.
-    """
-    assert get_type_hints(Provider)["credits"] is Log
-    assert "settlement.open(" in sources() and "settlement.execute(" in sources()
-    assert "settlement.answer(" not in sources() and "settlement.outvote(" not in sources()
 
 
 @pytest.mark.rule("4.13", "5.53", "5.64", "5.94", "5.98")

@@ -16,7 +16,6 @@ from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.crypto.merkle import credit_entry
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.rules.settlement import Credit
@@ -209,9 +208,7 @@ def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amoun
         )
     )
     provider = context.state.providers[primary.provider]
-    credits = provider.credits.append(
-        credit_entry(primary.assignment.message.assignment_id, Amount(0))
-    )
+    credits = ledger.with_entry(context, provider, primary, Amount(0))
     context.state.providers[provider.owner] = replace(
         provider, held=Amount(provider.held - amount), credits=credits
     )

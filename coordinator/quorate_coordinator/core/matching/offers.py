@@ -192,7 +192,7 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
 def _cheapest(context: StepContext, job: Job, bucket: Bucket, chance: int) -> Positions:
     """Returns the cheapest free offers that fit.
 
-    Owners without stake get only unverified jobs that no owner with stake can run now.
+    Owners on probation get only unverified jobs that no owner with stake can run now.
     """
     needs, most = needs_of(job.submission.spec), job.submission.order.message.max_price_per_hour
     place = chance & row.SPREAD_MASK
@@ -206,7 +206,11 @@ def _cheapest(context: StepContext, job: Job, bucket: Bucket, chance: int) -> Po
     )
     if found.size or not bucket.has_staked or job.ack.message.rule is not Label.UNVERIFIED:
         return found
-    return bucket.cheapest(needs, most, context.at, place, CANDIDATES_MAX, job.refused_by)
+    found = bucket.cheapest(needs, most, context.at, place, CANDIDATES_MAX, job.refused_by)
+    known = context.state.providers
+    on_probation = [known[owner].is_on_probation for owner in bucket.owners_at(found)]
+    kept: Positions = found[np.array(on_probation, dtype=bool)]
+    return kept
 
 
 def _candidate(context: StepContext, bucket: Bucket, position: int) -> Candidate:

@@ -88,7 +88,8 @@ def _append(
     context.change_own(log=log.append(context.digest(message)))
     for owner, trusts in fold.after_summary(state.trust, message).items():
         state.trust[owner] = trusts
-    context.emit(AppendSummary(f"summary-{message.seq}", line))
+    context.emit(AppendSummary(f"summary-{message.seq}", line, tuple(context.entries)))
+    context.entries.clear()
 
 
 def _execution(
