@@ -124,6 +124,25 @@ class ChallengedMoney(Money):
         self.world.evm.travel(WINDOW)
         self._claim(number, 0)
 
+    @rule(client=st.integers(0, 1))
+    def an_answer_shows_a_unit_too_little(self, client: int) -> None:
+        number = self._funded_epoch(client, 100)
+        if number:
+            self._demand(number, 0, self.model.newest()[0] + 1)
+            self._answer(number, 0, number)
+
+    @rule(client=st.integers(0, 1))
+    def an_account_has_the_same_credit_twice(self, client: int) -> None:
+        number = self._funded_epoch(client, 100)
+        if number and self._funded_epoch(client, 100) == number + 1:
+            self._challenge_leaf(number + 1, number, 1)
+
+    @precondition(lambda self: self.trees and not self.model.halted_at)
+    @rule()
+    def held_credits_wait_for_their_second(self) -> None:
+        self._funded_epoch(0, 100)
+        self.a_coordinator_vanishes(wait=AFTER + 1, saved=0, early=1, held=7, spare=1000)
+
     @rule(later=st.integers(0, 1), provider=st.integers(0, 1))
     def demands_of_two_epochs_end_one_after_the_other(self, later: int, provider: int) -> None:
         number = self._funded_epoch(0, 100)

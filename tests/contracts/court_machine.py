@@ -368,6 +368,13 @@ class CourtMoney(FaultedMoney):
         if end == "trial":
             self._try(tried, views if side == "views" else [side] * 7, silent, late, "right")
 
+    @rule(number=ACCUSED, is_poster=st.booleans())
+    def an_appeal_is_granted_too_late(self, number: int, is_poster: bool) -> None:
+        self.deposit_and_allocate(0, 100)
+        self.a_provider_appeals(
+            number, 0, "late", ["truth"] * 7, "truth", (0, 0), late=0, is_poster=is_poster
+        )
+
     def _concede(self, tried: Tried, sender: Address) -> None:
         call, evm = self.world.contracts.court.concede(tried.number), self.world.evm
         poster = tried.side.poster.address

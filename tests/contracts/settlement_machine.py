@@ -158,6 +158,13 @@ class SettledMoney(ChallengedMoney):
         told = Told(client, nonce, providers, first_index, age, *ends)
         self._settle(self._job(told, ODDITIES[oddity]), is_known)
 
+    @rule(client=st.integers(0, 1), beyond=st.integers(0, 1))
+    def settled_credit_leaves_the_allocations(self, client: int, beyond: int) -> None:
+        """A nonce of its own, so that the job is not settled before."""
+        self.deposit_and_allocate(client, 1000)
+        self._settle(self._job(Told(client, 24 + 12 * self.steps, (0, 1))))
+        self.held_credits_reach_the_allocations(client, 99, beyond)
+
     @rule(client=st.integers(0, 1), nonce=NONCES, spare=st.integers(-1, 1))
     def a_job_reaches_the_session_and_the_allocation(
         self, client: int, nonce: int, spare: int
@@ -225,7 +232,7 @@ class SettledMoney(ChallengedMoney):
         who.signed_floor = who.nonce_floor + raised
         if opening is not None and is_late:
             self._execute(opening)
-        self._post(self.model.newest(), 0, [(client, who.charged - 50 * is_late)])
+        self._post(self.model.newest(), 0, [(client, max(0, who.charged - 50 * is_late))])
         if opening is not None and not is_late:
             self._execute(opening)
 

@@ -14,7 +14,16 @@ def test_probation_offers_one_run_slot(tmp_path: Path) -> None:
     home, password = tmp_path / "node", tmp_path / "password"
     password.write_text("secret\n")
     password.chmod(0o600)
-    words = ["init", "--coordinator", "http://127.0.0.1:7700", "--probation", "--home", str(home)]
+    words = [
+        "init",
+        "--coordinator",
+        "http://127.0.0.1:7700",
+        "--limits",
+        "devnet",
+        "--probation",
+        "--home",
+        str(home),
+    ]
     words += ["--password-file", str(password)]
     refused = CliRunner().invoke(app, [*words, "--slots", "2"])
     assert refused.exit_code == EXIT_REFUSED
