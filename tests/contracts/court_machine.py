@@ -12,7 +12,7 @@ from contracts.court_model import AHEAD, WINDOW, Ballot, Case, Court, Named
 from contracts.fault_machine import FaultedMoney
 from contracts.market import ACCUSER, BOSS, TRUE, Evidence
 from contracts.money_machine import CLIENTS, OWNERS, WATCHER, Side
-from contracts.staking_machine import STAKERS
+from contracts.staking_machine import STAKERS, UNBONDING
 from contracts.trial import verdict_of
 from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.cases import jury_pay
@@ -311,6 +311,38 @@ class CourtMoney(FaultedMoney):
         tried = self._accuse(WATCHER, liar, evidence)
         if tried is not None:
             self._try(tried, views, silent, late, "right")
+
+    @rule(accused=ACCUSED, late=LATE)
+    def evidence_gets_the_time_of_its_void_case_back(self, accused: int, late: int) -> None:
+        for client in (0, 1):
+            self.deposit_and_allocate(client, 1)
+        self.world.evm.travel(1)
+        evidence = [self._execution(STAKERS[accused], k, 120, 1, b"lie") for k in (0, 1)]
+        tried = self._accuse(WATCHER, STAKERS[accused], evidence)
+        if tried is None:
+            return
+        self._try(tried, ["void"] * 7, (0, 0), 0, "right")
+        case, first = tried.case, tried.case.executions[0]
+        ended = first.accept_by + first.max_duration
+        self._arrive(ended + AGE + case.ended_at - case.opened_at + late)
+        self._accuse(WATCHER, STAKERS[accused], evidence)
+
+    @rule(accused=ACCUSED)
+    def a_stake_stays_while_its_case_is_open(self, accused: int) -> None:
+        owner, places = STAKERS[accused], self.staking.places
+        for client in (0, 1):
+            self.deposit_and_allocate(client, 1)
+        self.world.evm.travel(1)
+        tried = self._accuse(
+            WATCHER, owner, [self._execution(owner, k, 120, 1, b"lie") for k in (0, 1)]
+        )
+        mine = [place for place, slot in enumerate(places) if slot.owner == owner]
+        if tried is None or not mine:
+            return
+        self._close_slot(owner, mine[0])
+        self.world.evm.travel(UNBONDING)
+        self._unbond_slot(owner, mine[0])
+        self._try(tried, ["truth"] * 7, (0, 0), 0, "right")
 
     @precondition(lambda self: self.tried)
     @rule(back=st.integers(0, 2), views=VIEWS, side=SIDES, late=LATE)
