@@ -41,6 +41,8 @@ MAJORITIES = [
 VIEWS = st.sampled_from(MAJORITIES) | st.permutations(
     ["accused", "truth", "truth", "truth", "void", "other", "mixed"]
 )
+CLOSE_VOTES = [["truth"] * 7, ["accused"] * 7, ["truth"] * 4 + ["other"] * 3]
+CLOSE_VOTES += [["truth"] + ["void"] * 3 + ["truth"] * 3]
 SILENT = st.sampled_from([(0, 0), (0, 0), (0, 2), (2, 0), (4, 0), (0, 4), (5, 5)])
 SIDES = st.sampled_from(["truth", "accused", "views", "views"])
 
@@ -312,37 +314,51 @@ class CourtMoney(FaultedMoney):
         if tried is not None:
             self._try(tried, views, silent, late, "right")
 
-    @rule(accused=ACCUSED, late=LATE)
-    def evidence_gets_the_time_of_its_void_case_back(self, accused: int, late: int) -> None:
+    def _accuse_of_two(self, accused: int) -> Tried | None:
         for client in (0, 1):
             self.deposit_and_allocate(client, 1)
         self.world.evm.travel(1)
-        evidence = [self._execution(STAKERS[accused], k, 120, 1, b"lie") for k in (0, 1)]
-        tried = self._accuse(WATCHER, STAKERS[accused], evidence)
+        owner = STAKERS[accused]
+        evidence = [self._execution(owner, k, 120, 1, b"lie") for k in (0, 1)]
+        return self._accuse(WATCHER, owner, evidence)
+
+    def _accuse_again(self, tried: Tried) -> Tried | None:
+        return self._accuse(WATCHER, tried.case.liable, tried.evidence)
+
+    @rule(accused=ACCUSED, late=LATE)
+    def evidence_gets_the_time_of_its_void_case_back(self, accused: int, late: int) -> None:
+        """And no third case after two that failed."""
+        tried = self._accuse_of_two(accused)
         if tried is None:
             return
         self._try(tried, ["void"] * 7, (0, 0), 0, "right")
         case, first = tried.case, tried.case.executions[0]
         ended = first.accept_by + first.max_duration
         self._arrive(ended + AGE + case.ended_at - case.opened_at + late)
-        self._accuse(WATCHER, STAKERS[accused], evidence)
+        second = self._accuse_again(tried)
+        if second is not None:
+            self._try(second, ["void"] * 7, (0, 0), 0, "right")
+            self._accuse_again(tried)
+
+    @rule(accused=ACCUSED, views=st.sampled_from(CLOSE_VOTES), hidden=LATE)
+    def what_a_jury_judged_is_not_judged_again(
+        self, accused: int, views: list[str], hidden: int
+    ) -> None:
+        """The first juror may be too late with its reveal."""
+        tried = self._accuse_of_two(accused)
+        if tried is not None:
+            self._try(tried, views, (0, hidden), hidden, "right")
+            self._accuse_again(tried)
 
     @rule(accused=ACCUSED)
     def a_stake_stays_while_its_case_is_open(self, accused: int) -> None:
-        owner, places = STAKERS[accused], self.staking.places
-        for client in (0, 1):
-            self.deposit_and_allocate(client, 1)
-        self.world.evm.travel(1)
-        tried = self._accuse(
-            WATCHER, owner, [self._execution(owner, k, 120, 1, b"lie") for k in (0, 1)]
-        )
-        mine = [place for place, slot in enumerate(places) if slot.owner == owner]
-        if tried is None or not mine:
-            return
-        self._close_slot(owner, mine[0])
-        self.world.evm.travel(UNBONDING)
-        self._unbond_slot(owner, mine[0])
-        self._try(tried, ["truth"] * 7, (0, 0), 0, "right")
+        tried, owner = self._accuse_of_two(accused), STAKERS[accused]
+        places = enumerate(self.staking.places)
+        mine = [place for place, slot in places if slot and slot.owner == owner]
+        if tried is not None and mine:
+            self._close_slot(owner, mine[0])
+            self.world.evm.travel(UNBONDING)
+            self._unbond_slot(owner, mine[0])
 
     @precondition(lambda self: self.tried)
     @rule(back=st.integers(0, 2), views=VIEWS, side=SIDES, late=LATE)
