@@ -8,7 +8,7 @@ import pytest
 from contracts.evm import Reverted
 from contracts.evm_node import EvmNode
 from contracts.market import BOSS, COORDINATOR, POSTER, Market, peopled
-from contracts.settlement_evidence import CLIENT, PAY, credits, job, voucher
+from contracts.settlement_evidence import CLIENT, OWNERS, PAY, credits, job, voucher
 from quorate_contracts.bindings.settlement import JobEvidence, Opening
 from quorate_coordinator.chain import settlement_answers
 from quorate_coordinator.chain.settlement_answers import SettlementAnswers, prove
@@ -188,6 +188,20 @@ async def test_pay_that_is_not_worth_the_gas_is_not_answered(
     market.announce()
     await market.look()
     assert not market.node.ended
+
+
+@pytest.mark.rule("6.56")
+async def test_an_archive_that_lacks_entries_is_told_once(
+    world: Market, caplog: pytest.LogCaptureFixture
+) -> None:
+    market = paid(world)
+    for owner in OWNERS[:2]:
+        del market.archive.credits[owner, 0]
+    market.announce()
+    await market.look(times=3)
+    assert not market.node.ended
+    told = [record for record in caplog.records if "lacks entries" in record.getMessage()]
+    assert len(told) == 2, "once for each execution"
 
 
 @pytest.mark.rule("6.56")

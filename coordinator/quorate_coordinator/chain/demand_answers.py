@@ -43,10 +43,11 @@ class DemandAnswers:
     _open: dict[tuple[int, Address], None] = field(default_factory=dict)
     _logs: LogCursor = field(init=False)
     _trouble: LogThrottle = field(init=False)
+    _unpaid: LogThrottle = field(init=False)
 
     def __post_init__(self) -> None:
         """Begins to read logs as far back as a demand may be."""
-        self._trouble = LogThrottle(log, self.clock)
+        self._trouble, self._unpaid = (LogThrottle(log, self.clock) for _ in range(2))
         where, depth = self.contracts.challenges.address, self.limits.chain_depth
         self._logs = LogCursor(
             self.client, self.contracts, where, self.coordinator, LOOK_BACK_BLOCKS, depth
@@ -87,7 +88,7 @@ class DemandAnswers:
         record = await self._paying(number, account, found.due)
         if record is None:
             told = f"epoch {number}: 0x{account.hex()} demands {found.due}, and no epoch pays it"
-            self._trouble.failed(told)
+            self._unpaid.failed(told)
             return
         leaf, proof = epoch_tree.prove(record.leaves, account)
         parts = self.coordinator, number, account, record.number

@@ -20,7 +20,7 @@ from quorate_coordinator.core.state import State
 from quorate_protocol.crypto.merkle import FullLog, Inclusion, Log, credit_entry
 from quorate_protocol.limits import USD, Limits
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules import epoch_tree
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
 from quorate_runtime.chain.client import ChainClient
@@ -148,11 +148,13 @@ class SettlementAnswers:
         return True
 
     async def _shown(self, entry: CreditEntry) -> ShownCredit | None:
-        """Returns the proof of an entry in the newest epoch that has it and is not void."""
+        """Returns the proof of an entry in the newest epoch that has it and is not void. Raises
+        Refused if the archive lacks entries, as after a restore from an old copy.
+        """
         entries = await asyncio.to_thread(self.archive.credits_of, entry.owner)
         if [each.place for each in entries] != list(range(len(entries))):
-            self._trouble.failed(f"entries of the credits of 0x{entry.owner.hex()} are missing")
-            return None
+            owner = entry.owner.hex()
+            raise Refused(Code.UNKNOWN, f"the archive lacks entries of the credits of 0x{owner}")
         for record in sorted(self.state.epochs.values(), key=lambda it: -it.number):
             leaf = next((leaf for leaf in record.leaves if leaf.account == entry.owner), None)
             if leaf is None or not record.is_posted or not await self._is_valid(record):
