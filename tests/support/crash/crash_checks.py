@@ -116,9 +116,10 @@ class Checks:
         problems = []
         if outcome in {Outcome.UNRESOLVED, Outcome.CANNOT_VERIFY} and len(revealed) < QUORUM:
             # PROTOCOL §5: every other owner failed twice, because it was dead. The fund pays
-            # honest work as far as it can (a young market has no fund). The client pays nothing.
+            # honest work as far as it can (a young market has no fund). The client pays nothing
+            # but executions whose log lines it read (4.56).
             self.unresolved.add(run)
-            if view.charged:
+            if view.charged and not _has_read(view):
                 problems.append(f"{view.name}: {outcome!r}, and charged {view.charged}")
         elif outcome is not Outcome.ACCEPTED and run not in self._crash.may_lapse:
             problems.append(
@@ -255,3 +256,11 @@ class Checks:
         finally:
             client.close()
         return [f"container or volume left: {name}" for name in found]
+
+
+def _has_read(view: RunView) -> bool:
+    """Tells if the Verdict names a revealed execution whose log lines the client read."""
+    read = view.verdict.message.read if view.verdict else ()
+    return any(
+        item.assignment_hash in read and item.output_digest is not None for item in view.executions
+    )
