@@ -1,7 +1,8 @@
 """Performs durable effects: in order within a lane, and lanes in parallel.
 
-An effect that is `Unavailable` is tried again. An effect leaves the outbox only after it was
-performed, so a crash in between performs it once more.
+An effect that is `Unavailable` is tried again: at growing intervals, and as soon as its lane gets
+another effect. An effect leaves the outbox only after it was performed, so a crash in between
+performs it once more.
 """
 
 import asyncio
@@ -54,6 +55,8 @@ class Outbox(Generic[F]):
         self._perform: Perform[F] | None = None  # until `bind`
         self._on_refused: OnRefused[F] | None = None
         self._lanes: dict[str, deque[F]] = {}
+        # lanes that wait before they try again; done: the lane tries at once
+        self._pauses: dict[str, asyncio.Future[None]] = {}
         self._slots = asyncio.Semaphore(PARALLEL_MAX)
         self._idle_lanes: list[str] = []  # lanes with effects and no task yet
         self._done: list[str] = []  # keys of performed effects, marked in this turn of the loop
@@ -109,6 +112,10 @@ class Outbox(Generic[F]):
         lane = self._lanes.get(name)
         if lane is not None:
             lane.append(effect)
+            # Its cause is often a message of the peer that was away, and may have a deadline.
+            pause = self._pauses.get(name)
+            if pause is not None and not pause.done():
+                pause.set_result(None)
             return
         self._lanes[name] = deque([effect])
         self._idle_lanes.append(name)
@@ -144,8 +151,9 @@ class Outbox(Generic[F]):
                 has_lasted = self._clock.now() - began_at >= QUIET_SECONDS
                 level = logging.WARNING if has_lasted else logging.DEBUG
                 log.log(level, "%s %s is retried: %s", kind, effect.key, error)
-                await self._clock.sleep(min(max(delay, error.retry_after), RETRY_MAX_SECONDS))
-                delay = min(2 * delay, RETRY_MAX_SECONDS)
+                seconds = min(max(delay, error.retry_after), RETRY_MAX_SECONDS)
+                is_woken = await self._pause(effect.lane, seconds)
+                delay = RETRY_FIRST_SECONDS if is_woken else min(2 * delay, RETRY_MAX_SECONDS)
                 continue
             except Refused as refusal:
                 # A peer will never take it. `on_refused` may tell the core, and says what is lost.
@@ -160,6 +168,19 @@ class Outbox(Generic[F]):
         if not self._done:
             asyncio.get_running_loop().call_soon(self._mark_done)
         self._done.append(effect.key)
+
+    async def _pause(self, lane: str, seconds: float) -> bool:
+        """Waits for some seconds, or until the lane gets another effect; returns whether it got
+        one.
+        """
+        woken = self._pauses[lane] = asyncio.get_running_loop().create_future()
+        asleep = asyncio.ensure_future(self._clock.sleep(seconds))
+        try:
+            await asyncio.wait((woken, asleep), return_when=asyncio.FIRST_COMPLETED)
+            return woken.done()
+        finally:
+            asleep.cancel()
+            del self._pauses[lane]
 
     def _mark_done(self) -> None:
         """Marks all effects that finished in one turn of the loop, in one call.

@@ -279,6 +279,35 @@ def test_unavailable_is_retried_more_and_more_slowly_in_lane_order() -> None:
     run_virtual(main)
 
 
+def test_a_new_effect_of_a_lane_makes_it_try_again_at_once() -> None:
+    """A peer that comes back after an outage writes first. What answers it may have a deadline."""
+
+    async def main(clock: VirtualClock) -> None:
+        done: list[tuple[float, Effect]] = []
+        is_away = True
+
+        async def perform(effect: Effect) -> None:
+            if is_away:
+                raise Unavailable("peer away", 0.0)
+            done.append((clock.now(), effect))
+
+        market = await LedgerDaemon(clock, MemoryDisk(), perform).up()
+        await market.actor.submit(pay("ada", 1))
+        await market.actor.submit(pay("bob", 1))
+        await clock.sleep(110)  # both lanes wait 30 s from one try to the next
+        is_away, back_at = False, clock.now()
+        await market.actor.submit(pay("ada", 2))
+        await clock.sleep(1)
+        first, second = done
+        assert first == (pytest.approx(back_at, abs=0.1), Notify("ada", Amount(1), 1))
+        assert second == (pytest.approx(back_at, abs=0.1), Notify("ada", Amount(3), 3))
+        await clock.sleep(30)
+        assert done[2][1] == Notify("bob", Amount(1), 2)
+        await market.stop()
+
+    run_virtual(main)
+
+
 def test_refused_effect_is_reported_to_the_core_and_not_repeated() -> None:
     async def main(clock: VirtualClock) -> None:
         async def perform(effect: Effect) -> None:
