@@ -8,6 +8,7 @@ name (inputs, images, outputs) is deleted only when its owner holds more than it
 
 import asyncio
 import logging
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -43,6 +44,7 @@ SPARE_BYTES = 512 << 20  # of disk that uploads leave free for journal, archive 
 UNCOMMITTED = "/uncommitted"
 UNCOMMITTED_SECONDS = 3_600.0  # after commitBy
 SMALL_PLACES, SMALL_ACCOUNT_PLACES = 8, 2
+ACCOUNT_NAME = re.compile("0x[0-9a-f]{40}")
 WEIGH_SECONDS = 60.0
 LINE_LOOK_SECONDS = 1.0
 ROOT_SECONDS = 30.0
@@ -366,14 +368,19 @@ class Staging:
             )
 
     def _unspent_of(self, name: str) -> int | None:
-        client = self._state.clients.get(_account(name))
+        """Returns a client's unspent money. None for what the coordinator fetches for itself."""
+        account = _account(name)
+        if account is None:
+            return None
+        client = self._state.clients.get(account)
         return _unspent(client) if client is not None else 0
 
     def _allocation_of(self, name: str) -> int | None:
-        """Returns a client's allocation. None for ciphertexts without a commit: they keep the
-        weight of the clients that pay their providers.
+        """Returns a client's allocation. None for what the coordinator fetches for itself, and for
+        ciphertexts without a commit: they keep the weight of the clients that pay their providers.
         """
-        return None if name.endswith(UNCOMMITTED) else _allocation(self._state, _account(name))
+        account = _account(name)
+        return None if account is None else _allocation(self._state, account)
 
 
 def owner_name(account: Address) -> str:
@@ -381,8 +388,9 @@ def owner_name(account: Address) -> str:
     return "0x" + account.hex()
 
 
-def _account(name: str) -> Address:
-    return Address(bytes.fromhex(name[2:]))
+def _account(name: str) -> Address | None:
+    """Returns the account that `owner_name` gave this name; None for any other name."""
+    return Address(bytes.fromhex(name[2:])) if ACCOUNT_NAME.fullmatch(name) else None
 
 
 def _unspent(client: Client) -> Amount:

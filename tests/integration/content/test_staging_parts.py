@@ -18,6 +18,7 @@ from quorate_content.dag.cid import raw_cid
 from quorate_content.store.index import Owner
 from quorate_content.transfer.gateway import CAR_TYPE
 from quorate_content.transfer.upload_limits import UploadPace, UploadSlot, UploadSlots
+from quorate_coordinator.attestation.attestation_service import STORE_OWNER
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.lease import Accepted, Committed
 from quorate_coordinator.core.records.archived_run import committed_output
@@ -191,6 +192,18 @@ async def test_withdrawn_money_gives_no_quota(tmp_path: Path) -> None:
         await staging.refresh()
         await staging.uploads.put(os.urandom(12 * MIB), poorer, grant.until)
         assert (await staging.uploads.owned())[grant.owner.name] < 10 * MIB
+
+
+async def test_what_the_coordinator_fetches_for_itself_has_no_weight(tmp_path: Path) -> None:
+    """Proofs of attestations lie in the store under a name that is no account's."""
+    async with stand(tmp_path) as found:
+        staging, until = found.staging, found.clock.now() + 1e6
+        for store in (staging.uploads, staging.small, staging.outputs):
+            await store.put(os.urandom(1000), Owner(STORE_OWNER, None, 0), until)
+            await store.put(os.urandom(1000), Owner("0x" + "66" * 20, None, 7), until)
+        found.clock.forward(61)
+        await staging.refresh()
+        assert set(await staging.outputs.owned()) == {STORE_OWNER, "0x" + "66" * 20}
 
 
 @pytest.mark.rule("4.24")
