@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, SkipEvidence
 from quorate_protocol.messages.signed import Ack, CommitSet, Session
+from quorate_protocol.rules.receipts.receipt_bill import duration_of, ran_of, result_of
+from quorate_protocol.rules.settlement import is_clients_limit
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
@@ -147,8 +149,7 @@ def _of_stored(body: Receipt) -> Iterator[tuple[str, Receipt]]:
 def _of_outcomes(body: Receipt) -> Iterator[tuple[str, Receipt]]:
     """The reveals decide the job, and the coordinator says that they do not, or the reverse."""
     said = body.verdict.message
-    # Under the adaptive rule two groups may be undecided for some trust of the providers.
-    is_sure = not said.faulted or body.ack.message.rule is not Label.ADAPTIVE
+    is_sure = body.ack.message.rule is not Label.ADAPTIVE or not _depends_on_trust(body)
     if said.outcome is Outcome.ACCEPTED:
         for outcome in (Outcome.UNRESOLVED, Outcome.CANNOT_VERIFY) if is_sure else ():
             nothing = replace(said, outcome=outcome, group=(), faulted=())
@@ -158,6 +159,22 @@ def _of_outcomes(body: Receipt) -> Iterator[tuple[str, Receipt]]:
         first = body.executions[0].commit.message.assignment_hash
         accepted = replace(said, outcome=Outcome.ACCEPTED, group=(first,), faulted=())
         yield "one of several results accepted", _saying(body, accepted)
+
+
+def _depends_on_trust(body: Receipt) -> bool:
+    """Whether an adaptive job is undecided for some trust of its providers.
+
+    That is so if they gave two results, also where nobody was faulted because too few repeated the
+    job. It is so at the client's own limit too: one group may be trusted too little for the tier.
+    """
+    results = {result_of(item) for item in body.executions}
+    return (
+        len(results) > 1
+        or bool(body.verdict.message.faulted)
+        or is_clients_limit(
+            body.order.message, body.ack.message.fee_bps, duration_of(body), ran_of(body)
+        )
+    )
 
 
 def _saying(body: Receipt, verdict: object) -> Receipt:
