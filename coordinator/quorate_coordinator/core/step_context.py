@@ -14,6 +14,7 @@ from quorate_protocol.crypto import eip712
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Envelope, Sign, seal
+from quorate_protocol.messages.receipt import Evidence
 from quorate_protocol.messages.signed import Commit, Message
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.rules.beacon_rounds import Timing
@@ -79,6 +80,8 @@ class StepContext:
     paid: dict[Hash32, int] = field(default_factory=dict)  # credited in this step, by assignment
     # entries of the logs of credits in this step, which the verdict's line takes along
     entries: list[CreditEntry] = field(default_factory=list)
+    # under its digest, from the moment its verdict is signed until its receipt is published
+    evidence: dict[Hash32, Evidence] = field(default_factory=dict)
 
     def emit(self, effect: Effect) -> None:
         """Adds an effect."""

@@ -233,6 +233,11 @@ def _struct_reader(kind: Any, has_tag: bool) -> Reader:
     names = {camel(f.name): f.name for f in fields(kind)}
     assert not has_tag or "kind" not in names, f"{kind.__name__}: a field hides the union's tag"
     keys = {*names, "kind"} if has_tag else set(names)
+    required = [
+        camel(f.name)
+        for f in fields(kind)
+        if f.default is NODEFAULT and f.default_factory is NODEFAULT
+    ]
     readers: list[tuple[str, Reader]] = []
 
     def run(tree: Json) -> Any:
@@ -242,35 +247,24 @@ def _struct_reader(kind: Any, has_tag: bool) -> Reader:
         if type(tree) is not dict:
             expected(f"an object ({kind.__name__})", tree)
         if tree.keys() != keys:
-            _check_keys(kind, tree, keys)
-            return kind(
-                **{
-                    names[key]: _inside(key, read, tree[key])
-                    for key, read in readers
-                    if key in tree
-                }
-            )
-        made: list[Any] = []
-        add = made.append
-        try:
-            for key, read in readers:
-                add(read(tree[key]))
-        except Wrong as wrong:
-            raise wrong.inside(readers[len(made)][0]) from None
-        return kind(*made)
+            _check_keys(kind, tree, keys, required)
+            some = [item for item in readers if item[0] in tree]
+            made = _read(some, tree)
+            return kind(**{names[key]: value for (key, _), value in zip(some, made, strict=True)})
+        return kind(*_read(readers, tree))
 
     return run
 
 
-def _check_keys(kind: Any, tree: dict[str, Json], keys: set[str]) -> None:
+def _check_keys(kind: Any, tree: dict[str, Json], keys: set[str], required: list[str]) -> None:
     """Raises `Wrong` for unknown fields, and for missing ones that have no default."""
     unknown = tree.keys() - keys
     if unknown:
         detail = f"unknown field {sorted(unknown)[0][:64]!r}"
         raise Wrong(Code.UNKNOWN_FIELD, detail, kind.__name__)
-    for f in fields(kind):
-        if f.default is NODEFAULT and f.default_factory is NODEFAULT and camel(f.name) not in tree:
-            raise Wrong(Code.MALFORMED, f"field {camel(f.name)!r} is missing", kind.__name__)
+    missing = [key for key in required if key not in tree]
+    if missing:
+        raise Wrong(Code.MALFORMED, f"field {missing[0]!r} is missing", kind.__name__)
 
 
 def _inside(key: str, read: Reader, tree: Json) -> Any:
@@ -278,3 +272,15 @@ def _inside(key: str, read: Reader, tree: Json) -> Any:
         return read(tree)
     except Wrong as wrong:
         raise wrong.inside(key) from None
+
+
+def _read(readers: list[tuple[str, Reader]], tree: dict[str, Json]) -> list[Any]:
+    """Reads fields in order. A `Wrong` names the field that it is inside of."""
+    made: list[Any] = []
+    add = made.append
+    try:
+        for key, read in readers:
+            add(read(tree[key]))
+    except Wrong as wrong:
+        raise wrong.inside(readers[len(made)][0]) from None
+    return made

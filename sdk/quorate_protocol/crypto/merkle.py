@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from quorate_protocol.codec.identity_cache import Kept
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.units import ZERO_HASH, Amount, Hash32
 
@@ -62,9 +63,13 @@ class Log(Struct, frozen=True):
     def root(self) -> Hash32:
         """Root of the log: H(count, the peaks folded from the smallest); zero for an empty log.
 
-        The count is hashed too, because it fixes the place of every entry.
+        The count is hashed too, because it fixes the place of every entry. Roots of the newest logs
+        are cached, because several signed messages name one.
         """
-        return _bagged(self.count, self.peaks)
+        return _root_of(self)
+
+
+_root_of: Kept[Log, Hash32] = Kept(lambda log: _bagged(log.count, log.peaks), 256)
 
 
 class Inclusion(Struct, frozen=True):

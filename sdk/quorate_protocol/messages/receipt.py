@@ -4,8 +4,6 @@ The Verdict has the hash of everything else in the body. So nobody but the coord
 receipt, and anyone can check it without the network; see `rules.receipts`.
 """
 
-from msgspec.structs import fields
-
 from quorate_protocol import cids
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.crypto.hashing import sha256
@@ -45,6 +43,9 @@ class ExecutionEvidence(Readable, frozen=True):
     commit_receipt: Envelope[CommitReceipt]
     reveal: Reveal | None  # None when the provider did not reveal
     operator_key: Address  # taken from the chain
+
+
+text_writer.keep(ExecutionEvidence, 256)  # a body is written twice: without its Verdict, and with
 
 
 class SkipEvidence(Readable, frozen=True):
@@ -144,7 +145,7 @@ def decided(evidence: Evidence, verdict: Envelope[Verdict]) -> Receipt:
 
 
 def _values(evidence: Evidence) -> list[object]:
-    return [getattr(evidence, item.name) for item in fields(Evidence)]
+    return [getattr(evidence, name) for name in Evidence.__struct_fields__]
 
 
 class Check(Readable, frozen=True):

@@ -254,6 +254,8 @@ def _sign_verdict(
     context.change_own(verdict_seq=seq)
     batches = len(job.batches)
     evidence = receipts.evidence(context.state, context.rules, job, outcome, batches)
+    evidence_hash = evidence.digest()
+    context.evidence[evidence_hash] = evidence
     message = Verdict(
         job_id=job.id,
         seq=seq,
@@ -267,7 +269,7 @@ def _sign_verdict(
             for lease in committed_leases(context, job)
             if lease.assignment_hash in job.read
         ),
-        evidence_hash=evidence.digest(),
+        evidence_hash=evidence_hash,
         time=max(beacon_time.known_moment(context), job.batches[-1].commit_set.message.closed_at),
     )
     return context.seal(message)

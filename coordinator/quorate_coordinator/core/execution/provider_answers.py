@@ -17,9 +17,9 @@ from quorate_coordinator.core.execution.assignment import lease_of, step_lease
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import heartbeats
 from quorate_coordinator.core.matching.job_queue import JobQueue
+from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
-from quorate_protocol.messages.signed import CommitReceipt
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, UnixSeconds
@@ -112,7 +112,7 @@ def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:
 def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> None:
     commit_hash = context.digest(event.commit.message)
     at = lease.phase.at if isinstance(lease.phase, leases.Committed) else context.at
-    frame = frames.ReceiptSent(context.seal(CommitReceipt(commit_hash, at)))
+    frame = frames.ReceiptSent(receipts.commit_receipt(context.rules, event.commit, at))
     key, expires = f"receipt-{commit_hash.hex()}-{context.at}", context.at + RECEIPT_SECONDS
     context.emit(Send(key, lease.provider, frame, UnixSeconds(expires)))
 

@@ -5,6 +5,7 @@ The evidence for a verdict does not change afterwards. So the effect need not ca
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
@@ -20,7 +21,8 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.cids import RAW, cid_text, document_cid
-from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.messages.envelope import Envelope, Sign, seal
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.receipt import (
     VERSION,
@@ -33,7 +35,7 @@ from quorate_protocol.messages.receipt import (
     TakenFromChain,
     decided,
 )
-from quorate_protocol.messages.signed import CommitReceipt, Verdict
+from quorate_protocol.messages.signed import Commit, CommitReceipt, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.receipts import receipt_draws
@@ -46,7 +48,10 @@ def publish(context: StepContext, job: Job) -> Job:
     """Orders the shell to store the receipt of a job that was just decided, and records its CID."""
     assert isinstance(job.phase, Decided)
     verdict = job.phase.verdict
-    data = build(context.state, context.rules, job, verdict).encode()
+    shown = context.evidence.pop(verdict.message.evidence_hash, None)
+    if shown is None:
+        shown = _evidence_of(context.state, context.rules, job, verdict)
+    data = decided(shown, verdict).encode()
     cid = document_cid(data)
     context.state.receipts.put(cid, data)
     context.emit(StoreReceipt(f"receipt-doc-{cid}", job.id, verdict.message.seq, cid))
@@ -79,8 +84,28 @@ def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> by
 
 def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> Receipt:
     """The receipt of one verdict on a job. Its bytes stay the same while the state has the job."""
+    return decided(_evidence_of(state, rules, job, verdict), verdict)
+
+
+def _evidence_of(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> Evidence:
     said = verdict.message
-    return decided(evidence(state, rules, job, said.outcome, said.batches), verdict)
+    return evidence(state, rules, job, said.outcome, said.batches)
+
+
+def commit_receipt(
+    rules: Rules, commit: Envelope[Commit], stored_at: UnixSeconds
+) -> Envelope[CommitReceipt]:
+    """Returns the signed moment at which a Commit was stored. The newest ones are cached, because a
+    provider gets it at once and the evidence needs it soon after.
+    """
+    return _commit_receipt(rules.domain, rules.sign, commit.digest(rules.domain), stored_at)
+
+
+@lru_cache(maxsize=4096)
+def _commit_receipt(
+    domain: Domain, sign: Sign, commit_hash: Hash32, stored_at: UnixSeconds
+) -> Envelope[CommitReceipt]:
+    return seal(domain, CommitReceipt(commit_hash, stored_at), sign)
 
 
 def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int) -> Evidence:
@@ -178,9 +203,7 @@ def _execution(
     assert isinstance(phase, leases.Revealed | leases.Silent)
     accept = state.accepts[lease.assignment_hash]
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
-    receipt = seal(
-        rules.domain, CommitReceipt(phase.commit.digest(rules.domain), stored_at), rules.sign
-    )
+    receipt = commit_receipt(rules, phase.commit, stored_at)
     return ExecutionEvidence(
         lease.index, lease.assignment, accept, phase.commit, receipt, reveal, _key_of(state, lease)
     )

@@ -4,6 +4,7 @@ The coordinator's matching and `quorate offers` use these functions, so that an 
 factor by which its price counts.
 """
 
+from quorate_protocol.codec.identity_cache import Kept
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.units import PPM_ONE, Ppm, UnixSeconds
 
@@ -18,14 +19,22 @@ AUDITS_MAX = 100
 def lasting_ppm(known: Trusts) -> int:
     """Returns what availability, time against quote, and audits passed add to the price's factor.
 
-    It changes only with the log. Negative if the record is good.
+    It changes only with the log. Negative if the record is good. The newest results are cached: a
+    line of the log compares a record with the one before.
     """
+    return _lasting(known)
+
+
+def _lasting_ppm(known: Trusts) -> int:
     answered, executions = known.availability()
     return (
         MISSED_PPM * (executions - answered)
         + _late_ppm(known)
         - AUDIT_PPM * min(known.audits_passed, AUDITS_MAX)
     )
+
+
+_lasting = Kept(_lasting_ppm, 1024)
 
 
 def strikes_ppm(known: Trusts, now: UnixSeconds) -> int:
