@@ -2,7 +2,9 @@
 
 Prints one JSON line. Run:
 
-    python tests/bench/market.py --json [--jobs N] [--matches N] [--folder FOLDER-ON-THE-DISK]
+    PYTHONPATH=tests python tests/bench/market.py --json [--jobs N] [--matches N] [--folder F]
+
+F is a folder on the disk for the journals.
 
     noop_jobs_s     one execution per job and no audit; signatures are constants whose check
                     always passes. Codec, core, effects, and the journal with its fsync before any
@@ -38,12 +40,12 @@ import multiprocessing
 import os
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-import market_jobs
-import market_matches
-
+from bench import market_jobs, market_matches
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_runtime.keys.crypto import KeySigner
 
@@ -57,7 +59,24 @@ def jobs(folder: str, setup: market_jobs.Setup) -> market_jobs.Figures:
 def apart(work: Callable[..., object], *arguments: object) -> object:
     """Runs in a process of its own, so that no measurement inherits another's memory."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(work, arguments)
+        found = pool.apply(_or_why_not, (work, *arguments))
+    if isinstance(found, Failed):
+        raise SystemExit(found.why)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What a run failed with, as text: not every error can be sent to another process."""
+
+    why: str
+
+
+def _or_why_not(work: Callable[..., object], *arguments: object) -> object:
+    try:
+        return work(*arguments)
+    except Exception:  # noqa: BLE001  the parent prints every error and ends
+        return Failed(traceback.format_exc())
 
 
 def machine() -> dict[str, float]:

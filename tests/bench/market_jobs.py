@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from market_providers import (
+from bench.market_providers import (
     DOMAIN,
     HOST,
     IMAGE,
@@ -27,11 +27,11 @@ from market_providers import (
     parties,
     seal,
 )
-from market_setup import Crypto, Figures, Setup
-
+from bench.market_setup import Crypto, Figures, Setup
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import (
+    AppendSummary,
     ArchiveRuns,
     Effect,
     PostEpoch,
@@ -39,6 +39,7 @@ from quorate_coordinator.core.effects import (
     StoreReceipt,
     StoreSpec,
 )
+from quorate_coordinator.core.entities import WorkWindow
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.storage.archive_file import FileArchive
@@ -122,8 +123,8 @@ class Market:
 
     @classmethod
     def of(cls, setup: Setup) -> "Market":
-        """Keys and a core whose providers have passed audits, so that audits are at their steady
-        rate.
+        """Keys and a core whose providers have passed audits and committed in time. So audits are
+        at their steady rate, and windows as wide as the offers.
         """
         crypto = Crypto(setup.is_signed)
         statement, coordinator = KeySigner(b"\x02" * 32), KeySigner(b"\x01" * 32)
@@ -151,6 +152,9 @@ class Market:
         with core.state.transaction():
             for party in providers:
                 core.state.trust[party.address] = history
+                core.state.work_windows[party.address] = (
+                    WorkWindow(HOST.id(), Small(setup.slots)),
+                )
         clients = [Party(number, setup.is_signed) for number in range(CLIENTS)]
         sessions = [Party(100 + number, setup.is_signed) for number in range(CLIENTS)]
         return cls(
@@ -196,7 +200,7 @@ class Market:
                 )
             case StoreSpec() | StoreReceipt():
                 receipts.document(self.core.state, self.core.rules, effect)
-            case ArchiveRuns():
+            case ArchiveRuns() | AppendSummary():
                 await self.archive_writer(effect)
             case _:
                 pass

@@ -14,9 +14,8 @@ import resource
 import time
 from dataclasses import dataclass
 
-from market_jobs import an_offer
-from market_providers import DOMAIN
-
+from bench.market_jobs import an_offer
+from bench.market_providers import DOMAIN
 from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.entities import Job, OwnRecord, Provider

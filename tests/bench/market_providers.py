@@ -19,6 +19,7 @@ from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.commitment import commitment, result_digest
 from quorate_protocol.crypto.eip712 import Domain, struct_hash
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
+from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.envelope import Envelope, Sign
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Reveal
@@ -180,8 +181,10 @@ class _Fleet:
             case frames.AssignmentSent(assignment, spec):
                 self._run(self.parties[peer], assignment.message, spec)
             case frames.CommitSetSent(assignment_hash):
-                # Repeated when the set comes again: a slow coordinator has signed it a second time.
-                self._send(peer, frames.encode(frames.RevealSent(self.reveals[assignment_hash])))
+                # A slow coordinator signs a set a second time: repeated, or past its verdict.
+                reveal = self.reveals.get(assignment_hash)
+                if reveal is not None:
+                    self._send(peer, frames.encode(frames.RevealSent(reveal)))
             case frames.VerdictSent(assignment_hash):
                 self.reveals.pop(assignment_hash, None)
             case _:
@@ -192,7 +195,7 @@ class _Fleet:
         self.pipe.send(peer, self.sent, data)
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
-        hashed, at = digest(DOMAIN, assignment), now_seconds()
+        hashed, at = digest(DOMAIN, assignment), _accepted_at(assignment)
         accept = seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.sign)
         self._send(party.address, frames.encode(frames.AcceptSent(accept)))
         output, salt = assignment.spec_hash, hash_tuple("salt", party.address, hashed)
@@ -201,6 +204,13 @@ class _Fleet:
         value = commitment(hashed, party.address, salt, result_digest(ExitStatus(0), output))
         commit = Commit(hashed, class_id, value, output, Milliseconds(3_600), Round(0))
         self.commits[self.sent] = frames.encode(frames.CommitSent(seal(DOMAIN, commit, party.sign)))
+
+
+def _accepted_at(assignment: Assignment) -> UnixSeconds:
+    """The moment of an Accept: at least the one at which its Assignment was signed. That is ahead
+    of the clock, as the rounds of this benchmark's beacon are.
+    """
+    return UnixSeconds(max(now_seconds(), assignment.accept_by - MAINNET.accept_within))
 
 
 _CLASSES: dict[tuple[Hash32, str], Hash32] = {}

@@ -26,10 +26,10 @@ from pathlib import Path
 
 import apart
 import containers
-import market
 import ours
 import table
 
+from bench import market
 from quorate.images import build_python_image
 from support.requirements import missing
 

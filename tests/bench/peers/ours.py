@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 
 import drive
-import market_jobs
 
+from bench import market_jobs
 from quorate import Job, Market
 from quorate.images import build_python_image
 
