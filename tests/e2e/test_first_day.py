@@ -6,15 +6,18 @@ clock is set forward where it runs on anvil.
 """
 
 import json
+import random
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import time
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,6 @@ import pytest
 
 from quorate_contracts.bindings.token import Token
 from quorate_devnet.chain.anvil_process import anvil_path
-from quorate_devnet.ports import free_port
 from quorate_protocol.units import Address
 from support.chain.empty_chain import ask, empty_chain
 from support.prometheus_server import prometheus_server
@@ -31,7 +33,7 @@ from support.terminal import Terminal, terminal
 ROOT = Path(__file__).resolve().parents[2]
 PASSPHRASE = "correct horse"
 SUM = shlex.quote("print(sum(range(10_000_000)))")
-LOOKS_MAX = 40
+LOOK_SECONDS = 150  # longer than an epoch of a devnet takes to be final and claimed
 CHAIN = "--chain anvil" if anvil_path() else ""
 ACTIVATE = ". .venv/bin/activate"
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
@@ -295,7 +297,7 @@ def test_operator_from_an_empty_chain_to_fees_in_a_wallet(people: People, tmp_pa
         )
         following = re.search(r"^Next: (quorate coordinator init .*)$", told, re.MULTILINE)
         assert following and "10 contracts" in told, told
-        port = free_port("127.0.0.1")
+        port = _port_with_the_next()
         window.type(f"{following[1]} --port {port} --home {home}", secret)
         window.type(f"quorate chain fund {home} {paid} --coins 1")
         market.start(f"quorate coordinator up --home {home}", "serves at", secret)
@@ -318,6 +320,20 @@ def test_operator_from_an_empty_chain_to_fees_in_a_wallet(people: People, tmp_pa
         )
         assert re.search(r"^sent +4000\.0000\d+ USD and 1\.9\d+ ", told, re.MULTILINE), told
         assert int(str(ask(chain.chain_url, "eth_getBalance", wallet, "latest")), 16) > 10**18
+
+
+def _port_with_the_next() -> int:
+    """Returns a port that is free, and whose next one is free too: libp2p listens there.
+
+    Both are below the ports that the kernel gives to outgoing connections, so none takes them
+    before the coordinator is up.
+    """
+    for port in random.sample(range(20_000, 32_000, 2), 64):
+        with ExitStack() as both, suppress(OSError):
+            for number in (port, port + 1):
+                both.enter_context(socket.socket()).bind(("127.0.0.1", number))
+            return port
+    raise AssertionError("no two free ports between 20000 and 32000")
 
 
 def _first_paid_job(window: Terminal, folder: Path, url: str, paid: str) -> Terminal:
@@ -352,9 +368,9 @@ def _first_paid_job(window: Terminal, folder: Path, url: str, paid: str) -> Term
 
 
 def _until(look: Callable[[], str], is_there: Callable[[str], object]) -> str:
-    """Types the same command until it shows what is awaited."""
-    for _ in range(LOOKS_MAX):
-        told = look()
-        if is_there(told):
-            return told
-    raise AssertionError(told)
+    """Types the same command until it shows what is awaited, however fast the machine is."""
+    limit = time.monotonic() + LOOK_SECONDS
+    while not is_there(told := look()):
+        assert time.monotonic() < limit, told
+        time.sleep(0.2)
+    return told
