@@ -360,9 +360,9 @@ def _first_paid_job(window: Terminal, folder: Path, url: str, paid: str) -> Term
         lambda: window.type("quorate coordinator status --home $IN/coordinator"),
         lambda told: "3 connected, 3 on offer" in told,
     )
-    told = window.type(
-        f"quorate --home $IN/client run hello.tar --yes --max-price 5 -- python3 -c {SUM}"
-    )
+    # Stake counts some blocks after an offer is shown; an order before that is refused.
+    order = f"quorate --home $IN/client run hello.tar --yes --max-price 5 -- python3 -c {SUM}"
+    told = window.type(f"for try in $(seq 20); do {order} && break; sleep 1; done")
     assert "accepted (quorum-2)" in told, told
     return window
 
