@@ -20,18 +20,7 @@ AMOUNTS = frozenset(
     {"amount", "bond", "slashed", "burned", "sumFinal", "sumHeld", "charged", "pays"}
 )
 FOLDER = Path(__file__).parent / "abi"
-CONTRACTS = (
-    "TestToken",
-    "Stakes",
-    "Escrow",
-    "Epochs",
-    "Beacon",
-    "Court",
-    "Cases",
-    "Challenges",
-    "Settlement",
-    "Faults",
-)
+CONTRACTS = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court", "Cases", "Faults")
 
 
 @dataclass(frozen=True, slots=True)

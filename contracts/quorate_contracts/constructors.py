@@ -26,8 +26,6 @@ def constructor_arguments(
         ),
         "Court": _court(places, limits),
         "Cases": _cases(places, limits),
-        "Challenges": _challenges(places, limits),
-        "Settlement": _settlement(places, limits),
         "Faults": _faults(places, limits),
     }
 
@@ -36,7 +34,6 @@ def _stakes(places: Mapping[str, Address], limits: Limits) -> Arguments:
     return (
         places["TestToken"],
         places["Court"],
-        places["Challenges"],
         places["Faults"],
         places["Escrow"],
         limits.slot_stake,
@@ -51,21 +48,13 @@ def _escrow(places: Mapping[str, Address], limits: Limits) -> Arguments:
         places["TestToken"],
         places["Stakes"],
         places["Epochs"],
-        places["Settlement"],
         limits.allocation_release,
         limits.withdrawal_delay,
     )
 
 
 def _epochs(places: Mapping[str, Address], limits: Limits) -> Arguments:
-    return (
-        places["Stakes"],
-        places["Escrow"],
-        places["Challenges"],
-        limits.challenge_window,
-        limits.halt_settle,
-        limits.halt_held,
-    )
+    return (places["Stakes"], places["Escrow"], limits.challenge_window)
 
 
 def _court(places: Mapping[str, Address], limits: Limits) -> Arguments:
@@ -96,37 +85,11 @@ def _cases(places: Mapping[str, Address], limits: Limits) -> Arguments:
     )
 
 
-def _challenges(places: Mapping[str, Address], limits: Limits) -> Arguments:
-    return (
-        places["TestToken"],
-        places["Stakes"],
-        places["Epochs"],
-        limits.jury_gas_fee,
-        limits.void_penalty,
-        limits.challenge_response,
-        limits.halt_after,
-        limits.halt_settle,
-    )
-
-
-def _settlement(places: Mapping[str, Address], limits: Limits) -> Arguments:
-    return (
-        places["Stakes"],
-        places["Escrow"],
-        places["Epochs"],
-        limits.settle_response,
-        limits.allocation_release,
-    )
-
-
 def _faults(places: Mapping[str, Address], limits: Limits) -> Arguments:
     return (
         places["TestToken"],
         places["Stakes"],
         limits.jury_gas_fee,
         limits.coordinator_fault_penalty,
-        limits.reveal_demand,
         limits.case_evidence_age,
-        limits.max_hold,
-        limits.ack_age_max,
     )

@@ -15,13 +15,11 @@ from msgspec import Struct
 from quorate_contracts.artifact import CONTRACTS, artifact
 from quorate_contracts.bindings.beacon import BeaconContract
 from quorate_contracts.bindings.cases import Cases
-from quorate_contracts.bindings.challenges import Challenges
 from quorate_contracts.bindings.court import Court
 from quorate_contracts.bindings.epochs import Epochs
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.events import Event, decode_log
 from quorate_contracts.bindings.faults import Faults
-from quorate_contracts.bindings.settlement import Settlement
 from quorate_contracts.bindings.stakes import Stakes
 from quorate_contracts.bindings.token import Token
 from quorate_contracts.constructors import constructor_arguments
@@ -39,14 +37,12 @@ if TYPE_CHECKING:
 GAS = {
     "TestToken": 700_000,
     "Stakes": 5_400_000,
-    "Escrow": 2_700_000,
-    "Epochs": 4_000_000,
+    "Escrow": 1_700_000,
+    "Epochs": 2_700_000,
     "Beacon": 1_300_000,
     "Court": 5_200_000,
-    "Cases": 5_200_000,
-    "Challenges": 5_200_000,
-    "Settlement": 5_400_000,
-    "Faults": 5_200_000,
+    "Cases": 2_900_000,
+    "Faults": 1_700_000,
 }
 
 
@@ -68,8 +64,6 @@ class Deployment(Struct, frozen=True):
     beacon: Address
     court: Address
     cases: Address
-    challenges: Address
-    settlement: Address
     faults: Address
     beacon_key: bytes  # 96-byte compressed G2 point
     beacon_period: Seconds
@@ -97,8 +91,6 @@ class Deployment(Struct, frozen=True):
             self.beacon,
             self.court,
             self.cases,
-            self.challenges,
-            self.settlement,
             self.faults,
         )
         return dict(zip(CONTRACTS, addresses, strict=True))
@@ -127,8 +119,6 @@ class Contracts:
     beacon: BeaconContract
     court: Court
     cases: Cases
-    challenges: Challenges
-    settlement: Settlement
     faults: Faults
 
     @classmethod
@@ -143,8 +133,6 @@ class Contracts:
             BeaconContract(d.beacon),
             Court(d.court),
             Cases(d.cases),
-            Challenges(d.challenges),
-            Settlement(d.settlement),
             Faults(d.faults),
         )
         return cls(d, *bindings)
@@ -235,8 +223,6 @@ def plan(
         beacon=places["Beacon"],
         court=places["Court"],
         cases=places["Cases"],
-        challenges=places["Challenges"],
-        settlement=places["Settlement"],
         faults=places["Faults"],
         beacon_key=beacon.public_key,
         beacon_period=beacon.period,

@@ -16,7 +16,6 @@ from quorate_coordinator import settings as settings_file
 from quorate_coordinator.cli_init import init
 from quorate_coordinator.cli_options import fail, home_of, proxies_of
 from quorate_coordinator.commands.backup_commands import backup, restore
-from quorate_coordinator.commands.dispute_commands import concede, revoke
 from quorate_coordinator.commands.money_commands import retire, withdraw
 from quorate_coordinator.commands.request_command import request
 from quorate_coordinator.commands.status_command import health, served_url_of, status
@@ -66,8 +65,6 @@ app.command()(retire)
 app.command()(withdraw)
 app.command()(top_up)
 app.command()(request)
-app.command()(revoke)
-app.command()(concede)
 app.command()(unlock)
 app.command()(lock)
 app.command()(backup)

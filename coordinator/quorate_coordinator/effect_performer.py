@@ -212,7 +212,6 @@ def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
 
 
 def _execution(item: Evidence) -> CaseExecution:
-    assert item.contradiction is not None, "an accusation shows what contradicts each execution"
     job = CaseJob(item.session, item.order)
     return CaseExecution(job, _run(item), _run(item.contradiction))
 

@@ -19,12 +19,12 @@ from quorate_coordinator.api.routes import BODY_BYTES_MAX
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new, refuse_orders
 from quorate_coordinator.attestation.attestation_service import AttestationService, coordinator_key
+from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.chain.copied_keys import refuse_beside_a_copy
 from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.registration import ensure_registered
-from quorate_coordinator.chain.settlement_tasks import SettlementTasks
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS, TRANSACTIONS, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
@@ -442,8 +442,8 @@ class _Parts:
                 await own.submit(ev.Restarted())
                 group.create_task(self._follower(actor).run(), name="chain")
                 group.create_task(self._court().run(), name="court")
-                for name, task in self._settlement().tasks().items():
-                    group.create_task(task, name=name)
+                if service.config.claims_for_all:
+                    group.create_task(self._claims().run(), name="claims")
                 group.create_task(comparison.compare_with_chain(), name="comparison")
                 group.create_task(comparison.end_when_older(), name="older journal")
                 group.create_task(own.tick(comparison), name="ticks")
@@ -484,6 +484,11 @@ class _Parts:
             self.client, self.contracts, self.core, self.sender, self.beacon, self.service.clock
         )
 
+    def _claims(self) -> BatchClaims:
+        rules = self.core.rules
+        parts = self.client, self.contracts, rules.coordinator, self.core.state, self.sender
+        return BatchClaims(*parts, rules.limits, self.service.clock)
+
     def _rounds(self, own: OwnEvents) -> BeaconPoller:
         return BeaconPoller(
             self.core.rounds_wanted,
@@ -493,8 +498,3 @@ class _Parts:
             self.service.board,
             self.service.clock,
         )
-
-    def _settlement(self) -> SettlementTasks:
-        service, archive = self.service, self.history.archive
-        parts = self.client, self.contracts, self.core, self.sender, service.clock, archive
-        return SettlementTasks(*parts, service.config.claims_for_all)

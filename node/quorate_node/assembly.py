@@ -15,9 +15,6 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
 from quorate_content.transfer.kubo import Kubo
 from quorate_contracts.deploy import Contracts
-from quorate_contracts.watch.epoch_watcher import EpochWatcher
-from quorate_contracts.watch.watch_file import locked
-from quorate_node.appeals.appeal_notices import AppealNotices
 from quorate_node.attestation.attestation_service import AttestationService, claims_of_slots
 from quorate_node.attestation.prover_service import Subject
 from quorate_node.attestation.published_records import FILE as RECORDS_FILE
@@ -45,12 +42,10 @@ from quorate_node.messaging.connections import Connections, make_p2p_transport
 from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info
 from quorate_node.messaging.coordinator_dialer import CoordinatorDialer
 from quorate_node.messaging.frame_handler import FrameHandler
-from quorate_node.messaging.kept_receipts import KeptReceipts
 from quorate_node.messaging.verdict_checks import VerdictChecks
 from quorate_node.ops.drain import Drain
 from quorate_node.ops.leaving import is_leaving
 from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine
-from quorate_node.watch.own_watcher import WatchMoney, make_watcher
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
@@ -99,7 +94,6 @@ class Parts:
     drain: Drain
     account_watch: AccountWatch
     verdict_checks: VerdictChecks
-    epoch_watcher: EpochWatcher
     p2p_transport: "P2pTransport | None"
 
     def transports(self) -> dict[Address, str]:
@@ -195,7 +189,6 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         drain,
         _account_watch(given, core, client, contracts, operator_keys),
         checks,
-        _epoch_watcher(given, stack, core, coordinators, contracts, client, operator_sender),
         connections.p2p_transport,
     )
 
@@ -245,20 +238,6 @@ def _account_watch(
         lambda: is_on_offer.is_set() and not is_leaving(config.home) and must_stake(config),
         given.clock,
     )
-
-
-def _epoch_watcher(
-    given: Surroundings,
-    stack: AsyncExitStack,
-    core: ProviderCore,
-    coordinators: Mapping[Address, Coordinator],
-    contracts: Contracts,
-    client: ChainClient,
-    operator_sender: OperatorSender,
-) -> EpochWatcher:
-    stack.enter_context(locked(given.config.home))
-    money = WatchMoney(given.config, given.keys, client, contracts, operator_sender, given.clock)
-    return make_watcher(money, core, coordinators)
 
 
 def chain_url_of(config: Config, first: InfoView) -> str:
@@ -377,9 +356,8 @@ def _verdict_checks(
 ) -> VerdictChecks:
     fetches = {address: item.receipt for address, item in coordinators.items()}
     folder = given.config.path("false-receipts")
-    kept = KeptReceipts(given.config.home, core.terms.limits.allocation_release, given.clock)
-    appeals = AppealNotices(core, given.clock)
-    return VerdictChecks(core, fetches, folder, given.board, given.clock, kept, appeals)
+    faulting = given.config.path("receipts")
+    return VerdictChecks(core, fetches, folder, faulting, given.board, given.clock)
 
 
 def _may_take_work(

@@ -13,7 +13,7 @@ from quorate_node import cli_options as options
 from quorate_node import settings as settings_file
 from quorate_node.cli_control import drain, health, pause, price, resume
 from quorate_node.cli_init import init
-from quorate_node.cli_money import appeal, leave, settle, withdraw
+from quorate_node.cli_money import leave, withdraw
 from quorate_node.cli_options import fail, hex_text, home_of
 from quorate_node.cli_status import status
 from quorate_node.commands.request_command import request
@@ -208,7 +208,7 @@ def lock(home: options.Home = None, as_json: options.AsJson = False) -> None:
 
 COMMANDS = (
     *(init, check, up, health, status, pause, resume, drain, price),
-    *(withdraw, settle, appeal, leave, top_up, request, rotate, unlock, lock),
+    *(withdraw, leave, top_up, request, rotate, unlock, lock),
 )
 for command in COMMANDS:
     app.command()(command)

@@ -1,4 +1,4 @@
-"""`quorate node withdraw`, `settle`, `appeal` and `leave`: the owner's money comes out."""
+"""`quorate node withdraw` and `leave`: the owner's money comes out."""
 
 import asyncio
 from collections import Counter
@@ -22,8 +22,6 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import KeystoreError
 
 if TYPE_CHECKING:
-    from quorate_node.appeals.appealing import Appealed
-    from quorate_node.chain.settling import Settling
     from quorate_node.ops.departure import Departure, JobsLeft
     from quorate_node.ops.withdrawal import Wait, Withdrawn
 
@@ -52,101 +50,6 @@ def withdraw(
     typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
     if receiver is None and found.tokens:
         typer.echo("Next: `quorate node withdraw --to 0x...` sends them to another account")
-
-
-def settle(
-    job: options.SettledJob,
-    receipt: options.ReceiptFile = None,
-    home: options.Home = None,
-    password_file: options.PasswordFile = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Get the pay of one job without its coordinator, from the receipt that the daemon kept. Type
-    it again when it says so: the coordinator has some hours to answer on chain.
-    """
-    folder = options.home_of(home)
-    try:
-        job_id = Hash32(options.job_of(job))
-        config, keys = _opened(folder, password_file)
-        found = asyncio.run(_settle(config, keys, job_id, receipt))
-    except FAILURES as error:
-        options.fail(error)
-    _show(found, (), keys, as_json)
-
-
-async def _settle(
-    config: Config, keys: SigningKeys, job_id: Hash32, path: Path | None
-) -> "Settling":
-    # Imported here, as above.
-    from quorate_contracts.job_evidence import job_evidence
-    from quorate_node.chain.owner_desk import owner_desk
-    from quorate_node.chain.settling import receipt_of
-    from quorate_node.chain.settling import settle as settle_now
-    from quorate_node.messaging.kept_receipts import read_receipt, receipt_path
-
-    data = await asyncio.to_thread(read_receipt, path or receipt_path(config.home, job_id))
-    receipt = receipt_of(data)
-    if receipt.verdict.message.job_id != job_id:
-        raise Refused(Code.MALFORMED, "--receipt: this receipt is of another job")
-    evidence = job_evidence(receipt, keys.account)
-    async with owner_desk(config, keys, SystemClock()) as desk:
-        return await settle_now(desk, evidence)
-
-
-def appeal(
-    job: options.SettledJob,
-    receipt: options.ReceiptFile = None,
-    is_waiting: options.WaitToTheEnd = False,
-    home: options.Home = None,
-    password_file: options.PasswordFile = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Ask a jury about a job whose Verdict faults you. You lay down a bond, and get it back if the
-    jury finds your result. Type it again when it says so, or wait with --wait.
-    """
-    try:
-        job_id = Hash32(options.job_of(job))
-        config, keys = _opened(options.home_of(home), password_file)
-        found = asyncio.run(_appeal(config, keys, job_id, receipt, is_waiting))
-    except FAILURES as error:
-        options.fail(error)
-    _show(found, (), keys, as_json)
-
-
-async def _appeal(
-    config: Config, keys: SigningKeys, job_id: Hash32, path: Path | None, is_waiting: bool
-) -> "Appealed":
-    # Imported here, as above.
-    from quorate_contracts.appeal_evidence import appeal_evidence
-    from quorate_node.appeals.appealing import Appealed, Appealing
-    from quorate_node.chain.owner_desk import owner_desk
-    from quorate_node.chain.settling import receipt_of
-    from quorate_node.messaging.kept_receipts import read_receipt, receipt_path
-    from quorate_runtime.beacon.beacon_client import HttpBeacon
-    from quorate_runtime.http.client_sessions import plain_session
-
-    receipt = receipt_of(
-        await asyncio.to_thread(read_receipt, path or receipt_path(config.home, job_id))
-    )
-    if receipt.verdict.message.job_id != job_id:
-        raise Refused(Code.MALFORMED, "--receipt: this receipt is of another job")
-    shown, clock, done = appeal_evidence(receipt, keys.account), SystemClock(), list[str]()
-    if keys.owner is None:
-        raise Refused(
-            Code.UNSUPPORTED, "the owner's key is not here: appeal where the owner's key is"
-        )
-    async with owner_desk(config, keys, clock) as desk, plain_session() as session:
-        info = desk.coordinators[0].info
-        beacon_info = desk.contracts.deployment.beacon_info()
-        beacon = HttpBeacon(info.beacon.url, beacon_info, session, clock)
-        while True:
-            with desk.sender() as sender:
-                appealing = Appealing(desk.client, desk.contracts, sender, beacon)
-                found = await appealing.step(shown)
-            done += found.done
-            if not is_waiting or not found.waits:
-                return Appealed(found.case_id, tuple(done), found.waits)
-            await clock.sleep(_pause(found.waits, clock.now()))
 
 
 def leave(
@@ -292,9 +195,7 @@ def _amount(text: str, to: str) -> Amount | None:
     return found
 
 
-def _show(
-    found: "Withdrawn | Settling | Appealed", calls: Iterable[str], keys: SigningKeys, as_json: bool
-) -> None:
+def _show(found: "Withdrawn", calls: Iterable[str], keys: SigningKeys, as_json: bool) -> None:
     if as_json:
         typer.echo(canonical.encode(found).decode())
         return

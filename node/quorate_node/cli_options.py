@@ -219,10 +219,6 @@ WithdrawAmount = Annotated[
 WithdrawTo = Annotated[
     str, typer.Option("--to", help="Account that gets the USD of the owner's wallet")
 ]
-SettledJob = Annotated[str, typer.Argument(metavar="JOB", help="Job id: 0x and 64 digits")]
-ReceiptFile = Annotated[
-    Path | None, typer.Option("--receipt", help="The job's receipt (default: the one kept here)")
-]
 OnlySurplus = Annotated[
     bool, typer.Option("--surplus", help="Only free stake that no run slot uses; keep taking work")
 ]
@@ -279,17 +275,6 @@ def address_of(text: str, option: str) -> Address:
             Code.MALFORMED, f"{option} {text!r}: an address is 0x and 40 hexadecimal digits"
         )
     return Address(value) if text else ZERO_ADDRESS
-
-
-def job_of(text: str) -> bytes:
-    """Returns the job id in an argument. Raises Refused if the text is none."""
-    try:
-        value = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError:
-        value = b""  # the length check below refuses it
-    if len(value) != 32:
-        raise Refused(Code.MALFORMED, f"JOB {text!r}: a job id is 0x and 64 hexadecimal digits")
-    return value
 
 
 def open_keystore(

@@ -6,9 +6,8 @@ from collections import Counter
 
 import typer
 
-from quorate_contracts.watch.watch_file import Action
 from quorate_node import cli_options as options
-from quorate_node.appeals.own_cases import OwnCase, case_line
+from quorate_node.chain.own_cases import OwnCase, case_line
 from quorate_node.cli_control import ask_daemon
 from quorate_node.ops.dates import date_text
 from quorate_protocol.codec import canonical
@@ -48,7 +47,6 @@ def status_lines(tree: canonical.Json) -> list[str]:
     lines += _coordinators(tree)
     lines += account_lines(tree["account"]) if tree.get("account", {}).get("readAt") else []
     lines += income_lines(tree.get("income", []))
-    lines += watch_lines(tree.get("watched", []))
     lines += [
         f"  declined: {item['reason']}: {item['text']}"
         for item in tree["declined"][-LINES_PRINTED:]
@@ -132,15 +130,6 @@ def income_lines(days: list[canonical.Json]) -> list[str]:
         paid = counted(day["paid"], "job")
         lines.append(f"  {day['day']}: {usd(int(day['earned']))} USD, {paid}{unpaid}{lost}")
     return ["income by day (UTC):", *lines] if lines else []
-
-
-def watch_lines(actions: list[canonical.Json]) -> list[str]:
-    """Returns one line for each of the newest transactions of the watcher of epochs."""
-    lines = []
-    for item in actions[-LINES_PRINTED:]:
-        action: Action = canonical.from_json(Action, item)
-        lines.append(f"  {date_text(action.at, action.at)} {action.line()}")
-    return ["epochs were challenged:", *lines] if lines else []
 
 
 def coins(wei: int) -> str:

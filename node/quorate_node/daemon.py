@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 
 import aiohttp
 
-from quorate_contracts.watch.epoch_watcher import EpochWatcher
 from quorate_node import periodic
 from quorate_node.assembly import Parts, Surroundings, assemble, chain_url_of
 from quorate_node.chain.claims import ClaimSender
@@ -61,8 +60,8 @@ class ProviderDaemon:
     """One provider.
 
     `url` is the URL of its gateway, once the gateway listens. `is_on_offer` is set once the
-    provider is registered and staked and has checked its coordinators. `core`, `drain` and
-    `epoch_watcher` are None until the daemon has replayed the journal.
+    provider is registered and staked and has checked its coordinators. `core` and `drain` are None
+    until the daemon has replayed the journal.
     """
 
     config: Config
@@ -76,7 +75,6 @@ class ProviderDaemon:
     notifier: Notifier = NO_NOTIFIER
     drain: Drain | None = None
     job_lines: JobLines | None = None
-    epoch_watcher: EpochWatcher | None = None
     probe: GpuProbe = field(default_factory=NvmlProbe)
 
     async def run(self) -> None:
@@ -102,7 +100,7 @@ class ProviderDaemon:
                 self.is_on_offer,
             )
             parts = assemble(surroundings, stack)
-            self.drain, self.epoch_watcher = parts.drain, parts.epoch_watcher
+            self.drain = parts.drain
             await parts.actor.start()
             self.job_lines = JobLines(parts.core, self.config.home, self.clock)
             stack.callback(self.job_lines.close)
@@ -247,7 +245,6 @@ class ProviderDaemon:
             tasks["standing"] = standing.run()
             tasks["receipts"] = parts.verdict_checks.run()
             tasks["balances"] = parts.account_watch.run()
-            tasks["epochs"] = parts.epoch_watcher.run()
             if self.job_lines is not None:
                 tasks["job lines"] = self.job_lines.run()
             if parts.terms.gpus:
@@ -310,7 +307,6 @@ class ProviderDaemon:
                 parts.attestation.attested(parts.core.terms.slots),
                 self.job_lines.income if self.job_lines is not None else Income(),
                 parts.account_watch.newest,
-                parts.epoch_watcher.acting.state.actions,
             ),
         )
 

@@ -83,7 +83,6 @@ class Limits(Struct, frozen=True):
     # because one epoch may be refused and one may be late.
     voucher_margin: Seconds
     withdrawal_delay: Seconds
-    uncovered_settle_after: Seconds
     slot_stake: Amount
     coordinator_bond: Amount
     class_owners_min_any: int
@@ -104,18 +103,11 @@ class Limits(Struct, frozen=True):
     jury_pay_min: Amount  # per juror and execution
     jury_seat_deposit: Amount  # what a juror loses that does not vote or reveal
     case_duration_max: Seconds  # sum of maxDuration of a case's executions
-    void_penalty: Amount  # of a coordinator's bond, for an epoch that paid too little
     coordinator_fault_penalty: Amount
     profile_delay: Seconds  # until a new payout, network or operator key counts in a draw
     epoch_every: Seconds
     claim_every_epochs: int  # so often the coordinator claims the pay of all accounts
     challenge_window: Seconds
-    challenge_response: Seconds
-    settle_response: Seconds  # to show that an epoch pays a job that is being settled
-    reveal_demand: Seconds  # a provider answers a demand for its reveal within this time
-    halt_after: Seconds
-    halt_settle: Seconds  # jobs of a halted coordinator are settled for so long
-    halt_held: Seconds  # then held credits of a halted coordinator are paid too
     unbond_after: Seconds
     session_max: Seconds
     heartbeat_every: Seconds
@@ -149,7 +141,6 @@ MAINNET = Limits(
     allocation_release=Seconds(9 * DAY),
     voucher_margin=Seconds(72 * HOUR),
     withdrawal_delay=Seconds(48 * HOUR),
-    uncovered_settle_after=Seconds(48 * HOUR),
     slot_stake=Amount(100 * USD),
     coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=8,
@@ -169,18 +160,11 @@ MAINNET = Limits(
     jury_pay_min=Amount(USD // 20),
     jury_seat_deposit=Amount(2 * USD),
     case_duration_max=Seconds(24 * HOUR),
-    void_penalty=Amount(100 * USD),
     coordinator_fault_penalty=Amount(100 * USD),
     profile_delay=Seconds(10 * DAY),
     epoch_every=Seconds(24 * HOUR),
     claim_every_epochs=24,
     challenge_window=Seconds(24 * HOUR),
-    challenge_response=Seconds(6 * HOUR),
-    settle_response=Seconds(6 * HOUR),
-    reveal_demand=Seconds(24 * HOUR),
-    halt_after=Seconds(48 * HOUR),
-    halt_settle=Seconds(5 * DAY),
-    halt_held=Seconds(7 * DAY),
     unbond_after=Seconds(21 * DAY),
     session_max=Seconds(30 * DAY),
     heartbeat_every=Seconds(20),
@@ -202,7 +186,6 @@ TESTNET = replace(
     allocation_release=Seconds(HOUR),
     voucher_margin=Seconds(1800),
     withdrawal_delay=Seconds(600),
-    uncovered_settle_after=Seconds(600),
     class_owners_min_any=0,
     class_owner_age=Seconds(0),
     case_evidence_age=Seconds(HOUR),
@@ -216,12 +199,6 @@ TESTNET = replace(
     epoch_every=Seconds(600),
     claim_every_epochs=1,
     challenge_window=Seconds(600),
-    challenge_response=Seconds(300),
-    settle_response=Seconds(300),
-    reveal_demand=Seconds(HOUR),
-    halt_after=Seconds(HOUR),
-    halt_settle=Seconds(HOUR),
-    halt_held=Seconds(2 * HOUR),
     unbond_after=Seconds(3 * HOUR),
     session_max=Seconds(DAY),
 )
@@ -247,7 +224,6 @@ DEVNET = Limits(
     allocation_release=Seconds(60),
     voucher_margin=Seconds(30),
     withdrawal_delay=Seconds(40),
-    uncovered_settle_after=Seconds(20),
     slot_stake=Amount(100 * USD),
     coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=0,
@@ -267,18 +243,11 @@ DEVNET = Limits(
     jury_pay_min=Amount(USD // 20),
     jury_seat_deposit=Amount(2 * USD),
     case_duration_max=Seconds(600),
-    void_penalty=Amount(100 * USD),
     coordinator_fault_penalty=Amount(100 * USD),
     profile_delay=Seconds(240),
     epoch_every=Seconds(10),
     claim_every_epochs=1,
     challenge_window=Seconds(10),
-    challenge_response=Seconds(15),
-    settle_response=Seconds(5),
-    reveal_demand=Seconds(10),
-    halt_after=Seconds(60),
-    halt_settle=Seconds(30),
-    halt_held=Seconds(30),
     unbond_after=Seconds(180),
     session_max=Seconds(DAY),
     heartbeat_every=Seconds(3),

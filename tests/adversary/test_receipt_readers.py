@@ -178,7 +178,9 @@ async def test_a_provider_works_no_more_for_a_coordinator_with_a_false_receipt(
         return found
 
     folder, board, clock = tmp_path / "false-receipts", Board(), VirtualClock(market.at)
-    checks = VerdictChecks(core, {COORDINATOR.address: fetch}, folder, board, clock)
+    checks = VerdictChecks(
+        core, {COORDINATOR.address: fetch}, folder, tmp_path / "receipts", board, clock
+    )
     honest = executed(market, body)
     await checks.look(honest)
     await checks.look(honest)
@@ -189,9 +191,36 @@ async def test_a_provider_works_no_more_for_a_coordinator_with_a_false_receipt(
     assert not checks.may_take_work(COORDINATOR.address) and board.has("receipts")
     kept = next(folder.iterdir())
     assert kept.read_bytes() == document(false)
-    again = VerdictChecks(core, {}, folder, Board(), clock)
+    again = VerdictChecks(core, {}, folder, tmp_path / "receipts", Board(), clock)
     again.read_folder()
     assert not again.may_take_work(COORDINATOR.address), "a restart knows it"
     kept.unlink()
     again.read_folder()
     assert again.may_take_work(COORDINATOR.address), "the owner took it back"
+
+
+@pytest.mark.rule("7.15")
+async def test_a_provider_keeps_the_receipt_of_a_verdict_that_faults_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    body, nonce = None, 0
+    while body is None or not body.verdict.message.faulted:
+        nonce += 1
+        market.until_decided(market.order(0, nonce))
+        body = canonical.decode(Receipt, market.receipts[-1])
+    found, folder, board = body, tmp_path / "receipts", Board()
+    keys = {COORDINATOR.address: STATEMENT.address}
+    terms = replace(make_terms(), domain=DOMAIN, beacon=INFO, statement_keys=keys)
+
+    async def fetch(_: Hash32) -> bytes:
+        return document(found)
+
+    fetches, clock = {COORDINATOR.address: fetch}, VirtualClock(market.at)
+    checks = VerdictChecks(ProviderCore(terms), fetches, tmp_path / "false", folder, board, clock)
+    commits = [item.commit.message.assignment_hash for item in found.executions]
+    faulted = commits.index(found.verdict.message.faulted[0])
+    await checks.look(executed(market, found, faulted))
+    [kept] = folder.iterdir()
+    assert kept.read_bytes() == document(found) and str(kept) in caplog.text
+    assert checks.may_take_work(COORDINATOR.address), "its owner decides"

@@ -16,34 +16,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.anvil_machine import running_anvil
-from contracts.challenged import WATCHER
-from contracts.epoch_leaves import leaves, post
+from contracts.epoch_leaves import OWNERS
 from contracts.evm import Evm
 from contracts.fault_evidence import other_commit
-from contracts.market import BOSS, CLASS, COORDINATOR, Market, deployed_on, key, peopled_on
-from contracts.settlement_evidence import OWNERS, settlement_gas
-from contracts.test_appeals import OWNER, Appeal
+from contracts.market import BOSS, CLASS, Market, deployed_on, key, peopled_on
 from contracts.test_gas_per_job import EPOCHS_PER_CLAIM, SCENARIOS, Scenario, Season
 from contracts.trial import TRUTH, Trial
-from quorate_protocol.limits import DEVNET, USD
-from quorate_protocol.rules.epoch_tree import prove
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import UnixSeconds
 
-GOALS = {
-    "settle_single": 110_000,
-    "settle_many32": 55_000,
-    "epoch_1k_per_job": 300,
-    "epoch_10k_per_job": 90,
-}
+GOALS = {"epoch_1k_per_job": 300, "epoch_10k_per_job": 90}
 CODE_BYTES_GOAL = 23_576
 BEGIN, END = "<!-- gas: tests/bench/gas.py -->\n", "<!-- end of gas -->"
 MEANING = {
-    "settle_single": "a job settled by its coordinator",
-    "settle_single_new_word": "the same, the first of twelve orders in a row",
-    "settle_single_first": "the same, the first for its accounts, with its session",
-    "settle_many32": "each of 32 jobs settled together",
-    "settle_open": "a settlement announced by anybody",
-    "settle_execute": "its execution, if nobody answered",
     "epoch_1k_per_job": "a job of 1,000 in an epoch, 50 providers, 10 vouchers",
     "epoch_10k_per_job": "a job of 10,000 in an epoch, 200 providers, 20 vouchers",
     "post_min": "an epoch without vouchers",
@@ -51,15 +36,7 @@ MEANING = {
     "case_open": "opening of a case over two executions",
     "case_jury7_total": "the whole case, seven jurors, votes and reveals in batches",
     "drand_proof": "proof of one beacon round, part of every case",
-    "appeal": "opening of an appeal",
-    "appeal_jury7_total": "the whole appeal, seven jurors",
     "equivocation": "two Commits for one assignment",
-    "challenge_statement": "a leaf below a Statement, ten leaves",
-    "challenge_leaf": "a leaf that falls, ten leaves",
-    "demand_leaf": "a demand for a leaf",
-    "answer_leaf": "its answer",
-    "demand_epoch": "a demand for an epoch",
-    "halt": "the halt of a coordinator",
     "register": "registration of a provider",
 }
 Figures = dict[str, float]
@@ -96,48 +73,6 @@ def court(world: Market) -> Figures:
     return {"case_open": trial.gas["open"], "case_jury7_total": whole, "drand_proof": proof}
 
 
-def appeal(world: Market) -> Figures:
-    """The opening of an appeal, and a whole one before seven jurors, with the beacon's proof."""
-    made = Appeal.of(world)
-    opened = world.evm.send(OWNER.address, made.call()).gas
-    made.case = world.evm.ask(world.contracts.court.case_count())  # type: ignore[assignment]
-    proof = world.prove(made.now.round)
-    made.draw()
-    votes = [made.own()] * len(made.jurors)
-    assert len(votes) == 7, "seven jurors"
-    made.vote(votes)
-    made.reveal(votes)
-    made.decide()
-    return {"appeal": opened, "appeal_jury7_total": opened + proof + sum(made.gas.values())}
-
-
-def challenges(world: Market) -> Figures:
-    """Challenges of an epoch of ten leaves, a demand with its answer, and a halt."""
-    challenge, evm, place = world.contracts.challenges, world.evm, COORDINATOR.address
-    full = [400] * 9
-    post(world, 1, leaves(world, *full), world.voucher(key("client0"), USD))
-    shown = prove(leaves(world, *full), OWNERS[3])
-    statement = world.statement(OWNERS[3], 500)
-    found: Figures = {}
-    call = challenge.challenge_statement(place, 1, statement, *shown)
-    found["challenge_statement"] = evm.send(WATCHER, call).gas
-    post(world, 2, leaves(world, *full))
-    fallen = leaves(world, *full[:3], 399, 401, *full[5:])
-    post(world, 3, fallen)
-    call = challenge.challenge_leaf(place, 3, prove(fallen, OWNERS[3]), 2, shown)
-    found["challenge_leaf"] = evm.send(WATCHER, call).gas
-    demanded = world.statement(OWNERS[3], 400)
-    call = challenge.demand_leaf(place, 2, demanded)
-    found["demand_leaf"] = evm.send(WATCHER, call).gas
-    call = challenge.answer(place, 2, OWNERS[3], 2, *shown)
-    found["answer_leaf"] = evm.send(BOSS.address, call).gas
-    call = challenge.demand_epoch(place, world.statement(OWNERS[3], 500, epoch=9))
-    found["demand_epoch"] = evm.send(WATCHER, call).gas
-    evm.travel(DEVNET.halt_after + 1)
-    found["halt"] = evm.send(WATCHER, challenge.halt(place)).gas
-    return found
-
-
 def equivocation(world: Market) -> Figures:
     """Two Commits for one assignment."""
     now = UnixSeconds(world.evm.now)
@@ -156,12 +91,9 @@ def deployment(world: Market) -> Figures:
 
 
 PARTS: tuple[tuple[bool, Callable[[Market], Figures]], ...] = (
-    (True, settlement_gas),
     (False, lambda world: epochs_per_job(world, SCENARIOS[0])),
     (False, lambda world: epochs_per_job(world, SCENARIOS[1])),
     (True, court),
-    (True, appeal),
-    (True, challenges),
     (True, equivocation),
     (True, deployment),
 )

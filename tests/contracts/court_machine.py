@@ -1,4 +1,4 @@
-"""Drives Cases and Court with the same calls as the model: accusations and appeals to their end."""
+"""Drives Cases and Court with the same calls as the model: accusations to their end."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +13,6 @@ from contracts.fault_machine import FaultedMoney
 from contracts.market import ACCUSER, BOSS, TRUE, Evidence
 from contracts.money_machine import CLIENTS, OWNERS, WATCHER, Side
 from contracts.staking_machine import STAKERS, UNBONDING
-from contracts.trial import verdict_of
 from quorate_contracts.bindings.calls import Call
 from quorate_contracts.bindings.cases import jury_pay
 from quorate_contracts.bindings.court import CaseId, CaseOutcome, Phase, jury_vote
@@ -22,7 +21,6 @@ from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import JuryReveal, Reveal
-from quorate_protocol.rules.settlement import pay_of
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Nonce, Round
 
 MISSING, AGE = DEVNET.jury_beacon_missing, DEVNET.case_evidence_age
@@ -59,8 +57,7 @@ class Tried:
 
     def reveals(self) -> list[Reveal]:
         """What opens the claims."""
-        both = [(each.reveal, each.other) for each in self.evidence]
-        return [one for pair in both for one in (pair[:1] if self.case.is_appeal else pair)]
+        return [one for each in self.evidence for one in (each.reveal, each.other)]
 
     def ballot(self, view: str) -> Ballot:
         """A juror's answers: those of one side, void ones, or void for the first alone."""
@@ -70,9 +67,9 @@ class Tried:
 
 
 class CourtMoney(FaultedMoney):
-    """A state machine in which providers are accused, and appeal."""
+    """A state machine in which providers are accused."""
 
-    endings: ClassVar[Counter[tuple[bool, CaseOutcome]]] = Counter()  # of cases, in all runs
+    endings: ClassVar[Counter[CaseOutcome]] = Counter()  # of cases, in all runs
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +80,7 @@ class CourtMoney(FaultedMoney):
 
     # Evidence
 
-    def _named(self, each: Evidence, client: int, is_appeal: bool) -> Named:
+    def _named(self, each: Evidence, client: int) -> Named:
         body, order = each.shown.run.assignment.message, each.shown.job.order.message
         is_killed = each.reveal.exit_status in KILLED
         return Named(
@@ -92,18 +89,14 @@ class CourtMoney(FaultedMoney):
             body.max_duration,
             jury_pay(order, body.price_per_hour, body.max_duration, DEVNET),
             None if is_killed else each.digest,
-            None if is_appeal or is_killed else TRUTH,
+            None if is_killed else TRUTH,
             client,
         )
 
-    def _case(
-        self, accuser: Address, liable: Address, named: list[Named], restored: int | None = None
-    ) -> Case:
-        evm, court = self.world.evm, self.court
-        is_appeal, number = restored is not None, court.round_from(evm.now + AHEAD)
-        length = len(self.staking.places)
-        at = (evm.now, evm.number, length, number)
-        return Case(accuser, liable, is_appeal, named, restored or 0, *at)
+    def _case(self, accuser: Address, liable: Address, named: list[Named]) -> Case:
+        evm, length = self.world.evm, len(self.staking.places)
+        number = self.court.round_from(evm.now + AHEAD)
+        return Case(accuser, liable, named, evm.now, evm.number, length, number)
 
     def _opened(
         self, call: Call, case: Case, evidence: Sequence[Evidence], act: Act
@@ -124,7 +117,7 @@ class CourtMoney(FaultedMoney):
     ) -> Tried | None:
         orders = [each.shown.job.order.message for each in evidence]
         clients = [[who.address for who in CLIENTS].index(order.client) for order in orders]
-        named = [self._named(*pair, False) for pair in zip(evidence, clients, strict=True)]
+        named = [self._named(*pair) for pair in zip(evidence, clients, strict=True)]
         case = self._case(accuser, accused, named)
         call = self.world.contracts.cases.open_case([each.shown for each in evidence])
         return self._opened(
@@ -365,70 +358,12 @@ class CourtMoney(FaultedMoney):
     def a_case_is_opened_again(self, back: int, views: list[str], side: str, late: int) -> None:
         """Refused while it is open, once it is judged, and after two cases that failed."""
         old = self.tried[-1 - min(back, len(self.tried) - 1)]
-        if old.case.is_appeal or old.side is not self.side:
+        if old.side is not self.side:
             return
         self.world.evm.travel(late)
         tried = self._accuse(WATCHER, old.case.liable, old.evidence)
         if tried is not None:
             self._try(tried, views if side == "views" else [side] * 7, (0, 0), 0, "right")
-
-    @rule(
-        number=ACCUSED,
-        client=st.integers(0, 1),
-        end=st.sampled_from(["concede", "late", "trial", "trial", "trial", "none"]),
-        views=VIEWS,
-        side=SIDES,
-        silent=SILENT,
-        late=LATE,
-        is_poster=st.booleans(),
-    )
-    def a_provider_appeals(
-        self,
-        number: int,
-        client: int,
-        end: str,
-        views: list[str],
-        side: str,
-        silent: tuple[int, int],
-        late: int,
-        is_poster: bool,
-    ) -> None:
-        sender, evm = STAKERS[number], self.world.evm
-        each = self._execution(sender, client, 30, 1, b"honest")
-        order, run = each.shown.job.order.message, each.shown.run
-        restored = pay_of(order, run.assignment.message, run.commit.message.usage_ms)
-        case = self._case(sender, self.c, [self._named(each, client, True)], restored)
-        verdict = verdict_of(self.world, each, self.side.statement_key)
-        call = self.world.contracts.cases.open_appeal(each.shown.job, run, verdict)
-        model = self.model
-        tried = self._opened(
-            call, case, [each], lambda: self.court.check_appeal(case, model, evm.now)
-        )
-        if tried is None:
-            return
-        if end == "late":
-            self._prove(case.round)
-            self._draw(tried)
-        if end in ("concede", "late"):
-            self._concede(tried, WATCHER)
-            poster = self.side.poster.address
-            self._concede(tried, poster if is_poster else self.c)
-        if end == "trial":
-            self._try(tried, views if side == "views" else [side] * 7, silent, late, "right")
-
-    @rule(number=ACCUSED, is_poster=st.booleans())
-    def an_appeal_is_granted_too_late(self, number: int, is_poster: bool) -> None:
-        self.deposit_and_allocate(0, 100)
-        self.a_provider_appeals(
-            number, 0, "late", ["truth"] * 7, "truth", (0, 0), late=0, is_poster=is_poster
-        )
-
-    def _concede(self, tried: Tried, sender: Address) -> None:
-        call, evm = self.world.contracts.court.concede(tried.number), self.world.evm
-        poster = tried.side.poster.address
-        self._step(
-            tried, call, lambda: self.court.concede(tried.case, sender, poster, evm.now), sender
-        )
 
     @precondition(lambda self: any(each.case.phase is Phase.DRAWING for each in self.tried))
     @rule(late=LATE, is_proven=st.booleans())
@@ -442,7 +377,7 @@ class CourtMoney(FaultedMoney):
 
     @precondition(lambda self: any(not each.case.ended_at for each in self.tried))
     @rule(
-        step=st.sampled_from(["draw", "vote", "advance", "reveal", "decide", "concede"]),
+        step=st.sampled_from(["draw", "vote", "advance", "reveal", "decide"]),
         count=st.integers(1, 4),
         views=VIEWS,
         after=st.sampled_from([None, 0, 1]),
@@ -464,10 +399,8 @@ class CourtMoney(FaultedMoney):
             self._advance(tried)
         elif step == "reveal":
             self._reveal(tried, (case.jurors or STAKERS)[:count])
-        elif step == "decide":
-            self._decide(tried, "right")
         else:
-            self._concede(tried, tried.side.coordinator.address)
+            self._decide(tried, "right")
 
     @rule(number=st.integers(-1, len(STAKERS) - 1))
     def the_court_pays(self, number: int) -> None:
@@ -490,7 +423,7 @@ class CourtMoney(FaultedMoney):
             assert evm.ask(court.credit_of(account)) == self.court.credits[account], "I1"
         assert evm.ask(court.burned()) == self.court.burned, "I1"
         for each in self.tried:
-            CourtMoney.endings[each.case.is_appeal, each.case.outcome] += 1
+            CourtMoney.endings[each.case.outcome] += 1
         open_cases = [each for each in self.tried if each.case.outcome is CaseOutcome.OPEN]
         assert all(self.staking.frozen(each.case.liable) for each in open_cases)
 

@@ -23,7 +23,7 @@ Ballot = tuple[Hash32 | None, ...]  # a digest for each execution; None = void
 @dataclass(frozen=True)
 class Named:
     """One execution of a case. `mine` is the provider's digest, None if the machine killed one of
-    the pair; `other` the contradiction's, None in an appeal.
+    the pair; `other` is the contradiction's.
     """
 
     hash: Hash32  # of the Assignment
@@ -41,9 +41,7 @@ class Case:
 
     accuser: Address
     liable: Address
-    is_appeal: bool
     executions: Sequence[Named]
-    restored: int  # pay that a won appeal gives back
     opened_at: int
     block: int
     length: int  # of the slot list at the opening
@@ -93,7 +91,7 @@ class Court:
     staking: Staking
     genesis: int  # of the beacon
     cases: list[Case] = field(default_factory=list)
-    named: dict[tuple[Hash32, bool], History] = field(default_factory=dict)
+    named: dict[Hash32, History] = field(default_factory=dict)
     credits: Counter[Address] = field(default_factory=Counter)
     burned: int = 0
 
@@ -122,24 +120,15 @@ class Court:
             if len(named) == CASE_EXECUTIONS_MIN:
                 since = model.clients[each.client].since
                 need(0 < since <= each.accept_by - DEVNET.case_allocation_age, "allocation")
-            self.check_named(each, False, now)
+            self.check_named(each, now)
         need(case.duration <= DEVNET.case_duration_max, "duration")
-
-    def check_appeal(self, case: Case, model: Model, now: int) -> None:
-        """Whether an appeal may be opened with honest signatures."""
-        (each,) = case.executions
-        need(model.bond > 0, "stake")
-        self.check_owners(case.accuser)
-        need(each.accept_by < now, "early")
-        need(model.was_bonded(each.accept_by), "bond")
-        self.check_named(each, True, now)
 
     def check_owners(self, *sides: Address) -> None:
         need(len(self.staking.owners() - set(sides)) >= DEVNET.jury_owners_min, "owners")
 
-    def check_named(self, each: Named, is_appeal: bool, now: int) -> None:
+    def check_named(self, each: Named, now: int) -> None:
         """An execution is in one case at a time, and its evidence ages while it is in none."""
-        before = self.named.get((each.hash, is_appeal))
+        before = self.named.get(each.hash)
         seconds = 0
         if before is not None:
             case, place = before.case, before.position
@@ -152,13 +141,13 @@ class Court:
     def open(self, case: Case) -> None:
         """Takes a case whose evidence was checked."""
         for place, each in enumerate(case.executions):
-            before = self.named.get((each.hash, case.is_appeal))
+            before = self.named.get(each.hash)
             seconds = failed = 0
             if before is not None:
                 old = before.case
                 seconds = before.seconds + old.ended_at - old.opened_at
                 failed = before.failed + (before.position in old.failed)
-            self.named[each.hash, case.is_appeal] = History(case, place, seconds, failed)
+            self.named[each.hash] = History(case, place, seconds, failed)
         self.cases.append(case)
         self.staking.freeze(case.liable)
 
@@ -267,22 +256,15 @@ class Court:
             is_found = count >= JURORS_MIN and 3 * count >= 2 * len(case.ballots)
             if each.mine is None or each.mine == each.other:
                 right.add(place)
-            elif is_found and found == (each.mine if case.is_appeal else each.other):
+            elif is_found and found == each.other:
                 wrong.add(place)
-            elif is_found and (case.is_appeal or found == each.mine):
+            elif is_found and found == each.mine:
                 right.add(place)
         if wrong == every:
             case.closed, case.failed = every, set()
             return CaseOutcome.CONVICTED
         case.closed, case.failed = right, every - right - wrong
         return CaseOutcome.VOID if is_void else CaseOutcome.ACQUITTED
-
-    def concede(self, case: Case, sender: Address, posting_key: Address | None, now: int) -> None:
-        is_early = case.phase is Phase.DRAWING and not case.is_redrawn
-        need(case.is_appeal and is_early, "phase")
-        need(sender in (case.liable, posting_key), "liable")
-        case.closed = {0}
-        self._end(case, CaseOutcome.CONVICTED, now, 0)
 
     def withdraw(self, account: Address) -> None:
         need(self.credits[account] > 0, "amount")
@@ -303,11 +285,10 @@ class Court:
         total = funds = sum(owed.values())
         self.staking.freeze(case.liable, -1)
         if outcome is CaseOutcome.CONVICTED:
-            own = FEE + case.restored
-            pays = 0 if case.is_appeal else sum(each.pay for each in case.executions)
-            loss = max(SLASH_MULTIPLE * pays, total + own)
+            pays = sum(each.pay for each in case.executions)
+            loss = max(SLASH_MULTIPLE * pays, total + FEE)
             taken = self.staking.slash(case.liable, loss, now, block)
-            own = min(taken, own)
+            own = min(taken, FEE)
             self.credits[case.accuser] += left + own
             funds, left = min(total, taken - own), taken - own
         elif outcome is CaseOutcome.VOID:

@@ -12,36 +12,21 @@ from quorate_protocol.units import Address, Amount, Hash32, Milliseconds, pay_fo
 
 FEE, AGE = DEVNET.jury_gas_fee, DEVNET.case_evidence_age
 FIRST_FAULT_FOR = 90 * DAY
-SECRET_AFTER, RETIRE_GRACE = DEVNET.max_hold, DEVNET.ack_age_max
-
-
-@dataclass
-class Demand:
-    """A demand for a reveal or for a secret. Times are in seconds."""
-
-    kind: FaultKind
-    liable: Address
-    demander: Address
-    answer_by: int
-    cost: int = 0  # of the assignment; a secret has none
-    is_open: bool = True
 
 
 @dataclass
 class Faults:
-    """What was proven, demanded, credited and burned."""
+    """What was proven, credited and burned."""
 
     staking: Staking
-    demands: dict[Hash32, Demand] = field(default_factory=dict)
     proven: set[tuple[FaultKind, Address, object]] = field(default_factory=set)
-    last: dict[tuple[Address, FaultKind], int] = field(default_factory=dict)
+    last: dict[Address, int] = field(default_factory=dict)
     credits: Counter[Address] = field(default_factory=Counter)
     burned: int = 0
 
     def total(self) -> int:
         """What Faults holds."""
-        bonds = FEE * sum(demand.is_open for demand in self.demands.values())
-        return bonds + sum(self.credits.values()) + self.burned
+        return sum(self.credits.values()) + self.burned
 
     def check_age(self, at: int, now: int) -> None:
         need(at <= now, "early")
@@ -60,41 +45,17 @@ class Faults:
         need(self._coordinator(body).was_bonded(body.accept_by), "bond")
         need(is_other, "same")
         self._prove(FaultKind.EQUIVOCATION, body.provider, subject)
-        self._punish(FaultKind.EQUIVOCATION, body.provider, cost_of(body), sender, at)
+        self._punish(body.provider, cost_of(body), sender, at)
 
-    def demand_reveal(
-        self, sender: Address, body: Assignment, subject: Hash32, closed_at: int, now: int
+    def two_acks(
+        self, sender: Address, coordinator: Address, job: Hash32, is_other: bool, at: int, now: int
     ) -> None:
-        self.check_age(closed_at, now)
-        need(self._coordinator(body).was_bonded(closed_at), "bond")
-        self._demand(FaultKind.UNREVEALED, subject, body.provider, sender, now, cost_of(body))
-
-    def demand_secret(
-        self, sender: Address, coordinator: Address, subject: Hash32, due: int, now: int
-    ) -> None:
-        """`due` is the later one of the order's end and the Ack."""
-        need(now >= due + SECRET_AFTER, "early")
-        need(now <= due + SECRET_AFTER + AGE, "late")
-        self._demand(FaultKind.UNOPENED_SECRET, subject, coordinator, sender, now, 0)
-
-    def answer(self, subject: Hash32, is_right: bool, now: int) -> None:
-        demand = self._open(subject)
-        need(now <= demand.answer_by, "phase")
-        need(is_right, "reveal" if demand.kind is FaultKind.UNREVEALED else "secret")
-        self._close(demand, demand.liable)
-
-    def punish_unanswered(self, subject: Hash32, at: tuple[int, int]) -> None:
-        demand = self._open(subject)
-        need(at[0] > demand.answer_by, "early")
-        self._close(demand, demand.demander)
-        self._punish(demand.kind, demand.liable, demand.cost, demand.demander, at)
-
-    def coordinator_fault(
-        self, kind: FaultKind, sender: Address, coordinator: Address, subject: object, now: int
-    ) -> None:
-        """Two messages that the coordinator must not both sign, or one after it retired."""
-        self._prove(kind, coordinator, subject)
-        self._punish(kind, coordinator, 0, sender, (now, 0))
+        """Two Acks of one job, signed at `at`."""
+        self.check_age(at, now)
+        need(is_other, "same")
+        self._prove(FaultKind.TWO_ACKS, coordinator, job)
+        penalty = DEVNET.coordinator_fault_penalty
+        self._share(self.staking.slash(coordinator, penalty, now, 0), sender)
 
     def withdraw(self, account: Address) -> None:
         need(self.credits[account] > 0, "amount")
@@ -107,45 +68,17 @@ class Faults:
         need((kind, account, subject) not in self.proven, "proven")
         self.proven.add((kind, account, subject))
 
-    def _demand(
-        self,
-        kind: FaultKind,
-        subject: Hash32,
-        liable: Address,
-        sender: Address,
-        now: int,
-        cost: int,
-    ) -> None:
-        need(subject not in self.demands, "demanded")
-        until = now + DEVNET.reveal_demand
-        self.demands[subject] = Demand(kind, liable, sender, until, cost)
-        self.staking.freeze(liable)
-
-    def _open(self, subject: Hash32) -> Demand:
-        demand = self.demands.get(subject)
-        need(demand is not None and demand.is_open, "phase")
-        assert demand is not None
-        return demand
-
-    def _close(self, demand: Demand, receiver: Address) -> None:
-        demand.is_open = False
-        self.credits[receiver] += FEE
-        self.staking.freeze(demand.liable, -1)
-
-    def _punish(
-        self, kind: FaultKind, liable: Address, cost: int, sender: Address, at: tuple[int, int]
-    ) -> None:
-        """A provider's first fault in 90 days is a fine, a later one a slash."""
-        if liable in self.staking.coordinators:
-            penalty = DEVNET.coordinator_fault_penalty
-            taken = self.staking.slash(liable, penalty, *at)
+    def _punish(self, provider: Address, cost: int, sender: Address, at: tuple[int, int]) -> None:
+        """A first fault in 90 days is a fine, a later one a slash."""
+        last = self.last.get(provider)
+        self.last[provider] = at[0]
+        if last is None or at[0] >= last + FIRST_FAULT_FOR:
+            taken = self.staking.fine(provider, cost, *at)
         else:
-            last = self.last.get((liable, kind))
-            self.last[liable, kind] = at[0]
-            if last is None or at[0] >= last + FIRST_FAULT_FOR:
-                taken = self.staking.fine(liable, cost, *at)
-            else:
-                taken = self.staking.slash(liable, SLASH_MULTIPLE * cost, *at)
+            taken = self.staking.slash(provider, SLASH_MULTIPLE * cost, *at)
+        self._share(taken, sender)
+
+    def _share(self, taken: int, sender: Address) -> None:
         fee = min(FEE, taken)
         self.credits[sender] += fee
         self.burned += taken - fee

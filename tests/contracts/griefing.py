@@ -7,7 +7,7 @@ docs/trust.md names each of them.
 from collections.abc import Callable
 from functools import partial
 
-from contracts import griefing_court, griefing_demands, griefing_epochs, griefing_settlements
+from contracts import griefing_court, griefing_faults
 from contracts.griefing_accounts import GAS_PRICES, Damage
 from quorate_protocol.limits import USD
 
@@ -19,30 +19,12 @@ ATTACKS: dict[str, Callable[[], Damage]] = {
     "one juror absent": partial(griefing_court.absent, 1, False),
     "four jurors absent": partial(griefing_court.absent, 4, False),
     "four jurors vote and do not reveal": partial(griefing_court.absent, 4, True),
-    "a griefing appeal": griefing_court.griefing_appeal,
-    "a false verdict, appealed": griefing_court.false_verdict,
-    "a reveal is demanded and given": griefing_demands.reveal_demands,
-    "a secret is demanded and given": griefing_demands.secret_demands,
-    "a demand is unanswered": griefing_demands.unanswered_demand,
-    "two commits, proven": griefing_demands.equivocation,
-    "a relayed registration that cannot pay": partial(
-        griefing_demands.relayed_requests, "register"
-    ),
-    "a relayed opening that cannot pay": partial(griefing_demands.relayed_requests, "open"),
-    "a false challenge": griefing_epochs.false_challenge,
-    "an epoch is demanded and posted": griefing_epochs.demanded_epoch,
-    "an epoch that robs": griefing_epochs.robbing_epoch,
-    "a coordinator vanishes": griefing_epochs.vanished_coordinator,
-    "two liars announce, and are outvoted": griefing_settlements.liars_outvoted,
-    "a vanished coordinator's job is settled": griefing_settlements.after_a_halt,
-    "a halted coordinator settles for its pair": partial(griefing_settlements.own_pair, True),
+    "two commits, proven": griefing_faults.equivocation,
+    "a relayed registration that cannot pay": partial(griefing_faults.relayed_requests, "register"),
+    "a relayed opening that cannot pay": partial(griefing_faults.relayed_requests, "open"),
 }
 LIMITS: dict[str, Callable[[], Damage]] = {
-    "5,000 USD of stake frozen, as above": partial(griefing_court.stake_frozen, 50),
-    "a credited job is announced, and answered": griefing_settlements.credited_job,
-    "a settlement is answered from old credit": griefing_settlements.old_credit,
-    "a credited job is settled, unanswered": griefing_settlements.credited_job_unanswered,
-    "a coordinator settles for its own pair": partial(griefing_settlements.own_pair, False),
+    "5,000 USD of stake frozen, as above": partial(griefing_court.stake_frozen, 50)
 }
 
 

@@ -106,12 +106,7 @@ class Grievance:
         owed = sum(
             evm.ask(query)
             for place in places
-            for query in (
-                c.court.credit_of(place),
-                c.faults.credit_of(place),
-                c.challenges.credits(place),
-                c.escrow.credit_of(place),
-            )
+            for query in (c.court.credit_of(place), c.faults.credit_of(place))
         )
         allocation = evm.ask(c.escrow.allocation(account, COORDINATOR.address))
         left = evm.ask(c.escrow.free_of(account)) + allocation.allocated - allocation.charged

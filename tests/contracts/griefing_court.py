@@ -1,11 +1,10 @@
-"""Attacks by cases, appeals and absent jurors, run to their ends under mainnet's rules."""
+"""Attacks by cases and absent jurors, run to their ends under mainnet's rules."""
 
 from collections.abc import Sequence
 from functools import partial
 
 from contracts.griefing_accounts import Damage, Grievance, grievance
-from contracts.market import ACCUSER, BOSS, CLASS, COORDINATOR, Market, key, peopled
-from contracts.test_appeals import Appeal
+from contracts.market import ACCUSER, BOSS, CLASS, Market, key, peopled
 from contracts.trial import TRUTH, Trial
 from quorate_contracts.bindings.court import CaseOutcome
 from quorate_contracts.bindings.stakes import OPEN_MAX
@@ -137,23 +136,3 @@ def _vote(grief: Grievance, trial: Trial, jurors: Sequence[Address]) -> None:
     for juror in jurors:
         grief.work[juror] += 2 * RUN_COST
     grief.charge(lambda: trial.vote([TRUTH[:2]] * len(jurors), jurors), jurors)
-
-
-def griefing_appeal() -> Damage:
-    """A provider whose result was wrong appeals all the same."""
-    made = world()
-    with grievance(made, {ACCUSED}) as grief:
-        appeal = Appeal.of(made).opened_at_court()
-        judge(grief, appeal, TRUTH[:1])
-        decide(grief, appeal)
-        return grief.ended()
-
-
-def false_verdict() -> Damage:
-    """A coordinator faults an honest provider, which appeals."""
-    made = world()
-    with grievance(made, {COORDINATOR.address}) as grief:
-        appeal = Appeal.of(made).opened_at_court()
-        judge(grief, appeal, appeal.own())
-        assert decide(grief, appeal)
-        return grief.ended()

@@ -7,7 +7,6 @@ from hypothesis.stateful import RULE_MARKER
 from contracts.court_machine import CourtMoney
 from contracts.fault_machine import FaultedMoney
 from contracts.money_machine import Money
-from contracts.settlement_machine import SettledMoney
 from contracts.staking_machine import StakedMoney
 
 # Rules that others call, or without which there is no money or no time
@@ -18,7 +17,7 @@ def _rules(machine: type[Money]) -> set[str]:
     return {name for name, member in inspect.getmembers(machine) if hasattr(member, RULE_MARKER)}
 
 
-MONEY_RULES = _rules(SettledMoney) - set(NEEDED)
+MONEY_RULES = _rules(Money) - set(NEEDED)
 FAULT_RULES = _rules(FaultedMoney) - _rules(StakedMoney)
 
 Proofs = type("Proofs", (FaultedMoney,), dict.fromkeys(MONEY_RULES))

@@ -21,15 +21,7 @@ from quorate_protocol.crypto.merkle import root_of_path
 from quorate_protocol.limits import DEVNET, USD, Limits
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.order_terms import OrderTerms
-from quorate_protocol.messages.signed import (
-    Assignment,
-    Commit,
-    Order,
-    Reveal,
-    Session,
-    Statement,
-    Voucher,
-)
+from quorate_protocol.messages.signed import Assignment, Commit, Order, Reveal, Session, Voucher
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -47,7 +39,6 @@ from quorate_protocol.units import (
     PriceTier,
     Round,
     Seconds,
-    Sequence,
     Signature,
     Small,
     UnixSeconds,
@@ -121,7 +112,7 @@ class Market:
             self.holders.add(who.address)
             self.supply += START
             self.evm.send(who.address, c.token.mint(who.address, Amount(START)))
-            spenders = (c.stakes, c.escrow, c.court, c.challenges)
+            spenders = (c.stakes, c.escrow, c.court)
             for spender in (contract.address for contract in spenders):
                 self.evm.send(who.address, c.token.approve(spender))
         return who
@@ -166,10 +157,7 @@ class Market:
 
     def held_by_contracts(self) -> int:
         c = self.contracts
-        return sum(
-            self.balance(contract.address)
-            for contract in (c.stakes, c.escrow, c.court, c.challenges)
-        )
+        return sum(self.balance(each.address) for each in (c.stakes, c.escrow, c.court, c.faults))
 
     def session(
         self,
@@ -203,16 +191,6 @@ class Market:
             self.session(client, coordinator=coordinator, **session),
             seal(self.domain, body, session_key(client).sign),
         )
-
-    def statement(
-        self, provider: Address, final: int, epoch: int = 1, held: int = 0, signer: Key = STATEMENT
-    ) -> Envelope[Statement]:
-        """Returns a statement of the coordinator for a provider."""
-        root = keccak256(b"receipts")
-        body = Statement(
-            provider, Amount(final), Amount(held), Sequence(epoch), Sequence(epoch), root
-        )
-        return seal(self.domain, body, signer.sign)
 
     def execution(
         self, provider: Address, client: Key, answer: bytes = b"answer", **changes: Any

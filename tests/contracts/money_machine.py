@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from contracts.evm import Mined, Reverted
 from contracts.market import ACCUSER, BOSS, COORDINATOR, POSTER, STATEMENT, Key, Market, key, market
-from contracts.money_model import Account, Credits, Model, ModelRefused, Wallet
+from contracts.money_model import Account, Model, ModelRefused, Wallet
 from quorate_contracts.bindings.calls import Call
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.rules.epoch_tree import Leaf, build, prove
@@ -86,7 +86,7 @@ class Money(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = type(self).make().fork()
-        wallets, self.credits = [Wallet(), Wallet()], Credits()
+        wallets = [Wallet(), Wallet()]
         self.paid_by_others = 0  # by other contracts than Escrow to the three payout addresses
         self.sides = [
             Side(*keys, Model([Account(wallet) for wallet in wallets])) for keys in COORDINATORS
@@ -354,7 +354,6 @@ class Money(RuleBasedStateMachine):
                 CLIENTS[client],
                 cumulative,
                 self.side.coordinator,
-                who.signed_floor,
                 up_to=who.up_to,
                 expires=who.expires,
             )
@@ -406,16 +405,14 @@ class Money(RuleBasedStateMachine):
         held = world.balance(world.contracts.escrow.address)
         paid = sum(model.paid for model in models)
         deposited = sum(model.deposited - model.withdrawn for model in models)
-        out = paid + self.credits.paid
-        assert held == deposited - out, "I1"
-        gone = out + sum(model.rests for model in models)
+        assert held == deposited - paid, "I1"
         free = sum(who.wallet.free for who in models[0].clients)
         allocated = sum(who.allocated for model in models for who in model.clients)
-        assert held == free + allocated - gone, "I1"
+        assert held == free + allocated - paid, "I1"
         received = sum(world.balance(key(f"payout{i}").address) for i in range(3))
-        assert received == out + self.paid_by_others, "I1"
+        assert received == paid + self.paid_by_others, "I1"
         for model in models:
-            assert model.paid + model.rests <= model.pool, "I1: a pool pays more than it has"
+            assert model.paid <= model.pool, "I1: a pool pays more than it has"
             assert all(who.charged <= who.allocated for who in model.clients), "I1"
 
     @invariant()
@@ -441,12 +438,10 @@ class Money(RuleBasedStateMachine):
             assert (found.allocated, found.charged) == (who.allocated, who.charged)
             assert evm.ask(escrow.free_of(client.address)) == who.wallet.free
         pool = evm.ask(escrow.pool(self.c))
-        assert (pool.charged, pool.paid) == (self.model.pool, self.model.paid + self.model.rests), (
-            "I1"
-        )
-        valid, now = self.model.valid(), evm.now
-        final = [number for number in valid if self.model.is_final(number, now)]
+        assert (pool.charged, pool.paid) == (self.model.pool, self.model.paid), "I1"
+        count = len(self.model.posted)
+        final = [number + 1 for number in range(count) if self.model.is_final(number + 1, evm.now)]
         epochs = self.world.contracts.epochs
-        assert evm.ask(epochs.newest_valid(self.c)).number == max(valid, default=0)
+        assert evm.ask(epochs.newest(self.c)) == count
         assert evm.ask(epochs.newest_final(self.c)).number == max(final, default=0)
         assert evm.ask(self.world.contracts.stakes.bond_of(self.c)) == self.model.bond, "I1"

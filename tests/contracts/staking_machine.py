@@ -4,8 +4,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from contracts.market import CLASS, Market, key
-from contracts.money_machine import peopled
-from contracts.settlement_machine import SettledMoney
+from contracts.money_machine import Money, peopled
 from contracts.staking_model import LIST_MAX, Slot, Staking
 from quorate_contracts.bindings.calls import Call
 from quorate_protocol.limits import DEVNET
@@ -27,7 +26,7 @@ def staked(world: Market) -> Market:
     return world
 
 
-class StakedMoney(SettledMoney):
+class StakedMoney(Money):
     """A state machine in which owners open and close slots, leave, and come back."""
 
     people = staticmethod(staked)

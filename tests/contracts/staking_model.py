@@ -37,12 +37,8 @@ class Staking:
     cases: dict[Address, int] = field(default_factory=dict)  # that freeze an account
 
     def frozen(self, account: Address) -> int:
-        """How many cases and demands keep an account's stake."""
-        count = self.cases.get(account, 0)
-        model = self.coordinators.get(account)
-        if model is not None:
-            count += len(model.demands) + (model.epoch_demand is not None)
-        return count
+        """How many cases keep an account's stake."""
+        return self.cases.get(account, 0)
 
     def freeze(self, account: Address, change: int = 1) -> None:
         self.cases[account] = self.cases.get(account, 0) + change

@@ -24,17 +24,15 @@ from quorate_protocol.messages.signed import (
     Ack,
     Assignment,
     Commit,
-    CommitSet,
     JuryVote,
     Order,
     Session,
-    Statement,
     Voucher,
 )
 from quorate_protocol.units import WIRE_TYPES, Address
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
-SIGNED = (Session, Order, Ack, Assignment, Commit, CommitSet, JuryVote, Statement, Voucher)
+SIGNED = (Session, Order, Ack, Assignment, Commit, JuryVote, Voucher)
 SOURCES = sorted(compile.SOURCES.glob("*.vy"))
 
 

@@ -67,7 +67,7 @@ async def test_a_client_finds_the_other_contracts_in_the_code_of_those_that_it_k
     expected = Expected(known, DEVNET, deployment.beacon_info())
     reached = await found(chain, expected)
     assert reached.items() <= names.items()
-    assert {"Epochs", "Court", "Challenges", "Faults", "Beacon"} <= reached.keys()
+    assert {"Epochs", "Court", "Faults", "Beacon"} <= reached.keys()
     court = chain.evm.code(names["Court"])
     chain.codes[names["Court"]] = court[:100] + bytes([court[100] ^ 1]) + court[101:]
     with pytest.raises(Refused, match="the Court contract at .* has other code"):

@@ -70,7 +70,7 @@ def test_who_may_call_what_is_what_the_source_checks(name: str) -> None:
             )
         elif who.startswith("only "):
             named = re.findall(r"`(\w+)`", who)
-            modules = "_only_modules()" in text and named == ["Court", "Challenges", "Faults"]
+            modules = "_only_modules()" in text and named == ["Court", "Faults"]
             alone = [f"assert msg.sender == {each.upper()}," in text for each in named] == [True]
             assert modules or alone, f"{name}.{function}: {who}"
         elif who == "the posting key":
@@ -79,9 +79,9 @@ def test_who_may_call_what_is_what_the_source_checks(name: str) -> None:
             assert "msg.sender" in text, f"{name}.{function}: {who}"
 
 
-def test_the_modules_that_may_take_stake_are_these_three() -> None:
+def test_the_modules_that_may_take_stake_are_these_two() -> None:
     source = (SOURCES / "Stakes.vy").read_text()
-    assert "assert msg.sender in [COURT, CHALLENGES, FAULTS]" in source
+    assert "assert msg.sender in [COURT, FAULTS]" in source
 
 
 @pytest.mark.rule("6.32")

@@ -28,7 +28,7 @@ def test_credits_are_claimed_to_the_payout_address_after_the_window() -> None:
     assert world.evm.ask(world.contracts.epochs.newest_final(C)).number == 0
     world.evm.travel(1)
     assert world.evm.ask(world.contracts.epochs.newest_final(C)) == Epoch(
-        root.hash, 1, UnixSeconds(world.evm.now - 10), Amount(1503), Amount(0), False
+        root.hash, 1, UnixSeconds(world.evm.now - 10), Amount(1503), Amount(0)
     )
     mined = world.evm.send(BOSS.address, call)
     payout = key("payout1").address
@@ -123,17 +123,30 @@ def test_fast_posting_never_overwrites_the_newest_final_epoch_in_the_ring() -> N
     epochs, credits = world.contracts.epochs, leaves(world, 100)
     post(world, 1, credits, world.voucher(CLIENT, USD))
     world.evm.travel(DEVNET.challenge_window)
-    for number in range(2, RING + 2):
+    for number in range(2, RING + 1):
         post(world, number, credits)
-    # Its place is taken, and it is kept beside the ring
     assert world.evm.ask(epochs.newest_final(C)).number == 1
     claim(world, 1, credits, OWNERS[0])
-    call = epochs.post(C, RING + 2, build(credits), [])
+    call = epochs.post(C, RING + 1, build(credits), [])
     refused(world.evm, "early", POSTER.address, call)
     world.evm.travel(DEVNET.challenge_window)
     world.evm.send(POSTER.address, call)
-    assert world.evm.ask(epochs.newest_final(C)).number == RING + 1
-    assert world.evm.ask(epochs.epoch(C, 2)).number == 0
-    for number, reason in ((1, "stale"), (2, "early")):
+    assert world.evm.ask(epochs.newest_final(C)).number == RING
+    assert world.evm.ask(epochs.epoch(C, 1)).number == 0
+    for number, reason in ((1, "early"), (2, "stale"), (RING + 1, "early")):
         refused(world.evm, reason, BOSS.address, epochs.claim(C, number, *prove(credits, C)))
-    claim(world, RING + 1, credits, C)
+    claim(world, RING, credits, C)
+
+
+@pytest.mark.rule("6.18")
+def test_an_epoch_that_takes_credit_from_an_account_is_final_too() -> None:
+    """Nobody can end it: its coordinator's word counts, or that of a thief of the posting key."""
+    world = peopled()
+    post(world, 1, leaves(world, 400, 100), world.voucher(CLIENT, USD))
+    shifted = leaves(world, 100, 400)
+    post(world, 2, shifted)
+    world.evm.travel(DEVNET.challenge_window)
+    claim(world, 2, shifted, OWNERS[0])
+    claim(world, 2, shifted, OWNERS[1])
+    paid = [world.balance(key(f"payout{number}").address) for number in (0, 1)]
+    assert paid == [100, 400], "the first was owed 400"

@@ -127,7 +127,7 @@ def test_an_assignment_of_nobody_proves_nothing(world: Market) -> None:
         faults.equivocation(strange, found.shown.run.commit, other),
     )
     slash = world.contracts.stakes._call("slash", 300_000, COORDINATOR.address, 10**12)
-    evm.send(world.contracts.challenges.address, slash)
+    evm.send(world.contracts.court.address, slash)
     evm.travel(1)
     unbonded = execution(world)
     call = faults.equivocation(

@@ -153,3 +153,17 @@ def test_what_an_allocation_was_charged_takes_its_room() -> None:
     more = escrow.allocate(COORDINATOR.address, Amount(room + 1))
     refused(evm, "amount", client.address, more)
     evm.send(client.address, escrow.allocate(COORDINATOR.address, Amount(room)))
+
+
+@pytest.mark.rule("4.27")
+def test_an_allocation_that_is_as_large_as_can_be_leaves_room_for_others() -> None:
+    world, most, whale = market(), 2**60 - 1, key("whale").address
+    token, escrow, evm = world.contracts.token, world.contracts.escrow, world.evm
+    evm.send(whale, token.mint(whale, Amount(2 * most)))
+    evm.send(whale, token.approve(escrow.address))
+    for _ in range(2):
+        evm.send(whale, escrow.deposit(Amount(most)))
+    evm.send(whale, escrow.allocate(COORDINATOR.address, Amount(most)))
+    refused(evm, "amount", whale, escrow.allocate(COORDINATOR.address, Amount(1)))
+    world.client(7)
+    assert evm.ask(escrow.pool(COORDINATOR.address)).allocated == most + 50 * USD

@@ -13,7 +13,6 @@ import pytest
 
 from contracts.evm import Evm
 from contracts.market import BOSS, CLASS, COORDINATOR, POSTER, key, market, peopled, planned
-from contracts.settlement_evidence import settlement_gas
 from contracts.trial import TRUTH, Trial
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.rules.epoch_tree import Leaf, build, prove
@@ -142,19 +141,9 @@ def _case(executions: int, providers: int) -> dict[str, int]:
     }
 
 
-def _settlements() -> dict[str, int]:
-    return {name.replace("_", " "): int(gas) for name, gas in settlement_gas(peopled()).items()}
-
-
 def _measured() -> dict[str, int]:
     found: dict[str, int] = {}
-    parts: list[Callable[[], dict[str, int]]] = [
-        _deployment,
-        _accounts,
-        _announcement,
-        _epochs,
-        _settlements,
-    ]
+    parts: list[Callable[[], dict[str, int]]] = [_deployment, _accounts, _announcement, _epochs]
     for part in parts:
         found |= part()
     for executions, providers in ((2, 9), (3, 9), (2, 5)):
@@ -162,7 +151,6 @@ def _measured() -> dict[str, int]:
     return found
 
 
-@pytest.mark.rule("6.27")
 def test_gas_is_what_the_snapshot_says() -> None:
     found = _measured()
     if os.environ.get("QUORATE_GAS_WRITE"):

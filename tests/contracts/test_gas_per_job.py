@@ -119,6 +119,7 @@ class Season:
         self.world.evm.travel(DEVNET.challenge_window)
         for _ in range(RING):
             self.number += 1
+            self.world.evm.travel(1)
             call = self.world.contracts.epochs.post(C, self.number, root, [])
             self.world.evm.send(POSTER.address, call)
 

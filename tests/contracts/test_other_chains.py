@@ -9,7 +9,6 @@ import pytest
 
 from contracts import (
     test_beacon_proof,
-    test_challenges,
     test_court_verdicts,
     test_epoch_claims,
     test_epoch_vouchers,
@@ -29,7 +28,6 @@ SOME: tuple[Callable[[], None], ...] = (
     test_epoch_vouchers.test_one_client_has_one_voucher_in_a_post,
     test_epoch_claims.test_an_unknown_hash_claims_nothing,
     test_beacon_proof.test_signatures_of_other_rounds_and_keys_are_refused,
-    test_challenges.test_a_leaf_that_falls_voids_its_epoch,
     test_court_verdicts.test_a_provider_that_the_jury_agrees_with_is_acquitted_and_the_bond_pays,
     test_owners_and_juries.test_an_owner_that_opens_slots_twice_is_one_owner,
     test_requests.test_a_malleable_signature_is_refused,

@@ -21,8 +21,8 @@ def take(world: Market, how: str, account: Address, amount: int, module: str = "
 
 
 @pytest.mark.rule("2.33")
-@pytest.mark.parametrize("module", ["court", "challenges", "faults"])
-def test_three_modules_may_slash_a_coordinators_bond(module: str) -> None:
+@pytest.mark.parametrize("module", ["court", "faults"])
+def test_two_modules_may_slash_a_coordinators_bond(module: str) -> None:
     world = market()
     stakes, evm = world.contracts.stakes, world.evm
     place = getattr(world.contracts, module).address
@@ -37,7 +37,7 @@ def test_three_modules_may_slash_a_coordinators_bond(module: str) -> None:
 
 
 @pytest.mark.rule("2.33")
-@pytest.mark.parametrize("who", ["escrow", "epochs", "cases", "settlement", "beacon", "token"])
+@pytest.mark.parametrize("who", ["escrow", "epochs", "cases", "beacon", "token"])
 def test_no_other_contract_may_take_or_freeze(who: str) -> None:
     world = market()
     owner, place = world.provider(0), getattr(world.contracts, who).address
@@ -161,10 +161,10 @@ def test_a_frozen_coordinator_takes_no_bond_back() -> None:
     world = market()
     stakes, evm = world.contracts.stakes, world.evm
     evm.send(WHO, stakes.retire_coordinator())
-    evm.send(world.contracts.challenges.address, stakes._call("freeze", 100_000, WHO))
+    evm.send(world.contracts.court.address, stakes._call("freeze", 100_000, WHO))
     evm.travel(DEVNET.unbond_after)
     refused(evm, "frozen", WHO, stakes.unbond_coordinator())
-    evm.send(world.contracts.challenges.address, stakes._call("unfreeze", 100_000, WHO))
+    evm.send(world.contracts.court.address, stakes._call("unfreeze", 100_000, WHO))
     evm.send(WHO, stakes.unbond_coordinator())
 
 

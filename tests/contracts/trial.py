@@ -4,27 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from contracts.evm import Mined
-from contracts.market import ACCUSER, BOSS, STATEMENT, Evidence, Key, Market, key
+from contracts.market import ACCUSER, BOSS, Evidence, Key, Market, key
 from quorate_contracts.bindings.court import Case, CaseId, jury_vote
 from quorate_contracts.bindings.events import Decided, JuryDrawn
 from quorate_coordinator.core.effects import Contradiction
 from quorate_coordinator.core.effects import Evidence as Shown
 from quorate_protocol.crypto.commitment import result_digest
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.signed import JuryReveal, JuryVote, Reveal, Verdict
-from quorate_protocol.units import (
-    Address,
-    ExitStatus,
-    Hash32,
-    Label,
-    Nonce,
-    Outcome,
-    Small,
-    UnixSeconds,
-)
-from quorate_protocol.units import Sequence as SequenceNumber
+from quorate_protocol.messages.signed import JuryReveal, JuryVote, Reveal
+from quorate_protocol.units import Address, ExitStatus, Hash32, Nonce
 
 TRUE = (b"the right answer of the first", b"of the second", b"of the third")
 TRUTH = tuple(result_digest(ExitStatus(0), keccak256(answer)) for answer in TRUE)
@@ -158,25 +147,6 @@ def evidence_of(each: Evidence) -> Shown:
     return Shown(job.order, job.session, *parts, against)
 
 
-def verdict_of(
-    world: Market, each: Evidence, signer: Key = STATEMENT, **changes: object
-) -> Envelope[Verdict]:
-    """Returns a Verdict that faults an execution."""
-    fields: dict[str, object] = {
-        "job_id": digest(world.domain, each.shown.job.order.message),
-        "seq": SequenceNumber(0),
-        "label": Label.ADAPTIVE,
-        "outcome": Outcome.ACCEPTED,
-        "batches": Small(2),
-        "group": (keccak256(b"one"), keccak256(b"two")),
-        "faulted": (keccak256(b"somebody else"), each.assignment_hash),
-        "read": (),
-        "evidence_hash": keccak256(b"evidence"),
-        "time": UnixSeconds(world.evm.now),
-    }
-    return seal(world.domain, Verdict(**(fields | changes)), signer.sign)  # type: ignore[arg-type]
-
-
 def money(market: Market) -> None:
     """Asserts I1 on chain: the contracts account for every token."""
     c, evm = market.contracts, market.evm
@@ -192,10 +162,9 @@ def money(market: Market) -> None:
     assert market.balance(c.stakes.address) == stakes, "Stakes holds stakes and bonds"
     pools = [evm.ask(c.escrow.pool(account)) for account in accounts]
     free = sum(evm.ask(c.escrow.free_of(account)) for account in accounts)
-    settled = sum(evm.ask(c.escrow.credit_of(account)) for account in accounts)
-    assert market.balance(c.escrow.address) == free + settled + sum(
+    assert market.balance(c.escrow.address) == free + sum(
         pool.allocated - pool.paid for pool in pools
-    ), "Escrow: free, allocated, pools, settled credits"
+    ), "Escrow: free, allocated, pools"
     cases = [
         evm.ask(c.court.case(CaseId(number + 1))) for number in range(evm.ask(c.court.case_count()))
     ]
@@ -203,13 +172,4 @@ def money(market: Market) -> None:
     credits = sum(evm.ask(c.court.credit_of(account)) for account in {*accounts, ACCUSER.address})
     assert market.balance(c.court.address) == bonds + credits + evm.ask(c.court.burned()), (
         "Court: bonds, credits, burned"
-    )
-    challenges = c.challenges
-    receivers = {*accounts, ACCUSER.address, BOSS.address}
-    receivers |= {evm.ask(c.stakes.payout_of(account)) for account in accounts}
-    owed = sum(evm.ask(challenges.credits(account)) for account in receivers)
-    pots = sum(evm.ask(challenges.pot(account)) for account in accounts)
-    open_bonds = market.balance(challenges.address) - owed - evm.ask(challenges.burned()) - pots
-    assert open_bonds >= 0 and open_bonds % market.limits.jury_gas_fee == 0, (
-        "Challenges: credits, pots, burned, and bonds of open demands"
     )

@@ -1,7 +1,7 @@
 """Disputes about results, on anvil: who loses stake before a jury, and who does not.
 
 The token is a stablecoin that is not ours, and `quorate chain deploy` made the contracts. The
-coordinator's case keeper and the owner's appeal act as they do in life. The tests vote.
+coordinator's case keeper acts as it does in life. The tests vote.
 """
 
 import shutil
@@ -11,15 +11,13 @@ import pytest
 
 from bench.anvil_machine import AnvilMachine, running_anvil
 from contracts.foreign_market import deployed_by_command
-from contracts.market import ACCUSER, BOSS, CLASS, COORDINATOR, POSTER, Market, key, peopled_on
-from contracts.test_appealing import Owner
+from contracts.market import ACCUSER, BOSS, CLASS, POSTER, Market, key, peopled_on
 from contracts.test_case_bonds import performer_of
 from contracts.test_court_driver import _kept, _look
 from contracts.trial import TRUE, TRUTH, Trial, evidence_of
 from quorate_contracts.bindings.cases import case_bond
 from quorate_contracts.bindings.court import CaseId, CaseOutcome
 from quorate_coordinator.core.effects import OpenCase
-from quorate_node.appeals.appealing import WON
 from quorate_protocol.limits import DEVNET
 
 pytestmark = pytest.mark.anvil
@@ -82,17 +80,3 @@ def test_a_provider_with_one_honest_error_loses_nothing(world: Market) -> None:
     decided = trial.judged([TRUTH[:2]] * 7)
     assert decided.outcome == CaseOutcome.ACQUITTED and stake(world) == before
     assert world.evm.ask(world.contracts.stakes.frozen(ACCUSED)) == 0
-
-
-@pytest.mark.rule("5.86", "5.135")
-async def test_a_provider_that_its_coordinator_faulted_wrongly_wins_its_appeal(
-    world: Market,
-) -> None:
-    stakes, owner = world.contracts.stakes, Owner(world)
-    before = world.balance(key("payout0").address)
-    assert (await owner.step()).waits
-    owner.judged(owner.appeal.own()[0])
-    assert WON in (await owner.step()).done
-    assert world.balance(key("payout0").address) > before + owner.shown.bond(DEVNET)
-    bond = world.evm.ask(stakes.bond_of(COORDINATOR.address))
-    assert bond < DEVNET.coordinator_bond and stake(world) == DEVNET.slot_stake

@@ -70,7 +70,7 @@ class ChainRules(BaseMachine):
         number = len(self.world.cases) + 1
         self.world.cases.append((number, owner.address))
         self.world.notes(
-            ev.ChainCaseOpened(Nonce(number), owner.address, ()),
+            ev.ChainCaseOpened(Nonce(number), owner.address, (), ()),
             ev.ChainJuryDrawn(Nonce(number), ()),
         )
 

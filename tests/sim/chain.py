@@ -6,6 +6,7 @@ coordinator breaks one of those checks, that is a violation and not a refusal.
 
 from collections.abc import Callable
 from copy import copy
+from dataclasses import dataclass
 from random import Random
 
 from quorate_coordinator.core import events as ev
@@ -17,16 +18,27 @@ from quorate_protocol.messages.envelope import Envelope, signer
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import JuryReveal, JuryVote
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.epoch_tree import Leaf, Proof, build, root_of
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
+from quorate_protocol.rules.epoch_tree import Leaf, Node, Proof, root_of
+from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import recover
 from sim.blocks import Blocks
-from sim.challenges import NO_EPOCH, Challenges, Posted, all_to
 from sim.court import Court
 from sim.operator_keys import OperatorKeys
 from sim.parties import DOMAIN, key
 from sim.process import Again, Finish
 from sim.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """An epoch on chain."""
+
+    number: int
+    root: Node
+    at: UnixSeconds
+
+
+NO_EPOCH = Posted(0, Node(ZERO_HASH, Amount(0), Amount(0)), UnixSeconds(0))
 
 
 class Chain(Blocks):
@@ -43,7 +55,6 @@ class Chain(Blocks):
         "epochs",
         "left",
         "burned",
-        "rests",
         "tokens_in",
     )
 
@@ -65,14 +76,12 @@ class Chain(Blocks):
         self._places: dict[Address, list[int]] = {}
         self.burned = 0
         self.tokens_in = 0
-        self.rests: dict[Address, int] = {}  # what clients of a halted coordinator took back
         self.specs: dict[Hash32, JobSpec] = {}  # the public content store, as far as juries need it
         self.is_proof_away: Callable[[], bool] = lambda: False  # whether nobody serves proofs
         self.proof_of: Callable[[int, Address], tuple[Leaf, Proof] | None] = (
             lambda number, account: None
         )
         self.court = Court(self)
-        self.challenges = Challenges(self)
         self._credits: dict[tuple[int, Address], Amount] = {}
 
     # -------------------------------------------------------------------------------------- genesis
@@ -179,9 +188,7 @@ class Chain(Blocks):
         """
         newest = self.epochs[-1] if self.epochs else None
         posted = (
-            ev.ChainNewestEpoch(
-                newest.number, Hash32(bytes(32)) if newest.is_void else newest.root.hash
-            )
+            ev.ChainNewestEpoch(newest.number, newest.root.hash)
             if newest
             else ev.ChainNewestEpoch(0, Hash32(bytes(32)))
         )
@@ -220,12 +227,8 @@ class Chain(Blocks):
         self._need_money(
             everything <= sum(self.allocated.values()), "I1: more credit than allocations"
         )
-        last, valid = self.epochs[-1] if self.epochs else NO_EPOCH, self.newest_valid()
-        if any(item.is_foreign for item in self.epochs[effect.number - 1 :]):
-            raise Refused(Code.CHAIN, "epoch")  # a thief of the posting key was first
+        last = self.epochs[-1] if self.epochs else NO_EPOCH
         assert effect.number == last.number + 1, f"epoch {effect.number} posted after {last.number}"
-        if valid.is_foreign and effect.root.final < valid.root.final:
-            raise Refused(Code.CHAIN, "stale")
         for item in effect.vouchers:
             voucher = item.voucher.message
             self.vouched[voucher.client] = max(
@@ -234,38 +237,13 @@ class Chain(Blocks):
         assert effect.root.final <= sum(self.vouched.values()), (
             "I1: an epoch with more final credit than vouchers"
         )
-        assert effect.root.final >= valid.root.final, "I1: the sum of final credits fell"
-        self._add(Posted(effect.number, effect.root, self.now))
-
-    def _add(self, posted: Posted) -> None:
-        self.epochs.append(posted)
-        self.note(ev.ChainEpochPosted(posted.number, posted.root.hash))
-
-    def steal(self, thief: Address) -> None:
-        """Epochs.post by a thief of the posting key: its own leaf takes all that vouchers paid."""
-
-        def act() -> None:
-            leaves = all_to(thief, sum(self.vouched.values()))
-            self._add(Posted(len(self.epochs) + 1, build(leaves), self.now, is_foreign=True))
-
-        self.do("thief", act)
-
-    def confirmed_epochs(self) -> int:
-        """How many epochs blocks have that nothing can replace."""
-        notes = (note for block in self.blocks[: self.confirmed] for note in block.notes)
-        return sum(isinstance(note, ev.ChainEpochPosted) for note in notes)
-
-    def newest_valid(self) -> Posted:
-        """The newest epoch that is not void."""
-        return next((item for item in reversed(self.epochs) if not item.is_void), NO_EPOCH)
-
-    def is_past(self, posted: Posted) -> bool:
-        """Whether an epoch's challenge window is over."""
-        return posted.at <= self.now - self.limits.challenge_window
+        assert effect.root.final >= last.root.final, "I1: the sum of final credits fell"
+        self.epochs.append(Posted(effect.number, effect.root, self.now))
+        self.note(ev.ChainEpochPosted(effect.number, effect.root.hash))
 
     def is_final(self, posted: Posted) -> bool:
-        """Whether nothing can make an epoch void any more."""
-        return self.is_past(posted) and not self.challenges.is_held_up(posted.number)
+        """Whether an epoch's window is over."""
+        return posted.at <= self.now - self.limits.challenge_window
 
     def _need_money(self, is_there: bool, what: str) -> None:
         """A release may finish while an epoch is on its way, and the chain then refuses the epoch.
@@ -291,8 +269,7 @@ class Chain(Blocks):
         return final.number, self._credits[key]
 
     def _final_epoch(self) -> Posted | None:
-        valid = (item for item in reversed(self.epochs) if not item.is_void)
-        return next((item for item in valid if self.is_final(item)), None)
+        return next((item for item in reversed(self.epochs) if self.is_final(item)), None)
 
     def claim(self, effect: node_effects.SendClaim, owner: Address, finish: Finish) -> None:
         """Epochs.claim. The coordinator serves the proof, so the owner tries again while it is
@@ -356,15 +333,14 @@ class Chain(Blocks):
     def copies(self) -> object:
         """As `Blocks`."""
         balances = {name: copy(getattr(self, name)) for name in self.BALANCES}
-        return balances, self.court.copies(), self.challenges.copies()
+        return balances, self.court.copies()
 
     def take_back(self, copies: object) -> None:
         """As `Blocks`."""
-        balances, cases, challenges = copies  # type: ignore[misc]
+        balances, cases = copies  # type: ignore[misc]
         for name in self.BALANCES:
             setattr(self, name, balances[name])
         self.court.take_back(cases)
-        self.challenges.take_back(challenges)
         self._credits.clear()
 
     def advance(self) -> None:
@@ -378,12 +354,10 @@ class Chain(Blocks):
 
         No balance is negative.
         """
-        paid = sum(self.claimed.values()) + sum(self.rests.values())
+        paid = sum(self.claimed.values())
         pool = sum(self.vouched.values()) - paid
         free = sum(self.allocated.values()) - sum(self.vouched.values())
         assert pool >= 0 and free >= 0, f"I1: pool {pool}, free allocations {free}"
         out = paid + self.burned + sum(self.returned.values())
-        held = sum(self.stakes.values()) + self.challenges.held + free + pool + out
+        held = sum(self.stakes.values()) + free + pool + out
         assert self.tokens_in == held, f"I1: {self.tokens_in} came in, {held} are accounted for"
-        final = self._final_epoch()
-        assert final is None or not final.is_foreign, "I1: a thief's epoch became final"

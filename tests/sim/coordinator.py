@@ -145,8 +145,6 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.wiretap: list[frames.Frame] = []
         self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
-        self.is_gone = False  # it has vanished for good
-        self.published: dict[Hash32, tuple[trees.Leaf, ...]] = {}  # leaves of epochs by root
         self.on_gossip: Callable[[bool], None] = lambda is_news: None  # counts what gossip brought
         self.unbacked = UnbackedAssignments(self)
 
@@ -172,16 +170,6 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.every(1, self._tick)
         self.every(2, self._follow_chain)
         self.every(0.5, self._follow_beacon)
-
-    def boot(self) -> None:
-        """As `Process`."""
-        if not self.is_gone:
-            super().boot()
-
-    def vanish(self) -> None:
-        """Ends for good."""
-        self.is_gone = True
-        self.die()
 
     def calm_down(self) -> None:
         """Ends the faults of its machine."""
@@ -432,9 +420,6 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             case PostEpoch() | OpenCase() if self._is_chain_away():
                 finish(Again(1.0))
             case PostEpoch():
-                record = self.core.state.epochs.get(effect.number)
-                if record is not None and record.root == effect.root.hash:
-                    self.published[effect.root.hash] = record.leaves
                 self.chain.post(effect, finish)
             case OpenCase():
                 self.chain.open_case(effect, finish)

@@ -189,10 +189,6 @@ class Plan:
     has_second_coordinator: bool = False  # it assigns jobs to the same providers
     has_busy_jurors: bool = False  # it takes their run slots before a jury is drawn
     gossip: GossipFaults | None = None  # of offers; None = offers come over connections only
-    # From when on a thief of the posting key posts an epoch of its own, if that takes anything.
-    thefts: tuple[float, ...] = ()
-    # From when on the coordinator ends for good, if it owes anything then.
-    vanishes: float | None = None
     salt: int = 0  # other random numbers for the same plan
 
     @property
@@ -272,20 +268,7 @@ def draw(seed: int) -> Plan:
         has_absent_inputs=Random(f"absent inputs/{seed}").random() < 0.1,
         has_coin_flips=Random(f"coin flips/{seed}").random() < 0.1,
         inputs_gone=_inputs_gone(Random(f"inputs gone/{seed}"), market),
-        thefts=_thefts(Random(f"thefts/{seed}")),
-        vanishes=_vanishes(Random(f"vanishes/{seed}")),
     )
-
-
-def _thefts(random: Random) -> tuple[float, ...]:
-    """Its owner changes the key after the second one at the latest."""
-    if random.random() < 0.8:
-        return ()
-    return tuple(sorted(random.uniform(25, 110) for _ in range(random.randint(1, 2))))
-
-
-def _vanishes(random: Random) -> float | None:
-    return random.uniform(10, SAFETY_SECONDS - 20) if random.random() < 0.12 else None
 
 
 def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour], int]:

@@ -97,7 +97,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             case effects.RemoveTask():
                 self.containers.pop(effect.assignment_hash.hex(), None)
                 finish(None)
-            case effects.ForgetLease() | effects.WithdrawCredit() | effects.AnswerDemand():
+            case effects.ForgetLease() | effects.WithdrawCredit():
                 finish(None)
             case _:
                 found = self.core.executions.get(effect.assignment_hash)

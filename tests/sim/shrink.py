@@ -82,10 +82,6 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
             f"the release of client-{release.client}",
             replace(plan, releases=_without(plan.releases, index)),
         )
-    for index, at in enumerate(plan.thefts):
-        yield f"the theft at {at:.0f} s", replace(plan, thefts=_without(plan.thefts, index))
-    if plan.vanishes is not None:
-        yield "the coordinator's end", replace(plan, vanishes=None)
     if plan.chain_outage is not None:
         yield "the chain's outage", replace(plan, chain_outage=None)
     yield from _lists(plan)
@@ -178,8 +174,6 @@ def describe(plan: Plan) -> str:
         "gossip": plan.gossip,
         "reorganisations": plan.has_reorganisations,
         "poor clients": plan.is_poor,
-        "thefts of the posting key": plan.thefts or None,
-        "end of the coordinator": plan.vanishes,
     }
     return "\n".join(
         lines

@@ -30,7 +30,6 @@ from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan, Release
 from sim.provider import Provider
 from sim.schedule import Schedule
 from sim.second_coordinator import LONG_SECONDS, SecondCoordinator
-from sim.watch import Aftermath, Watch
 
 # I7: the bound, counted from the moment at which the network works and everybody is honest and
 # running. The longest path is an order's expiry (75 s), then seven executions one after the other.
@@ -38,8 +37,6 @@ from sim.watch import Aftermath, Watch
 END_SECONDS = 75 + 7 * (10 + 5 + 12 + 14)
 SHARED_SECONDS = 45  # until the last lease of a second coordinator has lapsed
 EXIT_SECONDS = 15
-STEALS_UNTIL_SECONDS = 110
-HALT_SLACK_SECONDS = 30  # for reorganisations, and for looks at the chain
 REORGANISATION_CHANCE = 0.15  # each second, if the chain's newest blocks can be replaced
 REPLAY_EVERY = (
     # The whole journal is replayed at the end of every seed with this remainder; crashes replay
@@ -81,9 +78,6 @@ class World:
         self.gossip = OfferGossip(plan, self.schedule)
         self.gossip.listeners.append(self.coordinator.hear)
         self.coordinator.on_gossip = self.checks.heard_offer
-        self.watch = Watch(
-            self.chain, self.coordinator, self.providers, plan.stream("watch"), self.coverage
-        )
         self.is_calm = False
         self._wire()
 
@@ -162,15 +156,8 @@ class World:
             self.schedule.after(loss.at, partial(self.providers[loss.provider].lose_gpu, loss))
         for rotation in self.plan.rotations:
             self.schedule.after(rotation.at, self.providers[rotation.provider].rotate)
-        for at in self.plan.thefts:
-            self.schedule.after(at, self._steal)
-        if self.plan.vanishes is not None:
-            self.schedule.after(self.plan.vanishes, self._vanish)
         self.schedule.run(SAFETY_SECONDS)
         self._calm_down()
-        if self.plan.vanishes is not None:
-            self._halt()
-            return
         seconds = END_SECONDS + self.plan.ahead()
         seconds += SHARED_SECONDS if self.plan.has_second_coordinator else 0
         seconds += LONG_SECONDS if self.plan.has_busy_jurors else 0
@@ -187,34 +174,8 @@ class World:
         )
         client.release(self.chain, release)
 
-    def _steal(self) -> None:
-        """Somebody has stolen the posting key, and takes all that is not claimed yet."""
-        if sum(self.chain.vouched.values()) > sum(self.chain.claimed.values()):
-            self.coverage.facts["a thief's epoch"] += 1
-            self.chain.steal(key("stranger", 2).address)
-        elif self.schedule.now < START + STEALS_UNTIL_SECONDS:
-            self.schedule.after(1, self._steal)
-
-    def _vanish(self) -> None:
-        """The coordinator ends for good, if it can while it owes what no epoch shows."""
-        newest = self.watch.newest()
-        is_due = newest is not None and newest[1] > self.chain.newest_valid().number
-        if is_due or self.schedule.now >= START + SAFETY_SECONDS - 1:
-            self.coordinator.vanish()
-        else:
-            self.schedule.after(0.5, self._vanish)
-
-    def _halt(self) -> None:
-        """The coordinator never comes back: all that is owed is taken from the chain."""
-        limits = self.plan.limits
-        self.schedule.run(limits.halt_after + limits.challenge_window + HALT_SLACK_SECONDS)
-        self.schedule.run(max(limits.halt_held, limits.halt_settle) + limits.challenge_response)
-        self._check_convictions()
-        Aftermath(self.watch, self.coverage).end()
-
     def _every_second(self) -> None:
         self.chain.mine()
-        self.watch.look()
         if self.plan.has_busy_jurors and self.chain.court.is_drawing():
             self.second.occupy()
         depth = self.plan.limits.chain_depth

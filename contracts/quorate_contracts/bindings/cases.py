@@ -8,11 +8,10 @@ from msgspec.structs import astuple
 
 from quorate_contracts.bindings.calls import Call, Contract, words
 from quorate_contracts.bindings.court import CaseExecution, CaseJob, CaseRun
-from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import CASE_EXECUTIONS_MAX, JURORS, Limits
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.signed import Assignment, Commit, Order, Session, Verdict
-from quorate_protocol.units import Amount, Hash32, Price, Seconds
+from quorate_protocol.messages.signed import Assignment, Commit, Order, Session
+from quorate_protocol.units import Amount, Price, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +34,6 @@ class Cases(Contract):
             ],
         )
 
-    def open_appeal(
-        self, job: CaseJob, run: CaseRun, verdict: Envelope[Verdict], path: tuple[Hash32, ...] = ()
-    ) -> Call:
-        """Asks for a jury over a provider's own execution that a Verdict of its coordinator faults,
-        after an approval of `appeal_bond` to Court.
-        """
-        message = verdict.message
-        shown = (
-            message.job_id,
-            message.seq,
-            message.label,
-            message.outcome,
-            message.batches,
-            _list_hash(message.group),
-            list(message.faulted),
-            _list_hash(message.read),
-            message.evidence_hash,
-            message.time,
-        )
-        parts = (_job(job), _run(run), path, shown, words(verdict.sig))
-        return self._call("open_appeal", 700_000, *parts)
-
 
 def jury_pay(order: Order, price: Price, max_duration: Seconds, limits: Limits) -> Amount:
     """Returns what each juror gets for one execution (PROTOCOL §5)."""
@@ -67,11 +44,6 @@ def case_bond(executions: Sequence[CaseExecution], limits: Limits) -> Amount:
     """Returns the bond of the accuser: the pay and the gas of a whole jury (PROTOCOL §5)."""
     runs = ((each.job, each.run) for each in executions)
     return Amount(JURORS * (sum(_pay(*each, limits) for each in runs) + limits.jury_gas_fee))
-
-
-def appeal_bond(job: CaseJob, run: CaseRun, limits: Limits) -> Amount:
-    """Returns the bond of a provider that appeals."""
-    return Amount(JURORS * (_pay(job, run, limits) + limits.jury_gas_fee))
 
 
 def _pay(job: CaseJob, run: CaseRun, limits: Limits) -> Amount:
@@ -91,8 +63,3 @@ def _signed(
     envelope: Envelope[Session] | Envelope[Order] | Envelope[Assignment] | Envelope[Commit],
 ) -> tuple[object, ...]:
     return astuple(envelope.message), words(envelope.sig)
-
-
-def _list_hash(digests: Sequence[Hash32]) -> Hash32:
-    """Returns the EIP-712 hash of a list of words."""
-    return keccak256(b"".join(digests))

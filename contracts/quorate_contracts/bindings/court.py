@@ -49,7 +49,7 @@ class CaseOutcome(IntEnum):
     """How a case ended."""
 
     OPEN = 0
-    CONVICTED = 1  # in an appeal: the provider was right, and the coordinator pays
+    CONVICTED = 1
     ACQUITTED = 2
     VOID = 3  # too few jurors or reveals, or half of them found something unavailable
     UNOPENED = 4  # the providers' commitments were not opened
@@ -97,11 +97,10 @@ class Case:
     deadline: UnixSeconds  # of the phase
     max_durations: Seconds  # of all executions together
     round: Round  # its randomness draws the jury
-    accused: Address  # in an appeal the coordinator
+    accused: Address
     accuser: Address
     host_class: Hash32
     bond: Amount
-    is_appeal: bool
     opened_at: UnixSeconds
     ended_at: UnixSeconds  # zero while it is open
 
@@ -136,18 +135,14 @@ class Court(Contract):
 
     def decide(self, case: CaseId, reveals: Sequence[Reveal]) -> Call:
         """Ends the case with the providers' reveals. For each execution, in the case's order, the
-        accused's comes first and then the contradicting one. An appeal has only the provider's.
-        Without reveals a case ends only one window after the jurors' reveals.
+        accused's comes first and then the contradicting one. Without reveals a case ends only one
+        window after the jurors' reveals.
         """
         listed = [
             (each.assignment_hash, each.provider, each.exit_status, each.output_digest, each.salt)
             for each in reveals
         ]
         return self._call("decide", 700_000, case, listed)
-
-    def concede(self, case: CaseId) -> Call:
-        """Grants an appeal before its jury is drawn; sent by the coordinator or its posting key."""
-        return self._call("concede", 300_000, case)
 
     def withdraw(self, account: Address) -> Call:
         """Pays an account's credit to its payout address."""
@@ -198,7 +193,7 @@ def _case(
     ended_at: int,
     jurors: tuple[Address, ...],
 ) -> Case:
-    kind, phase, count, _, voted, revealed, redrawn, outcome, *rest = state
+    phase, count, _, voted, revealed, redrawn, outcome, *rest = state
     _, _, deadline, duration, _, round_ = rest
     return Case(
         phase=Phase(phase),
@@ -215,7 +210,6 @@ def _case(
         accuser=accuser,
         host_class=host_class,
         bond=Amount(bond),
-        is_appeal=kind == 1,
         opened_at=UnixSeconds(opened_at),
         ended_at=UnixSeconds(ended_at),
     )

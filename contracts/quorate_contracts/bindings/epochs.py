@@ -57,18 +57,6 @@ class Epoch:
     posted_at: UnixSeconds
     sum_final: Amount
     sum_held: Amount
-    is_exhausted: bool = False  # its final credits were all that vouchers had brought in
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What the chain keeps of all epochs of a coordinator. Void epochs count for `newest` alone."""
-
-    newest: int
-    valid: int  # the newest one that is not void; 0 = none
-    demands: int  # open ones
-    floor: int  # while there are any, no epoch from this number on becomes final
-    halted_at: UnixSeconds  # 0 = not halted
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +160,7 @@ class Epochs(Contract):
         return self._call("announce", 80_000, coordinator, peer_key, text)
 
     def newest(self, coordinator: Address) -> Query[int]:
-        """Number of the newest posted epoch, void ones included; 0 before the first."""
+        """Number of the newest posted epoch; 0 before the first."""
         return self._query("newest", int, coordinator)
 
     def newest_final(self, coordinator: Address) -> Query[Epoch]:
@@ -180,28 +168,8 @@ class Epochs(Contract):
         return self._query("newest_final", Epoch, coordinator)
 
     def epoch(self, coordinator: Address, number: int) -> Query[Epoch]:
-        """One of the 256 newest epochs, or the newest final one. All zero if it is void."""
+        """One of the 256 newest epochs; else all zero."""
         return self._query("epoch", Epoch, coordinator, number)
-
-    def newest_valid(self, coordinator: Address) -> Query[Epoch]:
-        """The newest epoch that is not void. The next one follows its sums."""
-        return self._query("newest_valid", Epoch, coordinator)
-
-    def head(self, coordinator: Address) -> Query[Head]:
-        """What the chain keeps of all epochs of a coordinator."""
-        return self._query("head", Head, coordinator)
-
-    def free_from(self, coordinator: Address) -> Query[UnixSeconds]:
-        """From when on a client can release all of its allocation for a halted coordinator; 0 while
-        it is not halted.
-        """
-        return self._query("free_from", UnixSeconds, coordinator)
-
-    def rest_of(self, coordinator: Address, charged: Amount) -> Query[Amount]:
-        """What a halted coordinator's last epoch leaves of `charged`. Refused until that is final
-        and its held credits are paid too.
-        """
-        return self._query("rest_of", Amount, coordinator, charged)
 
     def session(self, coordinator: Address, client: Address) -> Query[KnownSession]:
         """The session of a client that the chain stores; `post` takes it as `known`."""

@@ -78,16 +78,6 @@ class Escrow(Contract):
         """After the delay, frees what vouchers left of the announced amount."""
         return self._call("finish_release", 120_000, coordinator)
 
-    def release_halted(self, coordinator: Address) -> Call:
-        """Frees what vouchers left of an allocation for a coordinator that was halted, once the
-        days for settlements are over.
-        """
-        return self._call("release_halted", 140_000, coordinator)
-
-    def take_rest(self, coordinator: Address) -> Call:
-        """Frees the sender's share of what a halted coordinator's last epoch owes nobody."""
-        return self._call("take_rest", 160_000, coordinator)
-
     def request_withdrawal(self, amount: Amount) -> Call:
         """Announces a withdrawal of free deposit. It replaces a pending one."""
         return self._call("request_withdrawal", 90_000, amount)
@@ -111,23 +101,3 @@ class Escrow(Contract):
     def pool(self, coordinator: Address) -> Query[Pool]:
         """One coordinator's pool."""
         return self._query("pool", Pool, coordinator)
-
-    def pay_credit(self, account: Address) -> Call:
-        """Pays an account's settled credits to its payout address. Anyone may send it."""
-        return self._call("pay_credit", 120_000, account)
-
-    def credit_of(self, account: Address) -> Query[Amount]:
-        """What settlements credited to an account and is not paid yet."""
-        return self._query("credit_of", Amount, account)
-
-    def settleable(self, client: Address, coordinator: Address) -> Query[tuple[Amount, int]]:
-        """What is allocated and not charged, and the nonce floor of the newest posted voucher."""
-        return self._query("settleable", _settleable, client, coordinator)
-
-    def settled_of(self, client: Address, coordinator: Address) -> Query[Amount]:
-        """How much of what is charged was settled job by job: it never entered the pool."""
-        return self._query("settled_of", Amount, client, coordinator)
-
-
-def _settleable(left: Amount, nonce_floor: int) -> tuple[Amount, int]:
-    return left, nonce_floor

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from re import sub
 
 from quorate_contracts.artifact import artifact
-from quorate_contracts.bindings.settlement_events import SettlementEvent
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Round, Seconds, UnixSeconds
 
 
@@ -212,74 +211,6 @@ class EpochPosted:
 
 
 @dataclass(frozen=True, slots=True)
-class EpochsVoided:
-    """Epochs: the epochs `first` to `last` do not count. `valid` is the newest one that does."""
-
-    coordinator: Address
-    first: int
-    last: int
-    valid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Halted:
-    """Epochs: a coordinator posts no more. `epoch` is its newest one that counts."""
-
-    coordinator: Address
-    epoch: int
-
-
-@dataclass(frozen=True, slots=True)
-class Punished:
-    """Challenges: a coordinator's bond paid for a void epoch."""
-
-    coordinator: Address
-    account: Address
-    epoch: int
-    taken: Amount
-    to_account: Amount
-
-
-@dataclass(frozen=True, slots=True)
-class LeafDemanded:
-    """Challenges: somebody asks for an account's leaf in an epoch."""
-
-    coordinator: Address
-    account: Address
-    epoch: int
-    due: Amount
-    answer_by: UnixSeconds
-
-
-@dataclass(frozen=True, slots=True)
-class DemandClosed:
-    """Challenges: a demand for a leaf was answered, or its epoch is void."""
-
-    coordinator: Address
-    account: Address
-    epoch: int
-    is_answered: bool
-
-
-@dataclass(frozen=True, slots=True)
-class EpochDemanded:
-    """Challenges: somebody asks for an epoch."""
-
-    coordinator: Address
-    epoch: int
-    post_by: UnixSeconds
-
-
-@dataclass(frozen=True, slots=True)
-class Filed:
-    """Challenges: what a halted coordinator owed an account beyond its last epoch."""
-
-    coordinator: Address
-    account: Address
-    shortage: Amount
-
-
-@dataclass(frozen=True, slots=True)
 class Claimed:
     """Epochs: a claim was paid."""
 
@@ -314,9 +245,8 @@ class CaseOpened:
     """
 
     case_id: int
-    accused: Address  # in an appeal the coordinator
+    accused: Address
     accuser: Address
-    is_appeal: bool
     host_class: Hash32
     round: Round
     bond: Amount
@@ -397,8 +327,8 @@ class Credited:
 
 @dataclass(frozen=True, slots=True)
 class FaultProven:
-    """Faults: stake or bond was taken. `kind` is a `faults.FaultKind`. `subject`: assignment hash,
-    job, or hash of a Statement's provider and number.
+    """Faults: stake or bond was taken. `kind` is a `faults.FaultKind`. `subject` is an assignment's
+    hash, or a job.
     """
 
     liable: Address
@@ -406,36 +336,6 @@ class FaultProven:
     subject: Hash32
     slashed: Amount
     burned: Amount
-
-
-@dataclass(frozen=True, slots=True)
-class DemandOpened:
-    """Faults: a provider must open a commitment, or a coordinator a secret, by `answer_by`."""
-
-    subject: Hash32
-    liable: Address
-    kind: int
-    answer_by: UnixSeconds
-
-
-@dataclass(frozen=True, slots=True)
-class RevealAnswered:
-    """Faults: a commitment was opened. `subject` is the assignment hash."""
-
-    subject: Hash32
-    provider: Address
-    exit_status: int
-    output_digest: Hash32
-    salt: Hash32
-
-
-@dataclass(frozen=True, slots=True)
-class SecretAnswered:
-    """Faults: a job's secret was opened."""
-
-    subject: Hash32
-    coordinator: Address
-    secret: Hash32
 
 
 StakesEvent = (
@@ -457,19 +357,9 @@ StakesEvent = (
 )
 EscrowEvent = Deposited | Allocated | ReleaseRequested | Released | WithdrawalRequested | Withdrawn
 CourtEvent = CaseOpened | JuryDrawn | Voted | RevealsOpen | Revealed | Redraw | Decided | Credited
-FaultsEvent = FaultProven | DemandOpened | RevealAnswered | SecretAnswered
-EpochsEvent = EpochPosted | EpochsVoided | Halted | Claimed | Announced
-ChallengesEvent = Punished | LeafDemanded | DemandClosed | EpochDemanded | Filed
-Event = (
-    StakesEvent
-    | EscrowEvent
-    | EpochsEvent
-    | ChallengesEvent
-    | RoundProven
-    | CourtEvent
-    | FaultsEvent
-    | SettlementEvent
-)
+FaultsEvent = FaultProven
+EpochsEvent = EpochPosted | Claimed | Announced
+Event = StakesEvent | EscrowEvent | EpochsEvent | RoundProven | CourtEvent | FaultsEvent
 EVENTS: dict[str, type[Event]] = {kind.__name__: kind for kind in Event.__args__}
 
 

@@ -2,7 +2,7 @@
 """
 @title Cases
 @notice What a case must show, and its opening at Court (PROTOCOL §5): an accusation of one provider over two or three executions that
-        other owners' results of the same jobs contradict, and the appeal of a provider against a Verdict of its coordinator.
+        other owners' results of the same jobs contradict.
 @dev No owner and no upgrade: every address is fixed at deployment. It holds no money; Court pulls the bond from the sender.
 """
 
@@ -11,9 +11,7 @@ import evidence
 import signatures
 
 interface Stakes:
-    def key_valid(account: address, key: address, at: uint256) -> bool: view
     def stake_of(account: address) -> uint256: view
-    def bond_of(account: address) -> uint256: view
     def owner_count(hostClass: bytes32) -> uint256: view
     def open_slots_of(account: address, hostClass: bytes32) -> uint256: view
 
@@ -26,7 +24,6 @@ interface Court:
     def ending(caseId: uint256) -> (uint256, uint256, uint256, uint256): view
 
 EXECUTIONS_MAX: constant(uint256) = 3
-PATH_MAX: constant(uint256) = 20
 FAILED_MAX: constant(uint256) = 2  # cases over one execution that may fail
 MASK48: constant(uint256) = 2**48 - 1
 MASK80: constant(uint256) = 2**80 - 1
@@ -40,7 +37,7 @@ ALLOCATION_AGE: public(immutable(uint256))
 DURATION_MAX: public(immutable(uint256))
 JURY_PAY_MIN: public(immutable(uint256))
 
-named: HashMap[bytes32, uint256]  # assignment, or H(assignment, kind) of an appeal -> case << 64 | seconds in court << 16 | failed << 8 | position
+named: HashMap[bytes32, uint256]  # assignment -> case << 64 | seconds in court << 16 | failed << 8 | position
 
 
 @deploy
@@ -67,7 +64,6 @@ def open_case(executions: DynArray[evidence.Execution, EXECUTIONS_MAX]) -> uint2
     count: uint256 = len(executions)
     assert count >= 2, "count"
     f: docket.Filing = empty(docket.Filing)
-    f.kind = docket.ACCUSATION
     f.accuser = msg.sender
     f.liable = executions[0].run.assignment.provider
     f.hostClass = executions[0].run.assignment.hostClass
@@ -118,45 +114,6 @@ def open_case(executions: DynArray[evidence.Execution, EXECUTIONS_MAX]) -> uint2
     return extcall Court(COURT).open(f)
 
 
-@external
-def open_appeal(job: evidence.Job, run: evidence.Run, path: DynArray[bytes32, PATH_MAX], verdict: evidence.Verdict,
-                verdictSig: signatures.Sig) -> uint256:
-    """
-    @notice A provider asks for a jury over its own execution, which a Verdict of its coordinator faults. If the jury finds the provider's
-            result, the coordinator's bond pays the jury, the pay and the provider's costs; else the provider's bond pays the jury.
-    """
-    domain: bytes32 = signatures._domain(STAKES)
-    order: evidence.Order = job.order
-    acceptBy: uint256 = convert(run.assignment.acceptBy, uint256)
-    assert msg.sender == run.assignment.provider, "provider"
-    assert staticcall Stakes(STAKES).bond_of(order.coordinator) > 0, "stake"
-    self._check_owners(run.assignment.hostClass, msg.sender, empty(address))
-    jobId: bytes32 = evidence._job(domain, job, acceptBy)
-    assignment: bytes32 = evidence._run(STAKES, domain, jobId, order, run, path)
-    assert verdict.jobId == jobId and assignment in verdict.faulted, "verdict"
-    key: address = signatures._signer(evidence._verdict(domain, verdict), verdictSig)
-    assert staticcall Stakes(STAKES).key_valid(order.coordinator, key, convert(verdict.time, uint256)), "verdict"
-    duration: uint256 = convert(run.assignment.maxDuration, uint256)
-    assert duration <= DURATION_MAX, "duration"
-    self._name(keccak256(abi_encode(assignment, docket.APPEAL)), staticcall Court(COURT).case_count() + 1, 0, acceptBy + duration)
-    f: docket.Filing = empty(docket.Filing)
-    f.kind = docket.APPEAL
-    f.accuser = msg.sender
-    f.liable = order.coordinator
-    f.hostClass = run.assignment.hostClass
-    f.count = 1
-    f.since = acceptBy
-    f.restored = evidence._pay_used(order, run)
-    f.claims[0] = evidence._claim(assignment, run)
-    f.specHashes[0] = run.assignment.specHash
-    f.inputRoots[0] = order.inputRoot
-    f.assignmentHashes[0] = assignment
-    f.commitments[0] = run.commit.commitment
-    f.maxDurations[0] = duration
-    f.pays[0] = self._jury_pay(order, run, 0)
-    return extcall Court(COURT).open(f)
-
-
 @internal
 @view
 def _check_owners(hostClass: bytes32, side: address, other: address):
@@ -164,7 +121,7 @@ def _check_owners(hostClass: bytes32, side: address, other: address):
     owners: uint256 = staticcall Stakes(STAKES).owner_count(hostClass)
     if staticcall Stakes(STAKES).open_slots_of(side, hostClass) > 0:
         owners -= 1
-    if other != empty(address) and staticcall Stakes(STAKES).open_slots_of(other, hostClass) > 0:
+    if staticcall Stakes(STAKES).open_slots_of(other, hostClass) > 0:
         owners -= 1
     assert owners >= OWNERS_MIN, "owners"
 

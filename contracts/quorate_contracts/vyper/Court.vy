@@ -1,7 +1,7 @@
 # pragma version 0.4.3
 """
 @title Court
-@notice The only way to take stake for a wrong result, or a bond for a wrong Verdict (PROTOCOL §5): a case that Cases has checked, a
+@notice The only way to take stake for a wrong result (PROTOCOL §5): a case that Cases has checked, a
         jury that the beacon draws among the stakers of the host class, votes as commitments, their opening, the decision.
 @dev A claim binds assignment, provider and the commitment inside the Commit, which binds salt and result. Claims alone are checked at the
      decision, so an accuser who works for the accused cannot block a case by showing some other hash.
@@ -23,7 +23,6 @@ interface Stakes:
     def unfreeze(account: address): nonpayable
     def slash(account: address, amount: uint256) -> uint256: nonpayable
     def fine(account: address, amount: uint256) -> uint256: nonpayable
-    def posting_key(account: address) -> address: view
 
 interface Beacon:
     def PERIOD() -> uint256: view
@@ -61,7 +60,7 @@ times: HashMap[uint256, uint256]  # opened at(48) << 48 | ended at(48)
 parties: HashMap[uint256, uint256]  # liable(160) | bond(96)
 openers: HashMap[uint256, uint256]  # accuser(160) | block(48) | length of the slot list(32)
 host_classes: HashMap[uint256, bytes32]
-pays: HashMap[uint256, uint256]  # 80 bits per execution; in an appeal the second is the pay to restore
+pays: HashMap[uint256, uint256]  # 80 bits per execution
 shown: HashMap[uint256, bytes32]  # H(claims)
 juries: HashMap[uint256, uint256]  # 32 bits per seat: registration index, 0 = empty
 ballots: HashMap[uint256, HashMap[uint256, bytes32]]  # case -> seat
@@ -93,19 +92,16 @@ def open(filing: docket.Filing) -> uint256:
     caseId: uint256 = self.case_count + 1
     self.case_count = caseId
     s: docket.State = empty(docket.State)
-    s.kind = filing.kind
     s.phase = docket.DRAWING
     s.count = filing.count
     bond: uint256 = GAS_FEE
     pays: uint256 = 0
-    if filing.kind == docket.APPEAL:
-        pays = filing.restored << 80
     for i: uint256 in range(filing.count, bound=EXECUTIONS_MAX):
         s.duration += filing.maxDurations[i]
         pays |= filing.pays[i] << (80 * i)
         bond += filing.pays[i]
     bond *= JURORS
-    assert bond <= MASK96 and s.duration <= MASK32 and filing.since >= SLOT_AGE and filing.restored <= MASK80, "amount"
+    assert bond <= MASK96 and s.duration <= MASK32 and filing.since >= SLOT_AGE, "amount"
     s.since = filing.since - SLOT_AGE
     s.round = self._round_ahead()
     self.states[caseId] = docket._pack(s)
@@ -117,8 +113,7 @@ def open(filing: docket.Filing) -> uint256:
     self.shown[caseId] = keccak256(abi_encode(filing.claims))
     extcall Stakes(STAKES).freeze(filing.liable)
     self._pull(filing.accuser, bond)
-    log docket.CaseOpened(caseId=caseId, accused=filing.liable, accuser=filing.accuser, isAppeal=filing.kind == docket.APPEAL,
-                   hostClass=filing.hostClass, round=s.round, bond=bond, specHashes=filing.specHashes, inputRoots=filing.inputRoots,
+    log docket.CaseOpened(caseId=caseId, accused=filing.liable, accuser=filing.accuser, hostClass=filing.hostClass, round=s.round, bond=bond, specHashes=filing.specHashes, inputRoots=filing.inputRoots,
                    assignmentHashes=filing.assignmentHashes, contradictions=filing.contradictions, commitments=filing.commitments,
                    maxDurations=filing.maxDurations, pays=filing.pays)
     return caseId
@@ -306,13 +301,13 @@ def decide(caseId: uint256, openings: DynArray[docket.Opening, CLAIMS_MAX]):
                     found = self.candidates[caseId][8 * i + number]
             mine: bytes32 = digests[2 * i]
             other: bytes32 = digests[2 * i + 1]
-            if mine == empty(bytes32) or (s.kind == docket.ACCUSATION and mine == other):
+            if mine == empty(bytes32) or mine == other:
                 right |= 1 << i
             elif found == empty(bytes32):
                 continue
-            elif found == (mine if s.kind == docket.APPEAL else other):
+            elif found == other:
                 wrong |= 1 << i
-            elif s.kind == docket.APPEAL or found == mine:
+            elif found == mine:
                 right |= 1 << i
         s.closed = right
         s.failed = all & ~right & ~wrong
@@ -328,23 +323,11 @@ def decide(caseId: uint256, openings: DynArray[docket.Opening, CLAIMS_MAX]):
             outcome = docket.VOID
     self._end(caseId, s, outcome, answers)
 
-@external
-@nonreentrant
-def concede(caseId: uint256):
-    """A coordinator grants an appeal before its jury is drawn: its bond restores the pay and the provider's gas."""
-    s: docket.State = docket._unpack(self.states[caseId])
-    liable: address = convert(self.parties[caseId] >> 96, address)
-    assert s.kind == docket.APPEAL and s.phase == docket.DRAWING and s.redrawn == 0, "phase"
-    assert msg.sender == liable or msg.sender == staticcall Stakes(STAKES).posting_key(liable), "liable"
-    s.closed = 1
-    self._end(caseId, s, docket.CONVICTED, 0)
-
 @internal
 @view
 def _opened(caseId: uint256, s: docket.State, openings: DynArray[docket.Opening, CLAIMS_MAX]) -> bytes32[CLAIMS_MAX]:
     """Result digest of each claim, by the commitment that its provider signed; zero for a pair of which one was killed."""
-    each: uint256 = 2 if s.kind == docket.ACCUSATION else 1
-    assert len(openings) == each * s.count, "count"
+    assert len(openings) == 2 * s.count, "count"
     claims: bytes32[CLAIMS_MAX] = empty(bytes32[CLAIMS_MAX])
     digests: bytes32[CLAIMS_MAX] = empty(bytes32[CLAIMS_MAX])
     killed: uint256 = 0
@@ -372,7 +355,7 @@ def _fine(caseId: uint256, seats: uint256):
 @internal
 def _end(caseId: uint256, state: docket.State, outcome: uint256, answers: uint256):
     """
-    @notice Pays and frees everybody. Who was right gets the whole bond back, then gas (and an appeal its pay), then the jurors are paid;
+    @notice Pays and frees everybody. Who was right gets the whole bond back, then gas, then the jurors are paid;
             all of it together is at most what was taken. Otherwise the bond pays the jurors: what is left of it goes back if the case is
             void, else it is burned. Jurors of every largest agreeing group are paid; before the reveals those who voted get the gas.
     """
@@ -393,14 +376,9 @@ def _end(caseId: uint256, state: docket.State, outcome: uint256, answers: uint25
     slashed: uint256 = 0
     extcall Stakes(STAKES).unfreeze(liable)
     if outcome == docket.CONVICTED:
-        own: uint256 = GAS_FEE
-        amount: uint256 = 0
-        if s.kind == docket.APPEAL:
-            own += (pays >> 80) & MASK80
-        else:
-            amount = SLASH_MULTIPLE * ((pays & MASK80) + ((pays >> 80) & MASK80) + (pays >> 160))
-        slashed = extcall Stakes(STAKES).slash(liable, max(amount, total + own))
-        own = min(slashed, own)
+        amount: uint256 = SLASH_MULTIPLE * ((pays & MASK80) + ((pays >> 80) & MASK80) + (pays >> 160))
+        slashed = extcall Stakes(STAKES).slash(liable, max(amount, total + GAS_FEE))
+        own: uint256 = min(slashed, GAS_FEE)
         funds = min(total, slashed - own)
         self._credit(caseId, accuser, burned + own)
         burned = slashed - own

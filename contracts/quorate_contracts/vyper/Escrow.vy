@@ -3,8 +3,7 @@
 @title Escrow
 @notice Clients' money: deposits, allocations per coordinator, and the coordinators' pools that vouchers fill and claims empty
         (PROTOCOL §4, §6). One deposit cannot be promised twice: orders and vouchers are bounded by the allocation.
-@dev tokens here = free deposits + (allocated - charged) of every allocation + (charged - paid) of every pool. No owner. A share that
-     `take_rest` gives back counts as paid.
+@dev tokens here = free deposits + (allocated - charged) of every allocation + (charged - paid) of every pool. No owner.
 """
 
 interface Token:
@@ -14,24 +13,14 @@ interface Token:
 
 interface Stakes:
     def enroll(account: address) -> uint256: nonpayable
-    def payout_of(account: address) -> address: view
     def role_of(account: address) -> uint256: view
-
-interface Epochs:
-    def halted_at(coordinator: address) -> uint256: view
-    def free_from(coordinator: address) -> uint256: view
-    def rest_of(coordinator: address, charged: uint256) -> uint256: view
 
 struct Allocation:
     allocated: uint256  # put aside so far, less what was released
-    charged: uint256  # cumulative debt by vouchers and settlements; never above `allocated`
+    charged: uint256  # cumulative debt by vouchers; never above `allocated`
     since: uint256  # seconds, the first allocation
     releasing: uint256  # amount of the pending release
     releaseAt: uint256  # when it can be finished; 0 = none
-
-struct Debt:
-    word: uint256  # client(160) | nonce(36) | amount(60)
-    upTo: uint256  # of the client's session
 
 struct Pool:
     allocated: uint256  # of all clients, charged or not
@@ -68,13 +57,7 @@ event Withdrawn:
     client: indexed(address)
     amount: uint256
 
-event CreditPaid:
-    account: indexed(address)
-    receiver: address
-    amount: uint256
-
 COORDINATOR: constant(uint256) = 2
-MASK36: constant(uint256) = 2**36 - 1
 MASK40: constant(uint256) = 2**40 - 1
 MASK48: constant(uint256) = 2**48 - 1
 MASK60: constant(uint256) = 2**60 - 1
@@ -83,33 +66,27 @@ MASK104: constant(uint256) = 2**104 - 1
 MASK128: constant(uint256) = 2**128 - 1
 PERMIT: constant(bytes4) = method_id("permit(address,address,uint256,uint256,uint8,bytes32,bytes32)", output_type=bytes4)
 LISTED_MAX: constant(uint256) = 64  # vouchers of one epoch, payments of one claim
-JOBS_MAX: constant(uint256) = 32  # of one settlement
-CREDITS_MAX: constant(uint256) = 96
 
 TOKEN: public(immutable(address))
 STAKES: public(immutable(address))
 EPOCHS: public(immutable(address))
-SETTLEMENT: public(immutable(address))
 RELEASE_DELAY: public(immutable(uint256))
 WITHDRAWAL_DELAY: public(immutable(uint256))
 
 free_of: public(HashMap[address, uint256])  # deposited, not allocated
-allocations: HashMap[address, HashMap[address, uint256]]  # client -> coordinator -> allocated(60) | charged(60) | settled(60) | nonceFloor(36) | since(40)
+allocations: HashMap[address, HashMap[address, uint256]]  # client -> coordinator -> allocated(60) | charged(60) | unused(96) | since(40)
 releases: HashMap[address, HashMap[address, uint256]]  # amount(128) | readyAt(48)
 withdrawals: HashMap[address, uint256]  # amount(128) | readyAt(48)
 pools: HashMap[address, uint256]  # charged(128) | paid(128): paid <= charged, and 2**32 clients are charged 2**96 at most
 totals: HashMap[address, uint256]  # allocated by all clients, in a whole word: no client's amount leaves too little room for another's
-credit_of: public(HashMap[address, uint256])  # what settlements credited to a provider
-has_rest: HashMap[address, HashMap[address, bool]]  # client -> halted coordinator -> took its share of what the pool had left
 
 
 @deploy
-def __init__(token: address, stakes: address, epochs: address, settlement: address, releaseDelay: uint256, withdrawalDelay: uint256):
-    """Epochs and Settlement are named before they exist; their addresses follow from the deployer's nonces."""
+def __init__(token: address, stakes: address, epochs: address, releaseDelay: uint256, withdrawalDelay: uint256):
+    """Epochs is named before it exists; its address follows from the deployer's nonces."""
     TOKEN = token
     STAKES = stakes
     EPOCHS = epochs
-    SETTLEMENT = settlement
     RELEASE_DELAY = releaseDelay
     WITHDRAWAL_DELAY = withdrawalDelay
 
@@ -153,7 +130,6 @@ def allocate(coordinator: address, amount: uint256):
     if word == 0:
         word = block.timestamp
     assert (word >> 196) + amount <= MASK60, "amount"
-    assert staticcall Epochs(EPOCHS).halted_at(coordinator) == 0, "halted"
     self.free_of[msg.sender] -= amount
     self.allocations[msg.sender][coordinator] = word + (amount << 196)
     self.totals[coordinator] += amount
@@ -179,38 +155,6 @@ def finish_release(coordinator: address):
     self.releases[msg.sender][coordinator] = 0
     self.allocations[msg.sender][coordinator] = word - (amount << 196)
     self.totals[coordinator] -= amount
-    self.free_of[msg.sender] += amount
-    log Released(client=msg.sender, coordinator=coordinator, amount=amount)
-
-
-@external
-def release_halted(coordinator: address):
-    """Of a halted coordinator, once the days for `Settlement` are over: what no voucher took is free at once."""
-    free: uint256 = staticcall Epochs(EPOCHS).free_from(coordinator)
-    assert free != 0 and block.timestamp >= free, "early"
-    word: uint256 = self.allocations[msg.sender][coordinator]
-    amount: uint256 = (word >> 196) - ((word >> 136) & MASK60)
-    assert amount > 0, "amount"
-    self.releases[msg.sender][coordinator] = 0
-    self.allocations[msg.sender][coordinator] = word - (amount << 196)
-    self.totals[coordinator] -= amount
-    self.free_of[msg.sender] += amount
-    log Released(client=msg.sender, coordinator=coordinator, amount=amount)
-
-
-@external
-def take_rest(coordinator: address):
-    """Of a halted coordinator's pool: the sender's share, by what its vouchers paid in, of what the last good root owes nobody."""
-    pool: uint256 = self.pools[coordinator]
-    charged: uint256 = pool >> 128
-    rest: uint256 = staticcall Epochs(EPOCHS).rest_of(coordinator, charged)
-    assert not self.has_rest[msg.sender][coordinator], "amount"
-    word: uint256 = self.allocations[msg.sender][coordinator]
-    own: uint256 = ((word >> 136) & MASK60) - ((word >> 76) & MASK60)
-    amount: uint256 = rest * own // max(charged, 1)
-    assert amount > 0 and (pool & MASK128) + amount <= charged, "amount"
-    self.has_rest[msg.sender][coordinator] = True
-    self.pools[coordinator] = pool + amount
     self.free_of[msg.sender] += amount
     log Released(client=msg.sender, coordinator=coordinator, amount=amount)
 
@@ -244,7 +188,7 @@ def finish_withdrawal():
 def charge(coordinator: address, debts: DynArray[uint256, LISTED_MAX]) -> Pool:
     """
     @notice Epochs only: cumulative vouchers move money from their clients' allocations to the coordinator's pool.
-    @param debts client(160) | nonceFloor(36) | cumulative(60) of each voucher
+    @param debts client(160) | cumulative(96) of each voucher
     @return the pool with all of them in it
     """
     assert msg.sender == EPOCHS, "epochs"
@@ -253,14 +197,11 @@ def charge(coordinator: address, debts: DynArray[uint256, LISTED_MAX]) -> Pool:
         client: address = convert(debt >> 96, address)
         word: uint256 = self.allocations[client][coordinator]
         charged: uint256 = (word >> 136) & MASK60
-        cumulative: uint256 = debt & MASK60
-        assert cumulative >= charged - ((word >> 76) & MASK60), "stale"
+        cumulative: uint256 = debt & MASK96
+        assert cumulative >= charged, "stale"
         assert cumulative <= word >> 196, "allocation"
-        # A voucher counts all debts, so what was settled of them meanwhile is not charged again
-        added: uint256 = cumulative - min(cumulative, charged)
-        before: uint256 = (word >> 40) & MASK36
-        raised: uint256 = max((debt >> 60) & MASK36, before) - before
-        self.allocations[client][coordinator] = word + (added << 136) + (raised << 40)
+        added: uint256 = cumulative - charged
+        self.allocations[client][coordinator] = word + (added << 136)
         pool += added << 128
     self.pools[coordinator] = pool
     return self._pool(coordinator, pool)
@@ -324,62 +265,3 @@ def allocated_since(client: address, coordinator: address) -> uint256:
     return self.allocations[client][coordinator] & MASK40
 
 
-# ---------------------------------------------------------------------------------------------------------- settlements
-
-
-@external
-def settle(coordinator: address, debts: DynArray[Debt, JOBS_MAX], credits: DynArray[uint256, CREDITS_MAX]):
-    """
-    @notice Settlement only: single jobs move money from their clients' allocations to the credits of providers. It never enters the pool.
-            It counts as charged, so that a voucher which covers the job too takes it no second time.
-    @dev Refused: an order below the nonce floor of the client's newest voucher, which covers it; more than is allocated and not
-         charged, or than the client's session signs for.
-    @param credits provider(160) | amount(96); together as much as the debts
-    """
-    assert msg.sender == SETTLEMENT, "settlement"
-    total: uint256 = 0
-    for debt: Debt in debts:
-        client: address = convert(debt.word >> 96, address)
-        word: uint256 = self.allocations[client][coordinator]
-        amount: uint256 = debt.word & MASK60
-        assert (debt.word >> 60) & MASK36 >= (word >> 40) & MASK36, "covered"
-        charged: uint256 = ((word >> 136) & MASK60) + amount
-        assert charged <= word >> 196, "allocation"
-        assert charged <= debt.upTo, "amount"
-        self.allocations[client][coordinator] = word + (amount << 136) + (amount << 76)
-        total += amount
-    credited: uint256 = 0
-    for credit: uint256 in credits:
-        self.credit_of[convert(credit >> 96, address)] += credit & MASK96
-        credited += credit & MASK96
-    assert credited == total, "sums"
-    self.totals[coordinator] -= total
-
-
-@external
-@nonreentrant
-def pay_credit(account: address):
-    """Pays what settlements credited to an account, to its payout address. Anyone may send it."""
-    amount: uint256 = self.credit_of[account]
-    assert amount > 0, "amount"
-    self.credit_of[account] = 0
-    receiver: address = staticcall Stakes(STAKES).payout_of(account)
-    if receiver == empty(address):
-        receiver = account
-    assert extcall Token(TOKEN).transfer(receiver, amount, default_return_value=True), "token"
-    log CreditPaid(account=account, receiver=receiver, amount=amount)
-
-
-@external
-@view
-def settleable(client: address, coordinator: address) -> (uint256, uint256):
-    """What is allocated and not charged, and the nonce floor of the newest posted voucher."""
-    word: uint256 = self.allocations[client][coordinator]
-    return (word >> 196) - ((word >> 136) & MASK60), (word >> 40) & MASK36
-
-
-@external
-@view
-def settled_of(client: address, coordinator: address) -> uint256:
-    """How much of what is charged was settled job by job."""
-    return (self.allocations[client][coordinator] >> 76) & MASK60

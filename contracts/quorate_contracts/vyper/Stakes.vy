@@ -3,7 +3,7 @@
 @title Stakes
 @notice The registry: accounts and their index, keys with their validity, stake slots per host class, coordinator bonds.
         Every message of the protocol is signed under this contract's EIP-712 domain (PROTOCOL §2, §3).
-@dev No owner and no upgrade: all addresses are fixed at deployment. Only Court, Challenges and Faults freeze and slash.
+@dev No owner and no upgrade: all addresses are fixed at deployment. Only Court and Faults freeze and slash.
 """
 
 import bonds
@@ -38,7 +38,6 @@ JURORS: constant(uint256) = 7
 
 TOKEN: public(immutable(address))
 COURT: public(immutable(address))
-CHALLENGES: public(immutable(address))
 FAULTS: public(immutable(address))
 ESCROW: public(immutable(address))
 SLOT_STAKE: public(immutable(uint256))
@@ -55,12 +54,11 @@ request_nonce: public(HashMap[address, uint256])  # relayed requests of an accou
 
 
 @deploy
-def __init__(token: address, court: address, challenges: address, faults: address, escrow: address, slotStake: uint256,
+def __init__(token: address, court: address, faults: address, escrow: address, slotStake: uint256,
              coordinatorBond: uint256, unbondAfter: uint256, profileDelay: uint256):
     """The others are named before they exist; their addresses follow from the deployer's nonces."""
     TOKEN = token
     COURT = court
-    CHALLENGES = challenges
     FAULTS = faults
     ESCROW = escrow
     SLOT_STAKE = slotStake
@@ -354,7 +352,7 @@ def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBl
 @internal
 @view
 def _only_modules():
-    assert msg.sender in [COURT, CHALLENGES, FAULTS], "module"
+    assert msg.sender in [COURT, FAULTS], "module"
 
 
 @internal

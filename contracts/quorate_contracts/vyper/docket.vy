@@ -14,16 +14,13 @@ MASK32: constant(uint256) = 2**32 - 1
 MASK48: constant(uint256) = 2**48 - 1
 MASK80: constant(uint256) = 2**80 - 1
 
-ACCUSATION: constant(uint256) = 0
-APPEAL: constant(uint256) = 1
-
 DRAWING: constant(uint256) = 1
 VOTING: constant(uint256) = 2
 REVEALING: constant(uint256) = 3
 DECIDING: constant(uint256) = 4
 DECIDED: constant(uint256) = 5
 
-CONVICTED: constant(uint256) = 1  # in an appeal: the jury found the provider's result, so the coordinator pays
+CONVICTED: constant(uint256) = 1
 ACQUITTED: constant(uint256) = 2
 VOID: constant(uint256) = 3  # too few jurors or reveals, or half of them could not fetch what a job needs
 UNOPENED: constant(uint256) = 4  # nobody opened the commitments
@@ -48,15 +45,13 @@ struct Opening:
     outputDigest: bytes32
     salt: bytes32
 
-# What Cases has checked. In an accusation claim 2 i is the accused's, and claim 2 i + 1 contradicts it; an appeal has one claim
+# What Cases has checked. Claim 2 i is the accused's, and claim 2 i + 1 contradicts it
 struct Filing:
-    kind: uint256
     accuser: address
-    liable: address  # who pays if the accuser is right: the accused, or the coordinator of an appeal
+    liable: address  # the accused
     hostClass: bytes32
     count: uint256
     since: uint256  # acceptBy of the oldest execution
-    restored: uint256  # pay that a won appeal restores
     claims: bytes32[CLAIMS_MAX]  # H(assignmentHash, provider, commitment)
     specHashes: bytes32[EXECUTIONS_MAX]
     inputRoots: bytes32[EXECUTIONS_MAX]
@@ -67,7 +62,6 @@ struct Filing:
     pays: uint256[EXECUTIONS_MAX]
 
 struct State:
-    kind: uint256
     phase: uint256
     count: uint256  # executions
     jurors: uint256  # seats taken
@@ -84,7 +78,7 @@ struct State:
 
 struct Case:
     state: State
-    accused: address  # in an appeal the coordinator
+    accused: address
     accuser: address
     hostClass: bytes32
     bond: uint256
@@ -96,7 +90,6 @@ event CaseOpened:
     caseId: indexed(uint256)
     accused: indexed(address)
     accuser: indexed(address)
-    isAppeal: bool
     hostClass: bytes32
     round: uint256
     bond: uint256
@@ -148,14 +141,14 @@ event Credited:
 @internal
 @pure
 def _pack(s: State) -> uint256:
-    return (s.phase | (s.count << 8) | (s.jurors << 16) | (s.voted << 24) | (s.revealed << 32) | (s.redrawn << 40) | (s.kind << 44)
+    return (s.phase | (s.count << 8) | (s.jurors << 16) | (s.voted << 24) | (s.revealed << 32) | (s.redrawn << 40)
             | (s.outcome << 48) | (s.closed << 56) | (s.failed << 60) | (s.deadline << 64) | (s.duration << 112) | (s.since << 144) | (s.round << 192))
 
 
 @internal
 @pure
 def _unpack(w: uint256) -> State:
-    return State(kind=(w >> 44) & 15, phase=w & 255, count=(w >> 8) & 255, jurors=(w >> 16) & 255, voted=(w >> 24) & 255, revealed=(w >> 32) & 255,
+    return State(phase=w & 255, count=(w >> 8) & 255, jurors=(w >> 16) & 255, voted=(w >> 24) & 255, revealed=(w >> 32) & 255,
                  redrawn=(w >> 40) & 15, outcome=(w >> 48) & 255, closed=(w >> 56) & 15, failed=(w >> 60) & 15, deadline=(w >> 64) & MASK48,
                  duration=(w >> 112) & MASK32, since=(w >> 144) & MASK48, round=w >> 192)
 

@@ -10,7 +10,6 @@ interface Registry:
     def key_valid(account: address, key: address, at: uint256) -> bool: view
     def bonded_at(coordinator: address, at: uint256) -> bool: view
 
-FAULTED_MAX: constant(uint256) = 7
 PATH_MAX: constant(uint256) = 20
 
 struct Session:
@@ -83,23 +82,10 @@ struct Execution:
     contradiction: Run  # another owner's, of the same job
     path: DynArray[bytes32, PATH_MAX]  # from assignment.specHash up to order.specHash; empty if they are equal
 
-struct Verdict:
-    jobId: bytes32
-    seq: uint64
-    label: uint8
-    outcome: uint8
-    batches: uint8
-    groupHash: bytes32  # keccak256 of the list's words
-    faulted: DynArray[bytes32, FAULTED_MAX]
-    readHash: bytes32  # keccak256 of the list's words
-    evidenceHash: bytes32
-    time: uint64
-
 EXACT: constant(uint8) = 1
 SESSION_TYPE: constant(bytes32) = keccak256("Session(address client,address sessionKey,address coordinator,uint128 upTo,uint64 expires)")
 ORDER_TYPE: constant(bytes32) = keccak256("Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,bytes32 termsHash,uint8 priceTier,uint128 maxPricePerHour,uint128 budget,uint8 maxExecutions,uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,bytes32 hostClass,address witness,bool acceptUnwitnessed,bool acceptUnverified,bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)")
 ASSIGNMENT_TYPE: constant(bytes32) = keccak256("Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,bytes32 hostClass,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)")
-VERDICT_TYPE: constant(bytes32) = keccak256("Verdict(bytes32 jobId,uint64 seq,uint8 label,uint8 outcome,uint8 batches,bytes32[] group,bytes32[] faulted,bytes32[] read,bytes32 evidenceHash,uint64 time)")
 COMMIT_TYPE: constant(bytes32) = keccak256("Commit(bytes32 assignmentHash,bytes32 classId,bytes32 commitment,bytes32 encryptedOutput,uint64 usageMs,uint64 beaconRound)")
 
 
@@ -170,21 +156,3 @@ def _pay_at_most(order: Order, run: Run, spent: uint256) -> uint256:
     pay: uint256 = convert(run.assignment.maxDuration, uint256) * convert(run.assignment.pricePerHour, uint256) // 3600
     budget: uint256 = convert(order.budget, uint256)
     return min(pay, budget - min(budget, spent))
-
-
-@internal
-@pure
-def _pay_used(order: Order, run: Run) -> uint256:
-    """min(budget, usage × price), usage counted up to maxDuration."""
-    usage: uint256 = min(convert(run.commit.usageMs, uint256), convert(run.assignment.maxDuration, uint256) * 1000)
-    return min(usage * convert(run.assignment.pricePerHour, uint256) // 3600000, convert(order.budget, uint256))
-
-
-@internal
-@pure
-def _verdict(domain: bytes32, v: Verdict) -> bytes32:
-    """EIP-712 digest of a Verdict."""
-    encoded: Bytes[64 + 32 * FAULTED_MAX] = abi_encode(v.faulted)
-    faulted: bytes32 = keccak256(slice(encoded, 64, 32 * len(v.faulted)))
-    return signatures._digest(domain, keccak256(abi_encode(
-        VERDICT_TYPE, v.jobId, v.seq, v.label, v.outcome, v.batches, v.groupHash, faulted, v.readHash, v.evidenceHash, v.time)))

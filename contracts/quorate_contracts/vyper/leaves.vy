@@ -28,7 +28,6 @@ struct Epoch:
     postedAt: uint256
     sumFinal: uint256
     sumHeld: uint256
-    isExhausted: bool  # its final credits are all that vouchers had brought in: what it lacks can be shown as held
 
 LISTED_MAX: constant(uint256) = 64
 DEPTH_MAX: constant(uint256) = 32

@@ -154,10 +154,6 @@ def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
             return ev.ChainProviderSlashed(event.account, event.amount, event.out_block)
         case logs.EpochPosted() if event.coordinator == coordinator:
             return ev.ChainEpochPosted(event.epoch, event.root)
-        case logs.EpochsVoided() if event.coordinator == coordinator:
-            return ev.ChainEpochsVoided(event.first, event.last)
-        case logs.EpochDemanded() if event.coordinator == coordinator:
-            return ev.ChainEpochDemanded(event.epoch)
         case logs.CaseOpened():
             named = tuple(item for item in event.assignment_hashes if item != bytes(32))
             others = tuple(item for item in event.contradictions if item != bytes(32))

@@ -3,59 +3,19 @@ node may withhold a log.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from quorate_contracts.bindings.calls import Query
-from quorate_contracts.bindings.events import Event
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.chain.registration import ask
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.state import State
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32
+from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain.client import BlockId, ChainClient
 
 T = TypeVar("T")
 RETRY_SECONDS = 2.0
-RANGE_BLOCKS = 5_000  # of one request for logs
-_ADDRESS_BYTES = 20
-
-
-@dataclass(slots=True)
-class LogCursor:
-    """Reads the logs of one contract whose first topic is a coordinator, each block once.
-
-    It begins `back` blocks before the newest, and reads the newest `depth` again, because a
-    reorganisation may move their logs.
-    """
-
-    client: ChainClient
-    contracts: Contracts
-    where: Address
-    coordinator: Address
-    back: int
-    depth: int
-    _read_to: int = 0  # the last block whose logs are not read again
-
-    async def read(self) -> list[Event]:
-        """Returns the events since the last call, in order. Raises Unavailable, and reads the same
-        blocks again then.
-        """
-        me = Hash32(bytes(32 - _ADDRESS_BYTES) + self.coordinator)
-        top = (await self.client.head()).number
-        first = max(self._read_to + 1, top - self.back, 0)
-        found: list[Event] = []
-        while first <= top:
-            last = min(top, first + RANGE_BLOCKS - 1)
-            blocks = BlockNumber(first), BlockNumber(last)
-            for entry in await self.client.logs(*blocks, (self.where,), (None, me)):
-                event = self.contracts.event(entry.address, entry.topics, entry.data)
-                if event is not None:
-                    found.append(event)
-            first = last + 1
-        self._read_to = top - self.depth
-        return found
 
 
 async def newest_epoch(

@@ -19,7 +19,6 @@ from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABL
 
 if TYPE_CHECKING:
     from quorate_coordinator.monitoring.operator_view import (
-        AppealView,
         BackupView,
         ChainView,
         OperatorView,
@@ -106,7 +105,6 @@ def status_lines(url: str, view: "OperatorView") -> list[str]:
             ),
         ),
         ("bond", bond_text(chain)),
-        *(("appeal", _appeal(each)) for each in view.appeals),
         ("gas", _gas(chain)),
         *(("backup", _backup(each)) for each in [view.backup] if each is not None),
         ("account", f"{usd(chain.account_amount)} USD, {_coins(chain.account_gwei, chain.coin)}"),
@@ -131,13 +129,6 @@ def bond_text(chain: "ChainView") -> str:
         f"{usd(chain.bond)} USD, {usd(chain.bond_lacks)} were taken{told}: "
         "`quorate coordinator top-up` restores them"
     )
-
-
-def _appeal(item: "AppealView") -> str:
-    from quorate_coordinator.monitoring.open_appeals import appeal_text
-
-    at = datetime.fromtimestamp(item.until, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return f"{appeal_text(item)}; until {at}" if item.until else appeal_text(item)
 
 
 def _backup(backup: "BackupView") -> str:

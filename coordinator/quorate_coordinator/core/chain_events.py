@@ -11,9 +11,7 @@ from quorate_coordinator.core.events import (
     ChainAllocationChanged,
     ChainCaseDecided,
     ChainCaseOpened,
-    ChainEpochDemanded,
     ChainEpochPosted,
-    ChainEpochsVoided,
     ChainJuryDrawn,
     ChainKeyRotated,
     ChainNewestEpoch,
@@ -103,10 +101,6 @@ def _apply(context: StepContext, note: ChainNote) -> None:
             _allocate(context, note)
         case ChainEpochPosted(number, root):
             epochs.on_posted(context, number, root)
-        case ChainEpochsVoided(first, last):
-            epochs.on_voided(context, first, last)
-        case ChainEpochDemanded(number):
-            epochs.on_demanded(context, number)
         case ChainNewestEpoch(number, root):
             epochs.on_newest(context, number, root)
         case ChainCaseOpened():

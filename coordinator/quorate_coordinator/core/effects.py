@@ -17,7 +17,7 @@ from quorate_protocol.messages.signed import (
     Voucher,
 )
 from quorate_protocol.rules.epoch_tree import Node
-from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSeconds
+from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 
 
 class Send(Struct, frozen=True, tag=True):
@@ -117,13 +117,12 @@ class Evidence(Struct, frozen=True):
     assignment: Envelope[Assignment]
     commit: Envelope[Commit]
     reveal: Reveal
-    contradiction: Contradiction | None = None  # None in an appeal
+    contradiction: Contradiction
 
     @property
     def reveals(self) -> tuple[Reveal, ...]:
         """Returns what opens the case's claims over this execution."""
-        other = self.contradiction
-        return (self.reveal,) if other is None else (self.reveal, other.reveal)
+        return self.reveal, self.contradiction.reveal
 
 
 class OpenCase(Struct, frozen=True, tag=True):
@@ -168,26 +167,11 @@ class ArchiveRuns(Struct, frozen=True, tag=True):
         return "archive"
 
 
-class CreditEntry(Struct, frozen=True):
-    """One entry of a provider's log of credits: H(assignmentId, pay) at `place`, from 0.
-
-    The log itself keeps hashes only; a settlement is answered with the entry (PROTOCOL 6.24).
-    """
-
-    owner: Address
-    place: int
-    assignment_id: Hash32
-    pay: Amount
-
-
 class AppendSummary(Struct, frozen=True, tag=True):
-    """Appends a signed line to the file of the public log, and stores the credits of its verdict. A
-    repeat changes nothing.
-    """
+    """Appends a signed line to the file of the public log. A repeat changes nothing."""
 
     key: str
     line: Envelope[Summary]
-    credits: tuple[CreditEntry, ...] = ()
 
     @property
     def lane(self) -> str:

@@ -263,19 +263,6 @@ class ChainEpochPosted(Struct, frozen=True, tag=True):
     root: Hash32
 
 
-class ChainEpochsVoided(Struct, frozen=True, tag=True):
-    """From `Epochs`: our epochs `first` to `last` do not count. Their vouchers do."""
-
-    first: int
-    last: int
-
-
-class ChainEpochDemanded(Struct, frozen=True, tag=True):
-    """From `Challenges`: somebody holds a Statement that is due in this epoch or an earlier one."""
-
-    number: int
-
-
 class ChainNewestEpoch(Struct, frozen=True, tag=True):
     """From `Epochs`, by a query: our newest posting. Number 0 and root zero mean that there is
     none.
@@ -287,14 +274,13 @@ class ChainNewestEpoch(Struct, frozen=True, tag=True):
 
 class ChainCaseOpened(Struct, frozen=True, tag=True):
     """From `Court`: a case against `accused` is open, which names these executions, and for each of
-    them another one that contradicts it. An appeal names none of the latter, and `accused` is the
-    coordinator.
+    them another one that contradicts it.
     """
 
     case_id: Nonce
     accused: Address
     assignments: tuple[Hash32, ...]
-    contradictions: tuple[Hash32, ...] = ()
+    contradictions: tuple[Hash32, ...]
 
 
 class ChainJuryDrawn(Struct, frozen=True, tag=True):
@@ -322,8 +308,6 @@ ChainNote = (
     | ChainAccountIndexed
     | ChainAllocationChanged
     | ChainEpochPosted
-    | ChainEpochsVoided
-    | ChainEpochDemanded
     | ChainNewestEpoch
     | ChainCaseOpened
     | ChainJuryDrawn

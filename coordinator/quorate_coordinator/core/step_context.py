@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from quorate_coordinator.core.effects import CreditEntry, Effect
+from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.entities import Job, OwnRecord
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.tables import LINES, OWN
@@ -78,8 +78,6 @@ class StepContext:
     effects: list[Effect] = field(default_factory=list)
     draws: int = 0
     paid: dict[Hash32, int] = field(default_factory=dict)  # credited in this step, by assignment
-    # entries of the logs of credits in this step, which the verdict's line takes along
-    entries: list[CreditEntry] = field(default_factory=list)
     # under its digest, from the moment its verdict is signed until its receipt is published
     evidence: dict[Hash32, Evidence] = field(default_factory=dict)
 

@@ -80,7 +80,6 @@ class OperatorReport(Collector):
             money=money_of(state),
             chain=own.figures,
             backup=backup,
-            appeals=own.appeals.views,
         )
 
     def collect(self) -> Iterator[Metric]:

@@ -5,7 +5,7 @@ Amounts are millionths of a USD. Coins, which pay for gas, are in gwei: billiont
 
 from msgspec import Struct
 
-from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
+from quorate_protocol.units import Address, Amount
 from quorate_runtime.process.health import Problem
 
 
@@ -95,23 +95,6 @@ class BackupView(Struct, frozen=True):
     problem: str  # why nothing is copied now; "" while it is
 
 
-class AppealView(Struct, frozen=True):
-    """An appeal against this coordinator. `until` is when the jury is drawn, or its phase ends.
-
-    The costs are the most that the bond pays. `jobs` is empty until the coordinator's own follower
-    has the case, or if it does not know the execution.
-    """
-
-    case_id: int
-    provider: Address
-    jobs: tuple[Hash32, ...]
-    phase: str
-    until: UnixSeconds
-    can_be_granted: bool
-    granted_cost: Amount
-    lost_cost: Amount
-
-
 class OperatorView(Struct, frozen=True):
     """GET /v1/operator: for the operator alone."""
 
@@ -128,4 +111,3 @@ class OperatorView(Struct, frozen=True):
     money: MoneyView
     chain: ChainView
     backup: BackupView | None = None  # None without a second place
-    appeals: tuple[AppealView, ...] = ()

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import Currency, currency_of
-from quorate_contracts.watch.open_cases import OpenCases
 from quorate_coordinator.chain.queries import view
 from quorate_coordinator.core.state import State
-from quorate_coordinator.monitoring.open_appeals import OpenAppeals
 from quorate_coordinator.monitoring.operator_view import ChainView
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
@@ -67,14 +65,11 @@ class OwnAccount:
     clock: Clock
     state: State
     figures: ChainView = field(init=False)
-    appeals: OpenAppeals = field(init=False)
     warning: str = ""
     _use: GasUse = field(default_factory=GasUse)
 
     def __post_init__(self) -> None:
         none = Amount(0)
-        cases = OpenCases.of(self.client, self.contracts, self.account)
-        self.appeals = OpenAppeals(cases, self.state)
         self.figures = ChainView(
             0,
             none,
@@ -107,7 +102,6 @@ class OwnAccount:
         while True:
             try:
                 await self.look()
-                await self.appeals.look()
             except Unavailable as error:
                 # Not re-raised: `health` shows that the chain is away. The last figures stay.
                 log.debug("own account: %s", error)

@@ -9,17 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from quorate_coordinator.core.effects import CreditEntry
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.storage.access.document_readers import EVERYBODY, rows_of
 from quorate_coordinator.storage.access.document_readers import Row as DocumentRow
 from quorate_protocol.codec import packed
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Hash32
 
-Credit = tuple[int, CreditEntry]
-"""An entry of a provider's log of credits, and the number of the line of the public log with its
-verdict.
-"""
 LogLine = tuple[int, bytes]
 """A line of the public log: its number, and the canonical bytes of its envelope."""
 Row = Mapping[str, str | int | None]
@@ -109,16 +104,10 @@ class RunArchive(Protocol):
         as for `keep`.
         """
 
-    def append(self, lines: Sequence[LogLine], credits: Sequence[Credit] = ()) -> None:
-        """Writes lines of the public log and their credits, all or none. What is stored already is
-        replaced. Threads as for `keep`.
+    def append(self, lines: Sequence[LogLine]) -> None:
+        """Writes lines of the public log, all or none. What is stored already is replaced. Threads
+        as for `keep`.
         """
-
-    def credit_of(self, assignment_id: Hash32) -> CreditEntry | None:
-        """Returns the newest entry of an assignment in its provider's log of credits."""
-
-    def credits_of(self, owner: Address) -> list[CreditEntry]:
-        """Returns a provider's log of credits, in order. Any thread may call it."""
 
     def lines_after(self, seq: int, limit: int) -> list[LogLine]:
         """Returns the lines of the public log after a number, in order. Any thread may call it."""
@@ -148,7 +137,6 @@ class MemoryArchive:
     left: dict[Hash32, None] = field(default_factory=dict)  # outputs of deleted runs
     gone: int = 0  # how many runs were deleted
     lines: dict[int, bytes] = field(default_factory=dict)
-    credits: dict[tuple[Address, int], CreditEntry] = field(default_factory=dict)
     problem: str = ""
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
@@ -239,20 +227,9 @@ class MemoryArchive:
             if self.left.pop(digest, "") is None:
                 del self.outputs[digest]
 
-    def append(self, lines: Sequence[LogLine], credits: Sequence[Credit] = ()) -> None:
+    def append(self, lines: Sequence[LogLine]) -> None:
         """As `RunArchive`."""
         self.lines.update(lines)
-        self.credits.update({(item.owner, item.place): item for _, item in credits})
-
-    def credit_of(self, assignment_id: Hash32) -> CreditEntry | None:
-        """As `RunArchive`."""
-        mine = [item for item in self.credits.values() if item.assignment_id == assignment_id]
-        return max(mine, key=lambda item: item.place, default=None)
-
-    def credits_of(self, owner: Address) -> list[CreditEntry]:
-        """As `RunArchive`."""
-        mine = [item for item in self.credits.values() if item.owner == owner]
-        return sorted(mine, key=lambda item: item.place)
 
     def lines_after(self, seq: int, limit: int) -> list[LogLine]:
         """As `RunArchive`."""

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from quorate_coordinator.core.effects import CreditEntry
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.storage.access.document_readers import EVERYBODY
 from quorate_coordinator.storage.archive import (
     RUNS_PER_LOOK,
-    Credit,
     EndPosition,
     LogLine,
     Readers,
@@ -28,7 +26,7 @@ from quorate_coordinator.storage.archive import (
 from quorate_protocol.codec import packed
 from quorate_protocol.codec.packed import Packed
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, Amount, Hash32
+from quorate_protocol.units import Address, Hash32
 from quorate_runtime.sqlite.optional import OptionalFile
 
 WRITING = "does not take finished runs"
@@ -55,14 +53,6 @@ CREATE TABLE gone (only INTEGER PRIMARY KEY CHECK (only = 1), runs INTEGER NOT N
 INSERT INTO gone VALUES (1, 0);
 """
 LOG_TABLE = "CREATE TABLE log (seq INTEGER PRIMARY KEY, line BLOB NOT NULL);"
-CREDITS_TABLE = """
-CREATE TABLE credits (
-    owner BLOB, place INTEGER, assignment_id BLOB NOT NULL, pay INTEGER NOT NULL,
-    seq INTEGER NOT NULL, PRIMARY KEY (owner, place)
-) WITHOUT ROWID;
-CREATE INDEX credits_by_assignment ON credits (assignment_id, place);
-CREATE INDEX credits_by_line ON credits (seq);
-"""
 
 
 class FileArchive:
@@ -72,7 +62,7 @@ class FileArchive:
         """Opens or makes the file, now or as soon as that is possible; `gone` as in `OptionalFile`.
         Raises `FileNewer` if a newer program wrote it.
         """
-        self.file = OptionalFile(path, (TABLES, LOG_TABLE, CREDITS_TABLE), gone, VERSION)
+        self.file = OptionalFile(path, (TABLES, LOG_TABLE), gone, VERSION)
 
     @property
     def problem(self) -> str:
@@ -199,32 +189,12 @@ class FileArchive:
             )
             writer.executemany("DELETE FROM left_outputs WHERE digest = ?", named)
 
-    def append(self, lines: Sequence[LogLine], credits: Sequence[Credit] = ()) -> None:
+    def append(self, lines: Sequence[LogLine]) -> None:
         """As `RunArchive`. `Unavailable` while the disk does not take the lines."""
-        rows = [(it.owner, it.place, it.assignment_id, it.pay, seq) for seq, it in credits]
         with self.file.writing("does not take lines of the log") as writer:
             # A replayed effect brings the same bytes. Others come only from a journal that its
             # operator put back and said to be the newest.
             writer.executemany("INSERT OR REPLACE INTO log VALUES (?, ?)", lines)
-            writer.executemany("INSERT OR REPLACE INTO credits VALUES (?, ?, ?, ?, ?)", rows)
-
-    def credit_of(self, assignment_id: Hash32) -> CreditEntry | None:
-        """As `RunArchive`."""
-        where = "assignment_id = ? ORDER BY place DESC LIMIT 1"
-        return next(iter(self._credits(where, assignment_id)), None)
-
-    def credits_of(self, owner: Address) -> list[CreditEntry]:
-        """As `RunArchive`."""
-        return self._credits("owner = ? ORDER BY place", owner)
-
-    def _credits(self, where: str, value: bytes) -> list[CreditEntry]:
-        query = f"SELECT owner, place, assignment_id, pay FROM credits WHERE {where}"
-        with self.file.writing("cannot be read") as writer:
-            rows = writer.execute(query, (value,)).fetchall()
-        return [
-            CreditEntry(Address(owner), int(place), Hash32(name), Amount(pay))
-            for owner, place, name, pay in rows
-        ]
 
     def lines_after(self, seq: int, limit: int) -> list[LogLine]:
         """As `RunArchive`."""

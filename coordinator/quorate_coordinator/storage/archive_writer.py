@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from quorate_coordinator.core.effects import AppendSummary, ArchiveRuns, CreditEntry
+from quorate_coordinator.core.effects import AppendSummary, ArchiveRuns
 from quorate_coordinator.core.events import RunsArchived
 from quorate_coordinator.core.records.archived_run import archived
 from quorate_coordinator.storage.output_access import Outputs
@@ -31,8 +31,7 @@ class ArchiveWriter:
         [Hash32], Awaitable[None]
     ]  # stores a job's documents, which cannot be built once the job has left the state
 
-    # lines of the log, by number, with the credits of their verdicts
-    _waiting: dict[int, tuple[bytes, tuple[CreditEntry, ...]]] = field(default_factory=dict)
+    _waiting: dict[int, bytes] = field(default_factory=dict)  # lines of the log, by number
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, effect: ArchiveRuns | AppendSummary) -> None:
@@ -47,15 +46,13 @@ class ArchiveWriter:
     async def _append(self, effect: AppendSummary) -> None:
         """Writes a line, with the others that wait by then: one transaction costs as much as 64."""
         seq = effect.line.message.seq
-        self._waiting[seq] = envelope.encode(effect.line), effect.credits
+        self._waiting[seq] = envelope.encode(effect.line)
         async with self._turn:
             if seq not in self._waiting:
                 return  # another call has written it
             taken = sorted(self._waiting.items(), key=lambda item: item[0] != seq)
-            taken = taken[:LINES_AT_ONCE_MAX]
-            lines = [(number, line) for number, (line, _) in taken]
-            credits = [(number, each) for number, (_, all_of) in taken for each in all_of]
-            await asyncio.to_thread(self.history.archive.append, lines, credits)
+            lines = taken[:LINES_AT_ONCE_MAX]
+            await asyncio.to_thread(self.history.archive.append, lines)
             for number, _ in lines:
                 self._waiting.pop(number, None)
 

@@ -39,18 +39,16 @@ def demanded_seconds(limits: Limits) -> int:
     """Returns for how long after its end somebody may still need a run.
 
     That is while its session and its order are valid, while the bond of its coordinator or its
-    providers can be taken, and while its evidence counts. One challenge and its answer come on top
-    (PROTOCOL §6).
+    providers can be taken, and while its evidence counts. The window of an epoch comes on top.
     """
     longest = max(
         limits.session_max,
         limits.unbond_after,
         limits.case_evidence_age + limits.jury_window,
         limits.allocation_release,
-        limits.uncovered_settle_after,
         limits.max_hold,
     )
-    return longest + limits.challenge_window + limits.challenge_response
+    return longest + limits.challenge_window
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from msgspec import Struct
 from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import currency_of
-from quorate_node.appeals.own_cases import OwnCase
 from quorate_node.chain.calls import ask
+from quorate_node.chain.own_cases import OwnCase
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_runtime.chain import ChainClient

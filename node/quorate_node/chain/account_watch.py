@@ -8,9 +8,9 @@ import logging
 from collections.abc import Callable
 
 from quorate_contracts.deploy import Contracts
-from quorate_contracts.watch.open_cases import OpenCases
-from quorate_node.appeals.own_cases import own_cases
+from quorate_contracts.open_cases import OpenCases
 from quorate_node.chain.account_state import AccountState, read_account
+from quorate_node.chain.own_cases import own_cases
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable

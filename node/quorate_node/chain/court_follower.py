@@ -9,7 +9,6 @@ import os
 from pathlib import Path
 
 from quorate_contracts.bindings import events as chain_events
-from quorate_contracts.bindings.faults import FaultKind
 from quorate_contracts.deploy import Contracts
 from quorate_node.core import events
 from quorate_node.messaging.frame_handler import EventSink
@@ -48,8 +47,6 @@ def translate(event: chain_events.Event | None) -> events.Event | None:
             return events.ChainVotingEnded(Nonce(event.case_id), event.reveal_by)
         case chain_events.Decided():
             return events.ChainCaseDecided(Nonce(event.case_id))
-        case chain_events.DemandOpened() if event.kind == FaultKind.UNREVEALED:
-            return events.ChainRevealDemanded(event.subject, event.liable, event.answer_by)
         case _:
             return None
 
@@ -94,7 +91,7 @@ class CourtFollower:
         follower = LogFollower(
             self._client,
             self._clock,
-            [self._contracts.court.address, self._contracts.faults.address],
+            [self._contracts.court.address],
             cursor=self._read_cursor(),
             start=start,
             depth=self._contracts.deployment.constants().chain_depth,

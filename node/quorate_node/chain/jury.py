@@ -1,5 +1,4 @@
 """The provider as a juror: executes the accused's work again, votes, reveals and withdraws its pay.
-It also answers demands for its own reveals.
 
 The operator key sends the transactions and pays the gas. The court pays the owner's payout address.
 A ballot (the hash of a juror's answers) counts if the operator key that sent it is valid in the
@@ -62,16 +61,12 @@ class JuryService:
         self._operator_sender, self._operator_keys = operator_sender, operator_keys
 
     async def perform(
-        self,
-        effect: effects.CourtEffect | effects.WithdrawCredit | effects.AnswerDemand,
-        submit: Submit,
+        self, effect: effects.CourtEffect | effects.WithdrawCredit, submit: Submit
     ) -> None:
         """Performs one effect. It drops an effect that the duty no longer calls for."""
         match effect:
             case effects.WithdrawCredit():
                 await self._withdraw(effect)
-            case effects.AnswerDemand():
-                await self._answer(effect)
             case effects.Reexecute():
                 await self._reexecute(effect, submit)
             case effects.SendVote():
@@ -194,19 +189,6 @@ class JuryService:
                     )
                     return None
             await self._clock.sleep(pause)
-
-    async def _answer(self, effect: effects.AnswerDemand) -> None:
-        """Opens the commitment on chain, and withdraws what the demander's bond pays for it.
-
-        Anyone may have sent the answer, since Reveals are no secret after their batch.
-        """
-        faults, account = self._contracts.faults, self._core.terms.provider
-        demand = await ask(self._client, faults.demand(effect.assignment_hash))
-        if demand.is_open:
-            await self._send(effect.key, faults.answer_reveal(effect.reveal))
-            log.info("answered a demand for the reveal of 0x%s", effect.assignment_hash.hex())
-        if await ask(self._client, faults.credit_of(account)):
-            await self._send(f"{effect.key}/withdraw", faults.withdraw(account))
 
     async def _withdraw(self, effect: effects.WithdrawCredit) -> None:
         """Withdraws the juror's pay, if there is any.

@@ -213,18 +213,6 @@ class WithdrawCredit(OfCase, frozen=True, tag=True):
     """Withdraw this juror's credit from the court once its case is decided."""
 
 
-class AnswerDemand(OfLease, frozen=True, tag=True):
-    """Open the commitment on chain, by `answer_by`, because somebody demands it there."""
-
-    reveal: Reveal
-    answer_by: UnixSeconds
-
-    @property
-    def lane(self) -> str:
-        """The chain's lane."""
-        return "chain"
-
-
 class SendClaim(Struct, frozen=True, tag=True):
     """Claim the credit of a final epoch."""
 
@@ -257,4 +245,4 @@ LeaseEffect = (
     | ForgetLease
 )
 CourtEffect = Reexecute | SendVote | SendJuryReveal
-Effect = LeaseEffect | CourtEffect | SendOffer | SendClaim | WithdrawCredit | AnswerDemand
+Effect = LeaseEffect | CourtEffect | SendOffer | SendClaim | WithdrawCredit

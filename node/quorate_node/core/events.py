@@ -242,14 +242,6 @@ class ChainCaseDecided(Struct, frozen=True, tag=True):
     case_id: Nonce
 
 
-class ChainRevealDemanded(Struct, frozen=True, tag=True):
-    """Somebody demands on chain that `provider` opens its commitment to an Assignment."""
-
-    assignment_hash: Hash32
-    provider: Address
-    answer_by: UnixSeconds
-
-
 class ChainEpochFinal(Struct, frozen=True, tag=True):
     """A coordinator's newest final epoch credits this provider.
 
@@ -280,9 +272,7 @@ LeaseEvent = (
     | StopReceived
 )
 ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
-OwnEvent = (
-    OfferDue | DrainRequested | Configured | ChainRevealDemanded | ChainEpochFinal | ClaimConfirmed
-)
+OwnEvent = OfferDue | DrainRequested | Configured | ChainEpochFinal | ClaimConfirmed
 JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (
     AssignmentReceived
@@ -308,7 +298,6 @@ Event = (
     | VoteConfirmed
     | ChainVotingEnded
     | ChainCaseDecided
-    | ChainRevealDemanded
     | ChainEpochFinal
     | ClaimConfirmed
 )

@@ -13,14 +13,14 @@ from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
 from quorate_node.core.juries import jury_draws, jury_duty
 from quorate_node.core.juries.jury_duty import JuryDuty
-from quorate_node.core.phases import Accepted, Committed, Declined, Done, Execution, Lapsed
+from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed
 from quorate_node.core.statements import check_statement
 from quorate_node.core.terms import Terms
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN, SlotOffer
-from quorate_protocol.messages.signed import FreeSlots, Reveal, Statement
+from quorate_protocol.messages.signed import FreeSlots, Statement
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, StepOutcome
 from quorate_protocol.tables import Table, Tables
@@ -67,8 +67,6 @@ class ProviderCore(Tables):
         # The same for hashes that left `executions`. A verdict may still come for them.
         self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
         self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # Commit digest -> its lease
-        # What opens each Commit, as long as somebody may demand it on chain (about 300 bytes each).
-        self.reveals: Table[Hash32, Reveal] = Table(Hash32, Reveal)
         self.cases: Table[Nonce, events.ChainCaseOpened] = Table(Nonce, events.ChainCaseOpened)
         self.jury: Table[Nonce, JuryDuty] = Table(Nonce, JuryDuty)
         self.statements: Table[Address, Envelope[Statement]] = Table(Address, Envelope[Statement])
@@ -222,8 +220,6 @@ class ProviderCore(Tables):
             case events.Configured():
                 self._configure(event.terms)
                 return ()
-            case events.ChainRevealDemanded():
-                return self._on_demand(event, at)
             case events.ChainEpochFinal():
                 if event.final <= (self.claimed.get(event.coordinator) or 0):
                     return ()
@@ -366,9 +362,8 @@ class ProviderCore(Tables):
         before, commit = self.executions.get(moved.assignment_hash), moved.commit()
         was = before.commit() if before else None
         assert was is None or was == commit, "two Commits for one assignment"
-        if commit is not None and was is None and isinstance(moved.phase, Committed):
+        if commit is not None and was is None:
             self.commits[digest(self.terms.domain, commit)] = moved.assignment_hash
-            self.reveals[moved.assignment_hash] = moved.phase.reveal
         self.executions[moved.assignment_hash] = moved
         if not moved.is_ended:
             self.active[moved.assignment_hash] = True
@@ -415,20 +410,9 @@ class ProviderCore(Tables):
 
     def _forget_settled(self, at: UnixSeconds) -> None:
         for assignment_hash in _due_first(self.settled, at):
-            self._forget_hash(assignment_hash)
+            del self.settled[assignment_hash]
         while len(self.settled) > SETTLED_KEPT_MAX:
-            self._forget_hash(next(iter(self.settled)))
-
-    def _forget_hash(self, assignment_hash: Hash32) -> None:
-        del self.settled[assignment_hash]
-        self.reveals.pop(assignment_hash, None)
-
-    def _on_demand(self, event: events.ChainRevealDemanded, at: UnixSeconds) -> tuple[Effect, ...]:
-        """Answers a demand for this provider's reveal. All of its batch are committed by then."""
-        reveal = self.reveals.get(event.assignment_hash)
-        if event.provider != self.terms.provider or reveal is None or at > event.answer_by:
-            return ()
-        return (effects.AnswerDemand(event.assignment_hash, reveal, event.answer_by),)
+            del self.settled[next(iter(self.settled))]
 
     # ----------------------------------------------------------------------------------------- jury
 

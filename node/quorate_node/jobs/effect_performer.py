@@ -89,7 +89,6 @@ class EffectPerformer:
                 | effects.SendJuryReveal()
                 | effects.Reexecute()
                 | effects.WithdrawCredit()
-                | effects.AnswerDemand()
             ):
                 await self._jury_service.perform(effect, self.submit)
             case effects.SendClaim():

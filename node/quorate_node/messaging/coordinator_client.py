@@ -75,8 +75,6 @@ def deployment_from_info(info: InfoView) -> Deployment:
         beacon=named["Beacon"],
         court=named["Court"],
         cases=named["Cases"],
-        challenges=named["Challenges"],
-        settlement=named["Settlement"],
         faults=named["Faults"],
         beacon_key=info.beacon.public_key,
         beacon_period=Seconds(info.beacon.period),

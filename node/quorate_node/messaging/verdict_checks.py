@@ -11,12 +11,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate_node.appeals.appeal_notices import AppealNotices
 from quorate_node.core.execution import is_same_set
 from quorate_node.core.phases import Done, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
-from quorate_node.messaging.kept_receipts import KeptReceipts
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, Receipt
@@ -115,16 +113,16 @@ class VerdictChecks:
     """Reads and checks the receipt of each Verdict, one after the other.
 
     `folder` holds the receipts that failed. Their names begin with the coordinator's account, so a
-    restart knows them; the owner removes a file to work for that coordinator again.
+    restart knows them; the owner removes a file to work for that coordinator again. `faulting`
+    holds those whose Verdict faults this provider.
     """
 
     core: ProviderCore
     fetches: Mapping[Address, FetchReceipt]
     folder: Path
+    faulting: Path
     board: Board
     clock: Clock
-    kept: KeptReceipts | None = None  # where receipts go that hold
-    appeals: AppealNotices | None = None  # hears of Verdicts that fault this provider
     _checked: dict[Hash32, Sequence] = field(default_factory=dict)  # lease -> seq of its Verdict
     _ask_at: dict[Hash32, tuple[UnixSeconds, int]] = field(default_factory=dict)
     _false: frozenset[str] = frozenset()
@@ -181,10 +179,8 @@ class VerdictChecks:
         except Refused as refused:
             self._keep(execution, data, refused)
         else:
-            if self.kept is not None:
-                await asyncio.to_thread(self.kept.keep, told.job_id, data)
-            if self.appeals is not None and lease in told.faulted:
-                await asyncio.to_thread(self.appeals.note, told.job_id, data)
+            if lease in told.faulted:
+                await asyncio.to_thread(self._note_fault, execution, data)
         self._checked[lease] = told.seq
         self._ask_at.pop(lease, None)
 
@@ -195,15 +191,21 @@ class VerdictChecks:
 
     def _keep(self, execution: Execution, data: bytes, refused: Refused) -> None:
         """Keeps a false receipt, and takes no more work of its coordinator."""
-        private_folder(self.folder)
+        path = _write(self.folder, execution, data)
         name = execution.coordinator.hex()
-        path = self.folder / f"{name}-{execution.lease_id}.json"
-        if len(list(self.folder.glob(f"{name}-*"))) < EVIDENCE_FILES_MAX:
-            write_atomic(path, data)
         log.error(
             "coordinator 0x%s signed a false Verdict: %s. The evidence is %s", name, refused, path
         )
         self.read_folder()
+
+    def _note_fault(self, execution: Execution, data: bytes) -> None:
+        path = _write(self.faulting, execution, data)
+        log.warning(
+            "a Verdict faults this provider's lease %s: if its result is right, its receipt is "
+            "evidence against the coordinator: %s",
+            execution.lease_id,
+            path,
+        )
 
     def read_folder(self) -> None:
         """Learns from the files which coordinators get no more work done."""
@@ -217,3 +219,13 @@ class VerdictChecks:
             if first
             else "",
         )
+
+
+def _write(folder: Path, execution: Execution, data: bytes) -> Path:
+    """Writes a receipt, unless its coordinator has the most files there. Blocks for a disk."""
+    private_folder(folder)
+    name = execution.coordinator.hex()
+    path = folder / f"{name}-{execution.lease_id}.json"
+    if len(list(folder.glob(f"{name}-*"))) < EVIDENCE_FILES_MAX:
+        write_atomic(path, data)
+    return path

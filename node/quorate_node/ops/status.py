@@ -7,7 +7,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from quorate_contracts.watch.watch_file import Action
 from quorate_node.chain.account_state import AccountState
 from quorate_node.core.phases import Declined, Execution
 from quorate_node.core.provider_core import ProviderCore
@@ -90,7 +89,7 @@ class OwnerFacts:
     """What the status shows beside the core.
 
     `is_on_offer`: the provider is registered and staked. `attested` are slots with their
-    attestation level. `watched` is what the watcher of epochs did.
+    attestation level.
     """
 
     is_on_offer: bool = True
@@ -98,7 +97,6 @@ class OwnerFacts:
     attested: tuple[SlotOffer, ...] = ()
     income: Income = Income()
     account: AccountState = AccountState()
-    watched: tuple[Action, ...] = ()
 
 
 class Status(Struct, frozen=True):
@@ -132,7 +130,6 @@ class Status(Struct, frozen=True):
     jobs_paid: int = 0  # of all days that are kept
     jobs_unpaid: int = 0
     account: AccountState = AccountState()
-    watched: tuple[Action, ...] = ()  # what the watcher of epochs did, the newest last
 
 
 def status_of(
@@ -199,7 +196,6 @@ def status_of(
         jobs_paid=sum(day.paid for day in facts.income.days),
         jobs_unpaid=sum(day.unpaid for day in facts.income.days),
         account=facts.account,
-        watched=facts.watched[-SHOWN_MAX:],
     )
 
 

@@ -9,12 +9,10 @@ from quorate.errors import EvidenceError, UnavailableError
 
 if TYPE_CHECKING:
     from quorate.client.money.balances import Balances, CoordinatorBalance
-    from quorate.client.money.halts import Halt
     from quorate.client.money.withdrawal import WithdrawalState
     from quorate.client.profile import Profile
     from quorate_contracts.money_texts import Currency
     from quorate_protocol.messages.views import AccountView
-    from quorate_protocol.units import UnixSeconds
 
 SETTLE_SECONDS = 60.0
 ChainUrl = Annotated[
@@ -141,18 +139,17 @@ def _balance_lines(found: "Balances", currency: "Currency", withdraw: str) -> li
         f"deposited  {format_amount(found.deposited)}, {unallocated} of it unallocated",
     ]
     for item in found.coordinators:
-        lines += _coordinator_lines(item, found.block_time)
+        lines += _coordinator_lines(item)
     pending = found.withdrawal
     if pending.ready_at:
-        releases = [c.allocation.release_at for c in found.coordinators if c.halt is None]
-        ready_at = max([pending.ready_at, *releases, found.halts_until])
+        releases = [c.allocation.release_at for c in found.coordinators]
+        ready_at = max([pending.ready_at, *releases])
         amount = format_amount(pending.amount)
         lines.append(f"waiting    {amount} until {moment(ready_at)}: then `{withdraw}`")
     return lines
 
 
-def _coordinator_lines(item: "CoordinatorBalance", now: "UnixSeconds") -> list[str]:
-    from quorate.client.money.halts import halt_lines
+def _coordinator_lines(item: "CoordinatorBalance") -> list[str]:
     from quorate.job.quantities import format_amount
 
     lines = [f"allocated  {format_amount(item.left)} to coordinator 0x{item.coordinator.hex()}"]
@@ -161,8 +158,6 @@ def _coordinator_lines(item: "CoordinatorBalance", now: "UnixSeconds") -> list[s
             f"promised   {format_amount(item.vouched)} by vouchers, "
             f"{format_amount(item.promises.orders)} to open orders"
         )
-    if item.halt is not None:
-        lines += [f"halted     {line}" for line in halt_lines(item.coordinator, item.halt, now)]
     return lines
 
 
@@ -185,7 +180,6 @@ def _balance_json(found: "Balances", currency: "Currency") -> dict[str, Any]:
                 "withdrawableMicroUsd": item.withdrawable,
                 "releasingMicroUsd": item.allocation.releasing,
                 "releaseAt": item.allocation.release_at,
-                "halt": None if item.halt is None else _halt_json(item.halt),
             }
             for item in found.coordinators
         ],
@@ -202,20 +196,4 @@ def _withdrawal_json(state: "WithdrawalState") -> dict[str, Any]:
         "paidMicroUsd": state.paid,
         "readyAt": state.ready_at or None,
         "unpostedMicroUsd": state.unposted,
-        "moreMicroUsd": state.more,
-        "halted": [
-            {"coordinator": f"0x{coordinator.hex()}", **_halt_json(halt)}
-            for coordinator, halt in state.halted
-        ],
-    }
-
-
-def _halt_json(halt: "Halt") -> dict[str, Any]:
-    return {
-        "haltedAt": halt.at,
-        "leftMicroUsd": halt.left,
-        "freeFrom": halt.free_from,
-        "restMicroUsd": halt.rest,
-        "restFrom": halt.rest_from,
-        "restIsFree": halt.is_rest_free,
     }

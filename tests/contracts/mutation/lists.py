@@ -4,6 +4,5 @@ from contracts.mutation.court import COURT
 from contracts.mutation.money import MONEY
 from contracts.mutation.mutant import Mutant
 from contracts.mutation.registry import REGISTRY
-from contracts.mutation.settlement import SETTLEMENT
 
-MUTANTS: tuple[Mutant, ...] = (*COURT, *REGISTRY, *MONEY, *SETTLEMENT)
+MUTANTS: tuple[Mutant, ...] = (*COURT, *REGISTRY, *MONEY)

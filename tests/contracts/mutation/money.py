@@ -1,4 +1,4 @@
-"""Mutants of Epochs, Challenges and the tree of leaves."""
+"""Mutants of Epochs and the tree of leaves."""
 
 from contracts.mutation.mutant import Change, of
 
@@ -19,15 +19,6 @@ MONEY = (
             "    assert staticcall Stakes(STAKES).posting_key(coordinator) == msg.sender, "
             '"signer"\n    assert staticcall Stakes(STAKES).is_bonded',
             "    assert staticcall Stakes(STAKES).is_bonded",
-        ),
-    ),
-    *of(
-        "Challenges",
-        Change(
-            "a Statement for a later epoch convicts",
-            '    assert convert(statement.epoch, uint256) <= number, "epoch"\n'
-            "    assert leaf.account",
-            "    assert leaf.account",
         ),
     ),
 )

@@ -5,12 +5,8 @@ from contracts.mutation.mutant import Change, of
 REGISTRY = (
     *of(
         "Stakes",
-        Change(
-            "anybody slashes", 'assert msg.sender in [COURT, CHALLENGES, FAULTS], "module"', "pass"
-        ),
-        Change(
-            "Faults does not slash", "[COURT, CHALLENGES, FAULTS]", "[COURT, CHALLENGES, COURT]"
-        ),
+        Change("anybody slashes", 'assert msg.sender in [COURT, FAULTS], "module"', "pass"),
+        Change("Faults does not slash", "[COURT, FAULTS]", "[COURT, COURT]"),
     ),
     *of(
         "slot_list",

@@ -26,14 +26,13 @@ from vyper.exceptions import VyperException
 from contracts.mutation.lists import MUTANTS
 from contracts.mutation.modelled import MODELLED
 from contracts.mutation.mutant import Mutant, contracts_with, covering
-from contracts.settlement_evidence import settlement_gas
 from contracts.trial import Trial
 from quorate_contracts import artifact
 from quorate_contracts import compile as compiler
 
 ROOT = Path(__file__).parents[3]
 MACHINE = Path(__file__).parents[1] / "test_money_machine.py"
-LOADED = (Trial, settlement_gas)  # with all that tests import, once for all processes
+LOADED = (Trial,)  # with all that tests import, once for all processes
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 """
 @title EscrowProofs
 @notice Properties of Escrow's deployed code, for every storage and every argument. halmos calls each `check_` function.
-@dev This contract is Escrow's token, registry, Epochs, Settlement and client, so that it may call everything. A path that reverts
+@dev This contract is Escrow's token, registry, Epochs and client, so that it may call everything. A path that reverts
      proves nothing and breaks nothing; a Panic(1) is a counterexample. So what is compared here must not revert: `unsafe_sub`.
 """
 
@@ -15,17 +15,12 @@ interface Vm:
 interface Escrow:
     def charge(coordinator: address, debts: DynArray[uint256, 64]) -> Pool: nonpayable
     def pay(coordinator: address, payments: DynArray[uint256, 64]): nonpayable
-    def settle(coordinator: address, debts: DynArray[Debt, 32], credits: DynArray[uint256, 96]): nonpayable
     def allocate(coordinator: address, amount: uint256): nonpayable
     def finish_release(coordinator: address): nonpayable
     def finish_withdrawal(): nonpayable
-    def pay_credit(account: address): nonpayable
     def allocation(client: address, coordinator: address) -> Allocation: view
-    def settled_of(client: address, coordinator: address) -> uint256: view
-    def settleable(client: address, coordinator: address) -> (uint256, uint256): view
     def pool(coordinator: address) -> Pool: view
     def free_of(client: address) -> uint256: view
-    def credit_of(account: address) -> uint256: view
 
 struct Allocation:
     allocated: uint256
@@ -34,26 +29,14 @@ struct Allocation:
     releasing: uint256
     releaseAt: uint256
 
-struct Debt:
-    word: uint256
-    upTo: uint256
-
 struct Pool:
     allocated: uint256
     charged: uint256
     paid: uint256
 
-struct Account:  # all fields of an allocation's word
-    allocated: uint256
-    charged: uint256
-    settled: uint256
-    nonceFloor: uint256
-    since: uint256
-
 VM: constant(address) = 0x7109709ECfa91a80626fF3989D68f67F5b1DD12D
 PLACE: constant(address) = 0x00000000000000000000000000000000E5C20300
 MASK40: constant(uint256) = 2**40 - 1
-MASK60: constant(uint256) = 2**60 - 1
 MASK96: constant(uint256) = 2**96 - 1
 
 sent: uint256  # tokens that Escrow has sent
@@ -77,18 +60,6 @@ def role_of(account: address) -> uint256:
     return 2
 
 
-@external
-@view
-def halted_at(coordinator: address) -> uint256:
-    return 0
-
-
-@external
-@view
-def payout_of(account: address) -> address:
-    return account
-
-
 @internal
 @pure
 def _must(holds: bool):
@@ -98,30 +69,20 @@ def _must(holds: bool):
 
 @internal
 @view
-def _account(client: address, coordinator: address) -> Account:
+def _allocation(client: address, coordinator: address) -> Allocation:
+    """Of a client that is charged no more than it allocated."""
     found: Allocation = staticcall Escrow(PLACE).allocation(client, coordinator)
-    left: uint256 = 0
-    lowest: uint256 = 0
-    left, lowest = staticcall Escrow(PLACE).settleable(client, coordinator)
-    settled: uint256 = staticcall Escrow(PLACE).settled_of(client, coordinator)
-    return Account(allocated=found.allocated, charged=found.charged, settled=settled, nonceFloor=lowest, since=found.since)
+    assert found.charged <= found.allocated
+    return found
 
 
 @internal
 @view
-def _sound(client: address, coordinator: address) -> Account:
-    """The account after a call. `settleable` reverts if more is charged than allocated, and a revert would hide it."""
+def _sound(client: address, coordinator: address) -> Allocation:
+    """The same after a call, where it must hold."""
     found: Allocation = staticcall Escrow(PLACE).allocation(client, coordinator)
     self._must(found.charged <= found.allocated)
-    account: Account = self._account(client, coordinator)
-    self._must(account.settled <= account.charged)
-    return account
-
-
-@internal
-@pure
-def _assume_sound(account: Account):
-    assert account.settled <= account.charged and account.charged <= account.allocated
+    return found
 
 
 @external
@@ -138,18 +99,15 @@ def check_claims_pay_no_more_than_vouchers_brought_in(coordinator: address, firs
 def check_vouchers_charge_what_clients_allocated(coordinator: address, first: uint256, second: uint256):
     one: address = convert(first >> 96, address)
     two: address = convert(second >> 96, address)
-    before: Account = self._account(one, coordinator)
-    other: Account = self._account(two, coordinator)
-    self._assume_sound(before)
-    self._assume_sound(other)
+    before: Allocation = self._allocation(one, coordinator)
+    other: Allocation = self._allocation(two, coordinator)
     pool: Pool = staticcall Escrow(PLACE).pool(coordinator)
     extcall Escrow(PLACE).charge(coordinator, [first, second])
-    after: Account = self._sound(one, coordinator)
-    others: Account = self._sound(two, coordinator)
+    after: Allocation = self._sound(one, coordinator)
+    others: Allocation = self._sound(two, coordinator)
     self._must(after.charged >= before.charged)
     self._must(others.charged >= other.charged)
-    self._must(after.allocated == before.allocated and after.settled == before.settled and after.since == before.since)
-    self._must(after.nonceFloor >= before.nonceFloor and others.nonceFloor >= other.nonceFloor)
+    self._must(after.allocated == before.allocated and after.since == before.since)
     added: uint256 = after.charged - before.charged
     if one != two:
         added += others.charged - other.charged
@@ -158,46 +116,27 @@ def check_vouchers_charge_what_clients_allocated(coordinator: address, first: ui
 
 
 @external
-def check_settled_jobs_credit_what_they_charge(coordinator: address, word: uint256, upTo: uint256, credit: uint256):
-    client: address = convert(word >> 96, address)
-    account: address = convert(credit >> 96, address)
-    before: Account = self._account(client, coordinator)
-    self._assume_sound(before)
-    owed: uint256 = staticcall Escrow(PLACE).credit_of(account)
-    extcall Escrow(PLACE).settle(coordinator, [Debt(word=word, upTo=upTo)], [credit])
-    after: Account = self._sound(client, coordinator)
-    amount: uint256 = unsafe_sub(after.charged, before.charged)
-    self._must(after.charged <= upTo and amount == word & MASK60)
-    self._must(unsafe_sub(after.settled, before.settled) == amount)
-    self._must(after.allocated == before.allocated and after.nonceFloor == before.nonceFloor and after.since == before.since)
-    self._must(unsafe_sub(staticcall Escrow(PLACE).credit_of(account), owed) == amount)
-
-
-@external
 def check_an_allocation_moves_free_money_and_nothing_else(coordinator: address, amount: uint256, now: uint256):
     assert now <= MASK40
     extcall Vm(VM).warp(now)
-    before: Account = self._account(self, coordinator)
-    self._assume_sound(before)
+    before: Allocation = self._allocation(self, coordinator)
     free: uint256 = staticcall Escrow(PLACE).free_of(self)
     extcall Escrow(PLACE).allocate(coordinator, amount)
-    after: Account = self._sound(self, coordinator)
+    after: Allocation = self._sound(self, coordinator)
     self._must(after.allocated == unsafe_add(before.allocated, amount))
     self._must(staticcall Escrow(PLACE).free_of(self) == unsafe_sub(free, amount))
-    self._must(after.charged == before.charged and after.settled == before.settled and after.nonceFloor == before.nonceFloor)
+    self._must(after.charged == before.charged)
 
 
 @external
 def check_a_release_leaves_what_is_charged(coordinator: address, now: uint256):
     assert now <= MASK40
     extcall Vm(VM).warp(now)
-    before: Account = self._account(self, coordinator)
-    self._assume_sound(before)
+    before: Allocation = self._allocation(self, coordinator)
     free: uint256 = staticcall Escrow(PLACE).free_of(self)
     extcall Escrow(PLACE).finish_release(coordinator)
-    after: Account = self._sound(self, coordinator)
-    self._must(after.charged == before.charged)
-    self._must(after.settled == before.settled and after.nonceFloor == before.nonceFloor and after.since == before.since)
+    after: Allocation = self._sound(self, coordinator)
+    self._must(after.charged == before.charged and after.since == before.since)
     self._must(unsafe_sub(staticcall Escrow(PLACE).free_of(self), free) == unsafe_sub(before.allocated, after.allocated))
 
 
@@ -208,10 +147,3 @@ def check_a_withdrawal_pays_what_is_free(now: uint256):
     free: uint256 = staticcall Escrow(PLACE).free_of(self)
     extcall Escrow(PLACE).finish_withdrawal()
     self._must(self.sent <= free and staticcall Escrow(PLACE).free_of(self) == unsafe_sub(free, self.sent))
-
-
-@external
-def check_a_credit_is_paid_once(account: address):
-    owed: uint256 = staticcall Escrow(PLACE).credit_of(account)
-    extcall Escrow(PLACE).pay_credit(account)
-    self._must(self.sent == owed and staticcall Escrow(PLACE).credit_of(account) == 0)

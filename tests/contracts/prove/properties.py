@@ -47,13 +47,6 @@ PROPERTIES = (
     ),
     Property(
         "EscrowProofs",
-        "settled_jobs_credit_what_they_charge",
-        "Escrow",
-        '    assert credited == total, "sums"\n',
-        "",
-    ),
-    Property(
-        "EscrowProofs",
         "an_allocation_moves_free_money_and_nothing_else",
         "Escrow",
         '    assert (word >> 196) + amount <= MASK60, "amount"\n',
@@ -72,9 +65,6 @@ PROPERTIES = (
         "Escrow",
         "    self.withdrawals[msg.sender] = 0\n    self.free_of[msg.sender] -= amount\n",
         "    self.withdrawals[msg.sender] = 0\n",
-    ),
-    Property(
-        "EscrowProofs", "a_credit_is_paid_once", "Escrow", "    self.credit_of[account] = 0\n", ""
     ),
     Property(
         "StakesProofs",

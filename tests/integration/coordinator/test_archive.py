@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from quorate_coordinator.core.effects import CreditEntry
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.reporting.projection import Projection, runs
 from quorate_coordinator.reporting.rows import run_row
@@ -19,7 +18,7 @@ from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount, Hash32
+from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.sqlite.durable import OtherVersion
 from support.markets.archiving_market import ArchivingMarket, archived_runs
@@ -100,22 +99,6 @@ def test_lines_of_the_log_are_kept_once_and_in_order(make: Callable[[], RunArchi
     again = make()
     assert again.lines_after(-1, 2) == [(0, b"zero"), (1, b"one")]
     assert again.lines_after(1, 9) == [(2, b"two")]
-
-
-@pytest.mark.rule("6.56")
-def test_credits_are_kept_once_and_in_order(make: Callable[[], RunArchive]) -> None:
-    archive, owner = make(), Address(b"\x07" * 20)
-    names = [hash_tuple("assignment", number) for number in range(3)]
-    first, second, third = (
-        CreditEntry(owner, place, name, Amount(place + 5)) for place, name in enumerate(names)
-    )
-    again = CreditEntry(owner, 3, names[1], Amount(0))
-    archive.append([(1, b"one")], [(1, third), (1, again)])
-    archive.append([(0, b"zero"), (1, b"one")], [(0, first), (0, second), (1, again)])
-    reopened = make()
-    assert reopened.credits_of(owner) == [first, second, third, again]
-    assert reopened.credit_of(names[1]) == again and reopened.credit_of(names[2]) == third
-    assert reopened.credit_of(hash_tuple("nobody's")) is None
 
 
 def test_an_output_keeps_its_first_client_and_provider(make: Callable[[], RunArchive]) -> None:

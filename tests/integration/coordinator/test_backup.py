@@ -16,7 +16,6 @@ import pytest
 from quorate_coordinator import coordinator_keys
 from quorate_coordinator import settings as settings_file
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS, Config
-from quorate_coordinator.core.effects import CreditEntry
 from quorate_coordinator.service import Service
 from quorate_coordinator.settings import Settings
 from quorate_coordinator.storage.archive_file import FileArchive
@@ -52,7 +51,6 @@ PROVIDER = KeySigner(dev_account(7))
 LAG_SECONDS_MAX = 30
 KEEPING = Keeping(1 << 30, 90 * 86_400)
 READY_SECONDS = 120.0
-OWED = Address(b"\x08" * 20)
 OWNER = Owner(Address(b"\x07" * 20), 1, Address(b"\x09" * 20))
 
 
@@ -264,13 +262,11 @@ async def test_runs_log_lines_and_documents_are_copied_and_deleted_as_in_the_hom
         assert run is not None
         archive.keep([run])
         number = archive.line_count()
-        entry = CreditEntry(OWED, number, sha256(data), Amount(number))
-        archive.append([(number, data)], [(number, entry)])
+        archive.append([(number, data)])
         await file.put(data)
         second_place.copy_once(home, place, OWNER, 1)
     copy, stored = FileArchive(place / ARCHIVE), DocumentFile(place / DOCUMENTS, KEEPING)
     assert [copy.run(run.run.job_id) for run in runs if run is not None] == runs
-    assert copy.credits_of(OWED) == archive.credits_of(OWED) and len(copy.credits_of(OWED)) == 3
     assert copy.lines_after(-1, 9) == archive.lines_after(-1, 9) and copy.line_count() == 3
     assert [stored.get(sha256(data)) for data in documents] == documents
     first = runs[0]

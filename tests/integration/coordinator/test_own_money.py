@@ -24,8 +24,6 @@ from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.rules import epoch_tree
-from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc
@@ -119,7 +117,7 @@ async def test_wrong_input_ends_with_a_sentence_and_sends_nothing(
     assert found == 3 and "serves chain 31337" in said
 
 
-@pytest.mark.rule("2.31", "6.46")
+@pytest.mark.rule("2.31")
 async def test_a_bond_that_two_acks_cost_is_topped_up_once(
     stage: Stage, tmp_path: Path, word: Path
 ) -> None:
@@ -145,16 +143,6 @@ async def test_a_bond_that_two_acks_cost_is_topped_up_once(
     for sentence in (restored, "no bond is missing"):
         found, said = await command("top-up", *opened, "--yes")
         assert found == 0 and sentence in said, said
-    stolen = epoch_tree.build([Leaf(1, account.address, Amount(0), Amount(0), Hash32(bytes(32)))])
-    post = c.epochs.post(account.address, 1, stolen, [])
-    await stage.send(stage.keys.posting, post)
-    found, said = await command("revoke", 1, *opened)
-    assert found == 2 and "100.00 USD of the bond are burned" in said and "give --yes" in said
-    for sentence in ("paid 100.00 USD; `quorate coordinator top-up`", "epoch 1 is void already"):
-        found, said = await command("revoke", 1, *opened, "--yes")
-        assert found == 0 and sentence in said, said
-    found, said = await command("concede", 1, *opened, "--yes")
-    assert found == 2 and "case 1 is no appeal against this coordinator" in said
     out = tmp_path / "requests.json"
     found, said = await command("request", *opened, "--yes", "--out", out)
     assert found == 3 and "the token has no permits" in said, said

@@ -114,7 +114,7 @@ def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
     state.cases["refused"] = Case(
         "refused", accused, (), (), is_convicted=False, phase="refused: stale"
     )
-    note = ChainCaseOpened(Nonce(1), accused, (digest,))
+    note = ChainCaseOpened(Nonce(1), accused, (digest,), (digest,))
     chain_events.on_block(
         context, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,))
     )

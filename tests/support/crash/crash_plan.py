@@ -81,15 +81,9 @@ OTHER_MARKETS = (
 )  # each needs its own market; CI runs one of them per turn
 WITHOUT_ENGINE = "supervisor."
 CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
-# Events of a machine with GPUs, where the simulator kills providers; and what a stranger's demand
-# or a second Commit causes, which tests of the two cores restore.
-NOT_TRIED = (
-    "GpusRead",
-    "ChainRevealDemanded",
-    "AnswerDemand",
-    "EquivocationSeen",
-    "ProveEquivocation",
-)
+# Events of a machine with GPUs, where the simulator kills providers; and what a second Commit
+# causes, which tests of the core restore.
+NOT_TRIED = ("GpusRead", "EquivocationSeen", "ProveEquivocation")
 ROTATION, ONLY = "QUORATE_CRASH_ROTATION", "QUORATE_CRASH_ONLY"
 
 

@@ -131,7 +131,8 @@ def staged(stage: str, *, public: bool = False) -> Staged:
     found = _found(world, job, world.core.state.leases[job.leases[0]])
     if stage == IN_COURT:
         juror = _juror(found)
-        named = ev.ChainCaseOpened(Nonce(1), found.lease.provider, (found.lease.assignment_hash,))
+        mine, other = (found.lease.assignment_hash,), job.leases[1:2]
+        named = ev.ChainCaseOpened(Nonce(1), found.lease.provider, mine, other)
         world.notes(named, ev.ChainJuryDrawn(Nonce(1), (juror,)))
     for _ in range(ROUNDS_MAX * (stage == ARCHIVED)):
         if job.id in world.core.state.jobs:

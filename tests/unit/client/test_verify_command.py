@@ -16,7 +16,7 @@ from quorate_protocol.values import replace
 from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, INFO, Market, Party
 
 STAKES = DOMAIN.verifying_contract
-PLACES = (Address(b"\x01" * 20), STAKES, *(Address(bytes([n]) * 20) for n in range(2, 10)))
+PLACES = (Address(b"\x01" * 20), STAKES, *(Address(bytes([n]) * 20) for n in range(2, 8)))
 TRUSTED = Deployment(
     DOMAIN.chain_id,
     BlockNumber(0),

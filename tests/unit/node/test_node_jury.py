@@ -183,7 +183,6 @@ def test_events_of_the_court_become_events_of_the_core() -> None:
         CASE,
         ACCUSED,
         COORDINATOR,
-        False,
         HOST.id(),
         Round(1),
         Amount(1),

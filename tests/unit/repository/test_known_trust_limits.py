@@ -1,6 +1,5 @@
 """Shows each limit that docs/trust.md admits, so that the page stays true and complete."""
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -108,15 +107,6 @@ async def test_a_machine_owner_can_read_the_inputs(tmp_path: Path) -> None:
 def test_the_process_executor_warns_that_it_has_no_sandbox() -> None:
     assert "NO PROTECTION" in BANNER and "Devnets only" in BANNER and "\033[1;41" in BANNER, (
         "in red"
-    )
-
-
-@pytest.mark.rule("I7", "4.33", "5.89", "6.34")
-def test_relays_are_not_on_chain_yet() -> None:
-    tree = json.loads((ABI / "Epochs.json").read_text())
-    names = [item["name"].lower() for item in tree["abi"] if item["type"] == "function"]
-    assert names and not [name for name in names if "relay" in name], (
-        "build it, then say so in docs/trust.md"
     )
 
 

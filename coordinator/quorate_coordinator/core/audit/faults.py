@@ -221,20 +221,20 @@ def known_evidence(
     context: StepContext, assignments: tuple[Hash32, ...], contradictions: tuple[Hash32, ...]
 ) -> tuple[Evidence, ...]:
     """Returns the evidence of executions that another account's case names, in that order. Empty
-    unless the coordinator has the evidence of all of them. An appeal has no `contradictions`.
+    unless the coordinator has the evidence of all of them.
     """
+    if len(assignments) != len(contradictions):
+        return ()
     found = []
-    for index, digest in enumerate(assignments):
+    for digest, opposed in zip(assignments, contradictions, strict=True):
         lease = context.state.leases.get(digest)
         job = None if lease is None else context.state.jobs.get(lease.job_id)
         if lease is None or job is None or not isinstance(lease.phase, Revealed):
             return ()
-        other = None
-        if contradictions:
-            against = context.state.leases.get(contradictions[index])
-            other = None if against is None else _contradicting(against)
-            if other is None:
-                return ()
+        against = context.state.leases.get(opposed)
+        other = None if against is None else _contradicting(against)
+        if other is None:
+            return ()
         found.append(_shown(job, lease, other))
     return tuple(found)
 
@@ -279,7 +279,9 @@ def _choose(faults: list[Fault]) -> list[Fault]:
 
 def _evidence(context: StepContext, fault: Fault) -> Evidence:
     lease, job = context.state.leases[fault.assignment_hash], context.state.jobs[fault.job_id]
-    return _shown(job, lease, _contradiction(context, job, lease))
+    other = _contradiction(context, job, lease)
+    assert other is not None, "a fault that no other result contradicts is in no case"
+    return _shown(job, lease, other)
 
 
 def _contradiction(context: StepContext, job: Job, lease: Lease) -> Contradiction | None:
@@ -315,7 +317,7 @@ def _contradicting(lease: Lease) -> Contradiction | None:
     return Contradiction(lease.index, lease.blind, lease.assignment, phase.commit, phase.reveal)
 
 
-def _shown(job: Job, lease: Lease, other: Contradiction | None) -> Evidence:
+def _shown(job: Job, lease: Lease, other: Contradiction) -> Evidence:
     submission, phase = job.submission, lease.phase
     assert isinstance(phase, Revealed)
     return Evidence(

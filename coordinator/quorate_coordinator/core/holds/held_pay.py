@@ -208,7 +208,7 @@ def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amoun
         )
     )
     provider = context.state.providers[primary.provider]
-    credits = ledger.with_entry(context, provider, primary, Amount(0))
+    credits = ledger.with_entry(provider, primary, Amount(0))
     context.state.providers[provider.owner] = replace(
         provider, held=Amount(provider.held - amount), credits=credits
     )

@@ -171,23 +171,6 @@ def on_posted(context: StepContext, number: int, root: Hash32) -> None:
             context.state.clients[client.account] = replace(client, posted=posted)
 
 
-def on_voided(context: StepContext, first: int, last: int) -> None:
-    """Deletes epochs that are void. All credits go into the next one, under the next number. The
-    vouchers that they brought stay in the pool, so `posted` does not fall.
-    """
-    for number in [item for item in context.state.epochs if first <= item <= last]:
-        del context.state.epochs[number]
-    context.change_own(epoch=max(last, context.state.own.epoch), is_dirty=True)
-
-
-def on_demanded(context: StepContext, number: int) -> None:
-    """Makes the next epoch due if it is the one that was demanded, even if it brings nothing new.
-    Otherwise anyone could halt the coordinator.
-    """
-    if number > context.state.own.epoch:
-        context.change_own(is_dirty=True)
-
-
 def on_newest(context: StepContext, number: int, root: Hash32) -> None:
     """Applies the chain's answer about the newest posting of this coordinator.
 

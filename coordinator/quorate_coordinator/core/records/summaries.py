@@ -88,8 +88,7 @@ def _append(
     context.change_own(log=log.append(context.digest(message)))
     for owner, trusts in fold.after_summary(state.trust, message).items():
         state.trust[owner] = trusts
-    context.emit(AppendSummary(f"summary-{message.seq}", line, tuple(context.entries)))
-    context.entries.clear()
+    context.emit(AppendSummary(f"summary-{message.seq}", line))
 
 
 def _execution(

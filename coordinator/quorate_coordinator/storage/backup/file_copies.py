@@ -11,13 +11,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS
-from quorate_coordinator.core.effects import CreditEntry
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.storage import document_file
-from quorate_coordinator.storage.archive import Credit
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_protocol.codec.packed import Packed
-from quorate_protocol.units import Address, Amount, Hash32
+from quorate_protocol.units import Hash32
 from quorate_runtime.files import write_atomic
 from quorate_runtime.sqlite.durable import make_whole
 
@@ -53,24 +51,11 @@ def copy_archive(home: Path, place: Path, after: int) -> int:
                 "SELECT seq, line FROM log WHERE seq >= ? ORDER BY seq LIMIT ?",
                 (copy.line_count(), ROWS_MAX),
             ).fetchall()
-            credits = _credits(source, *(lines[0][0], lines[-1][0])) if lines else []
             gone = _gone(copy, source)
         copy.keep([_RUN.decode(body) for _, body in rows])
-        copy.append([(int(seq), bytes(line)) for seq, line in lines], credits)
+        copy.append([(int(seq), bytes(line)) for seq, line in lines])
         copy.forget(gone, frozenset())
     return int(rows[-1][0]) if rows else min(after, int(newest))
-
-
-def _credits(source: sqlite3.Connection, first: int, last: int) -> list[Credit]:
-    """The credits of lines of the log."""
-    rows = source.execute(
-        "SELECT seq, owner, place, assignment_id, pay FROM credits WHERE seq BETWEEN ? AND ?",
-        (first, last),
-    )
-    return [
-        (int(seq), CreditEntry(Address(owner), int(place), Hash32(name), Amount(pay)))
-        for seq, owner, place, name, pay in rows
-    ]
 
 
 def _gone(copy: FileArchive, source: sqlite3.Connection) -> list[ArchivedRun]:

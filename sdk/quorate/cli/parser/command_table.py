@@ -49,9 +49,6 @@ ROWS = (
     Row("balance", "quorate.cli.money:balance", "Show where your money is.", PROFILE),
     Row("withdraw", "quorate.cli.money:withdraw", "Take your money back.", PROFILE),
     Row("spend", "quorate.cli.runs:spend", "Print what this profile has spent.", PROFILE),
-    Row(
-        "watch", "quorate.cli.programs.watch:watch", "Challenge epochs that pay too little.", TOOLS
-    ),
     Row("verify", "quorate.cli.receipts.verifying:verify", "Check a receipt.", TOOLS),
     Row("image", "quorate.cli.programs.images:image_app", "Build and check images.", TOOLS),
     Row("data", "quorate.cli.data:data_app", "Keep and serve content by its CID.", TOOLS),

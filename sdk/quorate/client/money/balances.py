@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from quorate.client.client_ledger import Ledger
 from quorate.client.money.chain_access import ChainAccess
-from quorate.client.money.halts import Halt, read_halt
 from quorate.errors import translated
 from quorate_contracts.bindings.escrow import Allocation, Withdrawal
 from quorate_protocol.limits import Limits
@@ -35,7 +34,6 @@ class CoordinatorBalance:
     coordinator: Address
     allocation: Allocation
     promises: Promises
-    halt: Halt | None = None
 
     @property
     def left(self) -> Amount:
@@ -49,12 +47,7 @@ class CoordinatorBalance:
 
     @property
     def withdrawable(self) -> Amount:
-        """What can be taken back so that every voucher stays payable (PROTOCOL §4). Nobody can post
-        vouchers of a halted coordinator, so there it is all that is left, and the share of the
-        rest.
-        """
-        if self.halt is not None:
-            return self.halt.withdrawable
+        """What can be taken back so that every voucher stays payable (PROTOCOL §4)."""
         return Amount(max(0, self.left - self.vouched - self.promises.orders))
 
 
@@ -74,24 +67,6 @@ class Balances:
     def deposited(self) -> Amount:
         """All that the escrow holds for the account."""
         return Amount(self.unallocated + sum(item.left for item in self.coordinators))
-
-    @property
-    def halted(self) -> tuple[tuple[CoordinatorBalance, Halt], ...]:
-        """The halted coordinators, with what they still have for the account."""
-        found = ((item, item.halt) for item in self.coordinators)
-        return tuple((item, halt) for item, halt in found if halt is not None)
-
-    @property
-    def halts_until(self) -> UnixSeconds:
-        """From when on halted coordinators' allocations suffice for the announced withdrawal; 0 if
-        it needs none of them.
-        """
-        releasing = sum(c.allocation.releasing for c in self.coordinators if c.halt is None)
-        lacking, until = self.withdrawal.amount - self.unallocated - releasing, UnixSeconds(0)
-        for halt in sorted((halt for _, halt in self.halted), key=lambda halt: halt.free_from):
-            if lacking > 0 and halt.left:
-                lacking, until = lacking - halt.left, halt.free_from
-        return until
 
     def of(self, coordinator: Address) -> CoordinatorBalance:
         """Returns the money with one of the coordinators that were read."""
@@ -130,8 +105,7 @@ async def _with(
     chain: ChainAccess, account: Address, coordinator: Address, promised: Promises
 ) -> CoordinatorBalance:
     allocation = await chain.ask(chain.escrow.allocation(account, coordinator))
-    halt = await read_halt(chain, account, coordinator, allocation)
-    return CoordinatorBalance(coordinator, allocation, promised, halt)
+    return CoordinatorBalance(coordinator, allocation, promised)
 
 
 def promises(

@@ -5,7 +5,6 @@ the client's account serve many jobs. With a token that has permits (EIP-2612) t
 import shlex
 
 from quorate.client.money.chain_access import ChainAccess, one_at_a_time, open_chain
-from quorate.client.money.moments import moment
 from quorate.client.profile import Profile
 from quorate.errors import translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity
@@ -45,7 +44,6 @@ async def fund(
     with one_at_a_time(profile.home):
         async with open_chain(pins, chain_url) as chain:
             with translated():
-                await _must_take_money(chain)
                 calls = await _deposit_calls(chain, profile.account, amount, clock)
             calls.append(("allocate", escrow.allocate(pins.coordinator, amount)))
             if mint:
@@ -69,19 +67,6 @@ async def fund(
                     lack = await _lack(chain, profile, needed)
                     raise (Refused(refused.code, lack) if lack else refused) from refused
     return sum(receipt.gas_used for receipt in receipts)
-
-
-async def _must_take_money(chain: ChainAccess) -> None:
-    """Raises Refused if the coordinator was halted: then a deposit could not be allocated."""
-    coordinator = chain.identity.coordinator
-    at = (await chain.ask(chain.epochs.head(coordinator))).halted_at
-    if at:
-        raise Refused(
-            Code.CHAIN,
-            f"coordinator 0x{coordinator.hex()} was halted on {moment(at)} and takes no money: "
-            "nothing was signed. Make a profile for another one: "
-            "quorate --home FOLDER init --coordinator URL",
-        )
 
 
 async def _deposit_calls(

@@ -1,11 +1,9 @@
 """Takes a client's money out: what the command line and the SDK share, with the same words."""
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 
 from quorate.client.client_ledger import Ledger
 from quorate.client.money.chain_access import find_chain, open_chain
-from quorate.client.money.halts import halt_lines
 from quorate.client.money.moments import moment
 from quorate.client.money.withdrawal import WithdrawalFlow, WithdrawalState, finish_when_due
 from quorate.client.profile import Profile
@@ -14,7 +12,7 @@ from quorate.errors import UsageError
 from quorate.job.quantities import format_amount
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.ports import Clock
-from quorate_protocol.units import Address, Amount, UnixSeconds
+from quorate_protocol.units import Address, Amount
 
 Told = Callable[[WithdrawalState], Awaitable[None]]
 
@@ -68,13 +66,6 @@ def state_lines(state: WithdrawalState, repeat: str) -> list[str]:
     if state.paid is not None:
         receiver = state.record.receiver.hex()
         lines = [f"{format_amount(state.paid)} withdrawn to 0x{receiver}"]
-    now = UnixSeconds(int(datetime.now(UTC).timestamp()))
-    for coordinator, halt in state.halted:
-        lines += halt_lines(coordinator, halt, now)
-    if state.more:
-        lines.append(f"{format_amount(state.more)} more came back from halted coordinators")
-    if repeat and state.paid is not None and (state.more or state.halted):
-        lines.append(f"then `{repeat}` withdraws it")
     return lines
 
 

@@ -2,8 +2,7 @@
 
 The ledger records a withdrawal before its first transaction, and each transaction has a purpose
 that is sent once. So the same command, repeated after a crash, goes on where it was. What vouchers
-and open orders may still claim stays in the escrow, unless their coordinator was halted: then it
-comes back too, at the dates of `halts`.
+and open orders may still claim stays in the escrow.
 """
 
 import secrets
@@ -13,7 +12,6 @@ from dataclasses import dataclass, replace
 from quorate.client.client_ledger import Ledger, WithdrawalRecord
 from quorate.client.money.balances import Balances, CoordinatorBalance, read_balances
 from quorate.client.money.chain_access import ChainAccess
-from quorate.client.money.halts import EARLY, TAKEN, Halt, halt_lines
 from quorate.client.profile import Profile
 from quorate.client.session import Notice
 from quorate.errors import RefusedError, UsageError, translated
@@ -29,8 +27,8 @@ from quorate_runtime.chain.sender import Outgoing, Sender
 from quorate_runtime.chain.types import Receipt
 
 DEADLINE_SECONDS = 300.0
+EARLY = "early"  # the contracts' reason for a step before its time
 GAS = 450_000  # of the five transactions together, with some reserve
-GAS_HALTED = 300_000  # of the two that a halted coordinator takes
 CLOCK_SECONDS = 5  # our clock may be ahead of the next block's time by so much
 TRIES = 5
 
@@ -41,16 +39,12 @@ class WithdrawalState:
 
     `paid` is None until the money has reached the wallet. `ready_at` is when the next step can be
     taken, 0 if that depends on the coordinator: it posts `unposted` millionths of vouchers first.
-    `halted` are the coordinators that were halted and still have something for the account: this
-    withdrawal waits for it, or, once it is paid, the next one takes it.
     """
 
     record: WithdrawalRecord
     paid: Amount | None = None
     ready_at: UnixSeconds = UnixSeconds(0)
     unposted: Amount = Amount(0)
-    halted: tuple[tuple[Address, Halt], ...] = ()
-    more: Amount = Amount(0)  # beside what was paid, of what halted coordinators gave back
 
 
 class WithdrawalFlow:
@@ -91,9 +85,7 @@ class WithdrawalFlow:
         if under_way is not None:
             return self._resumed(under_way, amount, place)
         ours = found.of(self._chain.identity.coordinator)
-        halted = Amount(sum(halt.withdrawable for _, halt in found.halted))
-        ours_now = Amount(0) if ours.halt else ours.withdrawable
-        largest = Amount(found.unallocated + halted + ours_now)
+        largest = Amount(found.unallocated + ours.withdrawable)
         wanted = largest if amount is None else amount
         if not wanted or wanted > largest:
             raise RefusedError(
@@ -107,7 +99,7 @@ class WithdrawalFlow:
         record = WithdrawalRecord(
             f"withdraw-{secrets.token_hex(6)}",
             wanted,
-            Amount(max(0, wanted - found.unallocated - halted)),
+            Amount(max(0, wanted - found.unallocated)),
             place,
         )
         return self._ledger.begin_withdrawal(record)
@@ -122,17 +114,12 @@ class WithdrawalFlow:
             if not record.is_announced:
                 await self._announce(record)
             found = await self.balances()
-            if await self._take_halted(record, found):
-                found = await self.balances()
             ours = found.of(self._chain.identity.coordinator)
             if record.release and ours.allocation.release_at:
                 waiting = await self._release(record, found, ours)
                 if waiting is not None:
-                    return replace(waiting, halted=_coming(found))
+                    return waiting
                 found = await self.balances()
-            if found.withdrawal.ready_at and found.halts_until:
-                later = max(found.halts_until, found.withdrawal.ready_at, found.block_time + 1)
-                return WithdrawalState(record, ready_at=UnixSeconds(later), halted=_coming(found))
             ready_at = found.withdrawal.ready_at
             if ready_at and not self._is_due(ready_at, found):
                 return WithdrawalState(record, ready_at=ready_at)
@@ -148,8 +135,7 @@ class WithdrawalFlow:
                 move = self._chain.token.transfer(record.receiver, paid)
                 await self._send(f"{record.id}/transfer", move)
             self._ledger.end_withdrawal(record)
-            more = Amount(found.unallocated - paid) if found.halted else Amount(0)
-            return WithdrawalState(record, paid=paid, halted=_coming(found), more=more)
+            return WithdrawalState(record, paid=paid)
 
     def _resumed(
         self, under_way: WithdrawalRecord, amount: Amount | None, receiver: Address
@@ -180,20 +166,13 @@ class WithdrawalFlow:
     async def _release(
         self, record: WithdrawalRecord, found: Balances, ours: CoordinatorBalance
     ) -> WithdrawalState | None:
-        """Finishes the announced release. Returns what it waits for, or None when it is done.
-
-        If the coordinator was halted meanwhile, all of its allocation may be free earlier.
-        """
+        """Finishes the announced release. Returns what it waits for, or None when it is done."""
         allocation, coordinator = ours.allocation, self._chain.identity.coordinator
         kept = max(allocation.allocated - allocation.releasing, allocation.charged)
-        is_covered, due_at = kept >= ours.promises.vouched, allocation.release_at
-        if not is_covered and ours.halt is None:
+        if kept < ours.promises.vouched:
             return await self._release_less(record, ours)
-        if not is_covered or not self._is_due(due_at, found):
-            if ours.halt is not None:
-                free_from = max(ours.halt.free_from, found.block_time + 1)
-                due_at = UnixSeconds(min(due_at, free_from) if is_covered else free_from)
-            later = max(due_at, found.withdrawal.ready_at)
+        if not self._is_due(allocation.release_at, found):
+            later = max(allocation.release_at, found.withdrawal.ready_at)
             return WithdrawalState(record, ready_at=UnixSeconds(later))
         call = self._chain.escrow.finish_release(coordinator)
         if await self._finish(record, f"finish-release/{allocation.release_at}", call) is None:
@@ -218,25 +197,6 @@ class WithdrawalFlow:
         found = await self.balances()
         allocation = found.of(self._chain.identity.coordinator).allocation
         return WithdrawalState(record, ready_at=allocation.release_at)
-
-    async def _take_halted(self, record: WithdrawalRecord, found: Balances) -> bool:
-        """Takes what halted coordinators have to give back now. Returns whether they had any."""
-        escrow, has_taken = self._chain.escrow, False
-        for item, halt in found.halted:
-            steps = []
-            if halt.left and self._is_due(halt.free_from, found):
-                steps.append(("release-halted", escrow.release_halted(item.coordinator)))
-            if halt.is_rest_free:
-                steps.append(("take-rest", escrow.take_rest(item.coordinator)))
-            for name, call in steps:
-                try:
-                    await self._finish(record, f"{name}/{item.coordinator.hex()}", call)
-                except Refused as refused:
-                    if refused.detail != TAKEN:
-                        raise
-                    # Not re-raised: another program of this account was first.
-                has_taken = True
-        return has_taken
 
     def _is_due(self, ready_at: UnixSeconds, found: Balances) -> bool:
         """Whether the next block is late enough. A chain without transactions may make no blocks,
@@ -265,8 +225,7 @@ class WithdrawalFlow:
 
     async def _check_gas(self, found: Balances) -> None:
         client, currency = self._chain.client, self._chain.currency
-        gas = GAS + GAS_HALTED * sum(halt.has_more for _, halt in found.halted)
-        needed = gas * first_bid(await client.fees(), client.fee_cap_wei).fee_max
+        needed = GAS * first_bid(await client.fees(), client.fee_cap_wei).fee_max
         if found.coins_wei < needed:
             with translated():
                 raise Refused(
@@ -322,19 +281,11 @@ def _with_seen(found: Balances, chain: ChainAccess, seen: AccountView) -> Balanc
     return replace(found, coordinators=tuple(raised(item) for item in found.coordinators))
 
 
-def _coming(found: Balances) -> tuple[tuple[Address, Halt], ...]:
-    return tuple((item.coordinator, halt) for item, halt in found.halted if halt.has_more)
-
-
 def _where_the_rest_is(found: Balances, ours: CoordinatorBalance) -> str:
-    lines = []
-    for coordinator, halt in _coming(found):
-        lines += halt_lines(coordinator, halt, found.block_time)
-    where = (
+    return (
         f"of {format_amount(found.deposited)} deposited, {format_amount(ours.vouched)} is owed for "
         f"finished jobs and {format_amount(ours.promises.orders)} is promised to open orders"
     )
-    return "; ".join([where, *lines])
 
 
 def _paid(receipt: Receipt) -> Amount:

@@ -324,18 +324,14 @@ def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
     market, owner = market_with_held_jobs()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
-    state, extra = market.core.state, third(market, owner)
-    mine = digest(DOMAIN, case.executions[0].assignment.message)
+    state, mine = market.core.state, digest(DOMAIN, case.executions[0].assignment.message)
+    other = keccak256(b"contradiction" + mine)
     market.send(ev.TransactionRefused(case.key, "named"))
-    foreign = ev.ChainCaseOpened(Nonce(7), owner, (mine, extra.assignment_hash))
     with state.transaction():
         context = turn_of(market)
-        chain_events._apply(context, foreign)
+        chain_events._apply(context, ev.ChainCaseOpened(Nonce(7), owner, (mine,), (other,)))
         found = state.cases["foreign-7"]
-        assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [
-            mine,
-            extra.assignment_hash,
-        ]
+        assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [mine]
         assert state.providers[owner].is_frozen
         chain_events._apply(context, ev.ChainCaseDecided(Nonce(7), False, Amount(0)))
     (again,) = context.effects
@@ -352,14 +348,13 @@ def test_executions_that_convicted_in_another_case_are_not_named_again() -> None
     market, owner = market_with_held_jobs()
     (case,) = opened(market, owner)
     assert isinstance(case, OpenCase)
-    state, judged = (
-        market.core.state,
-        tuple(digest(DOMAIN, item.assignment.message) for item in case.executions),
-    )
+    state = market.core.state
+    judged = tuple(digest(DOMAIN, item.assignment.message) for item in case.executions)
+    others = tuple(keccak256(b"contradiction" + each) for each in judged)
     market.send(ev.TransactionRefused(case.key, "named"))
     with state.transaction():
         context = turn_of(market)
-        chain_events._apply(context, ev.ChainCaseOpened(Nonce(7), owner, judged))
+        chain_events._apply(context, ev.ChainCaseOpened(Nonce(7), owner, judged, others))
         chain_events._apply(context, ev.ChainProviderSlashed(owner, Amount(1), BlockNumber(1)))
         chain_events._apply(context, ev.ChainCaseDecided(Nonce(7), True, Amount(1)))
         chain_events._apply(context, ev.ChainSlotOpened(HOST, 0, owner, BlockNumber(2)))
@@ -374,7 +369,9 @@ def test_executions_that_convicted_in_another_case_are_not_named_again() -> None
 def test_case_with_unknown_executions_is_only_recorded() -> None:
     market, owner = market_with_held_jobs()
     with market.core.state.transaction():
-        chain_events._apply(turn_of(market), ev.ChainCaseOpened(Nonce(7), owner, (ZERO_HASH,)))
+        unknown = (ZERO_HASH,)
+        note = ev.ChainCaseOpened(Nonce(7), owner, unknown, unknown)
+        chain_events._apply(turn_of(market), note)
     assert (
         market.core.state.cases["foreign-7"].executions == ()
         and market.core.state.providers[owner].is_frozen

@@ -8,12 +8,7 @@ import pytest
 
 from quorate_coordinator.core import chain_events
 from quorate_coordinator.core.entities import EpochRecord
-from quorate_coordinator.core.events import (
-    ChainAdvanced,
-    ChainEpochDemanded,
-    ChainEpochPosted,
-    ChainEpochsVoided,
-)
+from quorate_coordinator.core.events import ChainAdvanced, ChainEpochPosted
 from quorate_coordinator.core.money import epochs
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
@@ -67,25 +62,3 @@ def test_the_coordinators_own_root_is_recorded_and_an_older_one_changes_nothing(
     assert context.state.own.epoch == 3 and not context.state.own.is_dirty
     posted(context, 3, OURS)
     assert context.state.epochs[3].is_posted and not context.state.own.is_dirty
-
-
-@pytest.mark.rule("6.53")
-def test_a_void_epoch_is_followed_by_another_with_all_credits() -> None:
-    context = turn_with(EpochRecord(3, (), OURS, (), UnixSeconds(2_990), is_posted=True), 3)
-    note = ChainEpochsVoided(3, 4)  # the second one is a thief's
-    chain_events.on_block(
-        context, ChainAdvanced(BlockNumber(9), ZERO_HASH, UnixSeconds(3_000), (note,))
-    )
-    own = context.state.own
-    assert own.is_dirty and own.epoch == 4 and 3 not in context.state.epochs
-
-
-@pytest.mark.rule("6.53")
-@pytest.mark.parametrize(("number", "is_due"), [(3, False), (4, True)])
-def test_a_demanded_epoch_is_due_although_it_brings_nothing_new(number: int, is_due: bool) -> None:
-    context = turn_with(EpochRecord(3, (), OURS, (), UnixSeconds(2_990), is_posted=True), 3)
-    note = ChainEpochDemanded(number)
-    chain_events.on_block(
-        context, ChainAdvanced(BlockNumber(9), ZERO_HASH, UnixSeconds(3_000), (note,))
-    )
-    assert context.state.own.is_dirty is is_due

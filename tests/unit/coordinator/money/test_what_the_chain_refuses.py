@@ -283,9 +283,7 @@ def _with_refund(account: Address, amount: int) -> Client:
 def test_decided_case_does_not_end_the_freeze_of_another(is_second_over: bool) -> None:
     market = Market(Party(0))
     owner = next(iter(market.parties))
-    _advanced(
-        market, ev.ChainCaseOpened(Nonce(1), owner, ()), ev.ChainCaseOpened(Nonce(2), owner, ())
-    )
+    _advanced(market, *(ev.ChainCaseOpened(Nonce(number), owner, (), ()) for number in (1, 2)))
     _advanced(market, ev.ChainCaseDecided(Nonce(1), False, Amount(0)))
     assert market.core.state.providers[owner].is_frozen
     if is_second_over:

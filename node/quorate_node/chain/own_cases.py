@@ -20,7 +20,6 @@ class OwnCase(Struct, frozen=True):
     """
 
     case_id: int
-    is_appeal: bool
     is_own: bool
     next_step: str
     until: UnixSeconds
@@ -32,16 +31,11 @@ def own_cases(
 ) -> tuple[OwnCase, ...]:
     """Returns the open cases of an account. Pure."""
     # Imported here: it loads the contracts, and `status` must start fast.
-    from quorate_contracts.watch.open_cases import NEXT, due_at
+    from quorate_contracts.open_cases import NEXT, due_at
 
     return tuple(
         OwnCase(
-            number,
-            case.is_appeal,
-            case.accuser == account,
-            NEXT[case.phase],
-            due_at(deployment, case),
-            case.bond,
+            number, case.accuser == account, NEXT[case.phase], due_at(deployment, case), case.bond
         )
         for number, case in sorted(found.items())
     )
@@ -54,7 +48,4 @@ def case_line(case: OwnCase, now: float) -> str:
     if not case.is_own:
         return f"case {case.case_id} against this provider: {step}"
     bond = f"{usd(case.bond)} USD of bond"
-    if case.is_appeal:
-        again = "then type `quorate node appeal JOB` again"
-        return f"your appeal, case {case.case_id} with {bond}: {step}; {again}"
     return f"your case {case.case_id} with {bond}: {step}"

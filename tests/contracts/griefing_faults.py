@@ -1,13 +1,13 @@
-"""Attacks by demands, faults and relayed requests, run to their ends under mainnet's rules."""
+"""Attacks by faults and relayed requests, run to their ends under mainnet's rules."""
 
-from contracts.fault_evidence import SECRET_X, ack, commit_set, other_commit, provers_market
+from contracts.fault_evidence import other_commit, provers_market
 from contracts.griefing_accounts import Damage, grievance
 from contracts.griefing_court import ACCUSED, world
-from contracts.market import BOSS, CLASS, COORDINATOR, Evidence, Key, Market, key
+from contracts.market import CLASS, Evidence, Key, Market, key
 from quorate_contracts.bindings.calls import Call
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.limits import MAINNET, USD
+from quorate_protocol.limits import USD
 from quorate_protocol.messages.requests import OpenSlotsRequest, RegisterRequest, Request
 from quorate_protocol.units import Amount, Nonce, Price, Seconds, Small, UnixSeconds
 
@@ -19,52 +19,6 @@ MALLORY = key("who takes the tokens away").address
 def _cheap(made: Market) -> Evidence:
     """Returns an execution for which the provider gets next to nothing."""
     return made.execution(ACCUSED, key("client0"), price_per_hour=Price(1), max_duration=Seconds(1))
-
-
-def _demand(made: Market, found: Evidence) -> Call:
-    run = found.shown.run
-    return made.contracts.faults.demand_reveal(
-        commit_set(made, found), run.assignment.message, run.commit
-    )
-
-
-def reveal_demands() -> Damage:
-    """Somebody demands a reveal that its provider would have given anyway."""
-    made = provers_market(world)
-    with grievance(made, {SENDER}) as grief:
-        found = _cheap(made)
-        made.evm.send(SENDER, _demand(made, found))
-        made.evm.travel(MAINNET.reveal_demand)
-        answer = made.contracts.faults.answer_reveal(found.reveal)
-        grief.charge(lambda: made.evm.send(BOSS.address, answer), [ACCUSED])
-        return grief.ended()
-
-
-def secret_demands() -> Damage:
-    """Somebody demands a secret that its coordinator has opened to all who took part."""
-    made = provers_market(world)
-    with grievance(made, {SENDER}) as grief:
-        order = made.execution(ACCUSED, key("client0")).shown.job.order.message
-        job = digest(made.domain, order)
-        signed = ack(made, job)
-        made.evm.now = order.expiry + 72 * 3600
-        faults = made.contracts.faults
-        made.evm.send(SENDER, faults.demand_secret(order, signed))
-        made.evm.travel(MAINNET.reveal_demand)
-        answer = faults.answer_secret(job, SECRET_X)
-        grief.charge(lambda: made.evm.send(BOSS.address, answer), [COORDINATOR.address])
-        return grief.ended()
-
-
-def unanswered_demand() -> Damage:
-    """A provider commits for next to nothing, and does not reveal even on demand."""
-    made = provers_market(world)
-    with grievance(made, {ACCUSED}) as grief:
-        found = _cheap(made)
-        made.evm.send(SENDER, _demand(made, found))
-        made.evm.travel(MAINNET.reveal_demand + 1)
-        made.evm.send(SENDER, made.contracts.faults.punish_unanswered(found.assignment_hash))
-        return grief.ended()
 
 
 def equivocation() -> Damage:

@@ -1,1 +1,0 @@
-"""Watches what coordinators post on chain, and challenges what contradicts their signatures."""

@@ -1,1 +1,0 @@
-"""Appeals of this provider against Verdicts that fault it (PROTOCOL §5)."""
