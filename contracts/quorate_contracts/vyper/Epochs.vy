@@ -18,7 +18,6 @@ interface Stakes:
 interface Escrow:
     def charge(coordinator: address, debts: DynArray[uint256, LISTED_MAX]) -> Pool: nonpayable
     def pay(coordinator: address, payments: DynArray[uint256, LISTED_MAX]): nonpayable
-    def pool(coordinator: address) -> Pool: view
 
 struct Pool:
     allocated: uint256

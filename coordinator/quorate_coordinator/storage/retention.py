@@ -2,9 +2,8 @@
 
 A run is kept for `keep_seconds` after it ended. When the archive has reached `bytes_max`, the
 oldest runs are deleted earlier, but none younger than `demanded_seconds`. Until then a client may
-send the same order again and must get the same Ack. A settlement may be opened and answered, and a
-court may ask. If only such runs are left, the archive grows beyond its limit, and the coordinator
-reports that.
+send the same order again and must get the same Ack, and a court may ask. If only such runs are
+left, the archive grows beyond its limit, and the coordinator reports that.
 
 Sealed outputs: a receipt opens the ciphertext, and only the archive knows who may read it. So the
 archive keeps the readers for as long as the content store has the ciphertext, even after the run

@@ -180,7 +180,7 @@ class ClaimSender:
         signed = self._core.statements.get(coordinator)
         if signed is not None and signed.message.epoch < epoch and signed.message.final > final:
             log.error(
-                "0x%s signed a statement of %d in epoch %d, but epoch %d credits %d: challenge it",
+                "0x%s signed a statement of %d in epoch %d, but epoch %d credits %d",
                 coordinator.hex(),
                 signed.message.final,
                 signed.message.epoch,

@@ -20,7 +20,6 @@ from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_contracts.bindings.calls import Call
 from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.chain.anvil_process import start_anvil
 from quorate_devnet.chain.server import ChainConfig, running_chain
 from quorate_node.config import Config, ExecutorKind
 from quorate_node.daemon import ProviderDaemon
@@ -64,7 +63,6 @@ from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, recover
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
-from support.chain import foreign_deployment
 from support.http_server import on_loopback
 
 T = TypeVar("T")
@@ -348,33 +346,20 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def _chain(is_anvil: bool) -> AsyncIterator[str]:
-    if is_anvil:
-        async with start_anvil() as url:
-            yield url
-        return
-    async with running_chain(ChainConfig(block_seconds=1, control=True)) as chain:
-        yield chain.url
-
-
-@contextlib.asynccontextmanager
-async def stage(folder: Path, is_anvil: bool = False) -> AsyncIterator[Stage]:
-    """Deploys everything on a fresh chain, which takes some seconds.
-
-    On anvil the token is a stablecoin that is not ours, and `quorate chain deploy` makes the rest.
-    """
+async def stage(folder: Path) -> AsyncIterator[Stage]:
+    """Deploys everything on a fresh chain, which takes some seconds."""
     deployer = KeySigner(dev_account(0))
-    async with _chain(is_anvil) as chain_url, aiohttp.ClientSession() as session:
-        client = ChainClient(Rpc(chain_url, session))
+    async with (
+        running_chain(ChainConfig(block_seconds=1, control=True)) as chain,
+        aiohttp.ClientSession() as session,
+    ):
+        client = ChainClient(Rpc(chain.url, session))
         async with _fast(client):
-            if is_anvil:
-                made = await foreign_deployment.deploy(client, deployer, _beacon(), folder / "made")
-            else:
-                made = await _deployed(client, deployer, folder)
+            made = await _deployed(client, deployer, folder)
         contracts = Contracts.of(made)
         store = ContentStore(folder / "staging", 1 << 30)
-        scripted = ScriptedCoordinator(made, chain_url, store)
-        found = Stage(chain_url, client, contracts, scripted, folder / "node")
+        scripted = ScriptedCoordinator(made, chain.url, store)
+        found = Stage(chain.url, client, contracts, scripted, folder / "node")
         async with found.fast():
             mint = (
                 contracts.token.mint(OWNER.address, Amount(1000 * USD)),

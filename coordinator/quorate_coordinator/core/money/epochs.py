@@ -10,9 +10,7 @@ from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSecon
 from quorate_protocol.values import replace
 
 VOUCHERS_PER_EPOCH_MAX = 50
-# The most in one period. The chain keeps 32, and refuses one that overtakes the challenge of the
-# others.
-FULL_EPOCHS = 24
+FULL_EPOCHS = 24  # the most in one period; the chain keeps 256, of which one must be final
 EPOCHS_KEPT = 8
 INDICES = 1 << 32  # indices of the registry
 
