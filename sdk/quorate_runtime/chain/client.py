@@ -53,6 +53,7 @@ class ChainClient:
 
     def __init__(self, rpc: Rpc, fee_cap_wei: int = FEE_CAP_GWEI * GWEI) -> None:
         self.rpc, self.fee_cap_wei = rpc, fee_cap_wei
+        self.is_compared = False  # whether a second node must say the same
         self._w3: AsyncWeb3[BoundedProvider] | None = None
 
     async def web3(self) -> "AsyncWeb3[BoundedProvider]":
@@ -130,6 +131,12 @@ class ChainClient:
         head = await self.block(Hash32(octets(member(tree, "blockHash"), 32)))
         return receipt_from(tree, head.time if head else 0)
 
+    async def has_transaction(self, block: Hash32, transaction: Hash32) -> bool:
+        """Returns whether a block has a transaction."""
+        tree = await self._read("eth_getBlock", lambda w3: w3.eth.get_block(_block_id(block)))
+        found = None if tree is None else member(tree, "transactions")
+        return isinstance(found, list | tuple) and transaction in found
+
     async def call(
         self,
         to: Address,
@@ -187,7 +194,7 @@ class ChainClient:
         )
 
     async def fees(self) -> Fees:
-        """Returns the base fee of the newest block, and a tip.
+        """Returns the base fee of the newest block, a tip, and the usual base fee.
 
         The tip is what the node advises, but at most what recent blocks were paid. (At least
         `TIP_LEAST_WEI` is allowed.) A transaction pays its tip in full, whatever the base fee is.
@@ -196,23 +203,31 @@ class ChainClient:
         advised = integer(
             await self._read("eth_maxPriorityFeePerGas", lambda w3: w3.eth.max_priority_fee)
         )
-        return Fees(head.base_fee_wei, min(advised, max(TIP_LEAST_WEI, await self._tip_paid())))
+        paid, usual = await self._recent_prices(head)
+        return Fees(head.base_fee_wei, min(advised, max(TIP_LEAST_WEI, paid)), usual)
 
-    async def _tip_paid(self) -> int:
-        """Returns the highest median tip among recent blocks, or 0 if the node does not tell."""
+    async def _recent_prices(self, head: BlockHead) -> tuple[int, int]:
+        """Returns the highest median tip among recent blocks, and the median of their base fees.
+
+        The newest base fee replaces a higher median. If the node does not tell, the tip is 0.
+        """
         try:
             tree = await self._ask(
-                "eth_feeHistory", lambda w3: w3.eth.fee_history(FEE_BLOCKS, "latest", [50])
+                "eth_feeHistory",
+                lambda w3: w3.eth.fee_history(FEE_BLOCKS, _as_any(head.number), [50]),
             )
         except (RpcFailure, Unavailable):
-            return 0  # not re-raised: some nodes have no such method, or answer nonsense to it
-        rows = member(tree, "reward")
-        if not isinstance(rows, list | tuple):
-            return 0
+            # Not re-raised: some nodes have no such method, or answer nonsense to it.
+            return 0, head.base_fee_wei
+        rows, fees = member(tree, "reward"), member(tree, "baseFeePerGas")
+        if not isinstance(rows, list | tuple) or not isinstance(fees, list | tuple):
+            return 0, head.base_fee_wei
         newest = rows[:FEE_BLOCKS]
-        if not all(isinstance(row, list | tuple) and len(row) == 1 for row in newest):
-            return 0
-        return max((integer(row[0]) for row in newest), default=0)
+        if not fees or not all(isinstance(row, list | tuple) and len(row) == 1 for row in newest):
+            return 0, head.base_fee_wei
+        known = sorted(integer(fee) for fee in fees[:FEE_BLOCKS])
+        usual = min(known[len(known) // 2], head.base_fee_wei)
+        return max((integer(row[0]) for row in newest), default=0), usual
 
     async def send_raw(self, raw: bytes) -> Hash32:
         """Hands a signed transaction to the node, once. Raises RpcFailure if the node refuses

@@ -9,6 +9,10 @@ TIP_LEAST_WEI = 3 * GWEI  # for empty blocks, or if the node does not say what w
 # The tip is at most this many times what recent blocks were paid. Otherwise a node that keeps
 # transactions back could raise the tip without end.
 TIP_RISE_MAX = 8
+# No bid exceeds this many times the usual base fee. Otherwise a node that lies about the price
+# would cost the owner's whole cap.
+PRICE_RISE_MAX = 20
+CAP_LEAST_WEI = 2 * TIP_LEAST_WEI  # but where the base fee is next to nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,8 @@ class Bid:
 
 def first_bid(fees: Fees, cap_wei: int) -> Bid:
     """Returns the first bid: twice the base fee plus the tip, so that the base fee may double."""
-    return _capped(2 * fees.base_fee_wei + fees.tip_wei, fees.tip_wei, cap_wei)
+    fee = 2 * fees.base_fee_wei + fees.tip_wei
+    return _capped(fee, fees.tip_wei, _cap(fees, cap_wei))
 
 
 def raised_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | str:
@@ -29,6 +34,7 @@ def raised_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | str:
 
     If there is no higher bid, it returns a text that says why.
     """
+    cap_wei = _cap(fees, cap_wei)
     tip = max(_raised(last.tip_max), fees.tip_wei)
     fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
     if min(fee, cap_wei) < _raised(last.fee_max):
@@ -51,12 +57,18 @@ def lowered_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | None:
 def outbidding(last: Bid, fees: Fees, cap_wei: int) -> Bid:
     """Returns a bid that replaces `last` in a node's pool, as far as the cap allows."""
     tip = max(_raised(last.tip_max), fees.tip_wei)
-    return _capped(max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip), tip, cap_wei)
+    fee = max(_raised(last.fee_max), 2 * fees.base_fee_wei + tip)
+    return _capped(fee, tip, _cap(fees, cap_wei))
 
 
 def _raised(wei: int) -> int:
     """Returns 12.5 % more, rounded up. Nodes ask for 10 %."""
     return -(-wei * 9 // 8)
+
+
+def _cap(fees: Fees, cap_wei: int) -> int:
+    """Returns the most per gas now: the owner's cap, or less where the chain is cheap."""
+    return min(cap_wei, max(CAP_LEAST_WEI, PRICE_RISE_MAX * fees.usual_base_fee_wei))
 
 
 def _capped(fee: int, tip: int, cap_wei: int) -> Bid:

@@ -57,6 +57,7 @@ class Fees(Struct, frozen=True):
 
     base_fee_wei: int
     tip_wei: int
+    usual_base_fee_wei: int = 0  # in recent blocks; it bounds every bid
 
 
 def integer(value: Json, bits: int = 256) -> int:
