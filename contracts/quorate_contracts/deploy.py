@@ -8,7 +8,7 @@ half-connected deployment could be misused.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from msgspec import Struct
 
@@ -49,6 +49,24 @@ GAS = {
 WAVE_GAS_MAX = 20_000_000  # two thirds of the smallest block that is common
 
 
+class Trusted(TypedDict):
+    """The arguments of a `Sender` that no node may decide."""
+
+    chain_id: int
+    deployment: bytes
+
+
+def trusted(domain: Domain, beacon: BeaconInfo) -> Trusted:
+    """Returns what names a deployment in the records of sent transactions.
+
+    The contracts hold the beacon for ever. A fresh devnet has a beacon of its own, so it does not
+    meet the nonces of an older one at the same addresses.
+    """
+    begin = beacon.genesis_time.to_bytes(8, "big")
+    key = sha256(domain.separator() + beacon.public_key + begin)
+    return {"chain_id": domain.chain_id, "deployment": key}
+
+
 class Deployment(Struct, frozen=True):
     """The addresses and constants of one deployment. `limits` names the constants that its
     contracts were built with.
@@ -80,6 +98,10 @@ class Deployment(Struct, frozen=True):
     def beacon_info(self) -> BeaconInfo:
         """Returns the beacon's key, period and start."""
         return BeaconInfo(self.beacon_key, self.beacon_period, self.beacon_genesis)
+
+    def trusted(self) -> "Trusted":
+        """Returns what a `Sender` must know of it."""
+        return trusted(self.domain(), self.beacon_info())
 
     def places(self) -> dict[str, Address]:
         """Returns the address of each contract by its artifact name."""

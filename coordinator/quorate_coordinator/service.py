@@ -236,8 +236,8 @@ class Service:
             owner.close()
 
     def _sender(self, client: ChainClient, key: Signer, file: str) -> Sender:
-        chain_id = self.config.deployment.chain_id
-        return Sender(client, key, self.config.path(file), self.clock, chain_id=chain_id)
+        trusted = self.config.deployment.trusted()
+        return Sender(client, key, self.config.path(file), self.clock, **trusted)
 
     def _rules(self) -> Rules:
         deployment = self.config.deployment

@@ -202,8 +202,8 @@ def _own_terms(given: Surroundings) -> Terms:
 def _operator_sender(
     given: Surroundings, client: ChainClient, operator_keys: OperatorKeys, contracts: Contracts
 ) -> OperatorSender:
-    file, chain_id = given.config.path("operator.sqlite"), contracts.deployment.chain_id
-    return OperatorSender(operator_keys, client, file, given.clock, chain_id)
+    file = given.config.path("operator.sqlite")
+    return OperatorSender(operator_keys, client, file, given.clock, contracts.deployment)
 
 
 def _drain(

@@ -253,8 +253,8 @@ class MarketEntry:
         was_ready = found.index > 0 and not found.short
         if keys.owner is not None:
             url = network_url(self.config.public_url, await self._observed(), self.url)
-            home, chain_id = self.config.home, contracts.deployment.chain_id
-            with owner_sender(home, client, keys.owner, self.clock, chain_id) as sender:
+            home, deployment = self.config.home, contracts.deployment
+            with owner_sender(home, client, keys.owner, self.clock, deployment) as sender:
                 found = await register(client, contracts, keys, sender, wanted, url)
         return (), registered_text(was_ready, found.open_slots)
 

@@ -125,7 +125,7 @@ class _Member:
         core, client = ProviderCore(terms), ChainClient(Rpc(config.chain_url, session))
         operator_keys = OperatorKeys(keys)
         operator_sender = OperatorSender(
-            operator_keys, client, config.path("operator.sqlite"), clock, 31337
+            operator_keys, client, config.path("operator.sqlite"), clock, contracts.deployment
         )
         stack.callback(operator_sender.close)
         store = ContentStore(config.path("store"), config.store_quota_bytes)

@@ -312,8 +312,8 @@ async def own_money(
     async with plain_session() as session:
         client = ChainClient(Rpc(settings.chain_url, session), settings.fee_cap_gwei * GWEI)
         await check_chain(client, settings.deployment)
-        chain_id = settings.deployment.chain_id
-        sender = Sender(client, key, folder / file, SystemClock(), chain_id=chain_id)
+        trusted = settings.deployment.trusted()
+        sender = Sender(client, key, folder / file, SystemClock(), **trusted)
         try:
             yield OwnMoney(client, Contracts.of(settings.deployment), sender, note)
         finally:

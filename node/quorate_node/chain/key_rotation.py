@@ -137,8 +137,8 @@ class Rotation:
         head = await self._client.head()
         if any(item.assignment.message.accept_by >= head.time for item in self._core.live()):
             return  # the old key accepts and answers these leases; wait some seconds
-        home, chain_id = self._config.home, self._contracts.deployment.chain_id
-        with owner_sender(home, self._client, self._keys.owner, self._clock, chain_id) as sender:
+        home, deployment = self._config.home, self._contracts.deployment
+        with owner_sender(home, self._client, self._keys.owner, self._clock, deployment) as sender:
             await rotate(self._contracts, self._keys, sender)
         await self._learn()
         log.info("operator key 0x%s is valid from now on", self._ring.current.address.hex())

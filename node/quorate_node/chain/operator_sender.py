@@ -6,6 +6,7 @@ So the owner has to send coins for gas to one account only.
 from pathlib import Path
 
 from quorate_contracts.bindings.calls import Call
+from quorate_contracts.deploy import Deployment
 from quorate_node.chain.calls import transact
 from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_protocol.ports import Clock, Signer
@@ -17,10 +18,15 @@ class OperatorSender:
     """One `Sender` for each operator key; all of them share one file."""
 
     def __init__(
-        self, ring: OperatorKeys, client: ChainClient, path: Path, clock: Clock, chain_id: int
+        self,
+        ring: OperatorKeys,
+        client: ChainClient,
+        path: Path,
+        clock: Clock,
+        deployment: Deployment,
     ) -> None:
         self._ring, self._client, self._path, self._clock = ring, client, path, clock
-        self._chain_id = chain_id
+        self._deployment = deployment
         self._senders: dict[Address, Sender] = {}
 
     @property
@@ -41,7 +47,8 @@ class OperatorSender:
         return await transact(self._senders[current.address], purpose, call, deadline_seconds)
 
     def _sender_of(self, signer: Signer) -> Sender:
-        return Sender(self._client, signer, self._path, self._clock, chain_id=self._chain_id)
+        trusted = self._deployment.trusted()
+        return Sender(self._client, signer, self._path, self._clock, **trusted)
 
     def close(self) -> None:
         """Closes the file. Transactions that chain nodes already have may still be mined."""

@@ -81,8 +81,8 @@ class OwnerDesk:
     def sender(self) -> Iterator[Sender]:
         """Gives the sender of the owner's key. Call it only if that key is here."""
         assert self.keys.owner is not None, "the owner's key is here"
-        home, chain_id = self.config.home, self.contracts.deployment.chain_id
-        with owner_sender(home, self.client, self.keys.owner, self.clock, chain_id) as sender:
+        home, deployment = self.config.home, self.contracts.deployment
+        with owner_sender(home, self.client, self.keys.owner, self.clock, deployment) as sender:
             yield sender
 
     async def claimable(self) -> tuple[list[Claimable], list[str]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from quorate_contracts.deploy import Deployment
 from quorate_protocol.ports import Clock, Signer
 from quorate_runtime.chain import ChainClient, Sender
 from quorate_runtime.files import file_lock
@@ -20,14 +21,14 @@ LOCKED_SECONDS = 2.0
 
 @contextmanager
 def owner_sender(
-    home: Path, client: ChainClient, owner: Signer, clock: Clock, chain_id: int
+    home: Path, client: ChainClient, owner: Signer, clock: Clock, deployment: Deployment
 ) -> Iterator[Sender]:
     """Gives the only sender of the owner's key, until the block ends.
 
     Raises Unavailable while another program of this home has it.
     """
     with owner_lock(home):
-        sender = Sender(client, owner, home / SENDS_FILE, clock, chain_id=chain_id)
+        sender = Sender(client, owner, home / SENDS_FILE, clock, **deployment.trusted())
         try:
             yield sender
         finally:

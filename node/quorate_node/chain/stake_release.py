@@ -201,8 +201,8 @@ class StakeRelease:
         if self._owner is None:
             self._tell_owner(steps)
             return
-        chain_id = self._contracts.deployment.chain_id
-        with owner_sender(self._home, self._client, self._owner, self._clock, chain_id) as sender:
+        deployment = self._contracts.deployment
+        with owner_sender(self._home, self._client, self._owner, self._clock, deployment) as sender:
             for step in steps:
                 await perform(sender, step)
                 log.info("stake: sent %s", step.text)

@@ -17,12 +17,11 @@ from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import Bid, first_bid, lowered_bid, outbidding, raised_bid
 from quorate_runtime.chain.send_records import Attempt, SendRecord, SendRecords
+from quorate_runtime.chain.sent_before import was_sent
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.chain.types import Receipt
 from quorate_runtime.process.crash_points import crash_point
 
-GAP_PURPOSE = "nonce-gap/"
-GAPS_MAX = 16
 TRANSFER_GAS = 21_000
 # If a nonce was used this many blocks ago and no node shows a receipt of ours, another program used
 # it.
@@ -34,8 +33,8 @@ log = logging.getLogger(__name__)
 class AccountNonces:
     """The nonces of one key on one chain. `path` is the records's SQLite file.
 
-    `chain_id` is the chain that the caller trusts. Every transaction is signed for it, whatever
-    id the node names.
+    `chain_id` and `deployment` are what the caller trusts. Every transaction is signed for that
+    chain and recorded under both, whatever the node names.
     """
 
     def __init__(
@@ -45,12 +44,15 @@ class AccountNonces:
         path: Path,
         *,
         chain_id: int,
+        deployment: bytes,
         fee_cap_wei: int,
         depth: int,
     ) -> None:
         self.client, self.signer = client, signer
         self._path, self._chain_id, self._fee_cap_wei = path, chain_id, fee_cap_wei
-        self._lost_blocks = max(depth, LOST_BLOCKS)
+        self._domain = chain_id.to_bytes(32, "big") + deployment
+        self._depth, self._lost_blocks = depth, max(depth, LOST_BLOCKS)
+        self._confirmed = 0  # the count that the chain has shown for transactions sent elsewhere
         self._lock = asyncio.Lock()
         self._records: SendRecords | None = None
         self._unsent: set[Hash32] = set()  # signed by this process, and handed to no node yet
@@ -60,15 +62,10 @@ class AccountNonces:
         """The account that pays and signs."""
         return self.signer.address
 
-    async def records(self) -> SendRecords:
+    def records(self) -> SendRecords:
         """Returns the records of this account on this chain."""
         if self._records is None:
-            genesis = await self.client.block(BlockNumber(0))
-            if genesis is None:
-                raise Unavailable("the chain node has no genesis block")
-            domain = self._chain_id.to_bytes(32, "big") + genesis.hash
-            if self._records is None:  # another task may have been faster
-                self._records = SendRecords(self._path, domain, self.address)
+            self._records = SendRecords(self._path, self._domain, self.address)
         return self._records
 
     def close(self) -> None:
@@ -82,7 +79,7 @@ class AccountNonces:
 
         For a new purpose it chooses a nonce, signs a transaction and stores both.
         """
-        records = await self.records()
+        records = self.records()
         found = await asyncio.to_thread(records.find, wanted.purpose)
         if found is not None:
             return await self._lower_fee(records, found) if found.is_refused else found
@@ -110,7 +107,7 @@ class AccountNonces:
 
     async def raise_fee(self, entry: SendRecord) -> SendRecord:
         """Signs one more attempt at the same nonce, for a higher fee if `raised_bid` allows it."""
-        records = await self.records()
+        records = self.records()
         fees = await self.client.fees()
         async with self._lock:
             now = await asyncio.to_thread(records.find, entry.purpose)
@@ -128,7 +125,7 @@ class AccountNonces:
 
         They delay this one, and perhaps no caller waits for them any more.
         """
-        records = await self.records()
+        records = self.records()
         fees, mined = await self.client.fees(), await self.client.nonce(self.address)
         for waiting in await asyncio.to_thread(records.unsettled, entry.nonce - 1):
             if (
@@ -149,16 +146,25 @@ class AccountNonces:
     async def unblock_earlier_nonces(self, entry: SendRecord) -> None:
         """Makes sure that each nonce before the entry's has a transaction that nodes take.
 
-        Three things delay the entry otherwise: a nonce without a purpose, a purpose that nodes
-        refuse, and a purpose whose block a reorganisation has removed.
+        Two things delay the entry otherwise: a purpose that nodes refuse, and a purpose whose block
+        a reorganisation has removed. Raises Unavailable if an earlier nonce was never used from
+        here: a node has told a false count, now or when the entry was signed. The next purposes use
+        such nonces. Transfers that only fill them would cost as much as a node likes.
         """
-        records = await self.records()
+        records = self.records()
         await self._reopen_removed(records, entry)
         async with self._lock:
             for waiting in await asyncio.to_thread(records.unsettled, entry.nonce - 1):
                 if waiting.is_refused:
                     await self._cancel(waiting)
-            await self._fill_gaps(records, entry)
+        used = await self.client.nonce(self.address, "pending")
+        held = await asyncio.to_thread(records.nonces, used)
+        lacking = max(0, entry.nonce - used) - sum(nonce < entry.nonce for nonce in held)
+        if lacking > 0:
+            raise Unavailable(
+                f"the chain node tells nonce {used} of 0x{self.address.hex()}, and {entry.purpose} "
+                f"has nonce {entry.nonce}: {lacking} before it were not sent from here"
+            )
 
     async def renumber_if_lost(self, entry: SendRecord) -> None:
         """Gives the purpose a free nonce if another program used its nonce.
@@ -168,7 +174,7 @@ class AccountNonces:
         transaction would then pay twice. So the nonce must have been used for `LOST_BLOCKS` while
         no receipt of ours is found.
         """
-        records = await self.records()
+        records = self.records()
         async with self._lock:
             head = await self.client.head()
             deep = BlockNumber(max(0, head.number - self._lost_blocks + 1))
@@ -178,9 +184,6 @@ class AccountNonces:
             for attempt in entry.attempts:
                 if await self.client.receipt(attempt.hash) is not None:
                     return
-            if entry.purpose.startswith(GAP_PURPOSE):
-                await asyncio.to_thread(records.forget, entry)
-                return
             bid = first_bid(await self.client.fees(), self._fee_cap_wei)
             again = self._signed(replace(entry, nonce=await self._free_nonce(records)), bid)
             await asyncio.to_thread(records.renumber, entry, again.nonce, again.attempts[0])
@@ -197,14 +200,42 @@ class AccountNonces:
         block = await self.client.block(receipt.block)
         return block is not None and block.hash != receipt.block_hash
 
+    async def is_outdated(self, receipt: Receipt) -> bool:
+        """Returns whether a stored outcome does not hold now."""
+        if receipt.success:
+            return await self.is_removed(receipt)
+        now = await self.client.receipt(receipt.transaction)
+        return await self.is_removed(receipt) if now is None else now.success
+
     async def _free_nonce(self, records: SendRecords) -> int:
         # From the chain, not from a counter, so that no resynchronisation is needed. Nonces of the
         # records are skipped even when a node that lags behind reports fewer than have been used.
         nonce = await self.client.nonce(self.address)
+        own = await asyncio.to_thread(records.next_nonce)
+        if nonce > max(own, self._confirmed):
+            await self._confirm(nonce, own)
         held = await asyncio.to_thread(records.nonces, nonce)
         while nonce in held:
             nonce += 1
         return nonce
+
+    async def _confirm(self, told: int, own: int) -> None:
+        """Raises Unavailable unless the chain shows at depth k that the account has sent so many
+        transactions, though only `own` were sent from here.
+
+        Another machine may have sent the others. A false count would give a purpose a nonce that is
+        never reached.
+        """
+        head = await self.client.head()
+        deep = BlockNumber(max(0, head.number - self._depth + 1))
+        if await self.client.nonce(self.address, deep) < told or not await was_sent(
+            self.client, self.address, told - 1, deep
+        ):
+            raise Unavailable(
+                f"the chain node tells nonce {told} of 0x{self.address.hex()}, {own} were sent "
+                f"from here, and it does not show the others {self._depth} blocks deep"
+            )
+        self._confirmed = told
 
     async def _lower_fee(self, records: SendRecords, entry: SendRecord) -> SendRecord:
         """Signs one more attempt for less, where fees fell.
@@ -226,7 +257,7 @@ class AccountNonces:
         bids = [Bid(attempt.fee_max, attempt.tip_max) for attempt in entry.attempts]
         highest = Bid(max(bid.fee_max for bid in bids), max(bid.tip_max for bid in bids))
         bid = outbidding(highest, await self.client.fees(), self._fee_cap_wei)
-        await self._add_attempt(await self.records(), entry, bid, cancels=True)
+        await self._add_attempt(self.records(), entry, bid, cancels=True)
         log.warning("%s: nonce %d gets an empty transfer", entry.purpose, entry.nonce)
 
     async def _reopen_removed(self, records: SendRecords, entry: SendRecord) -> None:
@@ -237,19 +268,6 @@ class AccountNonces:
                 log.warning(
                     "%s: a reorganisation removed block %d", ended.purpose, ended.receipt.block
                 )
-
-    async def _fill_gaps(self, records: SendRecords, entry: SendRecord) -> None:
-        """Signs an empty transfer to ourselves for each earlier nonce that has no purpose."""
-        nonce = await self.client.nonce(self.address, "pending")
-        held = await asyncio.to_thread(records.nonces, nonce)
-        gaps = [n for n in range(nonce, min(entry.nonce, nonce + GAPS_MAX)) if n not in held]
-        if not gaps:
-            return
-        bid = first_bid(await self.client.fees(), self._fee_cap_wei)
-        for gap in gaps:
-            purpose = f"{GAP_PURPOSE}{gap}"
-            filler = SendRecord(purpose, gap, self.address, b"", 0, TRANSFER_GAS, ())
-            await asyncio.to_thread(records.add, self._signed(filler, bid))
 
     async def _add_attempt(
         self, records: SendRecords, entry: SendRecord, bid: Bid, *, cancels: bool = False

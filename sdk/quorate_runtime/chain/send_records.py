@@ -1,9 +1,9 @@
 """Keeps on disk what one key has signed, before it is sent: purpose, nonce, transactions, outcome.
 
 A purpose is a text that names one thing to do on chain. One SQLite file may serve several keys and
-chains. Each row names its domain and its account. The domain is the chain id and the genesis hash,
-so that a fresh devnet does not meet the nonces of an older one. All methods are synchronous;
-`AccountNonces` calls them in a thread.
+chains. Each row names its domain and its account. The domain is the chain id and the deployment, as
+the caller knows them: if a node's word decided it, a lie would have each purpose paid twice. All
+methods are synchronous; `AccountNonces` calls them in a thread.
 """
 
 import sqlite3
@@ -131,6 +131,12 @@ class SendRecords:
                 (*self._key, first),
             )
             return frozenset(row[0] for row in rows)
+
+    def next_nonce(self) -> int:
+        """Returns the nonce after the highest that some purpose has; 0 without a purpose."""
+        with self._using():
+            query = "SELECT coalesce(max(nonce) + 1, 0) FROM sends WHERE domain=? AND account=?"
+            return int(self._db.execute(query, self._key).fetchone()[0])
 
     def add(self, entry: SendRecord) -> None:
         """Stores a new purpose with its first attempt; durable when it returns."""

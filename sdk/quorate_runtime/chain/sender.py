@@ -70,7 +70,8 @@ class _Outcome:
 class Sender:
     """Sends for one key. Use one instance per key and file. `path` is the records's SQLite file.
 
-    `chain_id` is the chain that the caller trusts and has compared with the node's.
+    `chain_id` is the chain that the caller trusts and has compared with the node's. `deployment`
+    tells deployments on it apart (`Deployment.trusted`); it is empty for a tool that uses none.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Sender:
         policy: SendPolicy | None = None,
         *,
         chain_id: int,
+        deployment: bytes = b"",
     ) -> None:
         self._client = client
         self._clock = clock
@@ -91,6 +93,7 @@ class Sender:
             signer,
             path,
             chain_id=chain_id,
+            deployment=deployment,
             fee_cap_wei=self._policy.fee_cap_wei,
             depth=self._policy.depth,
         )
@@ -188,12 +191,12 @@ class Sender:
 
     async def known(self, purpose: str) -> bool:
         """Returns whether a purpose has been signed and holds a nonce."""
-        records = await self._nonces.records()
+        records = self._nonces.records()
         return await asyncio.to_thread(records.find, purpose) is not None
 
     async def has_ended(self, purpose: str) -> bool:
         """Returns whether a purpose's transaction is known to be mined, or to have reverted."""
-        records = await self._nonces.records()
+        records = self._nonces.records()
         found = await asyncio.to_thread(records.find, purpose)
         return found is not None and found.receipt is not None
 
@@ -203,14 +206,15 @@ class Sender:
 
     async def _outcome_on_chain(self, entry: SendRecord) -> _Outcome:
         """Returns what the chain says of a purpose. Raises Refused if its transaction reverted."""
-        records = await self._nonces.records()
+        records = self._nonces.records()
         if entry.receipt is not None:
             # A transaction that a reorganisation removed is sent again: others may wait for it,
-            # such as for a step of a case. Handing over the same bytes twice is harmless.
-            if not (entry.receipt.success and await self._nonces.is_removed(entry.receipt)):
+            # such as for a step of a case. Handing over the same bytes twice is harmless. A failure
+            # is read again each time, because one node may have invented it.
+            if not await self._nonces.is_outdated(entry.receipt):
                 return _Outcome(_ended(entry.receipt, entry.reason), True)
             await asyncio.to_thread(records.reopen, entry)
-            log.warning("%s: a reorganisation removed block %d", entry.purpose, entry.receipt.block)
+            log.warning("%s: block %d does not have it now", entry.purpose, entry.receipt.block)
         for attempt in reversed(entry.attempts):
             receipt = await self._client.receipt(attempt.hash)
             if receipt is None:
@@ -221,6 +225,8 @@ class Sender:
             if attempt.cancels:
                 await asyncio.to_thread(records.forget, entry)
                 return _Outcome(is_in_block=True, is_cancelled=True)
+            if not receipt.success:
+                await self._confirm_failure(receipt)
             reason = "" if receipt.success else await self._revert_reason(entry, receipt)
             crash_point("chain.after-receipt")
             await asyncio.to_thread(records.settle, entry.purpose, receipt, reason)
@@ -238,6 +244,17 @@ class Sender:
             return (await self._outcome_on_chain(entry)).is_in_block
         except Refused:
             return True  # not re-raised: it reverted, and its own caller hears of it
+
+    async def _confirm_failure(self, receipt: Receipt) -> None:
+        """Raises Unavailable unless the node says it again, and the block has the transaction."""
+        again = await self._client.receipt(receipt.transaction)
+        if (
+            again != receipt
+            or await self._nonces.is_removed(receipt)
+            or not await self._client.has_transaction(receipt.block_hash, receipt.transaction)
+        ):
+            told = f"of transaction 0x{receipt.transaction.hex()} in block {receipt.block}"
+            raise Unavailable(f"the chain node contradicts the failure that it told {told}")
 
     async def _revert_reason(self, entry: SendRecord, receipt: Receipt) -> str:
         """Returns the reason of a revert: from the receipt, else by calling again at its block."""
@@ -263,7 +280,7 @@ class Sender:
         It sends those that no node has taken yet, or all if `again`.
         """
         await self._nonces.unblock_earlier_nonces(entry)
-        records = await self._nonces.records()
+        records = self._nonces.records()
         for waiting in await asyncio.to_thread(records.unsettled, entry.nonce):
             is_own = waiting.purpose == entry.purpose
             if is_own or (

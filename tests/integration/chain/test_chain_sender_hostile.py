@@ -20,6 +20,7 @@ from hexbytes import HexBytes
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.chain import Sender, SendPolicy
+from quorate_runtime.chain.send_records import SendRecord
 from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.clock import SystemClock
 from support.chain.chain_nodes import CHAIN_ID, Key, Node, node
@@ -209,3 +210,88 @@ async def test_transactions_are_signed_for_the_trusted_chain_whatever_the_node_s
         await pay(sender, "pay", 9)
         signed = TypedTransaction.from_bytes(HexBytes(meddler.raw[0])).as_dict()
         assert signed["chainId"] == CHAIN_ID and "eth_chainId" not in meddler.methods
+
+
+def lying(method: str, result: Callable[[Any], Any]) -> Change:
+    """Changes what a node answers to one method."""
+    return lambda asked, tree: (
+        {**tree, "result": result(tree["result"])}
+        if asked == method and tree.get("result")
+        else tree
+    )
+
+
+async def test_a_lie_about_the_first_block_has_no_purpose_paid_twice(tmp_path: Path) -> None:
+    other = lying("eth_getBlockByNumber", lambda block: {**block, "hash": "0x" + "11" * 32})
+    async with node("devnet") as chain, mining(chain):
+        for change in (None, other, None):
+            async with meddled(chain, tmp_path / "outbox") as (meddler, sender):
+                meddler.change = change or meddler.change
+                await pay(sender, "pay", 9)
+        assert await chain.client.balance(SINK) == 9
+
+
+async def test_a_false_count_of_transactions_has_nothing_signed(tmp_path: Path) -> None:
+    async with node("devnet") as chain, mining(chain):
+        async with meddled(chain, tmp_path / "outbox") as (meddler, sender):
+            meddler.change = lying("eth_getTransactionCount", lambda count: "0x12c")
+            with pytest.raises(Unavailable, match="tells nonce 300 of .*, 0 were sent from here"):
+                await pay(sender, "pay", 9, seconds=0.3)
+            assert not meddler.raw and not await sender.known("pay")
+            meddler.change = lambda method, tree: tree
+            await pay(sender, "pay", 9)
+            meddler.change = lying("eth_getTransactionCount", lambda count: "0xf4240")
+            with pytest.raises(Unavailable, match=", 1 were sent from here"):
+                await pay(sender, "next", 3, seconds=0.3)
+            meddler.change = lambda method, tree: tree
+            await pay(sender, "next", 3)
+        assert await chain.client.nonce(Key(0).address) == 2
+        assert await chain.client.balance(SINK) == 12
+
+
+def forged(block: dict[str, Any]) -> dict[str, Any]:
+    """Changes what a block's transactions pay, so that their signatures are another account's."""
+    sent = (
+        item if isinstance(item, str) else item | {"value": "0x7"} for item in block["transactions"]
+    )
+    return block | {"transactions": list(sent)}
+
+
+async def test_a_count_that_falls_fills_no_nonces(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with node("devnet") as chain:
+        async with meddled(chain, tmp_path / "elsewhere") as (_, other), mining(chain):
+            for number in range(3):
+                await pay(other, f"pay-{number}", 1)
+        async with meddled(chain, tmp_path / "outbox") as (meddler, sender):
+            meddler.change = lying("eth_getTransactionCount", lambda count: "0x0")
+            await sender._nonces.prepare(SendRecord("first", -1, SINK, b"", 1, 21_000, ()))
+            behind = SendRecord("late", -1, SINK, b"", 1, 21_000, ())
+            meddler.change = lying("eth_getBlockByNumber", forged)
+            with pytest.raises(Unavailable, match="tells nonce 3 .* does not show the others"):
+                await sender._nonces.prepare(behind)
+            meddler.change = lambda method, tree: tree
+            late = await sender._nonces.prepare(behind)
+            assert late.nonce == 3, "another machine has used those before"
+            assert "one node's word" not in caplog.text
+            meddler.change = lying("eth_getTransactionCount", lambda count: "0x1")
+            with pytest.raises(Unavailable, match="nonce 3: 2 before it were not sent from here"):
+                await pay(sender, "late", 1, seconds=0.3)
+            assert not meddler.raw
+
+
+@pytest.mark.parametrize(
+    "lie", [{"status": "0x0"}, {"status": "0x0", "blockHash": "0x" + "1" * 64}]
+)
+async def test_an_invented_failure_is_not_believed_for_ever(
+    lie: dict[str, str], tmp_path: Path
+) -> None:
+    async with node("devnet") as chain, mining(chain):
+        async with meddled(chain, tmp_path / "outbox") as (meddler, sender):
+            meddler.change = lying("eth_getTransactionReceipt", lambda receipt: receipt | lie)
+            with pytest.raises(Unavailable if "blockHash" in lie else Refused):
+                await pay(sender, "pay", 9, seconds=1)
+            meddler.change = lambda method, tree: tree
+            await pay(sender, "pay", 9)
+        assert await chain.client.balance(SINK) == 9

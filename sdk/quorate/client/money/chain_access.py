@@ -20,6 +20,7 @@ from quorate_contracts.bindings.epochs import Epochs
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.token import Token
 from quorate_contracts.code_check import Expected, check_codes
+from quorate_contracts.deploy import trusted
 from quorate_contracts.money_texts import Currency, read_currency
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Signer
@@ -60,8 +61,8 @@ class ChainAccess:
 
     def sender(self, account: Signer, home: Path, clock: Clock) -> Sender:
         """Returns the sender of the account's transactions, which the profile records."""
-        path = home / "transactions.sqlite"
-        return Sender(self.client, account, path, clock, chain_id=self.identity.chain_id)
+        path, known = home / "transactions.sqlite", self.identity
+        return Sender(self.client, account, path, clock, **trusted(known.domain, known.beacon))
 
 
 @asynccontextmanager
