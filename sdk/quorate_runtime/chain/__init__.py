@@ -1,15 +1,17 @@
 """The chain client: web3.py over a bounded transport, and what web3 lacks.
 
 `rpc` (one request) · `web3_provider` (web3 over it) · `types` (blocks, logs, receipts) · `client`
-(typed reads) · `transactions` (EIP-1559 signing) · `fee_bids` (what a transaction offers) ·
-`send_records` (what was signed, on disk) · `sent_before` (what was sent elsewhere) ·
-`account_nonces` (which purpose has which nonce) · `sender` (each purpose once) · `follower` (logs through reorganisations) · `node_errors`, `revert`
-(what a refusal means).
+(typed reads) · `compared_client` (two nodes that must agree) · `transactions` (EIP-1559 signing) ·
+`fee_bids` (what a transaction offers) · `send_records` (what was signed, on disk) · `sent_before`
+(what was sent elsewhere) · `account_nonces` (which purpose has which nonce) · `sender` (each
+purpose once) · `follower` (logs through reorganisations) · `node_errors`, `revert` (what a refusal
+means).
 
 Depth: a block at the head has depth 1, so k = 1 means "mined".
 """
 
 from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.compared_client import ComparedClient, chain_client
 from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
 from quorate_runtime.chain.send_records import SendRecords
@@ -20,6 +22,7 @@ __all__ = [
     "BlockHead",
     "ChainClient",
     "Checkpoint",
+    "ComparedClient",
     "Cursor",
     "Fees",
     "LogBatch",
@@ -33,4 +36,5 @@ __all__ = [
     "RpcFailure",
     "SendPolicy",
     "Sender",
+    "chain_client",
 ]

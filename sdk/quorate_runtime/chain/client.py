@@ -51,9 +51,10 @@ Topics = Sequence[Hash32 | Sequence[Hash32] | None]
 class ChainClient:
     """Reads from one chain node. `fee_cap_wei` is the most that the programs pay per gas."""
 
+    is_compared = False  # whether a second node must say the same
+
     def __init__(self, rpc: Rpc, fee_cap_wei: int = FEE_CAP_GWEI * GWEI) -> None:
         self.rpc, self.fee_cap_wei = rpc, fee_cap_wei
-        self.is_compared = False  # whether a second node must say the same
         self._w3: AsyncWeb3[BoundedProvider] | None = None
 
     async def web3(self) -> "AsyncWeb3[BoundedProvider]":
@@ -139,13 +140,16 @@ class ChainClient:
 
     async def call(
         self,
-        to: Address,
+        to: Address | None,
         data: bytes,
         sender: Address | None = None,
         block: BlockId = "latest",
         value: int = 0,
     ) -> bytes:
-        """Calls a contract without a transaction. Raises Refused(CHAIN, reason) if it reverts."""
+        """Calls a contract, or runs code where `to` is None, without a transaction.
+
+        Raises Refused(CHAIN, reason) if it reverts.
+        """
         asked = _call_object(to, data, sender, value)
         try:
             return octets(

@@ -43,7 +43,7 @@ class Rpc:
         answered: Callable[[], None] = lambda: None,
     ) -> None:
         """`answered` is called at each answer of the node, also at a refusal."""
-        self._url = url
+        self.url = url
         self._answered = answered
         self._session = session
         self._timeout = aiohttp.ClientTimeout(total=timeout_seconds)
@@ -58,19 +58,19 @@ class Rpc:
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": list(params)}
         try:
             async with self._session.post(
-                self._url, json=body, timeout=self._timeout, allow_redirects=False
+                self.url, json=body, timeout=self._timeout, allow_redirects=False
             ) as response:
                 raw = await read_bounded(response, ANSWER_BYTES_MAX)
                 status = response.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unavailable(
-                f"chain node {self._url}, {method}: {str(error) or type(error).__name__}"
+                f"chain node {self.url}, {method}: {str(error) or type(error).__name__}"
             ) from error
         try:
             tree = loads(raw)
         except ValueError as error:
             raise Unavailable(
-                f"chain node {self._url}, {method}: HTTP {status} without JSON"
+                f"chain node {self.url}, {method}: HTTP {status} without JSON"
             ) from error
         try:
             found = _result(tree, method)

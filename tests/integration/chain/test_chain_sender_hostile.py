@@ -4,104 +4,21 @@ chain id.
 Each purpose is paid once, and the key can send further transactions.
 """
 
-import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 from eth_account.typed_transactions.typed_transaction import TypedTransaction
 from hexbytes import HexBytes
 
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address
-from quorate_runtime.chain import Sender, SendPolicy
+from quorate_runtime.chain import SendPolicy
 from quorate_runtime.chain.send_records import SendRecord
 from quorate_runtime.chain.sender import Unfunded
-from quorate_runtime.clock import SystemClock
-from support.chain.chain_nodes import CHAIN_ID, Key, Node, node
-from support.chain.chain_proxy import through
+from support.chain.chain_nodes import CHAIN_ID, Key, node
+from support.chain.meddler import SINK, lying, meddled, mining, pay
 
-QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=60)
-SINK = Address(b"\x22" * 20)
 NOT_TAKEN = ["insufficient funds for gas * price + value", "invalid sender", "exceeds gas limit"]
-Change = Callable[[str, Any], Any]
-
-
-class Meddler:
-    """Stands before a real node. `sends` says what happens to each hand-over, in order; after the
-    last one all are forwarded.
-
-    "lost": forwarded, and the answer is lost. "dropped": neither forwarded nor answered. Other
-    words: forwarded, and the caller is told these words. "-" and words: not forwarded.
-    """
-
-    def __init__(self, target: str, sends: list[str]) -> None:
-        self.target, self.sends = target, sends
-        self.methods, self.raw = list[str](), list[str]()
-        self.change: Change = lambda method, tree: tree
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.json()
-        self.methods.append(body["method"])
-        is_send = body["method"] == "eth_sendRawTransaction"
-        self.raw += body["params"] if is_send else []
-        step = self.sends.pop(0) if is_send and self.sends else ""
-        tree = None if step.startswith(("-", "dropped")) else await self._forward(body)
-        if step in ("lost", "dropped"):
-            assert request.transport is not None
-            request.transport.abort()
-        if step:
-            tree = {
-                "jsonrpc": "2.0",
-                "id": body["id"],
-                "error": {"code": -32000, "message": step.removeprefix("-")},
-            }
-        return web.json_response(self.change(body["method"], tree))
-
-    async def _forward(self, body: Any) -> Any:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(self.target, json=body) as response,
-        ):
-            return json.loads(await response.read())
-
-
-@asynccontextmanager
-async def meddled(
-    chain: Node, path: Path, *sends: str, policy: SendPolicy = QUICK
-) -> AsyncIterator[tuple[Meddler, Sender]]:
-    meddler = Meddler(chain.url, list(sends))
-    async with through(meddler.handle) as client:
-        sender = Sender(client, Key(0), path, SystemClock(), policy, chain_id=CHAIN_ID)
-        yield meddler, sender
-        sender.close()
-
-
-async def pay(sender: Sender, purpose: str, value: int, seconds: float = 5) -> None:
-    receipt = await sender.send(
-        purpose, SINK, b"", value=value, gas=21_000, deadline_seconds=seconds
-    )
-    assert receipt.success
-
-
-@asynccontextmanager
-async def mining(chain: Node) -> AsyncIterator[None]:
-    async def tick() -> None:
-        while True:
-            await chain.mine()
-            await asyncio.sleep(0.05)
-
-    task = asyncio.create_task(tick())
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("words", NOT_TAKEN)
@@ -210,15 +127,6 @@ async def test_transactions_are_signed_for_the_trusted_chain_whatever_the_node_s
         await pay(sender, "pay", 9)
         signed = TypedTransaction.from_bytes(HexBytes(meddler.raw[0])).as_dict()
         assert signed["chainId"] == CHAIN_ID and "eth_chainId" not in meddler.methods
-
-
-def lying(method: str, result: Callable[[Any], Any]) -> Change:
-    """Changes what a node answers to one method."""
-    return lambda asked, tree: (
-        {**tree, "result": result(tree["result"])}
-        if asked == method and tree.get("result")
-        else tree
-    )
 
 
 async def test_a_lie_about_the_first_block_has_no_purpose_paid_twice(tmp_path: Path) -> None:
