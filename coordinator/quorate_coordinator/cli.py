@@ -107,6 +107,7 @@ def up(
         database=database_url,
         deployment=settings.deployment,
         chain_url=settings.chain_url,
+        second_chain_url=settings.second_chain_url,
         beacon_url=settings.beacon_url,
         host=settings.host,
         port=http_port,

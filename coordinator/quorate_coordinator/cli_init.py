@@ -21,7 +21,7 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Bps
 from quorate_runtime.files import private_folder
 from quorate_runtime.http.client_networks import X_FORWARDED_FOR
-from quorate_runtime.http.urls import web_url
+from quorate_runtime.http.urls import chain_urls, web_url
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_USAGE
@@ -35,7 +35,7 @@ FIELD_OF = {"trusted_proxy": "trusted_proxies", "import_log": "import_logs"}
 def init(
     ctx: typer.Context,
     deployment: options.DeploymentFile = None,
-    chain_url: options.ChainUrl = "",
+    chain_url: options.ChainUrls = None,
     beacon_url: options.BeaconUrl = "",
     host: options.Host = "127.0.0.1",
     port: options.Port = 7700,
@@ -64,10 +64,9 @@ def init(
     # A devnet's file names its nodes too.
     named |= {name for name, url in (("chain_url", chain), ("beacon_url", beacon)) if url}
     try:
-        chain_url = web_url("--chain-url", chain_url or chain or CHAIN_URL, CHAIN_URL)
+        first, second = chain_urls(chain_url or (chain or CHAIN_URL,), CHAIN_URL)
         beacon_url = web_url("--beacon-url", beacon_url or beacon or BEACON_URL, BEACON_URL)
-        if public_url:
-            public_url = web_url("--public-url", public_url, "https://market.example")
+        public_url = public_url and web_url("--public-url", public_url, "https://market.example")
         announce = tuple(dict.fromkeys(p2p_announce or ()))
         settings.check_p2p("--p2p-listen", p2p_listen, "--p2p-announce", announce)
         keys = _make_keys(folder, password_file, made)
@@ -77,7 +76,7 @@ def init(
         raise fail(str(error), EXIT_REFUSED) from error
     typed = settings.Settings(
         made,
-        chain_url,
+        first,
         beacon_url,
         host,
         port,
@@ -91,6 +90,7 @@ def init(
         announce,
         _networks(metrics_from),
         options.log_urls(import_log),
+        second,
     )
     after = typed if kept is None else settings.changed(kept, typed, named)
     proxies_of(after.trusted_proxies, after.proxy_header)

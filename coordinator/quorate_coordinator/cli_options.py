@@ -62,10 +62,13 @@ DeploymentFile = Annotated[
         help="deployment.json (or FILE#HASH), or a devnet's devnet.json; a new folder needs it",
     ),
 ]
-ChainUrl = Annotated[
-    str,
+ChainUrls = Annotated[
+    list[str] | None,
     typer.Option(
-        "--chain-url", help="Chain node (default: the devnet's, else http://127.0.0.1:8545)"
+        "--rpc",
+        "--chain-url",
+        help="Chain node (default: the devnet's, else http://127.0.0.1:8545). Name two: only what "
+        "both say counts",
     ),
 ]
 BeaconUrl = Annotated[

@@ -32,8 +32,9 @@ class Config:
 
     home: Path
     deployment: Deployment
-    chain_url: str
+    chain_url: str  # named to owners and clients too
     beacon_url: str
+    second_chain_url: str = ""  # if named, only what both nodes say counts
     host: str = "127.0.0.1"
     port: int = 7700
     public_url: str = ""  # URL at which others reach it; empty = http://host:port as bound

@@ -68,7 +68,7 @@ from quorate_runtime import p2p
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon.beacon_client import HttpBeacon
-from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.chain import ChainClient, Sender, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.files import private_folder, write_atomic
@@ -134,8 +134,8 @@ class Service:
         stack.push_async_callback(journal.close)
         session = await stack.enter_async_context(plain_session())
         self._chain_answered()
-        rpc = Rpc(config.chain_url, session, answered=self._chain_answered)
-        client = ChainClient(rpc, config.fee_cap_gwei * GWEI)
+        urls = config.chain_url, config.second_chain_url
+        client = chain_client(urls, session, config.fee_cap_gwei * GWEI, self._chain_answered)
         sender = self._sender(client, self.keys.posting, TRANSACTIONS)
         stack.callback(sender.close)
         has_worked = journal.last_offset > 0

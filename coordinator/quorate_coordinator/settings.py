@@ -46,6 +46,7 @@ class Settings(Struct, frozen=True):
     p2p_announce: tuple[str, ...] = ()  # multiaddrs that others dial; none = as it listens
     metrics_from: tuple[str, ...] = ()  # networks that may read metrics, beside this machine
     import_logs: tuple[str, ...] = ()  # URLs of other coordinators whose public logs are read
+    second_chain_url: str = ""  # if named, only what both nodes say counts
     backup: str = ""  # folder of the second place; "" = none
 
 
@@ -81,9 +82,13 @@ def p2p_listen(settings: Settings, port: int) -> str:
 
 
 def changed(kept: Settings, typed: Settings, named: Set[str]) -> Settings:
-    """Returns the settings after a new `init`: `kept`, with the fields that the user named."""
+    """Returns the settings after a new `init`: `kept`, with the fields that the user named.
+
+    Two chain nodes are named together.
+    """
+    names = named | ({"second_chain_url"} if "chain_url" in named else set())
     return replace(
-        kept, **{name: getattr(typed, name) for name in Settings.__struct_fields__ if name in named}
+        kept, **{name: getattr(typed, name) for name in Settings.__struct_fields__ if name in names}
     )
 
 

@@ -55,7 +55,7 @@ from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.attestation.verifications import Verifier
-from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.chain import ChainClient, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream, recover
@@ -217,8 +217,9 @@ def _drain(
 
 
 def _chain_client(given: Surroundings) -> ChainClient:
-    rpc = Rpc(chain_url_of(given.config, given.infos[0]), given.session)
-    return ChainClient(rpc, given.config.fee_cap_gwei * GWEI)
+    config = given.config
+    urls = config.chain_urls(given.infos[0].chain_url)
+    return chain_client(urls, given.session, config.fee_cap_gwei * GWEI)
 
 
 def _account_watch(
@@ -238,11 +239,6 @@ def _account_watch(
         lambda: is_on_offer.is_set() and not is_leaving(config.home) and must_stake(config),
         given.clock,
     )
-
-
-def chain_url_of(config: Config, first: InfoView) -> str:
-    """Returns the chain node to use: the owner's, else the one that the first coordinator names."""
-    return config.chain_url or first.chain_url
 
 
 def terms_of(

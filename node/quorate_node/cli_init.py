@@ -22,7 +22,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
 from quorate_protocol.values import replace
 from quorate_runtime.files import private_folder
-from quorate_runtime.http.urls import web_url
+from quorate_runtime.http.urls import chain_urls, web_url
 from quorate_runtime.keys.keystore import KeystoreError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ OPTIONS_OF = {
     "listen_host": {"host"},
     "listen_port": {"port"},
     "store_bytes": {"store_size"},
+    "second_chain_url": {"chain_url"},
 }
 """The options that set each field of the settings, where their names differ."""
 
@@ -69,7 +70,7 @@ def init(
     jury_price: options.JuryPriceText = "0",
     jury_slots: options.JurySlots = 1,
     jury_cases: options.JuryCases = 24,
-    chain_url: options.ChainUrl = "",
+    chain_url: options.ChainUrls = None,
     fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
     deployment: options.DeploymentFile = None,
     home: options.Home = None,
@@ -97,7 +98,6 @@ def init(
             listen_port=port,
             public_url=_public_url(public_url),
             store_bytes=settings_file.bytes_of(store_size, "--store-size") if store_size else 0,
-            chain_url=_chain_url(chain_url),
             fee_cap_gwei=fee_cap_gwei,
             ipfs_gateways=_gateways(ipfs_gateway),
             ipfs_kubo=_kubo(ipfs_kubo),
@@ -106,6 +106,7 @@ def init(
             job_user=job_user,
         )
         typed, before = _with_policy(typed, *jury, probation), _before(folder)
+        typed = _with_chain_nodes(typed, chain_url or [])
         settings, keys = _write(folder, typed, _named_fields(ctx), deployment, password_file)
     except (Refused, Unavailable, KeystoreError) as error:
         options.fail(error)
@@ -122,6 +123,11 @@ def _printed_json(as_json: bool, folder: Path, settings: Settings, keys: Provide
 def _with_policy(typed: Settings, price: str, slots: int, cases: int, probation: bool) -> Settings:
     least = settings_file.usd_price(price)
     return replace(typed, jury_price=least, jury_slots=slots, jury_cases=cases, probation=probation)
+
+
+def _with_chain_nodes(typed: Settings, texts: list[str]) -> Settings:
+    first, second = chain_urls(texts, "http://127.0.0.1:8545")
+    return replace(typed, chain_url=first, second_chain_url=second)
 
 
 def _write(
@@ -272,10 +278,6 @@ def _market(
     urls = [settings_file.devnet_coordinator(devnet)] if devnet else []
     urls += [web_url("--coordinator", url, "http://127.0.0.1:7700") for url in coordinators]
     return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
-
-
-def _chain_url(text: str) -> str:
-    return web_url("--chain-url", text, "http://127.0.0.1:8545") if text else ""
 
 
 def _gateways(texts: list[str] | None) -> tuple[str, ...]:

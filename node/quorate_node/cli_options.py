@@ -167,10 +167,12 @@ JobUser = Annotated[
         "--job-user", help="First of 1,024 user ids that jobs run as (0 = from the folder's name)"
     ),
 ]
-ChainUrl = Annotated[
-    str,
+ChainUrls = Annotated[
+    list[str] | None,
     typer.Option(
-        "--chain-url", help="Your own chain node (default: the one that the coordinator names)"
+        "--rpc",
+        "--chain-url",
+        help="Your chain node (default: the coordinator's). Name two: only what both say counts",
     ),
 ]
 FeeCapGwei = Annotated[

@@ -108,6 +108,7 @@ class Config:
     drain_seconds: int = 0
     claim_least: Amount = Amount(1)  # the node claims a smaller credit only with a later epoch
     chain_url: str = ""  # empty = the node that the first coordinator names
+    second_chain_url: str = ""  # if named, only what both nodes say counts
     fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction may pay per gas
     declined_keep_seconds: int = 600  # how long the core remembers a declined Assignment
     noop_milliseconds: int = 0  # noop executor only: how long a task takes
@@ -127,6 +128,10 @@ class Config:
     def job_input_bytes(self) -> int:
         """Returns the most bytes of inputs that one job may have."""
         return self.input_bytes or self.store_quota_bytes
+
+    def chain_urls(self, named: str) -> list[str]:
+        """Returns the chain nodes to use: the owner's, else the one that a coordinator names."""
+        return [url for url in (self.chain_url or named, self.second_chain_url) if url]
 
     def path(self, name: str) -> Path:
         """Returns the path of a file or folder in this daemon's home."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import aiohttp
 
 from quorate_node import periodic
-from quorate_node.assembly import Parts, Surroundings, assemble, chain_url_of
+from quorate_node.assembly import Parts, Surroundings, assemble
 from quorate_node.chain.claims import ClaimSender
 from quorate_node.chain.court_follower import CourtFollower
 from quorate_node.config import Config
@@ -108,7 +108,9 @@ class ProviderDaemon:
             await self._listen(parts, hardware, stack)
             if self.config.stop_on_exit:
                 stack.push_async_callback(self._stop_all)
-            await self._serve(parts, failed, chain_url_of(self.config, infos[0]))
+            await self._serve(
+                parts, failed, " and ".join(self.config.chain_urls(infos[0].chain_url))
+            )
 
     async def leave(self) -> None:
         """Takes no new work; with `drain_seconds` it returns when nothing runs any more.

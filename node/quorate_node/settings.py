@@ -67,6 +67,7 @@ class Settings(Struct, frozen=True):
     public_url: str
     store_bytes: int = 0  # 0 = half of the disk
     chain_url: str = ""  # empty = what the first coordinator names
+    second_chain_url: str = ""
     fee_cap_gwei: int = FEE_CAP_GWEI
     ipfs_gateways: tuple[str, ...] = ()  # asked for content before the coordinators' stores
     gpu_slots: tuple[GpuLayout, ...] = EVERY_GPU
@@ -113,6 +114,7 @@ class Settings(Struct, frozen=True):
             drain_seconds=drain_seconds,
             store_quota_bytes=store_bytes(self.store_bytes, home),
             chain_url=self.chain_url,
+            second_chain_url=self.second_chain_url,
             fee_cap_gwei=self.fee_cap_gwei,
             ipfs_gateways=self.ipfs_gateways,
             ipfs_kubo=self.ipfs_kubo,

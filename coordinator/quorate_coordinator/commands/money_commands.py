@@ -303,14 +303,15 @@ async def own_money(
     from quorate_contracts.chain_check import check_chain
     from quorate_contracts.deploy import Contracts
     from quorate_coordinator.chain.own_money import OwnMoney
-    from quorate_runtime.chain import ChainClient, Rpc, Sender
+    from quorate_runtime.chain import Sender, chain_client
     from quorate_runtime.chain.fee_bids import GWEI
     from quorate_runtime.clock import SystemClock
     from quorate_runtime.http.client_sessions import plain_session
 
     key = keys.account if file == ACCOUNT_FILE else keys.posting
     async with plain_session() as session:
-        client = ChainClient(Rpc(settings.chain_url, session), settings.fee_cap_gwei * GWEI)
+        urls = settings.chain_url, settings.second_chain_url
+        client = chain_client(urls, session, settings.fee_cap_gwei * GWEI)
         await check_chain(client, settings.deployment)
         trusted = settings.deployment.trusted()
         sender = Sender(client, key, folder / file, SystemClock(), **trusted)

@@ -34,7 +34,7 @@ from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount
-from quorate_runtime.chain import ChainClient, Rpc, Sender
+from quorate_runtime.chain import ChainClient, Sender, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.http.client_sessions import plain_session
 
@@ -136,8 +136,8 @@ async def owner_desk(config: Config, keys: SigningKeys, clock: Clock) -> AsyncIt
         infos = await _infos(config, session)
         first = next(iter(infos.values()))
         contracts = Contracts.of(deployment_from_info(first))
-        rpc = Rpc(config.chain_url or first.chain_url, session)
-        client = ChainClient(rpc, config.fee_cap_gwei * GWEI)
+        urls = config.chain_urls(first.chain_url)
+        client = chain_client(urls, session, config.fee_cap_gwei * GWEI)
         await _meet_chain(client, contracts)
         operator_keys = OperatorKeys(keys, config.path(OPERATOR_KEYS_FILE))
         coordinators = tuple(

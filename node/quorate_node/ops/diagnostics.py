@@ -42,7 +42,7 @@ from quorate_protocol.ports import Clock, Sandbox
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.classes import GVISOR, HostClass
 from quorate_protocol.units import Hash32, usd
-from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.chain import ChainClient, chain_client
 from quorate_runtime.http.client_sessions import plain_session
 
 NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
@@ -177,7 +177,7 @@ async def _coordinator(
             session, url, saved_info_path(config.path("coordinators"), url), config.home
         )
         contracts = Contracts.of(deployment_from_info(info))
-        client = ChainClient(Rpc(config.chain_url or info.chain_url, session))
+        client = chain_client(config.chain_urls(info.chain_url), session)
         await check_coordinator(client, contracts, info)
         owners = await ask(client, contracts.stakes.owner_count(host.id()))
         found = [

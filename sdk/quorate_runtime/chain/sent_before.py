@@ -66,7 +66,7 @@ def _signer(tree: Json) -> Address | None:
     from eth_account.typed_transactions.typed_transaction import TypedTransaction
 
     fields = {name: tree.get(name) for name in _SIGNED}
-    fields |= {"type": 2, "to": tree.get("to") or "0x", "data": tree.get("input")}
+    fields |= {"type": 2, "to": tree.get("to") or b"", "data": tree.get("input")}
     fields["accessList"] = tree.get("accessList") or []
     try:
         digest = Hash32(bytes(TypedTransaction.from_dict(fields).hash()))

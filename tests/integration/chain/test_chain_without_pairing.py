@@ -60,7 +60,7 @@ async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(
             ).deployment
             signer = KeySigner(bytes(31) + b"\x07")
             funds = Funds(signer, signer.address, signer, Amount(0), (), Amount(0))
-            url = client.rpc._url
+            url = client.rpc.url
             for attempt in (
                 check_chain(client, made),
                 begin(client, 31337, BEACON, (), funds),

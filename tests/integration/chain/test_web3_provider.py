@@ -85,7 +85,7 @@ async def test_urls_in_a_revert_are_never_fetched() -> None:
         return {"error": {"code": 3, "message": "execution reverted", "data": data[0]}}
 
     async with scripted(answer) as (node, rpc):
-        data.append(_offchain_lookup(rpc._url + "/secret"))
+        data.append(_offchain_lookup(rpc.url + "/secret"))
         with pytest.raises(Refused):
             await ChainClient(rpc).call(WHO, b"")
         with pytest.raises(OffchainLookup):

@@ -58,7 +58,8 @@ def password(tmp_path: Path) -> str:
 def test_second_init_keeps_the_keys(tmp_path: Path, password: str) -> None:
     """A lost key means lost money."""
     market = ("--coordinator", URL + "/", "--limits", "devnet")
-    more = ("--store-size", "50GiB", "--chain-url", "http://127.0.0.1:9999/")
+    nodes = ("--rpc", "http://127.0.0.1:9999/", "--rpc", "http://127.0.0.1:9998")
+    more = ("--store-size", "50GiB", *nodes)
     words = (
         "init",
         *market,
@@ -86,7 +87,8 @@ def test_second_init_keeps_the_keys(tmp_path: Path, password: str) -> None:
         True,
         2,
     )
-    assert (config.store_quota_bytes, config.chain_url) == (50 << 30, "http://127.0.0.1:9999")
+    assert config.store_quota_bytes == 50 << 30
+    assert config.chain_urls("http://named") == ["http://127.0.0.1:9999", "http://127.0.0.1:9998"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "node" / "keys").iterdir())
 
 

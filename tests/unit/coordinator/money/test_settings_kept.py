@@ -57,6 +57,19 @@ def test_a_second_init_changes_what_it_names_and_says_so(home: Path) -> None:
     assert status == 0 and "Nothing changed" in said
 
 
+def test_two_chain_nodes_are_named_together(home: Path) -> None:
+    status, said = init(home, "--rpc", "http://127.0.0.1:8", "--rpc", "http://127.0.0.1:9/")
+    after = settings.read(home)
+    assert status == 0, said
+    assert (after.chain_url, after.second_chain_url) == ("http://127.0.0.1:8", "http://127.0.0.1:9")
+    init(home, "--port", "7801")
+    assert settings.read(home).second_chain_url == "http://127.0.0.1:9"
+    init(home, "--chain-url", "http://127.0.0.1:8")
+    assert not settings.read(home).second_chain_url
+    status, said = init(home, "--rpc", "http://127.0.0.1:8", "--rpc", "http://127.0.0.1:8")
+    assert status == 2 and "two of different operators" in said, said
+
+
 def test_a_devnet_file_names_its_nodes_too(home: Path) -> None:
     file = home.parent / "devnet.json"
     tree = json.loads((home.parent / "deployment.json").read_bytes())
