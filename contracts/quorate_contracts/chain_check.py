@@ -2,12 +2,23 @@
 later failures would not name the cause.
 """
 
+from collections.abc import Mapping
+
 from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address
+from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32
 from quorate_runtime.beacon.bls import map_probe, pairing_probes
 from quorate_runtime.chain.client import ChainClient
+
+FOREIGN_NUMBERS: Mapping[int, str] = {
+    42_161: "Arbitrum One",
+    42_170: "Arbitrum Nova",
+    421_614: "Arbitrum Sepolia",
+}
+"""Chains that show contracts the block numbers of Ethereum. Others are found by asking them."""
+NUMBER_CODE = bytes.fromhex("4360005260206000f3")  # NUMBER, and returns it
+NUMBER_SLACK = 64  # blocks that may come in between, or that one of several nodes lacks
 
 PAIRING, MAP_TO_G1 = Address(bytes(19) + b"\x0f"), Address(bytes(19) + b"\x10")
 
@@ -17,7 +28,8 @@ async def check_chain(client: ChainClient, deployment: Deployment) -> None:
     missing or have other code or constants.
     """
     await check_chain_id(client, deployment)
-    await check_curve(client)
+    await check_genesis(client, deployment.genesis)
+    await check_machine(client)
     await check_codes(client, Expected.of(deployment))
 
 
@@ -30,6 +42,45 @@ async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:
             f"{deployment.chain_id}: name its node (--chain-url)"
         )
         raise Refused(Code.CHAIN, detail)
+
+
+async def check_genesis(client: ChainClient, wanted: Hash32) -> None:
+    """Raises Refused(CHAIN) if the chain begins with another block than the deployment's.
+
+    A zero hash is none: then nothing is known about the first block.
+    """
+    if wanted == ZERO_HASH:
+        return
+    first = await client.block(BlockNumber(0))
+    if first is None or first.hash != wanted:
+        found = "no first block" if first is None else f"0x{first.hash.hex()} as the first block"
+        detail = (
+            f"the chain node has {found}, the deployment's chain begins with 0x{wanted.hex()}: "
+            f"name its node (--chain-url), or init with the deployment of this chain"
+        )
+        raise Refused(Code.CHAIN, detail)
+
+
+async def check_machine(client: ChainClient) -> None:
+    """Raises Refused(CHAIN), which names the chain, if the contracts cannot work there."""
+    chain_id = await client.chain_id()
+    name = FOREIGN_NUMBERS.get(chain_id)
+    if name is None:
+        await check_curve(client)
+        head = (await client.head()).number
+        try:
+            seen = int.from_bytes(await client.call(None, NUMBER_CODE))
+        except Refused:
+            return  # not re-raised: some nodes run no code without an address
+        if abs(seen - head) <= NUMBER_SLACK:
+            return
+    # Draws and slots are bound to block numbers, whose hashes the programs take from the node.
+    detail = (
+        f"chain {chain_id}{f' ({name})' if name else ''} shows its contracts the block numbers of "
+        f"another chain, so no slot could be drawn: use Ethereum, or a chain that numbers its own "
+        f"blocks, such as Base or Optimism"
+    )
+    raise Refused(Code.CHAIN, detail)
 
 
 async def check_curve(client: ChainClient) -> None:

@@ -28,11 +28,14 @@ from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import BY_NAME, Limits
 from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds
+from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32, Seconds
+from quorate_protocol.values import replace
 
 if TYPE_CHECKING:
     from web3 import AsyncWeb3
     from web3.contract import AsyncContract
+
+    from quorate_runtime.chain.client import ChainClient
 
 GAS = {
     "TestToken": 700_000,
@@ -86,6 +89,7 @@ class Deployment(Struct, frozen=True):
     beacon_key: bytes  # 96-byte compressed G2 point
     beacon_period: Seconds
     beacon_genesis: int
+    genesis: Hash32 = ZERO_HASH  # hash of the chain's first block; zero if the deployer kept none
 
     def domain(self) -> Domain:
         """Returns the EIP-712 domain of every message."""
@@ -263,6 +267,12 @@ def created_address(deployer: Address, nonce: int) -> Address:
 
     sender = HexAddress(HexStr("0x" + deployer.hex()))
     return Address(bytes.fromhex(get_create_address(sender, Nonce(nonce))[2:]))
+
+
+async def with_genesis(deployment: Deployment, client: "ChainClient") -> Deployment:
+    """Returns the deployment with the hash of the chain's first block, by which others know it."""
+    first = await client.block(BlockNumber(0))
+    return deployment if first is None else replace(deployment, genesis=first.hash)
 
 
 def encode(deployment: Deployment) -> bytes:

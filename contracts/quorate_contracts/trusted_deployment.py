@@ -10,6 +10,7 @@ from quorate_contracts.deploy import Deployment, decode, digest, encode
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import ZERO_HASH
 
 FILE = "deployment.json"  # in the home of a provider or client
 PIN = "deployment.sha256"  # the hash of that file's deployment, beside it
@@ -101,6 +102,8 @@ def strange(home: Path, info: InfoView) -> str:
     named |= {"beacon": (info.beacon.public_key, info.beacon.period, info.beacon.genesis_time)}
     wanted: dict[str, object] = {name: address for address, name in known.names().items()}
     wanted |= {"chain": known.chain_id, "limits": known.limits}
+    if known.genesis != ZERO_HASH:
+        named, wanted = named | {"genesis": info.genesis}, wanted | {"genesis": known.genesis}
     wanted |= {"beacon": (known.beacon_key, known.beacon_period, known.beacon_genesis)}
     others = [name for name, value in wanted.items() if named.get(name) != value]
     if not others:

@@ -191,4 +191,5 @@ class HttpServer:
             version=VERSION,
             peer_id=self.peer_id,
             addresses=self.p2p_addresses(),
+            genesis=deployment.genesis,
         )

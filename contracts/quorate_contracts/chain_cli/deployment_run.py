@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_contracts import deploy
-from quorate_contracts.chain_check import check_chain, check_curve
+from quorate_contracts.chain_check import check_chain, check_machine
 from quorate_contracts.chain_cli import verification
 from quorate_contracts.chain_cli.begun_file import (
     Begun,
@@ -68,7 +68,7 @@ class DeploymentRun:
         """
         wanted, account = self.wanted, self.signer.address
         await check_chain_id(self.client, wanted.chain_id)
-        await check_curve(self.client)
+        await check_machine(self.client)
         if wanted.token is not None:
             await check_token(self.client, wanted.token)
             currency = await read_currency(self.client, wanted.chain_id, wanted.token)
@@ -105,9 +105,10 @@ class DeploymentRun:
         await creator.settle(plan.creations, self.wanted.limits.chain_depth)
         await check_chain(self.client, plan.deployment)
         verification.write(out, plan)
-        write_atomic(out, deploy.encode(plan.deployment), PUBLIC_MODE)
+        made = await deploy.with_genesis(plan.deployment, self.client)
+        write_atomic(out, deploy.encode(made), PUBLIC_MODE)
         begun_path(out).unlink(missing_ok=True)
-        return plan.deployment
+        return made
 
     async def standing(self) -> Deployment | None:
         """Returns the deployment of an existing `deployment.json`, or None without the file.

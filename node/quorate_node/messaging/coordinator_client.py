@@ -79,6 +79,7 @@ def deployment_from_info(info: InfoView) -> Deployment:
         beacon_key=info.beacon.public_key,
         beacon_period=Seconds(info.beacon.period),
         beacon_genesis=info.beacon.genesis_time,
+        genesis=info.genesis,
     )
 
 

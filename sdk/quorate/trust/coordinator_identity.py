@@ -16,7 +16,7 @@ from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.rules.receipts.receipt_pins import timing_of
-from quorate_protocol.units import Address, Seconds
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Seconds
 
 PERIOD_MAX = 3_600  # seconds between beacon rounds
 GENESIS_MAX = 2**40
@@ -36,6 +36,7 @@ class CoordinatorIdentity(Struct, frozen=True):
     beacon_period: int
     beacon_genesis: int
     limits: str
+    genesis: Hash32 = ZERO_HASH  # of the chain's first block
 
     @property
     def domain(self) -> Domain:
@@ -89,6 +90,7 @@ def identity_of(info: InfoView) -> CoordinatorIdentity:
         beacon_period=beacon.period,
         beacon_genesis=beacon.genesis_time,
         limits=info.limits,
+        genesis=info.genesis,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 
 from quorate_contracts import deploy
-from quorate_contracts.chain_check import check_curve
+from quorate_contracts.chain_check import check_machine
 from quorate_contracts.deploy import Deployment
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.setup.bulk_sender import BulkSender
@@ -37,7 +37,7 @@ async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment
         client = ChainClient(Rpc(chain_url, session))
         if known is not None:
             return await _deployment_if_on_chain(client, known, path)
-        await check_curve(client)
+        await check_machine(client)
         info = await fetch_info(beacon_url, session)
         wallet = BulkSender(client, await client.chain_id(), KeySigner(dev_account(DEPLOYER)))
         plan = deploy.plan(
@@ -47,14 +47,11 @@ async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment
             for creation in wave:
                 await wallet.create(creation.name, creation.data, creation.gas)
             await mined([wallet])
-    facts = {
-        "chainUrl": chain_url,
-        "beaconUrl": beacon_url,
-        "deployment": canonical.to_json(plan.deployment),
-    }
+        made = await deploy.with_genesis(plan.deployment, client)
+    facts = {"chainUrl": chain_url, "beaconUrl": beacon_url, "deployment": canonical.to_json(made)}
     text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
     write_atomic(path, text.encode(), PUBLIC_MODE)
-    return plan.deployment
+    return made
 
 
 def _read(path: Path) -> Deployment | None:

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 
 from quorate_contracts import deploy
 from quorate_contracts.bindings.stakes import OPEN_MAX
-from quorate_contracts.chain_check import check_curve
+from quorate_contracts.chain_check import check_machine
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.setup.bulk_sender import BulkSender
@@ -72,7 +72,7 @@ async def begin(
 
     Raises Unavailable if one reverts or they take too long, Refused if the chain lacks EIP-2537.
     """
-    await check_curve(client)
+    await check_machine(client)
     deployer = BulkSender(client, chain_id, KeySigner(dev_account(DEPLOYER)))
     plan = deploy.plan(
         deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True
@@ -102,7 +102,7 @@ async def begin(
     for wallet in clients:
         await _client(wallet, contracts, funds)
     await mined([*owners, *clients])
-    return plan.deployment
+    return await deploy.with_genesis(plan.deployment, client)
 
 
 async def _coordinator(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:

@@ -52,6 +52,7 @@ class InfoView(Readable, frozen=True):
     peer_id: str = ""  # of its peer key, which a libp2p connection proves
     # Multiaddrs of its libp2p host, without /p2p/...; none = it serves over WebSocket only.
     addresses: tuple[str, ...] = ()
+    genesis: Hash32 = ZERO_HASH  # of the chain's first block; zero if its deployment names none
 
 
 class ObservedView(Readable, frozen=True):

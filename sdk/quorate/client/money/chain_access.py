@@ -19,6 +19,7 @@ from quorate_contracts.bindings.calls import Query
 from quorate_contracts.bindings.epochs import Epochs
 from quorate_contracts.bindings.escrow import Escrow
 from quorate_contracts.bindings.token import Token
+from quorate_contracts.chain_check import check_genesis, check_machine
 from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import trusted
 from quorate_contracts.money_texts import Currency, read_currency
@@ -90,6 +91,8 @@ async def open_chain(identity: CoordinatorIdentity, url: str) -> AsyncIterator[C
                     f"{identity.chain_id}: nothing was signed. Name a node of that chain with "
                     "--chain-url URL",
                 )
+            await check_genesis(client, identity.genesis)
+            await check_machine(client)
             places = await check_codes(client, _expected(identity))
             currency = await read_currency(client, identity.chain_id, identity.token)
         yield ChainAccess(client, identity, currency, url, Epochs(places["Epochs"]))
