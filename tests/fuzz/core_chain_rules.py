@@ -7,7 +7,16 @@ from fuzz.core_machine import FLAGS, PICK, SPAN, U64, U128, WHO, BaseMachine
 from fuzz.core_world import HOSTS
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_protocol.units import Amount, BlockNumber, Hash32, Nonce, Price, Round, UnixSeconds
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Nonce,
+    Price,
+    Round,
+    UnixSeconds,
+)
 from quorate_runtime.keys.crypto import KeySigner
 
 
@@ -51,6 +60,16 @@ class ChainRules(BaseMachine):
                 self.world.owners[index].address,
                 BlockNumber(self.world.block),
             )
+        )
+
+    @rule(pick=PICK, host=st.integers(0, 2))
+    def slots_end(self, pick: int, host: int) -> None:
+        index = pick % len(self.world.owners)
+        owner = self.world.owners[index].address
+        self.world.notes(
+            ev.ChainNetworkChanged(owner, ZERO_HASH),
+            ev.ChainSlotsClosed(owner, BlockNumber(self.world.block)),
+            ev.ChainSlotFreed(HOSTS[host].id(), index),
         )
 
     @rule(pick=PICK)

@@ -10,12 +10,19 @@ from functools import partial
 
 from quorate_contracts.bindings import events as logs
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.queries import RETRY_SECONDS, allocation_of, backers, everything
+from quorate_coordinator.chain.queries import (
+    RETRY_SECONDS,
+    allocation_of,
+    backers,
+    everything,
+    view,
+)
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.rules.audit_draw import FOREVER
 from quorate_protocol.units import Address, BlockNumber, Nonce, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.chain.client import ChainClient
@@ -99,9 +106,11 @@ class ContractFollower:
                 and event.coordinator == self.coordinator
             ):
                 changed[event.client] = None
-            note = note_of(event, self.coordinator) if event is not None else None
+            note = note_of(event, self.coordinator, entry.block) if event is not None else None
             if isinstance(event, logs.KeyRotated):
                 note = await self._rotation(event)
+            if isinstance(event, logs.Unbonded):
+                notes += await self._freed(event.account, batch.last.number)
             if note is not None:
                 notes.append(note)
         at = await self._newest_deep(batch.last.number) if changed else batch.last.number
@@ -124,6 +133,20 @@ class ContractFollower:
         head = await self.client.head()
         return max(least, BlockNumber(head.number - self.core.rules.limits.chain_depth + 1))
 
+    async def _freed(self, owner: Address, least: BlockNumber) -> list[ev.ChainSlotFreed]:
+        """Returns the closed slots of an owner that the chain does not list now. The contract's
+        event names none.
+        """
+        found, at = [], await self._newest_deep(least)
+        for host_class, hosts in self.core.state.hosts.items():
+            for slot in hosts.slots:
+                if slot.owner == owner and slot.active_until != FOREVER:
+                    place = self.contracts.stakes.slot(host_class, slot.index)
+                    now = await view(self.client, place, at)
+                    if (now.owner, now.from_block) != (owner, slot.active_from):
+                        found.append(ev.ChainSlotFreed(host_class, slot.index))
+        return found
+
     async def _rotation(self, event: logs.KeyRotated) -> ev.ChainKeyRotated:
         """Returns a key rotation with the time from which the key is valid. The contract's event
         does not have that time, so it queries the contract.
@@ -133,8 +156,10 @@ class ContractFollower:
         return ev.ChainKeyRotated(event.account, event.key, since)
 
 
-def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
-    """Returns what a contract event means for this coordinator; None when it means nothing."""
+def note_of(event: logs.Event, coordinator: Address, block: BlockNumber) -> ev.ChainNote | None:
+    """Returns what a contract event of a block means for this coordinator; None when it means
+    nothing.
+    """
     match event:
         case logs.Registered():
             return ev.ChainProviderRegistered(
@@ -144,6 +169,12 @@ def note_of(event: logs.Event, coordinator: Address) -> ev.ChainNote | None:
             return ev.ChainAccountIndexed(event.account, event.index)
         case logs.PayoutChanged():
             return ev.ChainPayoutChanged(event.account, event.payout)
+        case logs.NetworkChanged():
+            return ev.ChainNetworkChanged(event.account, event.network)
+        case logs.Exited():
+            return ev.ChainSlotsClosed(event.account, BlockNumber(block + 1))
+        case logs.Fined() if event.out_block:
+            return ev.ChainSlotsClosed(event.account, event.out_block)
         case logs.SlotOpened():
             return ev.ChainSlotOpened(
                 event.host_class, event.place, event.account, event.from_block

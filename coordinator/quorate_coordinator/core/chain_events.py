@@ -1,5 +1,6 @@
 """Applies what the chain reports: registrations, slots, allocations, epochs, cases."""
 
+from collections.abc import Callable
 from typing import assert_never
 
 from quorate_coordinator.core.accusations import Case
@@ -14,6 +15,7 @@ from quorate_coordinator.core.events import (
     ChainEpochPosted,
     ChainJuryDrawn,
     ChainKeyRotated,
+    ChainNetworkChanged,
     ChainNewestEpoch,
     ChainNote,
     ChainPayoutChanged,
@@ -21,7 +23,9 @@ from quorate_coordinator.core.events import (
     ChainProviderSlashed,
     ChainReorganised,
     ChainSlotClosed,
+    ChainSlotFreed,
     ChainSlotOpened,
+    ChainSlotsClosed,
     ChainStateQueried,
     TransactionRefused,
 )
@@ -93,6 +97,13 @@ def _apply(context: StepContext, note: ChainNote) -> None:
             _rotate(context, note)
         case ChainPayoutChanged(owner, payout):
             _change_provider(context, owner, payout=payout)
+        case ChainNetworkChanged(owner, network):
+            _change_provider(context, owner, network=network)
+        case ChainSlotsClosed(owner, out_block):
+            _close_slots(context, owner, out_block)
+            _draw_if_exiting(context, owner)
+        case ChainSlotFreed():
+            _free_slot(context, note)
         case ChainProviderSlashed():
             _slashed(context, note)
         case ChainAccountIndexed(account, index):
@@ -166,23 +177,20 @@ def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
 
 
 def _change_provider(context: StepContext, owner: Address, **changes: object) -> None:
-    """Changes keys or payout in the provider and in each of its slots."""
+    """Changes keys, payout or network in the provider and in each of its slots."""
     provider = context.state.providers.get(owner)
     if provider is None:
         return  # a coordinator's key, which is not followed here
     context.state.providers[owner] = replace(provider, **changes)  # type: ignore[arg-type]
-    _change_slots(context, owner, **changes)
+    _change_slots(context, owner, lambda slot: replace(slot, **changes))  # type: ignore[arg-type]
 
 
-def _change_slots(context: StepContext, owner: Address, **changes: object) -> None:
+def _change_slots(
+    context: StepContext, owner: Address, change: Callable[[StakeSlot], StakeSlot]
+) -> None:
     for host_class, hosts in list(context.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
-            slots = tuple(
-                replace(slot, **changes)  # type: ignore[arg-type]
-                if slot.owner == owner
-                else slot
-                for slot in hosts.slots
-            )
+            slots = tuple(change(slot) if slot.owner == owner else slot for slot in hosts.slots)
             context.state.hosts[host_class] = _list_with_owners(
                 hosts, slots, context.state.own.block_time
             )
@@ -190,8 +198,22 @@ def _change_slots(context: StepContext, owner: Address, **changes: object) -> No
 
 def _slashed(context: StepContext, note: ChainProviderSlashed) -> None:
     if note.owner in context.state.providers:
-        _change_slots(context, note.owner, active_until=note.out_block)
+        _close_slots(context, note.owner, note.out_block)
         _freeze(context, note.owner, is_frozen=True)
+
+
+def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -> None:
+    """Closes the slots that an owner had opened before a block, as `Stakes` does."""
+    _change_slots(
+        context,
+        owner,
+        lambda slot: _closed(slot, out_block) if slot.active_from <= out_block else slot,
+    )
+
+
+def _closed(slot: StakeSlot, until: BlockNumber) -> StakeSlot:
+    """Returns the slot without the blocks from `until` on. It may have been closed before."""
+    return replace(slot, active_until=min(slot.active_until, until))
 
 
 def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
@@ -201,17 +223,7 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
     while len(slots) <= note.index:
-        slots.append(
-            StakeSlot(
-                len(slots),
-                ZERO_ADDRESS,
-                ZERO_ADDRESS,
-                ZERO_ADDRESS,
-                ZERO_HASH,
-                FOREVER,
-                BlockNumber(0),
-            )
-        )
+        slots.append(_no_slot(len(slots)))
     slots[note.index] = StakeSlot(
         note.index,
         note.owner,
@@ -229,6 +241,12 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     )
 
 
+def _no_slot(index: int) -> StakeSlot:
+    """Returns a place of a list that nobody has."""
+    nobody = (ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH)
+    return StakeSlot(index, *nobody, FOREVER, BlockNumber(0))
+
+
 def _list_with_owners(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
     """Returns a class's list of stake slots with its owners that have an open slot. A new owner
     counts from `at`, the time of the newest block.
@@ -242,11 +260,21 @@ def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
     before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
     if note.index < len(slots):
-        slots[note.index] = replace(slots[note.index], active_until=note.active_until)
+        slots[note.index] = _closed(slots[note.index], note.active_until)
         context.state.hosts[note.host_class] = _list_with_owners(
             before, tuple(slots), context.state.own.block_time
         )
         _draw_if_exiting(context, slots[note.index].owner)
+
+
+def _free_slot(context: StepContext, note: ChainSlotFreed) -> None:
+    before = context.state.hosts.get(note.host_class) or HostList()
+    if note.index < len(before.slots):
+        slots = list(before.slots)
+        slots[note.index] = _no_slot(note.index)
+        context.state.hosts[note.host_class] = _list_with_owners(
+            before, tuple(slots), context.state.own.block_time
+        )
 
 
 def _draw_if_exiting(context: StepContext, owner: Address) -> None:

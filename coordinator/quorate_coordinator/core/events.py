@@ -246,6 +246,29 @@ class ChainPayoutChanged(Struct, frozen=True, tag=True):
     payout: Address
 
 
+class ChainNetworkChanged(Struct, frozen=True, tag=True):
+    """From `Stakes`: the network in which a provider is reached now."""
+
+    owner: Address
+    network: Hash32
+
+
+class ChainSlotsClosed(Struct, frozen=True, tag=True):
+    """From `Stakes`: an owner has left, or a fine took more than half of its stake. Its slots are
+    closed from `out_block` on.
+    """
+
+    owner: Address
+    out_block: BlockNumber
+
+
+class ChainSlotFreed(Struct, frozen=True, tag=True):
+    """From `Stakes`: the stake of slot `index` was paid back, so it stands for nobody."""
+
+    host_class: Hash32
+    index: int
+
+
 class ChainProviderSlashed(Struct, frozen=True, tag=True):
     """From `Stakes`: a court took stake from an owner, and all its slots are closed from
     `out_block` on. It gets no work until it opens new ones.
@@ -303,7 +326,10 @@ ChainNote = (
     | ChainKeyRotated
     | ChainPayoutChanged
     | ChainSlotOpened
+    | ChainNetworkChanged
     | ChainSlotClosed
+    | ChainSlotsClosed
+    | ChainSlotFreed
     | ChainProviderSlashed
     | ChainAccountIndexed
     | ChainAllocationChanged
