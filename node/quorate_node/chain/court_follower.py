@@ -15,13 +15,14 @@ from quorate_node.messaging.frame_handler import EventSink
 from quorate_protocol.codec import canonical
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import ZERO_HASH, BlockNumber, Nonce
+from quorate_protocol.units import ZERO_HASH, Nonce
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
+from quorate_runtime.chain.follower import GENESIS, block_at
 from quorate_runtime.process.log_throttle import LogThrottle
 
 # How far back to read if there is no cursor file. Then this provider is new, and the jury of an
 # older case cannot have been drawn from its slots.
-LOOK_BACK_BLOCKS = 10_000
+LOOK_BACK_SECONDS = 7 * 86_400
 POLL_SECONDS = 1.0
 SAVE_EVERY_SECONDS = 10.0
 RETRY_SECONDS = 2.0
@@ -86,13 +87,15 @@ class CourtFollower:
                 )
 
     async def _follow(self) -> None:
-        head = await self._client.head()
-        start, saved_at = BlockNumber(max(0, head.number - LOOK_BACK_BLOCKS)), 0.0
+        cursor, start, saved_at = self._read_cursor(), GENESIS, 0.0
+        if cursor is None:
+            head = await self._client.head()
+            start = await block_at(self._client, head, head.time - LOOK_BACK_SECONDS)
         follower = LogFollower(
             self._client,
             self._clock,
             [self._contracts.court.address],
-            cursor=self._read_cursor(),
+            cursor=cursor,
             start=start,
             depth=self._contracts.deployment.constants().chain_depth,
             poll_seconds=POLL_SECONDS,
@@ -122,10 +125,10 @@ class CourtFollower:
         except Refused as refused:
             # Not re-raised: a power cut may empty the file. Reading an event twice changes nothing.
             log.warning(
-                "%s is damaged (%s): this node reads the court's last %d blocks again",
+                "%s is damaged (%s): this node reads the court's last %d days again",
                 self._file,
                 refused,
-                LOOK_BACK_BLOCKS,
+                LOOK_BACK_SECONDS // 86_400,
             )
             return None
 

@@ -25,6 +25,22 @@ GENESIS = BlockNumber(0)
 log = logging.getLogger(__name__)
 
 
+async def block_at(client: ChainClient, head: BlockHead, time: int) -> BlockNumber:
+    """Returns the first block at this time or later, `head` at the latest.
+
+    Chains have blocks of 12 seconds or of a quarter of one, so times say how far to look back. It
+    asks for at most `NUMBER_BITS` headers.
+    """
+    low, high = 0, int(head.number)
+    while low < high:
+        middle = (low + high) // 2
+        block = await client.block(BlockNumber(middle))
+        if block is None:
+            raise Unavailable(f"the chain node has no block {middle}, below its newest")
+        low, high = (low, middle) if block.time >= time else (middle + 1, high)
+    return BlockNumber(high)
+
+
 class Checkpoint(Struct, frozen=True):
     """A block up to which all logs have been delivered."""
 

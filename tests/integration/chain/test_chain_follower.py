@@ -9,8 +9,9 @@ from aiohttp import web
 
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower, Reorganised, Rpc
+from quorate_runtime.chain.follower import block_at
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.clock import SystemClock
 from support.chain.chain_nodes import Key, Node, calldata, node, pinger_code
@@ -124,6 +125,17 @@ async def test_nothing_above_depth_is_delivered() -> None:
         assert await consumer.drain(follower) == []
         await chain.mine()
         assert await consumer.drain(follower) == [1]
+
+
+async def test_the_block_of_a_time_is_found_by_few_headers() -> None:
+    async with node("devnet") as chain:
+        await chain.mine(40)
+        head = await chain.client.head()
+        times = [(await chain.client.block(BlockNumber(n))).time for n in range(41)]  # type: ignore[union-attr]
+        for time in (0, *times):
+            found = await block_at(chain.client, head, time)
+            assert found == next(n for n in range(41) if times[n] >= time)
+        assert await block_at(chain.client, head, head.time + 9) == head.number
 
 
 async def test_other_contracts_and_topics_are_left_out() -> None:
