@@ -160,7 +160,7 @@ class HttpServer:
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong at this moment."""
         time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
-        url = self.config.chain_url
+        url = " and ".join(filter(None, (self.config.chain_url, self.config.second_chain_url)))
         silence = silence_problem(self.clock, self.chain_answered_at(), url)
         self.board.put("chain", silence or chain_problem(self.clock, time, url, depth))
         self.board.put("disk", disk_problem(self.config.home))

@@ -38,7 +38,6 @@ CREATE TABLE IF NOT EXISTS attempts (
     cancels INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX IF NOT EXISTS attempts_nonce ON attempts (domain, account, nonce);
 """
-_LATER_COLUMNS = ("refused", "cancels")  # files of earlier versions lack them
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +370,6 @@ def _opened(path: Path) -> sqlite3.Connection:
     try:
         check_whole(path, connection)
         _check_tables(path, connection)
-        _add_later_columns(path, connection)
         connection.execute(
             "PRAGMA synchronous=FULL"
         )  # a nonce that is forgotten after a power cut could be used twice
@@ -386,21 +384,9 @@ def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
     """Raises FileDamaged if another kind of file was put in the place of this one."""
     for table, columns in (
         ("sends", "domain, account, purpose, nonce, data, receipt"),
-        ("attempts", "hash, nonce, raw, taken"),
+        ("attempts", "hash, nonce, raw, taken, refused, cancels"),
     ):
         try:
             connection.execute(f"SELECT {columns} FROM {table} LIMIT 1")
         except sqlite3.DatabaseError as error:
             raise trouble(path, error) from error
-
-
-def _add_later_columns(path: Path, connection: sqlite3.Connection) -> None:
-    known = {row[1] for row in connection.execute("PRAGMA table_info(attempts)")}
-    try:
-        for name in _LATER_COLUMNS:
-            if name not in known:
-                connection.execute(
-                    f"ALTER TABLE attempts ADD COLUMN {name} INTEGER NOT NULL DEFAULT 0"
-                )
-    except sqlite3.OperationalError as error:
-        raise trouble(path, error) from error

@@ -1,5 +1,8 @@
 """Tests two chain nodes, one of which lies or is silent: only what both say counts."""
 
+import asyncio
+import dataclasses
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +20,7 @@ from quorate_runtime.clock import SystemClock
 from support.chain.chain_nodes import CHAIN_ID, Key, Node, calldata, node, pinger_code
 from support.chain.chain_proxy import through
 from support.chain.meddler import QUICK, SINK, Change, Meddler, lying, mining, pay
+from support.markets.coordinator_stage import deployed_stage, running
 
 PING = Hash32(keccak256(b"Ping(address,uint256)"))
 
@@ -89,6 +93,20 @@ async def test_the_lower_of_two_tips_is_paid(liar: int) -> None:
         nodes[liar].change = lying("eth_maxPriorityFeePerGas", lambda tip: hex(400 * 10**9))
         fees = await client.fees()
         assert fees.tip_wei == 10**9 and fees.base_fee_wei == (await client.head()).base_fee_wei
+
+
+async def test_a_coordinator_registers_and_follows_through_both_nodes(tmp_path: Path) -> None:
+    async with deployed_stage(tmp_path) as stage:
+        second = Meddler(stage.chain_url, [])
+        async with through(second.handle) as client:
+            service = stage.service()
+            service.config = dataclasses.replace(service.config, second_chain_url=client.rpc.url)
+            async with running(service):
+                deadline = time.monotonic() + 20
+                while "eth_getLogs" not in second.methods:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.05)
+        assert "eth_sendRawTransaction" in second.methods
 
 
 async def test_a_silent_node_stops_the_other_one_too(unused_tcp_port: int) -> None:
