@@ -75,10 +75,10 @@ async def check_machine(client: ChainClient) -> None:
         if abs(seen - head) <= NUMBER_SLACK:
             return
     # Draws and slots are bound to block numbers, whose hashes the programs take from the node.
+    told = f"chain {chain_id}{f' ({name})' if name else ''}"
     detail = (
-        f"chain {chain_id}{f' ({name})' if name else ''} shows its contracts the block numbers of "
-        f"another chain, so no slot could be drawn: use Ethereum, or a chain that numbers its own "
-        f"blocks, such as Base or Optimism"
+        f"{told} shows its contracts the block numbers of another chain: use one that numbers its "
+        f"own blocks, such as Ethereum or Base"
     )
     raise Refused(Code.CHAIN, detail)
 

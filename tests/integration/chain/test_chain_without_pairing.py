@@ -81,10 +81,11 @@ async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(
     assert "eth_sendRawTransaction" not in asked and not (tmp_path / "x.json").exists()
 
 
+@pytest.mark.rule("0.5")
 @pytest.mark.parametrize(
     ("chain_id", "seen", "told"),
     [
-        (42_161, 0, r"chain 42161 \(Arbitrum One\) shows .*: use Ethereum"),
+        (42_161, 0, r"chain 42161 \(Arbitrum One\) shows .*: use one that numbers its own"),
         (31_337, 21_000_000, r"chain 31337 shows its contracts the block numbers of another"),
     ],
 )
