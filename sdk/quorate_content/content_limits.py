@@ -6,6 +6,7 @@ far below each bound.
 
 from dataclasses import dataclass
 
+from quorate_protocol.limits import TREE_ENTRIES_MAX
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 MIB = 1 << 20
@@ -27,8 +28,11 @@ class Bounds:
     links_max: int = 1 << 14
     file_depth_max: int = 12
     directory_depth_max: int = 64
-    entries_max: int = 100_000
+    entries_max: int = TREE_ENTRIES_MAX
     name_bytes_max: int = 255
+    # Of a path below the root. Linux takes 4,095 bytes, and the folder that holds the tree needs
+    # some of them.
+    path_bytes_max: int = 2048
     fanout_max: int = 1024
 
 

@@ -34,6 +34,7 @@ TRUST_PASSED_MAX = 1000
 TRUST_PRIOR = 100
 TRUST_NEWCOMER = 20
 OUTPUT_CHUNK_BYTES = 64 * 1024
+TREE_ENTRIES_MAX = 100_000  # files and folders of one output, or of any other content
 OFFER_BYTES_MAX = 4096
 OFFER_GOSSIP_BYTES_MAX = 8192  # an offer with its attestation records
 SPEC_BYTES_MAX = 64 * 1024

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from quorate_content.content_limits import Bounds
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.attestation.attestation_service import AttestationService
 from quorate_coordinator.core import events as ev
@@ -47,8 +46,8 @@ def ciphertext_most(resources: Resources) -> int:
     """Returns a size in bytes that is well above any ciphertext of an output within these limits,
     however small and many its files are (I3).
     """
-    entries = min(resources.output_inodes, Bounds().entries_max)
-    return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries * ENTRY_BYTES)
+    entries = resources.output_inodes * ENTRY_BYTES
+    return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries)
 
 
 @dataclass(slots=True)

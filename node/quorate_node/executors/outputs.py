@@ -12,10 +12,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate_content.content_limits import Bounds
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
-DEPTH_MAX = 64  # of directories; the depth that content addressing allows
-NAME_BYTES_MAX = 255
+BOUNDS = Bounds()  # content addressing has the same, so what is collected can be committed
 _COPY_BYTES = 1 << 20
 # Code points that no name of an output may have (PROTOCOL §3, results): control characters, and
 # marks that end a line or turn the direction of text. The set is fixed, because a newer Python
@@ -40,7 +40,6 @@ class OutputCaps:
 
     total_bytes: int
     inodes: int
-    depth: int = DEPTH_MAX
 
 
 @dataclass(slots=True)
@@ -57,14 +56,20 @@ class Allowance:
         Raises Refused, which names the path.
         """
         check_name(path, name)
+        if len(path.encode()) > BOUNDS.path_bytes_max:
+            raise Refused(
+                Code.MALFORMED,
+                f"{path[:200]}: the path is longer than {BOUNDS.path_bytes_max} bytes",
+            )
         self.inodes += 1
         if self.inodes > self.caps.inodes:
             raise Refused(
                 Code.OVERSIZE, f"{path}: more than {self.caps.inodes} files and directories"
             )
-        if depth > self.caps.depth:
+        if depth > BOUNDS.directory_depth_max:
             raise Refused(
-                Code.MALFORMED, f"{path[:200]}: deeper than {self.caps.depth} directories"
+                Code.MALFORMED,
+                f"{path[:200]}: deeper than {BOUNDS.directory_depth_max} directories",
             )
 
     def check_size(self, path: str, size: int) -> None:
@@ -155,9 +160,9 @@ def check_name(path: str, name: str) -> None:
         raise Refused(
             Code.MALFORMED, f"{path[:200]!r}: control characters are not allowed in names"
         )
-    if len(encoded) > NAME_BYTES_MAX:
+    if len(encoded) > BOUNDS.name_bytes_max:
         raise Refused(
-            Code.MALFORMED, f"{path[:200]}: the name is longer than {NAME_BYTES_MAX} bytes"
+            Code.MALFORMED, f"{path[:200]}: the name is longer than {BOUNDS.name_bytes_max} bytes"
         )
 
 
@@ -212,14 +217,14 @@ def _copy_tree(root: int, target: Path, allowance: Allowance) -> None:
 
 def _open_entry(folder: int, name: str, path: str) -> int:
     """Opens a regular file or directory without following links or blocking on a FIFO."""
-    kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-        raise Refused(
-            Code.MALFORMED,
-            f"{path[:200]}: is a {_kind(kind)}; only files and directories can be outputs",
-        )
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
+        kind = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise Refused(
+                Code.MALFORMED,
+                f"{path[:200]}: is a {_kind(kind)}; only files and directories can be outputs",
+            )
         descriptor = os.open(name, flags, dir_fd=folder)
     except OSError as error:
         raise Refused(Code.MALFORMED, f"{path[:200]}: cannot be read ({error.strerror})") from error

@@ -21,7 +21,7 @@ from quorate_content.dag.cid import EMPTY, Cid, Codec
 from quorate_content.dag.dagpb import leaf_block
 from quorate_content.dag.unixfs import V1_2025, Built, Emit, FileBuilder, Profile, build_directory
 from quorate_content.dag.varint import decode_varint, encode_varint
-from quorate_content.dag.walk import Block, DagWalk, ExpectedBlock, Role, Sink, TreePath, check_name
+from quorate_content.dag.walk import Block, DagWalk, ExpectedBlock, Role, Sink, TreePath, check_path
 from quorate_protocol.units import Hash32
 
 FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
@@ -327,7 +327,7 @@ class _TreeScan:
                     )
                 names.append(os.fsencode(entry.name))
         for name in names:
-            check_name(name, self._bounds)
+            check_path((*path, name), self._bounds)
         return sorted(names)
 
     def _open(self, directory: int, path: TreePath) -> int:

@@ -303,8 +303,9 @@ class DagWalk:
         self._entries += 1
         if self._entries > self._bounds.entries_max:
             raise oversize("entries of directories", self._bounds.entries_max)
-        check_name(name, self._bounds)
-        return ExpectedBlock(link.cid, (*path, name))
+        inside = (*path, name)
+        check_path(inside, self._bounds)
+        return ExpectedBlock(link.cid, inside)
 
     def _enter(self, expected: ExpectedBlock) -> None:
         if len(expected.path) >= self._bounds.directory_depth_max:
@@ -327,10 +328,17 @@ class DagWalk:
             self.bytes_done += len(data)
 
 
-def check_name(name: bytes, bounds: Bounds) -> None:
-    """Refuses the name of a directory entry that could leave its directory or control a
+def check_path(path: TreePath, bounds: Bounds) -> None:
+    """Refuses a path that is too long, or whose last name could leave its directory or control a
     terminal.
     """
+    name = path[-1]
+    length = sum(map(len, path)) + len(path) - 1
+    if length > bounds.path_bytes_max:
+        start = b"/".join(path)[:60]
+        raise malformed(
+            f"the path {start!r}... has {length} bytes; at most {bounds.path_bytes_max}"
+        )
     is_text = True
     try:
         name.decode()

@@ -10,7 +10,7 @@ from quorate_protocol import cids
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.crypto.merkle import merkle_root
-from quorate_protocol.limits import SPEC_BYTES_MAX
+from quorate_protocol.limits import SPEC_BYTES_MAX, TREE_ENTRIES_MAX
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
@@ -280,7 +280,7 @@ def _validate_resources(resources: Resources) -> None:
         ("shmBytes", resources.shm_bytes, 0, resources.memory_bytes),
         ("scratchBytes", resources.scratch_bytes, 0, 4096 * GIB),
         ("outputBytes", resources.output_bytes, 1, 4096 * GIB),
-        ("outputInodes", resources.output_inodes, 1, 1_000_000),
+        ("outputInodes", resources.output_inodes, 1, TREE_ENTRIES_MAX),
         ("pids", resources.pids, 1, 65_536),
     )
     for name, value, low, high in bounds:

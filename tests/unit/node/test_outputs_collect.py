@@ -16,12 +16,12 @@ from quorate_protocol.refusals import Code, Refused
 CAPS = OutputCaps(total_bytes=1 << 20, inodes=100)
 
 
-def deep(root: Path, depth: int) -> None:
+def deep(root: Path, depth: int, name: str = "d") -> None:
     """Makes a chain of directories that is deeper than any path may be long."""
     here = os.open(root, os.O_RDONLY)
     for _ in range(depth):
-        os.mkdir("d", dir_fd=here)
-        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.mkdir(name, dir_fd=here)
+        below = os.open(name, os.O_RDONLY, dir_fd=here)
         os.close(here)
         here = below
     os.close(here)
@@ -54,6 +54,12 @@ ATTACKS: list[tuple[str, Callable[[Path], object], Code, str]] = [
     ("fifo", lambda root: os.mkfifo(root / "pipe"), Code.MALFORMED, "pipe"),
     ("sparse terabytes", sparse, Code.OVERSIZE, "huge"),
     ("3000 deep", lambda root: deep(root, 3000), Code.MALFORMED, "d/d"),
+    (
+        "60 deep, long names",
+        lambda root: deep(root, 60, "n" * 200),
+        Code.MALFORMED,
+        "the path is longer than 2048",
+    ),
     ("inodes", many, Code.OVERSIZE, "100 files"),
     ("bytes", large, Code.OVERSIZE, "1048576"),
     ("newline", lambda root: (root / "a\nb").touch(), Code.MALFORMED, "control"),

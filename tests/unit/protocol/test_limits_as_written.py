@@ -9,9 +9,15 @@ from pathlib import Path
 import pytest
 
 import quorate_contracts
+from quorate_content.content_limits import Bounds
 from quorate_protocol import limits
 from quorate_protocol.limits import DAY, DEVNET, HOUR, MAINNET, TESTNET, USD
+from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.job_spec import Resources
+from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import trust_record, verdict
+from quorate_protocol.values import replace
+from support.markets.scripted_market import a_spec
 
 PROTOCOL = " ".join(
     (Path(__file__).parents[3] / "docs" / "protocol.md")
@@ -95,6 +101,9 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ("within its last 300 checked executions", limits.FAULT_WINDOW_EXECUTIONS, 300),
     ("or three of at least two clients", limits.FAULTS_FOR_CASE, 3),
     ("in chunks of 64 KiB", limits.OUTPUT_CHUNK_BYTES, 64 * 1024),
+    ("at most 100,000 files and folders", limits.TREE_ENTRIES_MAX, 100_000),
+    ("below /outputs is longer than 2,048 bytes", Bounds().path_bytes_max, 2048),
+    ("has more than 64 folders", Bounds().directory_depth_max, 64),
     ("a strike for 90 d", trust_record.STRIKE_SECONDS, 90 * DAY),
     ("≤ 5e-3", verdict.RIVAL_SHARE_MAX * 1000, 5),
     ("Jury. 7 distinct owners", limits.JURORS, 7),
@@ -129,7 +138,7 @@ def test_the_protocols_numbers_are_the_limits(
     assert (getattr(MAINNET, name), getattr(DEVNET, name)) == (mainnet, devnet)
 
 
-@pytest.mark.rule("5.16", "5.32", "5.38")
+@pytest.mark.rule("3.57", "5.16", "5.32", "5.38")
 @pytest.mark.parametrize(
     ("words", "found", "expected"), CONSTANTS, ids=[item[0] for item in CONSTANTS]
 )
@@ -184,3 +193,12 @@ def test_nothing_on_chain_can_be_paused() -> None:
             if word in name
         }
         assert found <= {"owner_count", "owners_min"}, path.name
+
+
+@pytest.mark.rule("3.57")
+def test_a_spec_asks_for_no_more_entries_than_the_store_takes() -> None:
+    most = Resources(output_inodes=Bounds().entries_max)
+    job_spec.validate(replace(a_spec("plain"), resources=most))
+    more = replace(most, output_inodes=most.output_inodes + 1)
+    with pytest.raises(Refused, match=r"resources\.outputInodes"):
+        job_spec.validate(replace(a_spec("plain"), resources=more))
