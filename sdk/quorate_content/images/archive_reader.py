@@ -20,7 +20,7 @@ from quorate_content.images.image_config import (
     text_list,
 )
 from quorate_content.images.image_info import ImageInfo, ImageLimits
-from quorate_content.images.layers import WatchedPaths, scan_layer
+from quorate_content.images.layers import MOUNT_POINTS, WatchedPaths, scan_layer
 from quorate_content.images.tar_checks import (
     clean_name,
     member_bytes,
@@ -55,7 +55,8 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
             )
         volumes = read_volumes(config, limits)
         seen = WatchedPaths(
-            set(), frozenset(path for volume in volumes for path in _path_and_parents(volume))
+            set(),
+            MOUNT_POINTS.union(path for volume in volumes for path in _path_and_parents(volume)),
         )
         budget = limits.members
         room = min(
@@ -75,6 +76,10 @@ def read_archive(path: Path, limits: ImageLimits | None = None) -> ImageInfo:
             budget -= size.entries
             room -= unpacked
             unpacked_bytes += unpacked
+    for name in sorted(seen.paths & MOUNT_POINTS):
+        raise Refused(
+            Code.MALFORMED, f"image: /{name} must be a folder, because something is mounted there"
+        )
     for name in sorted(seen.paths & seen.folders):
         # Engines follow a symbolic link there and gVisor does not, so one job could have two
         # results.

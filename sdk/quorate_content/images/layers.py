@@ -21,6 +21,10 @@ from quorate_content.images.tar_checks import (
 )
 from quorate_protocol.refusals import Code, Refused
 
+# Every sandbox mounts something at these, and not all of them follow a link there.
+MOUNT_POINTS = frozenset({"dev", "inputs", "outputs", "proc", "scratch", "sys", "tmp"})
+
+
 SHELL_PATHS = frozenset({"bin/sh", "usr/bin/sh"})
 
 
@@ -83,7 +87,7 @@ class Layer:
 @dataclass(frozen=True, slots=True)
 class WatchedPaths:
     """Watched paths that currently hold something other than a folder. `folders` are watched
-    because volumes need folders there.
+    because mounts need folders there.
     """
 
     paths: set[str]
@@ -169,8 +173,8 @@ def _check_entry(entry: LayerEntry, where: str, limits: ImageLimits) -> None:
 
 
 def _record_path(entry: LayerEntry, known: WatchedPaths) -> None:
-    """Records shells, `env` and non-folders at volume paths. A higher layer's whiteout removes the
-    record.
+    """Records shells, `env` and non-folders where something will be mounted. A higher layer's
+    whiteout removes the record.
     """
     seen = known.paths
     name = clean_name(entry.name.lstrip("/") or ".")

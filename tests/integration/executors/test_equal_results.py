@@ -1,6 +1,7 @@
 """Honest programs must have equal results in every sandbox: auditors compare them to the bit."""
 
 import json
+import os
 import sys
 import tarfile
 from pathlib import Path
@@ -96,12 +97,17 @@ async def results(kind: str, image: Path, folder: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.rule("2.26", "2.27")
+@pytest.mark.rule("2.26", "2.27", "11.6")
 @pytest.mark.docker
 @pytest.mark.runsc
 @pytest.mark.bwrap
-async def test_honest_programs_have_equal_results(image: Path, tmp_path: Path) -> None:
+async def test_honest_programs_have_equal_results(
+    image: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     made = image_of(image, tmp_path)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    os.setpriority(os.PRIO_PROCESS, 0, 5)  # a daemon's, which jobs must not inherit
+    request.addfinalizer(lambda: os.setpriority(os.PRIO_PROCESS, 0, own))
     found = {kind: await results(kind, made, tmp_path) for kind in KINDS}
     unequal = {name for name in PROGRAMS if len({found[kind][name] for kind in KINDS}) > 1}
     print(f"equal in {len(KINDS)} sandboxes: {len(PROGRAMS) - len(unequal)} of {len(PROGRAMS)}")

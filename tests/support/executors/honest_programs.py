@@ -160,6 +160,7 @@ PROGRAMS = {
     "not a program": "tried(run, ['/etc/hosts'])",
     "threads": "threads()",
     "niceness": "[os.nice(0), attempt(os.nice, -5)]",
+    "own niceness": "os.getpriority(os.PRIO_PROCESS, 0)",
     "scheduler": "os.sched_getscheduler(0)",
     "real time": "attempt(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1))",
     # rights

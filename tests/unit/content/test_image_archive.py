@@ -65,6 +65,20 @@ def test_a_shell_that_a_higher_layer_removes_does_not_count(
     refuse_shell_command(info, ("python3",))
 
 
+@pytest.mark.rule("11.6")
+@pytest.mark.parametrize("name", ["scratch", "outputs", "inputs", "tmp"])
+def test_an_image_without_a_folder_at_a_mount_point_is_refused_by_name(
+    tmp_path: Path, name: str
+) -> None:
+    link, file = entry(f"./{name}", kind=tarfile.SYMTYPE, link="var"), entry(name, b"x")
+    for upper in (link, file):
+        with pytest.raises(Refused, match=f"/{name} must be a folder") as refusal:
+            read_archive(write(tmp_path, image_entries([PLAIN, tar([upper])])))
+        assert refusal.value.code is Code.MALFORMED
+        later = tar([entry(f"{name}/", kind=tarfile.DIRTYPE)])
+        read_archive(write(tmp_path, image_entries([tar([upper]), later])))
+
+
 def test_engine_sees_no_tags_and_no_strange_members(tmp_path: Path) -> None:
     entries = [*image_entries([PLAIN]), entry("repositories", b'{"python":{"3.12":"x"}}')]
     path = write(tmp_path, entries)

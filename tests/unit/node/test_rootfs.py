@@ -160,8 +160,8 @@ def test_unpacked_files_keep_their_time_and_lose_special_modes_and_owners(tmp_pa
             ],
             "not a directory",
         ),
-        ([entry("tmp", kind=LINK, link="/etc")], "/tmp must be a directory"),
-        ([entry("proc", b"file")], "/proc must be a directory"),
+        ([entry("tmp", kind=LINK, link="/etc")], "/tmp must be a folder"),
+        ([entry("proc", b"file")], "/proc must be a folder"),
         ([entry("a/.wh...")], "not a valid whiteout"),
     ],
 )

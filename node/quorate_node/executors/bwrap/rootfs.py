@@ -19,14 +19,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quorate_content.images.image_info import ImageInfo
-from quorate_content.images.layers import Layer, opened_layers
+from quorate_content.images.layers import MOUNT_POINTS, Layer, opened_layers
 from quorate_node.executors.likeness import FILES
 from quorate_node.executors.outputs import delete_tree
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
-MOUNT_POINTS = ("proc", "dev", "tmp", "scratch", "inputs", "outputs")
-# Engines make these in every container.
-_ENGINE_FOLDERS = ("sys", "sbin")
+_ENGINE_FOLDERS = ("sbin",)  # engines make them in every container
 _FILES = {
     **{path.lstrip("/"): text for path, text in FILES.items()},
     "etc/hostname": "job\n",
@@ -203,9 +201,10 @@ class RootfsTree:
             if not os.path.lexists(path):
                 _make_directory(path, 0o755)
             elif not stat.S_ISDIR(os.lstat(path).st_mode):
+                # `read_archive` refuses that by name. Here a link led an entry of a layer to it.
                 raise Refused(
-                    Code.UNSUPPORTED,
-                    f"image: /{name} must be a directory, because something is mounted there",
+                    Code.MALFORMED,
+                    f"image: /{name} must be a folder, because something is mounted there",
                 )
         for name in _ENGINE_FOLDERS:
             if not os.path.lexists(posixpath.join(self._root, name)):

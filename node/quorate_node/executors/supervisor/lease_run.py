@@ -11,6 +11,7 @@ import resource
 import select
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from quorate_node.executors.supervisor.bwrap_status import status_number
@@ -27,6 +28,7 @@ from quorate_node.executors.supervisor.exit_record import (
 from quorate_node.executors.supervisor.supervised_program import SupervisedProgram
 
 POLL_SECONDS = 0.1
+NICENESS = 0  # of every job, as engines have it; not the daemon's
 
 
 def detach(folder: Path) -> None:
@@ -39,6 +41,8 @@ def detach(folder: Path) -> None:
 def run_lease(folder: Path) -> None:
     """Runs the lease's program, enforces its limits and writes its exit record."""
     crash_point("supervisor.before-run")
+    with suppress(PermissionError):  # without root a niced daemon cannot give it back
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     program = _started(folder)
     if program is None:
         return
