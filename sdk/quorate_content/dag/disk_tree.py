@@ -37,8 +37,8 @@ class TreeWriter:
     """A sink that builds `target`: a file or a directory, as the DAG says. Calls `reserve` with the
     total before it takes space.
 
-    With `resume` an existing file at `target` is written in place. The root directory stays
-    writable so that it can be renamed; the store's `publish` makes it read-only.
+    With `resume` what an earlier attempt left at `target` is written in place. The root directory
+    stays writable so that it can be renamed; the store's `publish` makes it read-only.
     """
 
     def __init__(
@@ -65,14 +65,15 @@ class TreeWriter:
     def enter(self, path: TreePath) -> None:
         """Makes the directory and opens it."""
         self._reserve_entry(path, 0)
+        name, parent = path[-1] if path else self.target, self._parent(path)
         try:
-            os.mkdir(path[-1] if path else self.target, 0o755, dir_fd=self._parent(path))
-        except FileExistsError as error:
-            raise malformed(f"a directory holds the name {path[-1:]!r} twice") from error
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-        self._directories.append(
-            os.open(path[-1] if path else self.target, flags, dir_fd=self._parent(path))
-        )
+            os.mkdir(name, 0o755, dir_fd=parent)
+        except FileExistsError:
+            if not self._resume:
+                raise
+        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+        self._directories.append(descriptor)
+        os.fchmod(descriptor, 0o755)  # an earlier attempt may have completed it
 
     def leave(self, path: TreePath) -> None:
         """Makes the directory read-only."""
@@ -91,15 +92,12 @@ class TreeWriter:
         """
         self.total += size
         self._reserve_entry(path, size)
-        flags = (
-            os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (0 if self._resume and not path else os.O_EXCL)
-        )
-        try:
-            self._file = os.open(
-                path[-1] if path else self.target, flags, 0o600, dir_fd=self._parent(path)
-            )
-        except FileExistsError as error:
-            raise malformed(f"a directory holds the name {path[-1:]!r} twice") from error
+        name, parent = path[-1] if path else self.target, self._parent(path)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (0 if self._resume else os.O_EXCL)
+        if self._resume:
+            with suppress(FileNotFoundError):
+                os.chmod(name, 0o600, dir_fd=parent)  # an earlier attempt may have completed it
+        self._file = os.open(name, flags, 0o600, dir_fd=parent)
 
     def write(self, path: TreePath, offset: int, data: Block) -> None:
         """Writes all the bytes."""

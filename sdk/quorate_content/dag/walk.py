@@ -116,8 +116,9 @@ class DagWalk:
         """Starts at `root`. `is_directory` refuses a root that is a file."""
         self._sink, self._bounds, self._is_directory = sink, bounds, is_directory
         self._stack: list[ExpectedBlock | _Close | _Leave] = [ExpectedBlock(root, ())]
+        self._names: list[set[bytes]] = []  # of each directory on the path, so far
         self._entries = self._node_bytes = 0
-        self._file: ExpectedBlock | None = None  # the root of the file that was begun last
+        self._begun: ExpectedBlock | None = None  # the root of the entry that was begun last
         self.files_opened = 0
         self.bytes_opened = 0  # bytes of all files begun
         self.bytes_done = 0  # bytes of file written
@@ -133,14 +134,12 @@ class DagWalk:
 
     @property
     def entry(self) -> ExpectedBlock | None:
-        """Returns the root block of the file or directory that the next block is part of.
+        """Returns the root block of the file or directory that comes next or was begun last.
 
-        None inside a sharded directory, and when the DAG is complete.
+        None when the DAG is complete.
         """
         expected = self.expected
-        if expected is None or expected.role is Role.ENTRY:
-            return expected
-        return self._file if expected.role is Role.FILE else None
+        return expected if expected is None or expected.role is Role.ENTRY else self._begun
 
     def feed(self, block: Block, verified: bool = False) -> None:
         """Takes the bytes of the expected block. `verified` means that the caller has compared the
@@ -160,6 +159,8 @@ class DagWalk:
 
     def _place(self, expected: ExpectedBlock, block: Block) -> None:
         self._count(len(block))
+        if expected.role is Role.ENTRY:
+            self._begun = expected
         if expected.cid.codec == Codec.RAW:
             self._place_raw(expected, block)
         else:
@@ -184,6 +185,7 @@ class DagWalk:
             if isinstance(done, _Close):
                 self._sink.close(done.path, done.size)
             elif isinstance(done, _Leave):
+                self._names.pop()
                 self._sink.leave(done.path)
 
     def _count(self, size: int) -> None:
@@ -245,7 +247,6 @@ class DagWalk:
         if expected.depth >= self._bounds.file_depth_max:
             raise oversize("depth of a file", self._bounds.file_depth_max)
         if expected.role is Role.ENTRY:
-            self._file = expected
             self._open(expected.path, total)
             self._stack.append(_Close(expected.path, total))
         elif total != expected.size:
@@ -294,15 +295,15 @@ class DagWalk:
         self._stack.extend(reversed(below))
 
     def _push_entries(self, path: TreePath, links: tuple[Link, ...], depth: int) -> None:
-        names = [link.name for link in links]
-        if len(set(names)) != len(names):
-            raise malformed("a directory holds one name twice")
         self._stack.extend(reversed([self._entry(path, link.name, link) for link in links]))
 
     def _entry(self, path: TreePath, name: bytes, link: Link) -> ExpectedBlock:
         self._entries += 1
         if self._entries > self._bounds.entries_max:
             raise oversize("entries of directories", self._bounds.entries_max)
+        if name in self._names[-1]:
+            raise malformed(f"a directory holds the name {name[:60]!r} twice")
+        self._names[-1].add(name)
         inside = (*path, name)
         check_path(inside, self._bounds)
         return ExpectedBlock(link.cid, inside)
@@ -311,6 +312,7 @@ class DagWalk:
         if len(expected.path) >= self._bounds.directory_depth_max:
             raise oversize("depth of directories", self._bounds.directory_depth_max)
         self._sink.enter(expected.path)
+        self._names.append(set())
         self._stack.append(_Leave(expected.path))
 
     def _open(self, path: TreePath, size: int) -> None:

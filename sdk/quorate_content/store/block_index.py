@@ -45,6 +45,11 @@ class BlockPlace:
     offset: int
     size: int | None
 
+    @property
+    def may_be_root(self) -> bool:
+        """Whether it can be the root of a walk: a file, a directory, or a part of a sharded one."""
+        return self.is_entry or self.size is None
+
     def expected(self, cid: Cid) -> ExpectedBlock:
         """Returns the block as a walk from the root would expect it."""
         role = Role.ENTRY if self.is_entry else Role.FILE

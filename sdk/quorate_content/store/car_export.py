@@ -7,17 +7,30 @@ from quorate_content.content_limits import MIB, Bounds
 from quorate_content.dag.car import write_car
 from quorate_content.dag.cid import Cid
 from quorate_content.dag.disk_tree import LocalBlocks, Nodes
-from quorate_content.dag.walk import DagWalk, ExpectedBlock, NullSink, Role
+from quorate_content.dag.walk import DagWalk, ExpectedBlock, NullSink, Role, TreePath
 
 
 def car_pieces(
-    cid: Cid, path: Path, nodes: Nodes, from_byte: int, only_root: bool
+    cid: Cid,
+    path: Path,
+    nodes: Nodes,
+    from_byte: int = 0,
+    only_root: bool = False,
+    from_entry: TreePath = (),
 ) -> Iterator[bytes]:
     """Yields the object's CAR in pieces of about 1 MiB. Blocks are not hashed again, because every
     reader hashes them.
+
+    `from_entry` leaves out the entries before that one, without reading them.
     """
+    sought = from_entry
 
     def wanted(expected: ExpectedBlock) -> bool:
+        nonlocal sought
+        if sought and expected.role is Role.ENTRY:
+            if expected.path != sought[: len(expected.path)]:
+                return False
+            sought = sought if len(expected.path) < len(sought) else ()
         if only_root and (expected.path or expected.role is not Role.ENTRY):
             return False
         return (

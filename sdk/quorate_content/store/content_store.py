@@ -22,7 +22,7 @@ from quorate_content.content_limits import MIB, BadSource, Bounds
 from quorate_content.dag.car import Progress
 from quorate_content.dag.cid import Cid, Codec, parse
 from quorate_content.dag.disk_tree import LocalBlocks, path_in_tree
-from quorate_content.dag.walk import ExpectedBlock
+from quorate_content.dag.walk import ExpectedBlock, TreePath
 from quorate_content.store.block_index import BlockPlace
 from quorate_content.store.car_export import car_pieces
 from quorate_content.store.index import (
@@ -268,16 +268,22 @@ class ContentStore:
             return await in_thread(self._threads, lambda: self._root_block(cid, lease.path))
 
     async def export_car(
-        self, cid: Cid, from_byte: int = 0, only_root: bool = False, place: BlockPlace | None = None
+        self,
+        cid: Cid,
+        from_byte: int = 0,
+        only_root: bool = False,
+        place: BlockPlace | None = None,
+        from_entry: TreePath = (),
     ) -> AsyncIterator[bytes]:
         """Yields the object's CAR in pieces of about 1 MiB. `from_byte` omits leaves of a file that
-        end before it. `place`: where `cid` is, if it is a file or directory inside an object.
+        end before it, `from_entry` the entries of a directory before that one. `place`: where `cid`
+        is, if it is a file or directory inside an object.
         """
         root, inner = (cid, ()) if place is None else (place.root, place.path)
         async with await self.lease(root) as lease:
             nodes = await in_thread(self._threads, lambda: self._files.nodes(root))
             path = path_in_tree(lease.path, inner)
-            pieces = car_pieces(cid, path, nodes, from_byte, only_root)
+            pieces = car_pieces(cid, path, nodes, from_byte, only_root, from_entry)
             while piece := await in_thread(self._threads, lambda: next(pieces, b"")):
                 yield piece
 

@@ -11,7 +11,6 @@ from quorate_content.dag.disk_tree import (
     TreeWriter,
     dump_nodes,
     load_nodes,
-    remove_tree,
     resume_walk,
 )
 from quorate_content.dag.walk import DagWalk
@@ -52,10 +51,9 @@ class ObjectFetch:
             journal.write(dump_nodes(old_nodes))  # drops the last entry if a kill cut it
             journal.flush()
             writer = TreeWriter(folder / "tree", self._bounds, self._reserve, resume=True)
-            part = self._set_aside(folder)
             try:
                 walk = DagWalk(root, writer, self._bounds)
-                self._resume(walk, writer, part, old_nodes)
+                self._resume(walk, writer, old_nodes)
                 writer.journal = journal
                 fetch(root, sources, walk, writer, self._bounds, self._stop, progress, self._tally)
             except Refused:
@@ -65,28 +63,15 @@ class ObjectFetch:
                 writer.abandon()
         self._files.publish(root, self._work, writer.nodes, walk.bytes_opened, writer.disk_bytes)
 
-    def _set_aside(self, folder: Path) -> Path:
-        """Returns where an earlier attempt's part is now. A file stays in place; a directory is
-        moved, because it is built a second time while it is verified.
-        """
-        part, old = folder / "tree", folder / "old"
-        remove_tree(old)
-        if not part.is_dir():
-            return part
-        part.rename(old)
-        return old
-
-    def _resume(self, walk: DagWalk, writer: TreeWriter, part: Path, nodes: Nodes) -> None:
-        """Verifies what an earlier attempt left, without a journal of its own."""
-        part_blocks = LocalBlocks(part, nodes)
-        writer.is_replaying = part == writer.target
+    def _resume(self, walk: DagWalk, writer: TreeWriter, nodes: Nodes) -> None:
+        """Verifies what an earlier attempt left, where it lies and without a journal of its own."""
+        part = LocalBlocks(writer.target, nodes)
+        writer.is_replaying = True
         try:
-            resume_walk(walk, part_blocks, self._stop.check)
+            resume_walk(walk, part, self._stop.check)
         finally:
-            part_blocks.close()
+            part.close()
             writer.is_replaying = False
-            if part != writer.target:
-                remove_tree(part)
 
     def _reserve(self, size: int) -> None:
         self._files.reserve(self._work, self._owner, size)

@@ -139,8 +139,10 @@ class _Fetch:
         walk, source = self._walk, turn.source
         blocks, bytes_done, pause = walk.blocks_done, walk.bytes_done, 0.2
         self._pause(turn.pause_seconds)
-        wanted = fetch_order.next_request(self._root, walk, turn.serves_roots_only)
-        answer: Answer | None = None
+        wanted = fetch_order.next_request(
+            self._root, walk, turn.serves_roots_only, turn.sends_again
+        )
+        answer = Answer.HAS
         try:
             self._receive(source, wanted)
         except DiskFull:
@@ -148,21 +150,24 @@ class _Fetch:
         except (TruncatedSource, Unavailable, OSError, http.client.HTTPException) as error:
             # Not re-raised: the source failed and gets another turn after the others.
             self._stop.check()
-            answer, self._may_come = Answer.FAILED, True
-            pause = error.retry_after if isinstance(error, Unavailable) else pause
+            is_cut = isinstance(error, TruncatedSource)
+            answer, self._may_come = Answer.CUT if is_cut else Answer.FAILED, True
+            if isinstance(error, Unavailable):
+                pause = error.retry_after
+            elif walk.blocks_done > blocks:
+                pause = 0.0
             self._reasons[source.label] = str(error) or type(error).__name__
         except BadSource as error:
             # Not re-raised: this source lacks the content or sent wrong data. Verified blocks stay,
             # and the other sources may be right.
             self._may_come |= walk.blocks_done > self._blocks_before
-            is_entry = isinstance(error, AbsentHere) and wanted.within != ()
+            is_entry = isinstance(error, AbsentHere) and wanted.cid != self._root
             answer = Answer.ROOTS_ONLY if is_entry else Answer.USELESS
             self._reasons[source.label] = error.detail
         finally:
             if self._tally is not None and walk.bytes_done > bytes_done:
                 self._tally(source.label, walk.bytes_done - bytes_done)
-        if answer is not None:
-            self._turns = fetch_order.after(self._turns, answer, walk.blocks_done > blocks, pause)
+        self._turns = fetch_order.after(self._turns, answer, walk.blocks_done > blocks, pause)
 
     def _pause(self, seconds: float) -> None:
         left = self._find_seconds

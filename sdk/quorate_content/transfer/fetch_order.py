@@ -8,7 +8,7 @@ search after all other sources. A failed source gets another turn after the othe
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from quorate_content.content_limits import MIB
 from quorate_content.dag.cid import Cid
@@ -20,7 +20,8 @@ PROBE_SECONDS = 2.0
 ANSWER_SECONDS_MIN = 0.5
 RETRY_AFTER_MAX = 30.0
 # From this mean size on, a cut directory is continued with one request for each file. Smaller files
-# would cost more in round trips than in bytes that are sent twice.
+# would cost more in round trips than in bytes that are sent twice. Our own gateways leave out what
+# was sent. Others send it again; one that is cut off meanwhile is asked for single files too.
 ENTRY_BYTES_MEAN = MIB
 
 
@@ -81,11 +82,12 @@ def host_name(kind: str, url: str) -> str:
 class Answer(Enum):
     """What a source did."""
 
-    HAS = "has"  # a probe found the content at hand
+    HAS = "has"  # a probe found the content at hand, or it sent what was asked for
     NOT_AT_HAND = "not at hand"  # a probe did not; the source may find it in its network
     UNCLEAR = "unclear"  # the source does not know probes
     ROOTS_ONLY = "roots only"  # it does not serve a file of the directory by the file's own CID
-    FAILED = "failed"  # it was cut off, stalled or busy, and may succeed later
+    FAILED = "failed"  # it could not be reached or was busy, and may succeed later
+    CUT = "cut"  # its answer ended early
     USELESS = "useless"  # it does not have the content, or sent something else
 
 
@@ -98,6 +100,7 @@ class Turn:
     tries_left: int = TRIES_WITHOUT_PROGRESS
     pause_seconds: float = 0.0  # before it is asked
     serves_roots_only: bool = False
+    sends_again: bool = False  # cut off before it came to a new file of a directory
 
 
 Turns = tuple[Turn, ...]
@@ -115,16 +118,17 @@ def after(
     turn, others = turns[0], turns[1:]
     match answer:
         case Answer.HAS | Answer.UNCLEAR:
-            return (replace(turn, needs_probe=False), *others)
+            return (replace(turn, needs_probe=False, pause_seconds=0.0), *others)
         case Answer.ROOTS_ONLY:
             return (replace(turn, serves_roots_only=True, pause_seconds=0.0), *others)
         case Answer.NOT_AT_HAND:
             # One turn only: a search ends by our limit, and another one would take as long.
             return (*others, replace(turn, needs_probe=False, tries_left=1))
-        case Answer.FAILED:
+        case Answer.FAILED | Answer.CUT:
             left = TRIES_WITHOUT_PROGRESS if has_progressed else turn.tries_left - 1
             pause = min(pause_seconds, RETRY_AFTER_MAX)
-            again = replace(turn, tries_left=left, pause_seconds=pause)
+            stuck = turn.sends_again or (answer is Answer.CUT and not has_progressed)
+            again = replace(turn, tries_left=left, pause_seconds=pause, sends_again=stuck)
             return (*others, again) if left > 0 else others
         case Answer.USELESS:
             return others
@@ -144,27 +148,31 @@ def answer_seconds(turns: Turns, left_seconds: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CarRequest:
-    """A CAR to ask for: of `cid`, which stands at `within` in the DAG. `query` continues a file."""
+    """A CAR to ask for: of `cid`, which stands at `within` in the DAG. `query` continues it."""
 
     cid: Cid
     within: TreePath = ()
     query: str = "format=car"
 
 
-def next_request(root: Cid, walk: DagWalk, roots_only: bool = False) -> CarRequest:
+def next_request(
+    root: Cid, walk: DagWalk, roots_only: bool = False, sends_again: bool = False
+) -> CarRequest:
     """Returns the request that continues a walk. A file continues at its byte offset.
 
     A directory of large files continues file by file, so that nothing is sent twice. Kubo honours
-    `entity-bytes` only together with `dag-scope=entity`.
+    `entity-bytes` only together with `dag-scope=entity`. Only our own gateways know `from-entry`.
     """
     entry, expected = walk.entry, walk.expected
-    if entry is None or expected is None:
-        return CarRequest(root)
-    is_inside = expected.path != ()
-    if is_inside and (roots_only or walk.bytes_opened < ENTRY_BYTES_MEAN * walk.files_opened):
-        return CarRequest(root)
-    if is_inside and walk.files_opened == 0:
+    if entry is None or expected is None or walk.files_opened == 0:
         return CarRequest(root)  # nothing is known of the files' sizes yet
+    is_inside = entry.path != ()
+    are_small = walk.bytes_opened < ENTRY_BYTES_MEAN * walk.files_opened and not sends_again
+    if is_inside and (roots_only or are_small):
+        path = quote(b"/".join(entry.path))
+        return CarRequest(root, query=f"format=car&from-entry={path}")
+    if expected.role is Role.SHARD:
+        return CarRequest(expected.cid, expected.path)
     cid = entry.cid if is_inside else root
     if expected.role is Role.FILE and expected.offset:
         query = f"format=car&dag-scope=entity&entity-bytes={expected.offset}:*"

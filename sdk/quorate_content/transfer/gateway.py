@@ -3,8 +3,9 @@ absent content is 404.
 
 Source: https://specs.ipfs.tech/http-gateways/trustless-gateway/ (raw, car with order=dfs and
 dups=y, dag-scope, entity-bytes=from:*, HEAD, only-if-cached). `?format=` takes precedence over
-Accept. It serves the CIDs that were stored, each block below them as raw, each file and directory
-inside them like a stored one, and identity CIDs from themselves.
+Accept. `from-entry=a/b` is our own: a CAR without the entries of the directory before that one. It
+serves the CIDs that were stored, each block below them as raw, each file, directory and part of a
+sharded directory inside them like a stored one, and identity CIDs from themselves.
 """
 
 import re
@@ -18,6 +19,7 @@ from aiohttp.abc import AbstractStreamWriter
 
 from quorate_content.dag.car import frame_head, header
 from quorate_content.dag.cid import Cid, Codec, parse
+from quorate_content.dag.walk import TreePath
 from quorate_content.store.block_index import BlockPlace
 from quorate_content.store.content_store import ContentStore
 from quorate_content.store.lease import Lease
@@ -130,6 +132,7 @@ class Query:
     form: str
     from_byte: int
     only_root: bool
+    from_entry: TreePath
 
 
 def read_query(request: web.Request) -> Query:
@@ -148,7 +151,9 @@ def read_query(request: web.Request) -> Query:
     found = ENTITY_BYTES.fullmatch(request.query.get("entity-bytes", "0:*"))
     if found is None:
         raise Refused(Code.MALFORMED, "entity-bytes is supported as from:* only")
-    return Query(parse(request.match_info["cid"]), form, int(found[1]), scope == "block")
+    name = request.query.get("from-entry", "").encode(errors="replace")
+    entry = tuple(name.split(b"/")) if name else ()
+    return Query(parse(request.match_info["cid"]), form, int(found[1]), scope == "block", entry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +183,9 @@ class Gateway:
                 return web.Response(status=412)
             raise Refused(Code.UNKNOWN, self._absent(request, query.cid))
         tag = f'"{query.cid}{"." + query.form if query.form else ""}"'
-        if request.headers.get("If-None-Match") == tag and not query.from_byte:
+        if request.headers.get("If-None-Match") == tag and not (
+            query.from_byte or query.from_entry
+        ):
             return web.Response(status=304, headers={"ETag": tag})
         with self._slot(network_of(request.remote)):
             common = IMMUTABLE if self._given_rule is None else IMMUTABLE_PRIVATE
@@ -220,7 +227,7 @@ class Gateway:
     async def _inner_answer(
         self, request: web.Request, inner: "_Inner", query: Query, headers: dict[str, str]
     ) -> web.StreamResponse:
-        if query.form == "car" and inner.place.is_entry:
+        if query.form == "car" and inner.place.may_be_root:
             return await self._car(request, inner.store, query, headers, inner.place)
         if query.form != "raw" and query.cid.codec == Codec.DAG_PB:
             raise Refused(Code.UNSUPPORTED, "a block inside stored content is served as raw only")
@@ -267,7 +274,7 @@ class Gateway:
         if request.method != "HEAD":
             try:
                 async for piece in store.export_car(
-                    query.cid, query.from_byte, query.only_root, place
+                    query.cid, query.from_byte, query.only_root, place, query.from_entry
                 ):
                     await response.write(piece)
             except (Refused, Unavailable) as error:

@@ -45,6 +45,7 @@ class Origin:
         self.sent = 0
         self.cut_after: int | None = None
         self.is_clean_cut = False
+        self.knows_entries = True  # Kubo does not
         self.gate: asyncio.Event | None = None
         self.asked_twice = asyncio.Event()
 
@@ -57,7 +58,9 @@ class Origin:
         start = int(request.query.get("entity-bytes", "0:*").split(":")[0])
         answered, cid = 0, parse(request.match_info["cid"])
         place = next(iter(await self.store.places(cid)), None)
-        async for piece in self.store.export_car(cid, start, place=place):
+        entry = request.query.get("from-entry", "") if self.knows_entries else ""
+        path = tuple(entry.encode().split(b"/")) if entry else ()
+        async for piece in self.store.export_car(cid, start, place=place, from_entry=path):
             await response.write(piece)
             answered += len(piece)
             self.sent += len(piece)
@@ -284,6 +287,20 @@ asyncio.run(main())
 """
 
 
+@asynccontextmanager
+async def killing(folder: Path, url: str, cid: str) -> AsyncIterator[asyncio.StreamReader]:
+    """Yields what a fetch in a process of its own prints, and then kills the process."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", GET, str(folder), url, cid, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(20):
+        yield process.stdout
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+    assert list((folder / "objects").glob("*/*")) == []
+
+
 async def test_kill_nine_during_a_fetch_shows_nothing_and_keeps_the_part(
     origin: Origin, tmp_path: Path
 ) -> None:
@@ -292,22 +309,9 @@ async def test_kill_nine_during_a_fetch_shows_nothing_and_keeps_the_part(
         origin.gate = asyncio.Event()  # an answer stops after its first piece
         origin.cut_after = None
         for _ in range(4):
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-c",
-                GET,
-                str(tmp_path / "store"),
-                url,
-                str(stat.cid),
-                stdout=asyncio.subprocess.PIPE,
-            )
-            assert process.stdout is not None
-            line = b"0"
-            while line.strip() == b"0":
-                line = await asyncio.wait_for(process.stdout.readline(), 20)
-            process.send_signal(signal.SIGKILL)
-            await process.wait()
-            assert list((tmp_path / "store" / "objects").glob("*/*")) == []
+            async with killing(tmp_path / "store", url, str(stat.cid)) as told:
+                while (await told.readline()).strip() == b"0":
+                    pass
         origin.gate.set()
         store = ContentStore(tmp_path / "store", 1 << 30)
         async with await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
@@ -342,6 +346,53 @@ async def test_directory_is_resumed_after_a_cut(
     # Each file after the first cut is asked for by its own CID, so nothing comes twice.
     assert len(origin.requests) == 5
     assert origin.sent < 13 * MIB
+
+
+def small_files(folder: Path, count: int, name_bytes: int) -> Path:
+    (folder / "a folder").mkdir(parents=True)
+    for index in range(count):
+        (folder / "a folder" / f"{index:0{name_bytes}}").write_bytes(os.urandom(16 * 1024))
+    (folder / "z").write_bytes(b"after it")
+    return folder
+
+
+@pytest.mark.parametrize("name_bytes", [8, 250], ids=["flat", "sharded"])
+@pytest.mark.parametrize(("knows_entries", "most"), [(True, 1.1), (False, 1.5)])
+async def test_a_directory_of_small_files_continues_after_every_cut(
+    origin: Origin,
+    store: ContentStore,
+    tmp_path: Path,
+    name_bytes: int,
+    knows_entries: bool,
+    most: float,
+) -> None:
+    stat = await origin.store.put(small_files(tmp_path / "tree", 1000, name_bytes), "a")
+    origin.cut_after, origin.is_clean_cut = 6 * MIB, True
+    origin.knows_entries = knows_entries
+    async with (
+        handling(origin.handle) as url,
+        await store.get(stat.cid, [url], 64 * MIB, 60.0, "a") as lease,
+    ):
+        assert cid_of_path(lease.path) == stat.cid
+    assert origin.sent < most * stat.size
+    assert not knows_entries or len(origin.requests) == 3
+
+
+async def test_kill_nine_during_a_directory_sends_only_what_is_not_on_disk(
+    origin: Origin, tmp_path: Path
+) -> None:
+    stat = await origin.store.put(small_files(tmp_path / "tree", 700, 8), "a")
+    async with handling(origin.handle) as url:
+        async with killing(tmp_path / "store", url, str(stat.cid)) as lines:
+            async for line in lines:
+                if int(line) >= 7 * MIB:
+                    break
+        origin.sent = 0
+        store = ContentStore(tmp_path / "store", 1 << 30)
+        async with await store.get(stat.cid, [url], 64 * MIB, 20.0, "a") as lease:
+            assert cid_of_path(lease.path) == stat.cid
+        await store.close()
+    assert origin.sent < stat.size - 6 * MIB
 
 
 async def test_directory_is_sent_again_by_a_source_that_serves_only_roots(

@@ -116,14 +116,25 @@ def test_a_directory_of_large_files_continues_file_by_file() -> None:
     query = f"format=car&dag-scope=entity&entity-bytes={MIB}:*"
     assert next_request(root, walk_of(root, blocks, 3)) == CarRequest(one.cid, (b"one",), query)
     assert next_request(root, walk_of(root, blocks, 4)) == CarRequest(two.cid, (b"two",))
-    assert next_request(root, walk_of(root, blocks, 3), roots_only=True) == CarRequest(root)
+    wanted = next_request(root, walk_of(root, blocks, 3), roots_only=True)
+    assert wanted == CarRequest(root, query="format=car&from-entry=one")
 
 
-def test_a_directory_of_small_files_is_asked_for_as_a_whole() -> None:
+def test_a_directory_of_small_files_continues_at_a_file_and_by_files_where_that_is_unknown() -> (
+    None
+):
     blocks: Blocks = {}
-    files = {b"%d" % index: file_of(1000, blocks) for index in range(3)}
+    files = {b"%d &" % index: file_of(1000, blocks) for index in range(3)}
     root = build_directory(files, V1_2025, lambda c, b: blocks.__setitem__(c.digest, b)).cid
-    assert next_request(root, walk_of(root, blocks, 2)) == CarRequest(root)
+    assert next_request(root, walk_of(root, blocks, 1)) == CarRequest(root)
+    wanted = next_request(root, walk_of(root, blocks, 2))
+    assert wanted == CarRequest(root, query="format=car&from-entry=1%20%26")
+    turns = after(first_turns((JOB,)), Answer.CUT, has_progressed=True)
+    assert not turns[0].sends_again
+    turns = after(turns, Answer.CUT)
+    assert turns[0].sends_again and after(turns, Answer.HAS)[0].pause_seconds == 0
+    wanted = next_request(root, walk_of(root, blocks, 2), sends_again=True)
+    assert wanted == CarRequest(files[b"1 &"].cid, (b"1 &",))
 
 
 def test_a_walk_reads_identity_blocks_by_itself() -> None:
