@@ -10,6 +10,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import sha256
 
 from quorate_content.content_limits import malformed
@@ -58,9 +59,7 @@ class Cid:
 
     def __str__(self) -> str:
         """Returns the canonical text: base58 for v0, lower-case base32 with prefix `b` for v1."""
-        if self.version == 0:
-            return _base58(bytes(self))
-        return "b" + base64.b32encode(bytes(self)).decode().lower().rstrip("=")
+        return _text_of(self)
 
     def as_v1(self) -> "Cid":
         """Returns the same block's CIDv1, under which the store keeps everything."""
@@ -69,6 +68,13 @@ class Cid:
     def same_block(self, other: "Cid") -> bool:
         """Returns whether both name the same block. A v0 link may arrive as v1 dag-pb."""
         return self.digest == other.digest and self.codec == other.codec
+
+
+@lru_cache(maxsize=4096)  # a gateway writes the text of one CID several times for a request
+def _text_of(cid: Cid) -> str:
+    if cid.version == 0:
+        return _base58(bytes(cid))
+    return "b" + base64.b32encode(bytes(cid)).decode().lower().rstrip("=")
 
 
 def parse(text: str) -> Cid:

@@ -28,6 +28,7 @@ FILE_MODE, DIRECTORY_MODE = 0o444, 0o555
 # The least disk space of a directory entry: its block and its inode. A disk has about one inode for
 # each 16 KiB.
 ENTRY_BYTES = 8 * 1024
+BLOCK_BYTES_MAX = Bounds().block_bytes_max
 LOCATED_MAX = 1 << 16  # leaves whose position is kept, for CARs that omit repeated blocks
 Nodes = dict[Hash32, bytes]
 """dag-pb nodes by digest. `Bounds.node_bytes_max` bounds their total size."""
@@ -191,8 +192,7 @@ class LocalBlocks:
 
     def __init__(self, root: Path, nodes: Nodes) -> None:
         self._root, self._nodes = root, nodes
-        self._bounds = Bounds()
-        self._buffer = memoryview(bytearray(self._bounds.block_bytes_max + 1))
+        self._buffer = memoryview(bytearray())
         self._open_path: TreePath | None = None
         self._descriptor = -1
 
@@ -214,16 +214,19 @@ class LocalBlocks:
         self._open_path, self._descriptor = None, -1
 
     def _read(self, expected: ExpectedBlock) -> memoryview | None:
-        wanted = len(self._buffer) if expected.size is None else expected.size
-        if wanted > len(self._buffer):
-            return None
         try:
             self._select(expected.path)
+            wanted = expected.size
+            if wanted is None:
+                wanted = os.fstat(self._descriptor).st_size - expected.offset
+            if wanted > BLOCK_BYTES_MAX:
+                return None
+            if wanted > len(self._buffer):
+                self._buffer = memoryview(bytearray(wanted))
             count = os.preadv(self._descriptor, [self._buffer[:wanted]], expected.offset)
         except OSError:  # not re-raised: an unreadable block is absent, and the caller reports that
             return None
-        is_whole = count < len(self._buffer) if expected.size is None else count == wanted
-        return self._buffer[:count] if is_whole else None
+        return self._buffer[:count] if count == wanted else None
 
     def _select(self, path: TreePath) -> None:
         if path != self._open_path:

@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -56,6 +56,15 @@ LOCK_PAUSE_SECONDS = 0.02
 
 
 ENSURE_TRIES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Whether a CID is stored, and where its block is inside of stored objects."""
+
+    is_stored: bool
+    places: tuple[BlockPlace, ...]
+    block: bytes | None = None
 
 
 class ContentStore:
@@ -287,17 +296,39 @@ class ContentStore:
             while piece := await in_thread(self._threads, lambda: next(pieces, b"")):
                 yield piece
 
-    async def places(self, cid: Cid) -> tuple[BlockPlace, ...]:
-        """Returns where a block is inside of stored objects; none if it is only a root."""
-        return await in_thread(self._threads, lambda: self._files.blocks.find(cid))
+    async def locate(self, cid: Cid, reads: bool = False) -> Located:
+        """Returns where a block is. `reads`: also the block, if it is inside of a stored object."""
+
+        def look() -> Located:
+            is_stored, places = self._files.entry(cid) is not None, self._files.blocks.find(cid)
+            block = self._read_inner(cid, places[0]) if reads and places else None
+            return Located(is_stored, places, block)
+
+        # One step in a thread of its own: readers ask for thousands of blocks, and each step costs.
+        return await in_thread(self._threads, look)
 
     async def inner_block(self, cid: Cid, place: BlockPlace) -> bytes:
         """Returns a block from inside an object. Raises `Refused(NOT_STORED)` if it was removed."""
-        async with await self.lease(place.root) as lease:
-            expected = place.expected(cid)
-            return await in_thread(
-                self._threads, lambda: self._read_block(expected, place.root, lease.path)
-            )
+        block = await in_thread(self._threads, lambda: self._read_inner(cid, place))
+        if block is not None:
+            return block
+        async with await self.lease(place.root):
+            return await in_thread(self._threads, lambda: self._read_place(cid, place))
+
+    def _read_inner(self, cid: Cid, place: BlockPlace) -> bytes | None:
+        """Returns a block from inside an object, or None if the object is being made or removed."""
+        lock = self._files.try_lock(str(place.root.as_v1()), is_shared=True)
+        if lock is None:
+            return None
+        try:
+            is_here = self._files.entry(place.root) is not None
+            return self._read_place(cid, place) if is_here else None
+        finally:
+            lock.release()
+
+    def _read_place(self, cid: Cid, place: BlockPlace) -> bytes:
+        path = Path(self._files.place(place.root))
+        return self._read_block(place.expected(cid), place.root, path)
 
     def _root_block(self, cid: Cid, path: Path) -> bytes:
         return self._read_block(ExpectedBlock(cid, ()), cid, path)

@@ -207,9 +207,13 @@ class Index:
             return [ListedObject(cid, size, bool(pinned)) for cid, size, pinned in rows]
 
     def touch(self, cid: str) -> None:
-        """Records a use."""
+        """Records a use. Within a second it does not write again, because readers of blocks come in
+        thousands.
+        """
+        query = "update object set used_at = ? where cid = ? and used_at < ?"
+        now = self._now()
         with self._locked():
-            self._base.execute("update object set used_at = ? where cid = ?", (self._now(), cid))
+            self._base.execute(query, (now, cid, now - 1))
 
     def add(self, cid: str, digest: bytes, size: int, stored: int, reservation: str) -> None:
         """Adds a published object and ends its reservation."""

@@ -15,7 +15,9 @@ the interpreter's table of names grow.
 """
 
 import os
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +42,8 @@ from quorate_protocol.refusals import Code, Refused
 EVICT_BATCH = 256
 ROOM_TRIES = 64
 PUT_PREFIX = "put-"
+NODES_HELD_BYTES = 64 << 20
+NODE_BYTES = 256  # of one node in memory beside its block
 
 
 class StoreFiles:
@@ -58,6 +62,7 @@ class StoreFiles:
         self._text = str(root)
         self._quota, self._owner_quota, self._spare = quota_bytes, owner_quota_bytes, spare_bytes
         self._protects = protects
+        self._nodes = NodeCache()
         for name in ("objects", "nodes", "tmp", "locks"):
             (root / name).mkdir(parents=True, exist_ok=True)
         self.index = Index(root / "index.sqlite", now)
@@ -69,8 +74,8 @@ class StoreFiles:
         return self._place_in("objects", cid)
 
     def nodes(self, cid: Cid) -> Nodes:
-        """Returns the object's dag-pb nodes by digest."""
-        return load_nodes(self._place_in("nodes", cid), Bounds())
+        """Returns the object's dag-pb nodes by digest. The caller holds a lock of the CID."""
+        return self._nodes.get(cid, lambda: load_nodes(self._place_in("nodes", cid), Bounds()))
 
     def work(self, name: str) -> str:
         """Returns the folder of one piece of work, and makes it if absent."""
@@ -283,6 +288,38 @@ class StoreFiles:
 
     def _place_in(self, folder: str, cid: Cid) -> str:
         return f"{self._text}/{folder}/{cid.digest.hex()[:2]}/{cid.as_v1()}"
+
+
+class NodeCache:
+    """The verified nodes of objects that were read last. Safe from any thread.
+
+    Readers ask for a directory block by block. To read and hash all its nodes for each of them took
+    most of the time.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._held: OrderedDict[Cid, Nodes] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, cid: Cid, load: Callable[[], Nodes]) -> Nodes:
+        """Returns the nodes of an object, which `load` reads if they are not held."""
+        with self._guard:
+            if (nodes := self._held.get(cid)) is not None:
+                self._held.move_to_end(cid)
+                return nodes
+        nodes = load()
+        with self._guard:
+            if cid not in self._held:
+                self._held[cid] = nodes
+                self._bytes += _bytes_of(nodes)
+            while self._bytes > NODES_HELD_BYTES:
+                self._bytes -= _bytes_of(self._held.popitem(last=False)[1])
+        return nodes
+
+
+def _bytes_of(nodes: Nodes) -> int:
+    return sum(NODE_BYTES + len(block) for block in nodes.values()) + NODE_BYTES
 
 
 def _exists(place: str) -> bool:

@@ -10,7 +10,7 @@ sharded directory inside them like a stored one, and identity CIDs from themselv
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -58,8 +58,11 @@ class CombinedStores:
     stores: tuple[ContentStore, ...]
     block: Callable[[Cid], Awaitable[bytes | None]] | None = None
 
-    async def find(self, cid: Cid) -> ContentStore | bytes | None:
-        """Returns the store that has the CID, or the block itself. If blocks cannot be read, the
+    async def find(
+        self, cid: Cid, reads: bool = False
+    ) -> tuple[ContentStore | bytes | None, list[tuple[ContentStore, BlockPlace]]]:
+        """Returns the store that has the CID, or the block itself, and where it is inside of stored
+        objects. `reads`: a block inside of one is returned itself. If blocks cannot be read, the
         stores are still searched.
         """
         trouble: Unavailable | None = None
@@ -67,20 +70,16 @@ class CombinedStores:
             block = await self.block(cid) if self.block is not None else None
         except Unavailable as error:
             block, trouble = None, error  # not re-raised here: raised below unless a store has it
-        if block is not None:
-            return block
+        found: ContentStore | bytes | None = block
+        places: list[tuple[ContentStore, BlockPlace]] = []
         for store in self.stores:
-            if await store.stat(cid) is not None:
-                return store
-        if trouble is not None:
+            located = await store.locate(cid, reads)
+            if found is None:
+                found = store if located.is_stored else located.block
+            places += [(store, place) for place in located.places]
+        if trouble is not None and found is None and not places:
             raise trouble
-        return None
-
-    async def places(self, cid: Cid) -> AsyncIterator[tuple[ContentStore, BlockPlace]]:
-        """Yields where a block is inside of stored objects."""
-        for store in self.stores:
-            for place in await store.places(cid):
-                yield store, place
+        return found, places
 
 
 def add_gateway_routes(
@@ -177,7 +176,7 @@ class Gateway:
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         query = read_query(request)
-        place = await self._find(request, query.cid)
+        place = await self._find(request, query)
         if place is None:
             if "only-if-cached" in request.headers.get("Cache-Control", ""):
                 return web.Response(status=412)
@@ -210,16 +209,19 @@ class Gateway:
     async def _may_read(self, request: web.Request, cid: Cid) -> bool:
         return self._given_rule is None or await self._given_rule(request, cid)
 
-    async def _find(self, request: web.Request, cid: Cid) -> "ContentStore | bytes | _Inner | None":
+    async def _find(
+        self, request: web.Request, query: Query
+    ) -> "ContentStore | bytes | _Inner | None":
         """Returns what has the block, if the requester may read it."""
+        cid, reads = query.cid, query.form == "raw" and self._given_rule is None
         if cid.inline is not None:
             return cid.inline
         # The rule is asked for absent content too, so that a bad token gets one answer for both.
         is_allowed = await self._may_read(request, cid)
-        found = await self._library.find(cid)
+        found, places = await self._library.find(cid, reads)
         if found is not None and is_allowed:
             return found
-        async for store, place in self._library.places(cid):
+        for store, place in places:
             if await self._may_read(request, place.root):
                 return _Inner(store, place)
         return None

@@ -57,7 +57,7 @@ class Origin:
         await response.prepare(request)
         start = int(request.query.get("entity-bytes", "0:*").split(":")[0])
         answered, cid = 0, parse(request.match_info["cid"])
-        place = next(iter(await self.store.places(cid)), None)
+        place = next(iter((await self.store.locate(cid)).places), None)
         entry = request.query.get("from-entry", "") if self.knows_entries else ""
         path = tuple(entry.encode().split(b"/")) if entry else ()
         async for piece in self.store.export_car(cid, start, place=place, from_entry=path):

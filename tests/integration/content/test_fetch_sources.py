@@ -197,11 +197,11 @@ async def test_blocks_of_a_store_without_their_list_are_listed_when_it_opens(
         (tmp_path / "old" / name).unlink(missing_ok=True)
     (tmp_path / "old" / "blocks.sqlite").write_bytes(b"not a database, but long enough" * 9)
     again = ContentStore(tmp_path / "old", 64 * MIB)
-    (place,) = await again.places(raw_cid(data[MIB:]))
+    (place,) = (await again.locate(raw_cid(data[MIB:]))).places
     assert place.root == stat.cid
     assert await again.inner_block(raw_cid(data[MIB:]), place) == data[MIB:]
     await again.gc(0)
     await again.unpin(stat.cid, "a")
     await again.gc(0)
-    assert await again.places(raw_cid(data[MIB:])) == ()
+    assert (await again.locate(raw_cid(data[MIB:]))).places == ()
     await again.close()

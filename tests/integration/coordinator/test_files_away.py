@@ -285,7 +285,7 @@ async def test_content_outside_the_documents_is_found_while_they_are_away(tmp_pa
         raise Unavailable("documents.sqlite: it is gone", 1.0)
 
     library = CombinedStores((store,), away)
-    assert await library.find(stat.cid) is store
+    assert (await library.find(stat.cid))[0] is store
     with pytest.raises(Unavailable, match=r"documents\.sqlite"):
         await library.find(Cid(1, Codec.RAW, sha256(b"a receipt")))
     await store.close()

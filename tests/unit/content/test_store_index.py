@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from quorate_content.dag.cid import raw_cid
+from quorate_content.dag.disk_tree import Nodes
 from quorate_content.store.index import OBJECT_BYTES_MIN, Index, Owner, PinNeed
+from quorate_content.store.store_files import NODES_HELD_BYTES, NodeCache
 from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Hash32
 from support.clocks import SetClock
 
 KIB, MIB = 1024, 1 << 20
@@ -221,3 +225,22 @@ def test_a_failing_database_is_unavailable(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="the store's index"):
             call()
     index.close()
+
+
+def test_nodes_are_loaded_once_and_those_read_longest_ago_are_dropped() -> None:
+    cache, loaded = NodeCache(), []
+    large = {Hash32(bytes(32)): bytes(NODES_HELD_BYTES // 2)}
+
+    def read(name: bytes, nodes: Nodes) -> None:
+        def load() -> Nodes:
+            loaded.append(name)
+            return nodes
+
+        assert cache.get(raw_cid(name), load) is not None
+
+    for name in (b"a", b"b", b"a", b"b"):
+        read(name, {Hash32(bytes(32)): name})
+    assert loaded == [b"a", b"b"]
+    for name in (b"c", b"a", b"d", b"a", b"c"):
+        read(name, large)
+    assert loaded == [b"a", b"b", b"c", b"d", b"c"], "two large ones do not fit"
