@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from quorate_runtime.http.listener_limits import ListenerLimits
 
-MIB = 1 << 20
+KIB, MIB = 1 << 10, 1 << 20
+BODY_BYTES_MAX = 128 * KIB  # of a request: twice a spec's
 
 
 @dataclass(frozen=True, slots=True)

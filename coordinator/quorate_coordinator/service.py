@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 from quorate_content.transfer.fetch_order import gateway_source
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.api.middleware import before_handlers
-from quorate_coordinator.api.routes import BODY_BYTES_MAX
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new, refuse_orders
 from quorate_coordinator.attestation.attestation_service import AttestationService, coordinator_key
@@ -44,7 +43,7 @@ from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.reporting.database import database_of
 from quorate_coordinator.reporting.market_tables import MarketTables
 from quorate_coordinator.reputation.imported_logs import ImportedLogs, make_imports
-from quorate_coordinator.request_limits import BOUNDS_BY_LIMITS
+from quorate_coordinator.request_limits import BODY_BYTES_MAX, BOUNDS_BY_LIMITS
 from quorate_coordinator.run_keeping import RunKeeping
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive_file import FileArchive

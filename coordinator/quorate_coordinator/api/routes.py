@@ -28,6 +28,7 @@ from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.reporting.history import HistoryQuery, query_of
+from quorate_coordinator.request_limits import BODY_BYTES_MAX
 from quorate_coordinator.storage.access.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
@@ -58,7 +59,6 @@ from quorate_runtime.process.health import Problem
 from quorate_runtime.version import version_number
 
 M = TypeVar("M")
-BODY_BYTES_MAX = 256 * 1024
 RUNS_MAX = 1_000
 PAGE_MAX = 1_000
 LINES_MAX = 256  # of the public log in one page

@@ -23,9 +23,11 @@ from quorate_protocol.refusals import Code, Refused
 T = TypeVar("T")
 Json = declared_types.Json
 NESTING_SAFE = 200
+CONTAINER_BYTES = 64  # for so many bytes of its bound a document may have one list or object
 # A string without an end is one token too. Otherwise the search would start again at each quote in
 # it, and take quadratic time.
-_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _ESCAPED_HALF = re.compile(r"\\u[dD]")
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -46,7 +48,7 @@ def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
     """
     if len(data) <= bytes_max:
         try:
-            check_nesting(data)
+            check_structure(data, bytes_max)
             value: T = reader_of(cls)(_DECODER.decode(data))
             # The writer gives other bytes if the data has repeated keys, spaces or escapes.
             if text_writer.writer_of(cls)(value).encode() == data:
@@ -75,7 +77,7 @@ def parse(data: bytes, bytes_max: int) -> Json:
     """The JSON tree of some bytes; floats, duplicate keys and deep nesting are refused."""
     if len(data) > bytes_max:
         raise Refused(Code.OVERSIZE, f"{len(data)} bytes, at most {bytes_max}")
-    check_nesting(data)
+    check_structure(data, bytes_max)
     try:
         # The bytes are decoded here, because the parser would also take UTF-16, and halves of
         # surrogate pairs, which UTF-8 does not allow.
@@ -96,29 +98,30 @@ def loads(data: bytes) -> Json:
     Raises ValueError for data that is not JSON or is nested too deep.
     """
     try:
-        check_nesting(data)
+        check_structure(data, max(len(data), 1 << 20))
         return json.loads(data)
     except (Refused, RecursionError) as error:
         raise ValueError(str(error)) from error
 
 
-def check_nesting(data: bytes) -> None:
-    """Refuses data that is nested deeper than NESTING_SAFE.
+def check_structure(data: bytes, bytes_max: int) -> None:
+    """Refuses data that is nested deeper than NESTING_SAFE, or has more lists and objects than a
+    document of `bytes_max` bytes needs.
 
     The standard parser recurses on the C stack. If a library has raised the recursion limit,
-    "[[[[..." would kill the process.
+    "[[[[..." would kill the process. And small lists take far longer to read than their bytes to
+    send.
     """
     if data.count(b"[") + data.count(b"{") <= NESTING_SAFE:
         return
-    depth = 0
-    for token in _TOKENS.finditer(data):
-        mark = token.group()
-        if mark in b"[{":
-            depth += 1
-            if depth > NESTING_SAFE:
-                raise Refused(Code.MALFORMED, f"nested deeper than {NESTING_SAFE}")
-        elif mark in b"]}":
-            depth -= 1
+    brackets = _STRINGS.sub(b"", data).translate(None, _NO_BRACKETS)
+    most, depth = max(NESTING_SAFE, bytes_max // CONTAINER_BYTES), 0
+    for bracket in brackets[: 2 * most]:
+        depth += 1 if bracket in b"[{" else -1
+        if depth > NESTING_SAFE:
+            raise Refused(Code.MALFORMED, f"nested deeper than {NESTING_SAFE}")
+    if len(brackets) > 2 * most:
+        raise Refused(Code.OVERSIZE, f"more than {most} lists and objects")
 
 
 def to_json(value: object) -> Json:

@@ -113,6 +113,22 @@ def test_size_and_depth_of_a_document_are_bounded() -> None:
     assert _refused(b"[" * 200_000) is Code.MALFORMED
 
 
+@pytest.mark.rule("3.74")
+def test_lists_and_objects_of_a_document_are_bounded_before_it_is_parsed() -> None:
+    bytes_max = 128 * 1024
+    most = bytes_max // canonical.CONTAINER_BYTES
+    for one in (b"[]", b"{}", b'{"a":1}', b'[""]'):
+        for count, is_taken in ((most - 1, True), (most, False)):
+            data = b"[" + b",".join([one] * count) + b"]"
+            if is_taken:
+                assert len(canonical.parse(data, bytes_max)) == count
+                continue
+            with pytest.raises(Refused, match="lists and objects") as caught:
+                canonical.parse(data, bytes_max)
+            assert caught.value.code is Code.OVERSIZE
+    assert canonical.parse(b'["' + b"[{" * most + b'"]', bytes_max), "text is no list"
+
+
 def test_errors_name_the_path() -> None:
     with pytest.raises(Refused, match=r"inner\.amount"):
         canonical.decode(Thing, GOOD.replace(b'"1152921504606846976"', b'"x"'))

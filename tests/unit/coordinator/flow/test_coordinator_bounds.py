@@ -2,8 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from unittest.mock import Mock
 
 import pytest
+from aiohttp import StreamReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.test_utils import make_mocked_request
 
 from quorate_content.transfer.upload_limits import (
     ACCOUNT_UPLOADS_MAX,
@@ -11,9 +15,10 @@ from quorate_content.transfer.upload_limits import (
     UploadPace,
     UploadSlots,
 )
+from quorate_coordinator.api.middleware import tokens_of
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.rate_limits import TokenBuckets
-from quorate_coordinator.request_limits import MAINNET_BOUNDS
+from quorate_coordinator.request_limits import BODY_BYTES_MAX, KIB, MAINNET_BOUNDS
 from quorate_coordinator.storage import run_logs
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
@@ -30,6 +35,27 @@ def test_buckets_fill_again_and_their_table_is_bounded() -> None:
     assert [buckets.take(999) for _ in range(5)] == [0.0, 0.0, 0.0, 0.0, 1.0]
     now = 2.5
     assert [buckets.take(999) for _ in range(3)] == [0.0, 0.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "tokens"),
+    [
+        ("GET", None, 1),
+        ("POST", "700", 1),
+        ("POST", "3072", 3),
+        ("POST", str(1 << 40), BODY_BYTES_MAX // KIB),
+        ("POST", None, BODY_BYTES_MAX // KIB),  # chunked
+        ("PUT", "3072", 1),
+    ],
+)
+def test_request_costs_a_token_for_each_kib_of_its_body(
+    method: str, size: str | None, tokens: int
+) -> None:
+    headers = {} if size is None else {"Content-Length": size}
+    body = StreamReader(BaseProtocol(Mock()), 1, loop=Mock())
+    if method == "GET":
+        body.feed_eof()
+    assert tokens_of(make_mocked_request(method, "/v1/orders", headers, payload=body)) == tokens
 
 
 def test_one_subscriber_is_one_address() -> None:
