@@ -19,7 +19,7 @@ from quorate_protocol.crypto.key_binding import SignedBinding, sign_binding
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.ports import Clock
-from quorate_protocol.units import ZERO_HASH, Sequence
+from quorate_protocol.units import ZERO_HASH, Address, Sequence
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
 from quorate_runtime.p2p.binding_hello import Authorize, Greeter
@@ -140,5 +140,10 @@ def make_p2p_service(
         limits.offer_refresh,
         limits.name == DEVNET.name,
     )
-    peers = Libp2pPeers(node, handler, Greeter(domain, own, authorize))
+
+    def is_staked(account: Address) -> bool:
+        market, hosts = core.state.market, core.state.hosts
+        return any(account in market.staked(host_class) for host_class in hosts)
+
+    peers = Libp2pPeers(node, handler, Greeter(domain, own, authorize), is_staked)
     return P2pService(config, node, peers, offers, chain, bootstrap, clock)

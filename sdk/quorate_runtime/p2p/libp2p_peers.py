@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from quorate_protocol.crypto.key_binding import KnownBindings
 from quorate_protocol.ports import Handler
@@ -21,9 +22,17 @@ log = logging.getLogger(__name__)
 class Libp2pPeers:
     """`ports.PeerServer` over libp2p. A newer connection of an account replaces the older one."""
 
-    def __init__(self, node: P2pNode, handler: Handler, greeter: Greeter) -> None:
-        """`greeter` speaks for the server's account. Make it before the node runs."""
-        self._handler, self._greeter = handler, greeter
+    def __init__(
+        self,
+        node: P2pNode,
+        handler: Handler,
+        greeter: Greeter,
+        is_staked: Callable[[Address], bool] = lambda _: False,
+    ) -> None:
+        """`greeter` speaks for the server's account, and `is_staked` says whose connections keep
+        their places first. Make it before the node runs.
+        """
+        self._handler, self._greeter, self._is_staked = handler, greeter, is_staked
         self._bindings = KnownBindings()
         self._hellos = HelloPlaces()
         self._connections = PeerConnections()
@@ -54,6 +63,7 @@ class Libp2pPeers:
         account = await self._account_of(stream)
         if account is None:
             return
+        stream.keep_place(self._is_staked(account))
         channel = Channel(stream, "0x" + account.hex(), self._handler)
         older = self._connections.newest(account)
         connection = self._connections.add(account, channel, stream.remote.address)

@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from quorate_protocol.units import Hash32
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
@@ -84,6 +85,7 @@ class StreamSocket:
         self._post: Post | None = None
         self._wake: Callable[[], object] | None = None
         self._resume: Callable[[], object] | None = None
+        self._bind: Callable[[bool], object] | None = None
 
     @property
     def has_ended(self) -> bool:
@@ -91,12 +93,23 @@ class StreamSocket:
         return self._over.is_set()
 
     def connect_pump(
-        self, post: Post, wake: Callable[[], object], resume: Callable[[], object]
+        self,
+        post: Post,
+        wake: Callable[[], object],
+        resume: Callable[[], object],
+        bind: Callable[[bool], object],
     ) -> None:
-        """Ties it to the trio side: `wake` when there is something to send or to close, `resume`
-        when there is room to read again.
+        """Ties it to the trio side. `wake` says that there is something to send or to close,
+        `resume` that there is room to read again, `bind` what `keep_place` says.
         """
-        self._post, self._wake, self._resume = post, wake, resume
+        self._post, self._wake, self._resume, self._bind = post, wake, resume, bind
+
+    def keep_place(self, is_staked: bool) -> None:
+        """The connection keeps its place while this stream lasts: the other side has shown its
+        account.
+        """
+        if self._bind is not None:
+            self._tell(partial(self._bind, is_staked))
 
     async def send(self, message: bytes) -> None:
         """See `channel.Socket`."""

@@ -16,7 +16,7 @@ from quorate_protocol.crypto.peer_ids import peer_id_bytes
 from quorate_protocol.ports import Verdict
 from quorate_protocol.units import Seconds
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.p2p.host import guard
+from quorate_runtime.p2p.host import guard, guarded_yamux
 from quorate_runtime.p2p.host.dial import swarm_of
 from quorate_runtime.p2p.host.guarded_yamux import BUFFER_BYTES_MAX, INBOUND_STREAMS_MAX
 from quorate_runtime.p2p.host.host_session import HostSession
@@ -30,13 +30,19 @@ from support.peer_sites import eventually
 
 pytestmark = pytest.mark.libp2p
 ECHO, SILENT = "/quorate/test/echo/1", "/quorate/test/silent/1"
+KEPT = "/quorate/test/kept/1"
 DEADLINE = Seconds(20)
-PLACES = 12
+PLACES = 32
 
 
 async def echo(stream: StreamSocket) -> None:
     while (message := await stream.receive()) is not None:
         await stream.send(message)
+
+
+async def echo_of_an_account(stream: StreamSocket) -> None:
+    stream.keep_place(is_staked=True)
+    await echo(stream)
 
 
 @pytest.fixture
@@ -45,6 +51,7 @@ async def victim() -> AsyncIterator[P2pNode]:
         HostConfig(seed_of(b"victim"), LOOPBACK, topic=TOPIC, connections_max=PLACES), SystemClock()
     )
     node.serve(ECHO, echo)
+    node.serve(KEPT, echo_of_an_account)
     gossip = Libp2pGossip(node)
     gossip.subscribe(lambda data, forwarder: Verdict.ACCEPT)
     async with nodes_up(node):
@@ -163,6 +170,54 @@ async def test_peer_that_sends_more_than_its_window_is_cut_off(
         lambda session: strangers.ignore_the_window(session, id_of(victim), SILENT), Seconds(60)
     )
     assert BUFFER_BYTES_MAX / 2 < sent < 5 * BUFFER_BYTES_MAX
+    await assert_alive(victim)
+
+
+@pytest.mark.rule("3.75")
+async def test_free_identities_of_one_address_hold_no_place_that_others_need(
+    victim: P2pNode,
+) -> None:
+    bound, *strangers = [node_of(b"%d" % number, listen=()) for number in range(8)]
+    async with nodes_up(bound, *strangers):
+        kept = await bound.open_stream(victim.address, KEPT, DEADLINE)
+        for stranger in strangers:  # none of them says hello
+            assert await is_answered(stranger, victim)
+        await until_connections(victim, 1 + PLACES // 8)
+        await kept.send(b"mine")
+        assert await kept.receive() == b"mine"
+
+
+@pytest.mark.rule("3.75")
+async def test_connection_without_a_hello_closes(
+    victim: P2pNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "BIND_SECONDS", 0.2)
+    silent, listener = node_of(b"silent"), node_of(b"listener", TOPIC)
+    Libp2pGossip(listener).subscribe(lambda data, forwarder: Verdict.ACCEPT)
+    before = guard.stopped["stranger"]
+    async with nodes_up(silent, listener):
+        await listener.connect(victim.address, DEADLINE)
+        await silent.connect(victim.address, DEADLINE)
+        await eventually(lambda: guard.stopped["stranger"] > before)
+        await until_connections(victim, 1)
+
+
+async def until_connections(node: P2pNode, count: int) -> None:
+    async def connections(session: HostSession) -> int:
+        return len(swarm_of(session.host).get_connections())
+
+    async with asyncio.timeout(DEADLINE):
+        while await node.call(connections, DEADLINE) != count:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.rule("3.75")
+async def test_peer_that_reads_nothing_is_cut_off(
+    victim: P2pNode, stranger: P2pNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded_yamux, "STUCK_SECONDS", 0.3)
+    await stranger.call(lambda session: strangers.never_read(session, id_of(victim)), DEADLINE)
+    await until_connections(victim, 0)
     await assert_alive(victim)
 
 

@@ -140,6 +140,21 @@ async def ignore_the_window(session: HostSession, victim: ID, protocol: str) -> 
     return sent
 
 
+async def never_read(session: HostSession, victim: ID) -> None:
+    """Sends more pings than a window of answers, and takes none of them."""
+
+    async def never(_: int | None = None) -> bytes:
+        await trio.sleep_forever()
+
+    connection = connection_to(session, victim)
+    stream = await session.host.new_stream(victim, [TProtocol(PING)])
+    connection.secured_conn.read = never  # type: ignore[assignment,method-assign]
+    block = bytes(32 * 1024)
+    head = struct.pack("!BBHII", 0, 0, 0, stream.muxed_stream.stream_id, len(block))  # type: ignore[attr-defined]
+    for _ in range(12):
+        await connection._write_frame(head + block)
+
+
 class StolenKey(PrivateKey):
     """Stands for a private key that the stranger does not have."""
 

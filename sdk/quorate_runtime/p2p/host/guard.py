@@ -8,8 +8,11 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
+import trio
 from libp2p.abc import IMuxedStream
 from libp2p.io import utils as io_utils
 from libp2p.io.abc import Reader, ReadWriteCloser
@@ -23,10 +26,9 @@ from libp2p.stream_muxer import muxer_multistream
 from libp2p.stream_muxer.yamux import yamux
 from libp2p.tools.anyio_service.trio_manager import TrioManager
 
-from quorate_runtime.http.client_networks import network_of
+from quorate_runtime.p2p.connection_places import BIND_SECONDS, ConnectionPlaces, Place, Standing
 from quorate_runtime.p2p.host.guarded_yamux import GuardedStream, GuardedYamux
-
-NETWORK_HANDSHAKES_MAX = 64  # connections of one network that are not encrypted yet
+from quorate_runtime.p2p.host_config import CONNECTIONS_MAX
 
 log = logging.getLogger(__name__)
 stopped: Counter[str] = Counter()  # what the guard stopped, by kind
@@ -35,7 +37,7 @@ _read_exactly = io_utils.read_exactly
 _handle_stream = SwarmConn._handle_muxed_stream
 _run_task = TrioManager.run_task
 _read_protocol = MultiselectCommunicator.read
-_handshakes: "Counter[tuple[int, str]]" = Counter()  # (swarm, network) -> unfinished handshakes
+places_of: "WeakKeyDictionary[Swarm, ConnectionPlaces]" = WeakKeyDictionary()
 
 
 def install() -> None:
@@ -94,29 +96,40 @@ def run_task(
 async def accept(self: Swarm, stream: ReadWriteCloser, address: Any, failure_event: object) -> None:
     """The place of an inbound connection was never given back, so 250 connections used up a host.
 
-    Handshakes of one network are bounded too, so that a stranger cannot take all places.
+    And one stranger could take all places, with as many free identities.
     """
+    places = places_of.setdefault(self, ConnectionPlaces(CONNECTIONS_MAX))
     remote = stream.get_remote_address()
-    place = (id(self), network_of(remote[0] if remote else None))
-    if _handshakes[place] >= NETWORK_HANDSHAKES_MAX:
-        stopped["handshake"] += 1
+    place = places.enter(remote[0] if remote else None)
+    if place is None:
+        stopped["place"] += 1
         await stream.close()
         return
     raw = RawConnection(stream, False)
-    _handshakes[place] += 1
     try:
         connection = await self.upgrade_inbound_raw_conn(raw, address)
         assert isinstance(connection, GuardedYamux), "the only muxer on offer"
+        await hold(connection, place, places)
     except Exception:
         stopped["connection"] += 1
         log.debug("an inbound connection failed", exc_info=True)
         await raw.close()
-        return
     finally:
-        _handshakes[place] -= 1
-        if not _handshakes[place]:
-            del _handshakes[place]
-    await connection.event_closed.wait()
+        places.give_back(place)
+
+
+async def hold(connection: GuardedYamux, place: Place, places: ConnectionPlaces) -> None:
+    """Waits for the end of a connection, and ends it if it is of no use."""
+    place.leave = partial(trio.lowlevel.spawn_system_task, connection.cut)
+    connection.bind, connection.unbind = partial(places.bind, place), partial(places.unbind, place)
+    peer = connection.peer_id.to_bytes()
+    while not connection.is_closed:
+        with trio.move_on_after(BIND_SECONDS) as scope:
+            await connection.event_closed.wait()
+        is_of_use = place.standing is not Standing.STRANGER or places.listens(peer)
+        if scope.cancelled_caught and not is_of_use:
+            stopped["stranger"] += 1
+            await connection.cut()
 
 
 async def read_protocol(self: MultiselectCommunicator) -> str:

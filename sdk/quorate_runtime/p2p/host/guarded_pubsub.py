@@ -92,6 +92,10 @@ class GuardedPubsub(Pubsub):
         """Whether a neighbour takes messages of the topic."""
         return any(peer in self.peers for peer in self.peer_topics.get(self.topic, ()))
 
+    def listens(self, peer: bytes) -> bool:
+        """Whether a peer, by the bytes of its id, takes messages of the topic."""
+        return ID(peer) in self.peer_topics.get(self.topic, ())
+
     async def _handle_new_peer(self, peer_id: ID) -> None:
         """Opens a stream to a peer, also if the one of an earlier connection is still listed."""
         self._drop_dead_stream(peer_id)

@@ -4,6 +4,7 @@
 - A peer could open any number of streams on one connection.
 - Window updates were sent for each read, which halved the throughput.
 - A reset looked like a clean end of the stream.
+- A peer that reads nothing held our writers, each of which looked at its window 100 times a second.
 """
 
 import logging
@@ -13,13 +14,20 @@ from typing import Any
 import trio
 from libp2p.abc import ISecureConn
 from libp2p.peer.id import ID
-from libp2p.stream_muxer.exceptions import MuxedStreamEOF, MuxedStreamReset
+from libp2p.stream_muxer.exceptions import (
+    MuxedConnUnavailable,
+    MuxedStreamEOF,
+    MuxedStreamError,
+    MuxedStreamReset,
+)
 from libp2p.stream_muxer.yamux import yamux
 
 FRAME_BYTES_MAX = 1 << 20
 WINDOW_BYTES_MAX = 4 << 20  # to which the receive window of one stream grows
 BUFFER_BYTES_MAX = 2 * WINDOW_BYTES_MAX  # above every window that we grant
 INBOUND_STREAMS_MAX = 512  # of one connection
+STUCK_SECONDS = 10.0  # in which a peer must take a frame, and open the window of a stream again
+CLOSED_POLL_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -59,15 +67,43 @@ class GuardedYamux(yamux.Yamux):
         super().__init__(secured_conn, peer_id, is_initiator, on_close)
         self.stream_buffers = _Buffers()
         self.streams = _Streams()
+        # Whether this connection keeps its place (`ConnectionPlaces`); inbound ones only.
+        self.bind: Callable[[bool], object] = lambda is_staked: None
+        self.unbind: Callable[[], object] = lambda: None
 
     async def _read_data_body(self, length: int) -> bytes:
         if length > FRAME_BYTES_MAX:
             raise trio.TooSlowError(f"a frame of {length} bytes")
         return await super()._read_data_body(length)
 
+    async def _write_frame(self, data: bytes) -> None:
+        """See `Yamux._write_frame`. A peer that does not take the frame loses its connection."""
+        async with self._write_lock:
+            with trio.move_on_after(STUCK_SECONDS) as scope:
+                await self.secured_conn.write(data)
+        if scope.cancelled_caught:
+            await self.cut()
+            raise MuxedConnUnavailable("the peer takes no bytes")
+
+    async def cut(self) -> None:
+        """Ends the connection at once. `close` would first send something, and so might wait."""
+        try:
+            await self.secured_conn.close()
+        except Exception:
+            log.debug("a connection could not be closed", exc_info=True)
+
 
 class GuardedStream(yamux.YamuxStream):
-    """A stream that grants its window in large steps and tells a reset from an end."""
+    """A stream that grants its window in large steps and tells a reset from an end.
+
+    It waits for the other side's window without looking at it all the time.
+    """
+
+    conn: GuardedYamux
+
+    def __init__(self, stream_id: int, conn: GuardedYamux, is_initiator: bool) -> None:
+        self._opened = trio.Event()
+        super().__init__(stream_id, conn, is_initiator)
 
     async def read(self, n: int | None = -1) -> bytes:
         """See `YamuxStream.read`. MuxedStreamEOF only after the other side's FIN."""
@@ -77,6 +113,36 @@ class GuardedStream(yamux.YamuxStream):
             if self.reset_received or not self.recv_closed:
                 raise MuxedStreamReset("the stream was reset, or its connection ended") from error
             raise
+
+    @property
+    def send_window(self) -> int:
+        """How many bytes the other side still takes."""
+        return self._send_window
+
+    @send_window.setter
+    def send_window(self, size: int) -> None:
+        self._send_window = size
+        if size > 0:
+            self._opened.set()
+
+    async def write(self, data: bytes) -> None:
+        """See `YamuxStream.write`. A peer whose window stays closed loses its connection."""
+        sent = 0
+        while sent < len(data):
+            await self._wait_for_window()
+            part = data[sent : sent + max(1, self.send_window)]
+            await super().write(part)
+            sent += len(part)
+
+    async def _wait_for_window(self) -> None:
+        until = trio.current_time() + STUCK_SECONDS
+        while self.send_window <= 0 and not self.closed:
+            if trio.current_time() >= until:
+                await self.conn.cut()
+                raise MuxedStreamError("the peer reads nothing")
+            self._opened = trio.Event()
+            with trio.move_on_after(CLOSED_POLL_SECONDS):
+                await self._opened.wait()
 
     async def _auto_tune_and_send_window_update(self, *, bytes_read: int = 0) -> None:
         async with self.window_lock:

@@ -25,8 +25,9 @@ from multiaddr import Multiaddr
 
 from quorate_protocol.crypto.peer_ids import peer_id_bytes
 from quorate_protocol.refusals import Refused, Unavailable
+from quorate_runtime.p2p.connection_places import ConnectionPlaces
 from quorate_runtime.p2p.host import guard
-from quorate_runtime.p2p.host.dial import dial
+from quorate_runtime.p2p.host.dial import dial, swarm_of
 from quorate_runtime.p2p.host.guarded_pubsub import GuardedPubsub, Intake, new_router
 from quorate_runtime.p2p.host.guarded_yamux import GuardedYamux
 from quorate_runtime.p2p.host.stream_pump import StreamPump, remote_of
@@ -34,6 +35,7 @@ from quorate_runtime.p2p.host_config import HostConfig, PeerAddress
 from quorate_runtime.p2p.stream_socket import StreamSocket
 
 STREAMS_MAX = 20_000
+ENDING_MAX = 64  # connections
 CLOSE_SECONDS = 5.0
 NEVER_SECONDS = 86_400.0
 PUBLISH_PAUSE_SECONDS = 0.003  # the queue to a neighbour holds 32 messages and drops the rest
@@ -51,8 +53,9 @@ def build_host(config: HostConfig) -> IHost:
     """
     guard.install()
     keys = create_new_key_pair(config.seed)
-    connections = config.connections_max
-    return new_host(
+    # More than there are places, for those that are ending.
+    connections = config.connections_max + ENDING_MAX
+    host = new_host(
         key_pair=keys,
         listen_addrs=[Multiaddr(address) for address in config.listen],
         announce_addrs=[Multiaddr(address) for address in config.announce] or None,
@@ -82,6 +85,8 @@ def build_host(config: HostConfig) -> IHost:
         ),
         negotiate_timeout=10,
     )
+    guard.places_of[swarm_of(host)] = ConnectionPlaces(config.connections_max)
+    return host
 
 
 @dataclass(slots=True)
@@ -189,6 +194,8 @@ async def host_session(
         if len(host.get_transport_addrs()) < len(addresses):
             raise OSError(f"cannot listen on {', '.join(config.listen)}")
         pubsub = await _gossip(host, config.topic, stack) if config.topic else None
+        if pubsub is not None:
+            guard.places_of[swarm_of(host)].listens = pubsub.listens
         nursery = await stack.enter_async_context(trio.open_nursery())
         session = HostSession(host, pubsub, nursery, loop)
         for protocol, accept in services.items():

@@ -12,6 +12,7 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 
 from quorate_protocol.crypto.peer_ids import peer_key_of_bytes
+from quorate_runtime.p2p.host.guarded_yamux import GuardedYamux
 from quorate_runtime.p2p.stream_socket import RemotePeer, StreamSocket, split_messages
 
 READ_BYTES = 256 << 10
@@ -39,6 +40,9 @@ class StreamPump:
         """Call it in the trio thread. `socket` belongs to `loop`."""
         self._stream, self._socket, self._loop = stream, socket, loop
         self._work, self._room = trio.Event(), trio.Event()
+        connection = stream.muxed_conn
+        assert isinstance(connection, GuardedYamux), "the only muxer on offer"
+        self._connection, self._is_bound, self._is_over = connection, False, False
         token = trio.lowlevel.current_trio_token()
 
         def post(function: Callable[[], object]) -> None:
@@ -47,7 +51,7 @@ class StreamPump:
             except trio.RunFinishedError as error:
                 raise ConnectionError("the libp2p host has ended") from error
 
-        socket.connect_pump(post, self._wake, self._resume)
+        socket.connect_pump(post, self._wake, self._resume, self._bind)
 
     async def run(self) -> None:
         """Pumps until the stream ends."""
@@ -56,6 +60,9 @@ class StreamPump:
                 nursery.start_soon(self._read, nursery.cancel_scope)
                 nursery.start_soon(self._write, nursery.cancel_scope)
         finally:
+            self._is_over = True
+            if self._is_bound:
+                self._connection.unbind()
             self._tell(self._socket.ended)
             with trio.CancelScope(shield=True, deadline=trio.current_time() + LINGER_SECONDS):
                 await self._stream.reset()  # nothing is sent if both sides have ended it
@@ -111,6 +118,11 @@ class StreamPump:
 
     def _resume(self) -> None:
         self._room.set()
+
+    def _bind(self, is_staked: bool) -> None:
+        if not self._is_over:
+            self._is_bound = True
+            self._connection.bind(is_staked)
 
     def _tell(self, function: Callable[[], object]) -> None:
         try:
