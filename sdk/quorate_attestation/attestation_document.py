@@ -17,7 +17,6 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32
 
 DOCUMENT_BYTES_MAX = 512 * 1024
-CPU_PREFIX = "cpu-"
 
 
 class GpuEvidence(Struct, frozen=True):

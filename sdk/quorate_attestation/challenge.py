@@ -27,10 +27,15 @@ SHOWN_MAX = 65  # slots: one for each try of the draw, and the provider's own
 class GpuClaim(Struct, frozen=True):
     """What a provider claims of one GPU, and the sizes of its challenge."""
 
-    uuid: str  # of the GPU or of its MIG partition; "cpu" without a GPU
+    uuid: str  # of the GPU or of its MIG partition; `cpu_uuid` without a GPU
     model: str  # canonical name in the catalogue
     vram_bytes: int  # as the driver reports it
     parameters: Parameters
+
+
+def cpu_uuid(peer_key: Hash32) -> str:
+    """Returns what stands for the UUID of a machine's CPU. So nobody names the CPU of another."""
+    return f"cpu-{peer_key.hex()}"
 
 
 class VerifierDraw(Struct, frozen=True):

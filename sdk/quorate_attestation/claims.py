@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from quorate_attestation.catalogue import CPU, Model, model_of_driver_name
-from quorate_attestation.challenge import ChallengeOpened, GpuClaim
+from quorate_attestation.challenge import ChallengeOpened, GpuClaim, cpu_uuid
 from quorate_attestation.measured_figures import model_of
 from quorate_attestation.parameters import CPU_PARAMETERS, PAGE_BYTES, Parameters, parameters_for
 from quorate_protocol.messages.gpu_inventory import GpuDevice, GpuInventory
@@ -21,9 +21,9 @@ def claims_of(inventory: GpuInventory, peer_key: Hash32) -> tuple[GpuClaim, ...]
 
 
 def cpu_claim(peer_key: Hash32) -> GpuClaim:
-    """Returns the claim of a machine's CPU; its peer key stands for a UUID."""
+    """Returns the claim of a machine's CPU."""
     memory = CPU_PARAMETERS.pages * PAGE_BYTES
-    return GpuClaim(f"cpu-{peer_key.hex()}", CPU.name, memory, CPU_PARAMETERS)
+    return GpuClaim(cpu_uuid(peer_key), CPU.name, memory, CPU_PARAMETERS)
 
 
 def standard_sizes(claim: GpuClaim) -> Parameters:

@@ -13,16 +13,17 @@ from quorate_attestation.challenge import ChallengeOpened, GpuClaim
 from quorate_attestation.claims import check_sizes, standard_sizes
 from quorate_attestation.parameters import Parameters
 from quorate_attestation.proof_document import Proof
-from quorate_attestation.records import attested, check_challenge
+from quorate_attestation.records import attested, check_challenge, check_lifetime
 from quorate_attestation.sessions import verifier_draw
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.receipt import Check, Report
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.receipts.receipt_draws import VerifyRound
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, Seconds
 
 VERIFIERS_WORD = "the verifiers' word; nobody can check it again"
 
@@ -40,11 +41,13 @@ def recheck(
     verify_round: VerifyRound,
     is_key_of: IsKeyOf | None = None,
     standard: Callable[[GpuClaim], Parameters] = standard_sizes,
+    ttl: Seconds = MAINNET.attestation_ttl,
 ) -> Report:
     """Returns all checks of one GPU's proof and records.
 
     `secret` is 32 random bytes that the provider did not know. Without `is_key_of` the report says
-    that the signing keys were not compared with the chain. It computes for about a second.
+    that the signing keys were not compared with the chain. Records live `ttl` seconds at most. It
+    computes for about a second.
     """
     try:
         proof = proof_document.decode(document)
@@ -57,7 +60,7 @@ def recheck(
     keeper = SecretKeeper(secret)
     checks.append(_passes("arithmetic", lambda: _arithmetic(proof, domain, keeper)))
     checks += _signatures(records, domain, recover, is_key_of)
-    checks += _records(document, proof, [envelope.message for envelope in records])
+    checks += _records(document, proof, [envelope.message for envelope in records], ttl)
     return Report(tuple(checks))
 
 
@@ -71,6 +74,12 @@ def _passes(name: str, action: Callable[[], str]) -> Check:
 def _challenge(records: Sequence[AttestationRecord], challenge: ChallengeOpened) -> str:
     check_challenge(records, challenge)
     return "they name this round, these verifiers and these GPUs"
+
+
+def _lifetimes(records: Sequence[AttestationRecord], ttl: Seconds) -> str:
+    for record in records:
+        check_lifetime(record, ttl)
+    return f"they live at most {ttl} s"
 
 
 def _beacon(proof: Proof, beacon_key: bytes, verify_round: VerifyRound) -> Iterator[Check]:
@@ -118,7 +127,7 @@ def _signatures(
 
 
 def _records(
-    document: bytes, proof: Proof, records: Sequence[AttestationRecord]
+    document: bytes, proof: Proof, records: Sequence[AttestationRecord], ttl: Seconds
 ) -> Iterator[Check]:
     challenge = proof.header.challenge
     claim = challenge.gpus[proof.header.gpu]
@@ -132,6 +141,7 @@ def _records(
             " verifiers signed"
         ),
     )
+    yield _passes("records:lifetime", lambda: _lifetimes(records, ttl))
     is_covered = all(record.vram_bytes == claim.parameters.pages * 1024 for record in records)
     yield Check("records:memory", is_covered, f"{claim.parameters.pages} pages of 1 KiB")
     yield Check("time", True, VERIFIERS_WORD)

@@ -4,12 +4,13 @@ A record is one verifier's word about one GPU. An offer shows the records of all
 challenge. Their medians count.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
 from quorate_attestation import seeds
-from quorate_attestation.challenge import ChallengeOpened
+from quorate_attestation.catalogue import CPU
+from quorate_attestation.challenge import ChallengeOpened, cpu_uuid
 from quorate_attestation.measured_figures import Figures, model_of
 from quorate_attestation.proof_document import Proof
 from quorate_attestation.sessions import verifier_draw
@@ -81,10 +82,15 @@ def check_times(record: AttestationRecord, now: UnixSeconds, ttl: Seconds) -> No
     """Raises `Refused` with EXPIRED or TOO_EARLY for a record that does not count now."""
     if record.issued > now + CLOCK_SKEW_SECONDS:
         raise Refused(Code.TOO_EARLY, "record: issued lies in the future; look at the clock")
-    if not record.issued < record.expires <= record.issued + ttl:
-        raise Refused(Code.EXPIRED, f"record: expires lies 1 to {ttl} s after issued")
+    check_lifetime(record, ttl)
     if record.expires <= now:
         raise Refused(Code.EXPIRED, "record: ask for a new challenge")
+
+
+def check_lifetime(record: AttestationRecord, ttl: Seconds) -> None:
+    """Raises `Refused(EXPIRED)` for a record that claims to live longer than records do."""
+    if not record.issued < record.expires <= record.issued + ttl:
+        raise Refused(Code.EXPIRED, f"record: expires lies 1 to {ttl} s after issued")
 
 
 def check_newer(record: AttestationRecord, known: AttestationRecord | None) -> None:
@@ -107,17 +113,6 @@ def check_newer(record: AttestationRecord, known: AttestationRecord | None) -> N
 def subject(record: AttestationRecord) -> tuple[Address, Address, Hash32]:
     """Returns verifier, provider and GPU: only the newest record of each counts."""
     return record.verifier, record.provider, record.gpu
-
-
-def claimed_twice(records: Iterable[AttestationRecord]) -> frozenset[Hash32]:
-    """Returns the GPUs that live records of several providers name.
-
-    None of these records counts.
-    """
-    owners: dict[Hash32, set[Address]] = {}
-    for record in records:
-        owners.setdefault(record.gpu, set()).add(record.provider)
-    return frozenset(gpu for gpu, found in owners.items() if len(found) > 1)
 
 
 class Attested(Struct, frozen=True):
@@ -155,6 +150,8 @@ def attested(
     if any((record.provider, record.peer_key, record.gpu) != expected for record in records):
         raise Refused(Code.NOT_YOURS, "records: they belong to another provider, key or GPU")
     first = records[0]
+    if first.model == CPU.id() and uuid != cpu_uuid(peer_key):
+        raise Refused(Code.NOT_YOURS, "records: a CPU is named by its provider's peer key")
     if any(_challenge(record) != _challenge(first) for record in records):
         raise Refused(Code.STALE, "records: they belong to different challenges or proofs")
     signers = {record.verifier for record in records}

@@ -151,6 +151,7 @@ class RecordChecker:
             recover,
             _verify_round,
             standard=self._me.standard,
+            ttl=self._rules.limits.attestation_ttl,
         )
         if not report.valid:
             first = report.failures[0]

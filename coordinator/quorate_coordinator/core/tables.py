@@ -69,7 +69,7 @@ class StateTables(Tables):
         )
         self.gpu_owners: Table[Hash32, Address] = Table(
             Hash32, Address
-        )  # hash of a GPU's UUID -> the provider whose record named it last
+        )  # hash of a GPU's UUID and model -> the provider whose record named it last
         self.windows: Table[Address, Windows] = Table(Address, Windows)
         self.median_prices: Table[Hash32, MedianPrice] = Table(Hash32, MedianPrice)
         self.answers: Table[Address, tuple[bool, ...]] = Table(

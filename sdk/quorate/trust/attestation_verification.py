@@ -107,6 +107,7 @@ class AttestationCheck:
             recover,
             check_round,
             lambda account, key: (account, key) in keys,
+            ttl=ttl,
         )
         if not report.valid:
             first = report.failures[0]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from quorate_attestation.challenge import GpuClaim
+from quorate_attestation.claims import cpu_claim
 from quorate_attestation.provers.engine import Engine
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_content.store.content_store import ContentStore
@@ -101,7 +102,13 @@ class Provider:
 
     def claims(self) -> tuple[GpuClaim, ...]:
         """What it claims: its CPU, with small sizes."""
-        return (GpuClaim(f"cpu-{self.party.number}", "cpu", 1 << 20, PARAMETERS),)
+        return (
+            replace(
+                cpu_claim(self.wired.peer_key(self.party.owner)),
+                vram_bytes=1 << 20,
+                parameters=PARAMETERS,
+            ),
+        )
 
     async def offer(self) -> None:
         """Sends its offer again, with the newest records."""

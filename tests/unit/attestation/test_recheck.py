@@ -8,7 +8,7 @@ from quorate_attestation.recheck import VERIFIERS_WORD, recheck
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.receipt import Report
 from quorate_protocol.messages.signed import AttestationRecord
-from quorate_protocol.units import ByteCount, Hash32, Milliseconds, Small
+from quorate_protocol.units import ByteCount, Hash32, Milliseconds, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon import bls
 from quorate_runtime.keys.crypto import recover
@@ -63,6 +63,7 @@ def test_honest_documents_pass_and_times_are_labelled() -> None:
         ({"gpu": nonce(1)}, {"records:challenge", "records:subject"}),
         ({"vram_bytes": ByteCount(1)}, {"records:memory", "records:subject"}),
         ({"elapsed_ms": Milliseconds(1)}, set()),
+        ({"expires": UnixSeconds(10 * 365 * 86_400)}, {"records:lifetime"}),
     ],
 )
 def test_a_changed_record_is_noticed(change: dict[str, object], names: set[str]) -> None:

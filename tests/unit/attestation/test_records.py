@@ -139,11 +139,3 @@ def test_verifiers_that_were_not_drawn_do_not_count() -> None:
     with pytest.raises(Refused) as refused:
         records.check_challenge(named, forged)
     assert refused.value.code is Code.DOES_NOT_OPEN
-
-
-@pytest.mark.rule("10.17")
-def test_a_gpu_of_two_providers_is_noticed() -> None:
-    one, two, _ = messages()
-    assert records.claimed_twice([one, two]) == frozenset()
-    copied = replace(two, provider=key(5).address)
-    assert records.claimed_twice([one, copied]) == {gpu_hash("GPU-0")}

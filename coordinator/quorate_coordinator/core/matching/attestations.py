@@ -8,9 +8,11 @@ and its peer key, are new and have not expired. So a replay believes the same.
 from collections.abc import Iterable
 
 from quorate_attestation import records
+from quorate_attestation.catalogue import CPU
 from quorate_coordinator.core.entities import Attestation, Provider
 from quorate_coordinator.core.events import AttestationReceived, CheckedGpu
 from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.offer import SLOTS_MAX
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Code, Refused
@@ -41,11 +43,13 @@ def on_attestation(context: StepContext, event: AttestationReceived) -> None:
     rivals = {
         owner
         for gpu in gpus
-        if (owner := context.state.gpu_owners.get(gpu)) not in (None, provider.owner)
-        and _has_live(context, owner, gpu)
+        if (owner := context.state.gpu_owners.get(_named(gpu, first.model)))
+        not in (None, provider.owner)
+        and first.model != CPU.id()  # an offer may name any peer key, so a CPU is nobody's rival
+        and _has_live(context, owner, gpu, first.model)
     }
     for owner in rivals:
-        _dispute(context, owner, gpus)
+        _dispute(context, owner, gpus, first.model)
     believed = Attestation(
         record=event.record,
         model=first.model,
@@ -103,16 +107,28 @@ def _check_newer(
             )
 
 
-def _has_live(context: StepContext, owner: Address | None, gpu: Hash32) -> bool:
+def _named(gpu: Hash32, model: Hash32) -> Hash32:
+    """A GPU as records name it. A provider with a GPU of another model cannot dispute it."""
+    return hash_tuple("attested-gpu", gpu, model)
+
+
+def _has_live(context: StepContext, owner: Address | None, gpu: Hash32, model: Hash32) -> bool:
     known = context.state.attestations.get(owner) if owner is not None else None
-    return any(gpu in item.gpus and item.expires > context.at for item in known or ())
+    return any(
+        gpu in item.gpus and item.model == model and item.expires > context.at
+        for item in known or ()
+    )
 
 
-def _dispute(context: StepContext, owner: Address | None, gpus: tuple[Hash32, ...]) -> None:
+def _dispute(
+    context: StepContext, owner: Address | None, gpus: tuple[Hash32, ...], model: Hash32
+) -> None:
     """Records of two providers that name one GPU do not count (PROTOCOL 10.17)."""
     assert owner is not None, "a rival has an account"
     context.state.attestations[owner] = tuple(
-        item if set(gpus).isdisjoint(item.gpus) else replace(item, is_disputed=True)
+        item
+        if item.model != model or set(gpus).isdisjoint(item.gpus)
+        else replace(item, is_disputed=True)
         for item in context.state.attestations[owner]
     )
 
@@ -128,8 +144,8 @@ def _keep(
     for item in known:
         if item not in kept:
             for gpu in item.gpus:
-                if state.gpu_owners.get(gpu) == owner:
-                    del state.gpu_owners[gpu]
+                if state.gpu_owners.get(_named(gpu, item.model)) == owner:
+                    del state.gpu_owners[_named(gpu, item.model)]
     for gpu in new.gpus:
-        state.gpu_owners[gpu] = owner
+        state.gpu_owners[_named(gpu, new.model)] = owner
     state.attestations[owner] = (*kept, new)

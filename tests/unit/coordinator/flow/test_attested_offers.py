@@ -1,9 +1,11 @@
 """The core believes an attestation level only by checked records, and matches by it."""
 
 from collections.abc import Sequence
+from typing import cast
 
 import pytest
 
+from quorate_attestation.challenge import cpu_uuid
 from quorate_attestation.seeds import gpu_hash
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
@@ -32,7 +34,6 @@ from quorate_runtime.keys.crypto import KeySigner
 from support.markets.scripted_market import COORDINATOR, DOMAIN, STATEMENT, Market, Party, a_spec
 
 CPU_MODEL = hash_tuple("gpu-model", "cpu")
-UUID = "cpu-of-provider-0"
 
 
 class Attested(Market):
@@ -48,13 +49,17 @@ class Attested(Market):
         assert offer is not None
         return offer.peer_key
 
+    def cpu(self) -> str:
+        """What names the first provider's CPU."""
+        return cpu_uuid(self.peer_key(self.first.owner))
+
     def record(self, verifier: Address, **changes: object) -> AttestationRecord:
         """A record about the first provider's CPU."""
         record = AttestationRecord(
             verifier=verifier,
             provider=self.first.owner,
             peer_key=self.peer_key(self.first.owner),
-            gpu=gpu_hash(UUID),
+            gpu=gpu_hash(self.cpu()),
             model=CPU_MODEL,
             beacon_round=Round(400),
             verifiers=Small(3),
@@ -75,20 +80,22 @@ class Attested(Market):
         self,
         document: str = "document",
         keys: Sequence[KeySigner] = (),
-        uuid: str = UUID,
-        provider: Address | None = None,
+        uuid: str = "",
+        sent_by: Address | None = None,
         **changes: object,
     ) -> ev.AttestationReceived:
         """The event of a document with three records."""
         verifiers = [COORDINATOR.address, self.everybody[1].owner, self.everybody[2].owner]
+        named = {"gpu": gpu_hash(uuid)} if uuid else {}
+        changes = {"provider": self.first.owner, **named, **changes}
         signers = keys or (STATEMENT, self.everybody[1].key, self.everybody[2].key)
         sealed = tuple(
             seal(DOMAIN, self.record(verifier, **changes), key.sign)
             for verifier, key in zip(verifiers, signers, strict=True)
         )
-        found = ev.CheckedGpu(uuid, sealed, tuple(key.address for key in signers))
+        found = ev.CheckedGpu(uuid or self.cpu(), sealed, tuple(key.address for key in signers))
         return ev.AttestationReceived(
-            provider or self.first.owner,
+            sent_by or cast("Address", changes["provider"]),
             hash_tuple(document),
             COORDINATOR.address,
             STATEMENT.address,
@@ -151,9 +158,9 @@ def test_records_of_another_provider_key_gpu_or_signer_are_not_believed() -> Non
     stranger = KeySigner(b"\x77" * 32)
     market.claim(market.first)
     cases = [
-        (market.event(provider=second.owner), Code.NOT_YOURS),
+        (market.event(sent_by=second.owner), Code.NOT_YOURS),
         (market.event(peer_key=hash_tuple("another")), Code.NOT_YOURS),
-        (market.event(uuid="GPU-of-somebody"), Code.NOT_YOURS),
+        (market.event(gpu=gpu_hash("GPU-of-somebody")), Code.NOT_YOURS),
         (market.event(keys=(STATEMENT, second.key, stranger)), Code.WRONG_SIGNER),
         (market.event(keys=(stranger, second.key, market.everybody[2].key)), Code.WRONG_SIGNER),
         (market.event(verifiers=Small(2)), Code.UNKNOWN),
@@ -194,30 +201,42 @@ def test_replayed_and_older_records_are_refused() -> None:
     ]
 
 
+def disputes(market: Attested) -> list[bool]:
+    known = market.core.state.attestations
+    return [item.is_disputed for owner in known for item in known[owner]]
+
+
 @pytest.mark.rule("10.17")
 def test_records_of_two_providers_that_name_one_gpu_do_not_count() -> None:
+    h100, other = (hash_tuple("gpu-model", name) for name in ("H100 SXM", "A100 PCIe 40GB"))
     market = Attested()
     rival = market.everybody[3]
-    market.claim(market.first)
-    market.claim(rival, "rival")
-    market.send(market.event())
-    assert market.levels() == [1, 0, 0, 0]
-    theirs = {"provider": rival.owner, "peer_key": market.peer_key(rival.owner)}
-    event = market.event("rival", beacon_round=Round(401))
-    (gpu,) = event.gpus
-    changed = tuple(
-        seal(DOMAIN, replace(item.message, **theirs), key.sign)
-        for item, key in zip(
-            gpu.records, (STATEMENT, market.everybody[1].key, market.everybody[2].key), strict=True
-        )
-    )
-    market.send(replace(event, provider=rival.owner, gpus=(replace(gpu, records=changed),)))
-    assert market.levels() == [0, 0, 0, 0]
-    market.send(market.event("again", beacon_round=Round(402)))
-    assert market.levels() == [0, 0, 0, 0], "while the rival's record lives"
+    theirs = {"provider": rival.owner, "uuid": "GPU-1"}
+    market.send(market.event(uuid="GPU-1", model=h100))
+    market.send(market.event("foreign", **theirs, model=other))
+    assert disputes(market) == [False, False], "nobody disputes a GPU with one of another model"
+    market.send(market.event("rival", **theirs, model=h100, beacon_round=Round(401)))
+    assert disputes(market) == [True, True]
+    market.send(market.event("again", uuid="GPU-1", model=h100, beacon_round=Round(402)))
+    assert disputes(market) == [True, True], "while the rival's record lives"
     market.at += DEVNET.attestation_ttl
-    market.send(market.event("later", beacon_round=Round(500)))
-    assert market.levels() == [1, 0, 0, 0]
+    market.send(market.event("later", uuid="GPU-1", model=h100, beacon_round=Round(500)))
+    assert disputes(market)[0] is False
+
+
+@pytest.mark.rule("10.17")
+def test_the_cpu_of_another_provider_cannot_be_named() -> None:
+    market = Attested()
+    market.claim(market.first)
+    market.send(market.event())
+    rival = market.everybody[3]
+    market.claim(rival, "rival")
+    named = market.event("rival", uuid="cpu-of-the-first", provider=rival.owner)
+    with pytest.raises(Refused, match="named by its provider's peer key"):
+        market.send(named)
+    # It may say that its peer key is the other's, but then it answers for its own CPU only.
+    market.send(market.event("rival", provider=rival.owner, beacon_round=Round(401)))
+    assert market.levels() == [1, 0, 0, 1]
 
 
 @pytest.mark.rule("10.20")
