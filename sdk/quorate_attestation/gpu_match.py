@@ -89,6 +89,10 @@ def describe_request(wanted: GpuRequest) -> str:
 
 
 def describe_slot(slot: SlotOffer) -> str:
-    """The GPUs of one slot for people: "2x A100 SXM 80GB"; memory is added if the name has none."""
+    """The GPUs of one slot for people: "2x A100 SXM 80GB"; memory is added if the name has none.
+
+    A slot that claims no attestation has the name that its driver reported.
+    """
+    told = "" if slot.attestation_level else " (reported)"
     memory = "" if "GB" in slot.gpu else f" {(slot.vram_bytes + _GB // 2) // _GB} GB"
-    return f"{slot.host.world_size}x {slot.gpu}{memory}"
+    return f"{slot.host.world_size}x {slot.gpu}{memory}{told}"

@@ -173,6 +173,10 @@ def offer_views(
             count = sum(slot.count for slot in provider.offer.slots)
             strikes, passed = _record(state, provider, now)
             trusts = state.trust.get(provider.owner) or fold.Trusts()
+            levels = tuple(
+                attestation_levels.level_of(state, provider, slot, now)
+                for slot in provider.offer.slots
+            )
             (answered, executions), times = trusts.availability(), trusts.completion()
             views.append(
                 OfferView(
@@ -182,16 +186,13 @@ def offer_views(
                     strikes,
                     passed,
                     provider.is_alive(now),
-                    tuple(
-                        attestation_levels.level_of(state, provider, slot, now)
-                        for slot in provider.offer.slots
-                    ),
+                    levels,
                     executions,
                     answered,
                     times.quoted,
                     times.took,
                     provider.network,
-                    rank.rank_ppm(trusts, now),
+                    tuple(rank.rank_ppm(trusts, now, level) for level in levels),
                 )
             )
     return views

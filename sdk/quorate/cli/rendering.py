@@ -15,7 +15,7 @@ from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.order_terms import NAME_DEFAULT
 from quorate_protocol.messages.views import JobEvent, OfferView, PlanView
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import JobKind, Label, Price
+from quorate_protocol.units import PPM_ONE, JobKind, Label, Price
 
 if TYPE_CHECKING:
     from quorate.client.market import Plan
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 VERIFIERS_WORD = "the verifiers' word; nobody can check it again"
 OWNERS_SHOWN = 8
+REPORTED = "L0 reported"  # hardware that nobody has measured, as its driver names it
 
 
 def short(identity: bytes) -> str:
@@ -87,7 +88,7 @@ def _level(item: CheckedOffer, number: int) -> str:
     """Says which attestation level a slot claims, and who has checked it."""
     slot = item.view.offer.slots[number]
     if not slot.attestation_level:
-        return "L0"
+        return REPORTED
     level = f"L{slot.attestation_level}"
     if item.slots:
         return _checked(item.slots[number])
@@ -102,12 +103,13 @@ def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
     for item in checked:
         view, offer = item.view, item.view.offer
         for number, slot in enumerate(offer.slots):
+            ranked = view.rank_ppm[number] if number < len(view.rank_ppm) else PPM_ONE
             rows.append(
                 [
                     *_offer_cells(offer, slot, _level(item, number), str(view.free_slots)),
                     str(view.audits_passed),
                     str(view.strikes),
-                    *_record_cells(view),
+                    *_record_cells(view, ranked),
                     "yes" if view.is_alive else "no",
                     _check_text(item),
                 ]
@@ -115,13 +117,13 @@ def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
     return rows
 
 
-def _record_cells(view: OfferView) -> list[str]:
+def _record_cells(view: OfferView, ranked: int) -> list[str]:
     """Returns how often and how fast the provider gave results, and at how much of its price
-    matching ranks it.
+    matching ranks the slot.
     """
     times = f"{view.took_seconds}/{view.quoted_seconds} s" if view.quoted_seconds else "-"
     revealed = f"{view.answered}/{view.executions}" if view.executions else "-"
-    return [revealed, times, f"{view.rank_ppm / 10_000:.1f} %"]
+    return [revealed, times, f"{ranked / 10_000:.1f} %"]
 
 
 def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
@@ -169,13 +171,13 @@ def _gossiped_level(item: "JudgedOffer", number: int) -> str:
 
 def _checked(slot: "CheckedSlot") -> str:
     if not slot.level:
-        return "L0"
+        return REPORTED
     return f"L{slot.level} verified" if slot.is_verified else f"L{slot.level} NOT VERIFIED"
 
 
 def _claimed(slot: SlotOffer) -> str:
     """The level that a slot claims and that nobody has checked here."""
-    return f"L{slot.attestation_level} unchecked" if slot.attestation_level else "L0"
+    return f"L{slot.attestation_level} unchecked" if slot.attestation_level else REPORTED
 
 
 def _offer_cells(offer: Offer, slot: SlotOffer, attested: str, free: str) -> list[str]:

@@ -9,7 +9,6 @@ from quorate_protocol.messages.offer import Offer, OfferEnvelope
 from quorate_protocol.messages.signed import Ack, Commit, Summary, Verdict
 from quorate_protocol.readable import Readable
 from quorate_protocol.units import (
-    PPM_ONE,
     ZERO_HASH,
     Address,
     Amount,
@@ -87,7 +86,8 @@ class OfferView(Readable, frozen=True):
     quoted_seconds: int = 0  # of its last 20 executions with a Commit, by its Accepts
     took_seconds: int = 0  # of the same, from Accept to Commit
     network: Hash32 = ZERO_HASH  # as its provider registered it, and as it is seen to connect
-    rank_ppm: Ppm = Ppm(PPM_ONE)  # matching multiplies the price by it, see `rules.reputation.rank`
+    # Of each slot: matching multiplies the price by it, see `rules.reputation.rank`.
+    rank_ppm: tuple[Ppm, ...] = ()
 
     def envelope(self) -> OfferEnvelope:
         """The offer as its provider signed it."""

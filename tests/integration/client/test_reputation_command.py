@@ -71,9 +71,9 @@ def test_the_rank_of_an_offer_follows_from_the_log() -> None:
     for line in market.lines:
         trusts.update(fold.after_summary(trusts, line.message))
     shown = views.offer_views(market.core.state, UnixSeconds(market.at), 100)
-    ranks = {view.offer.provider: view.rank_ppm for view in shown}
+    ranks = {view.offer.provider: view.rank_ppm[0] for view in shown}
     assert ranks == {
-        owner: rank.rank_ppm(trusts.get(owner), UnixSeconds(market.at)) for owner in ranks
+        owner: rank.rank_ppm(trusts.get(owner), UnixSeconds(market.at), 0) for owner in ranks
     }
     liar, mute, _, *good = market.parties
     assert ranks[liar] > 1_000_000 and ranks[mute] > 1_000_000

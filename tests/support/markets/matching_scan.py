@@ -87,7 +87,7 @@ def weight(context: StepContext, job: Job, provider: Provider, chance: int) -> i
     fetched = set(context.state.fetched.get(provider.owner) or ())
     cached = offer is not None and bool(wanted & set(offer.cached) & fetched)
     return (
-        rank.rank_ppm(trusts, context.at)
+        rank.rank_ppm(trusts, context.at, level=0)
         + (mixed >> 32) % offers.JITTER_PPM
         - offers.CACHED_PPM * cached
     )

@@ -9,6 +9,7 @@ from quorate_attestation.catalogue import models
 from quorate_protocol.messages.job_spec import GpuRequest
 from quorate_protocol.rules.classes import GPU_ARCHITECTURES, HostClass
 from quorate_protocol.units import Small
+from quorate_protocol.values import replace
 from support.offers import a_slot
 
 GB = 10**9
@@ -69,4 +70,6 @@ def test_requests_and_slots_are_described_for_people() -> None:
     wanted = GpuRequest(1, "", 24 * GB, 89)
     assert gpu_match.describe_request(wanted) == "1x GPU of 24 GB with compute capability 8.9"
     slot = a_slot(HostClass("turing", sm_count=40), 1, gpu="T4", vram_bytes=16 * GB)
-    assert gpu_match.describe_slot(slot) == "1x T4 16 GB"
+    assert gpu_match.describe_slot(slot) == "1x T4 16 GB (reported)"
+    measured = replace(slot, attestation_level=Small(1))
+    assert gpu_match.describe_slot(measured) == "1x T4 16 GB"

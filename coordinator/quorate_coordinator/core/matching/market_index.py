@@ -263,7 +263,8 @@ class MarketIndex:
         is_away = provider.is_frozen or provider.off_offer_until
         until = 0 if is_away else min(provider.alive_until, offer.expires)
         # A row is live before `until`, and is derived again at the next heartbeat.
-        if attestation_levels.level_of(self._state, provider, slot, UnixSeconds(until - 1)):
+        level = attestation_levels.level_of(self._state, provider, slot, UnixSeconds(until - 1))
+        if level:
             bits |= rows.ATTESTED
         return Row(
             rows.key_of(price, provider.index),
@@ -278,7 +279,7 @@ class MarketIndex:
             slot.scratch_bytes,
             slot.output_bytes,
             slot.input_bytes,
-            0 if trusts is None else rank.lasting_ppm(trusts),
+            rank.slot_ppm(trusts, level),
         )
 
     # ---- stake, eligible slots and trust of a class

@@ -14,6 +14,7 @@ MISSED_PPM = 25_000  # each of the last 20 executions that gave no result
 LATE_PPM_MAX = 200_000  # executions that take twice as long as quoted, or longer
 AUDIT_PPM = 100  # each audit passed makes the price count so much less
 AUDITS_MAX = 100
+MEASURED_PPM = 10_000  # a slot of level 1, so that it comes before one of the same price at level 0
 
 
 def lasting_ppm(known: Trusts) -> int:
@@ -43,10 +44,15 @@ def strikes_ppm(known: Trusts, now: UnixSeconds) -> int:
     return STRIKE_PPM * min(strikes, STRIKES_MAX)
 
 
-def rank_ppm(known: Trusts | None, now: UnixSeconds) -> Ppm:
-    """Returns the factor by which matching multiplies the price of a provider's offers."""
-    record = 0 if known is None else lasting_ppm(known) + strikes_ppm(known, now)
-    return Ppm(PPM_ONE + record)
+def slot_ppm(known: Trusts | None, level: int) -> int:
+    """Returns what the lasting record, and the attestation level of a slot, add to the factor."""
+    return (0 if known is None else lasting_ppm(known)) - MEASURED_PPM * (level > 0)
+
+
+def rank_ppm(known: Trusts | None, now: UnixSeconds, level: int) -> Ppm:
+    """Returns the factor by which matching multiplies the price of a provider's slot."""
+    strikes = 0 if known is None else strikes_ppm(known, now)
+    return Ppm(PPM_ONE + slot_ppm(known, level) + strikes)
 
 
 def _late_ppm(known: Trusts) -> int:

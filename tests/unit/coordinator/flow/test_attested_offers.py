@@ -201,6 +201,18 @@ def test_replayed_and_older_records_are_refused() -> None:
     ]
 
 
+@pytest.mark.rule("4.67", "10.1")
+def test_measured_slot_comes_before_a_reported_one_of_the_same_price() -> None:
+    for nonce in range(1, 6):
+        market = Attested()
+        market.claim(market.first)
+        market.send(market.event())
+        rows = views.offer_views(market.core.state, UnixSeconds(market.at), 10)
+        assert [row.rank_ppm for row in rows] == [(990_000,)] + 3 * [(1_000_000,)]
+        job = market.core.state.jobs[market.order(0, nonce)]
+        assert market.core.state.leases[job.leases[0]].provider == market.first.owner
+
+
 def disputes(market: Attested) -> list[bool]:
     known = market.core.state.attestations
     return [item.is_disputed for owner in known for item in known[owner]]

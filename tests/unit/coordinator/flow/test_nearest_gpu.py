@@ -37,14 +37,22 @@ def asking(count: int = 1, model: str = "", vram: int = 0, **more: int) -> JobSp
 @pytest.mark.parametrize(
     ("spec", "nearest", "lacks"),
     [
-        (asking(model="H100"), "1x L40S 52 GB at 0.80 USD", "model is L40S, the job"),
-        (asking(2, "L40S"), "1x L40S 52 GB at 0.80 USD", "has 1 GPUs, the job asks for 2"),
-        (asking(8, "A100"), "4x A100 SXM 80GB at 4.00 USD", "has 4 GPUs, the job asks for 8"),
-        (asking(vram=90 * GIB), "4x A100 SXM 80GB at 4.00 USD", "bytes of memory"),
+        (asking(model="H100"), "1x L40S 52 GB (reported) at 0.80 USD", "model is L40S, the job"),
+        (
+            asking(2, "L40S"),
+            "1x L40S 52 GB (reported) at 0.80 USD",
+            "has 1 GPUs, the job asks for 2",
+        ),
+        (
+            asking(8, "A100"),
+            "4x A100 SXM 80GB (reported) at 4.00 USD",
+            "has 4 GPUs, the job asks for 8",
+        ),
+        (asking(vram=90 * GIB), "4x A100 SXM 80GB (reported) at 4.00 USD", "bytes of memory"),
         (asking(4, compute_capability_min=89), "4x A100", "is 8.0, the job asks for 8.9"),
         (
             replace(asking(model="L40S"), sandbox="docker-runsc"),
-            "1x L40S 52 GB at 0.80 USD",
+            "1x L40S 52 GB (reported) at 0.80 USD",
             "its sandbox is noop, the job asks for docker-runsc",
         ),
         (
