@@ -18,6 +18,7 @@ ARCHIVE, DOCUMENTS, TRANSACTIONS = FILES_KEPT = (
     "documents.sqlite",
     "transactions.sqlite",
 )
+LOGS = "logs.bin"  # text of runs; without it their logs are empty
 RESTORED = "restored"  # an empty file in a restored home, until its journal has been compared
 DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # receipts prove a provider's trust, whose strikes last 90 days: twice that

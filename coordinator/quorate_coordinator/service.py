@@ -24,7 +24,7 @@ from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.chain.copied_keys import refuse_beside_a_copy
 from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.registration import ensure_registered
-from quorate_coordinator.config import ARCHIVE, DOCUMENTS, TRANSACTIONS, Config
+from quorate_coordinator.config import ARCHIVE, DOCUMENTS, LOGS, TRANSACTIONS, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
@@ -53,8 +53,9 @@ from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.input_fetcher import InputFetcher
+from quorate_coordinator.storage.log_file import LogFile
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.run_logs import ALL_BYTES_MAX, RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.crypto.peer_ids import peer_id
@@ -150,6 +151,8 @@ class Service:
         core, registry = CoordinatorCore(self._rules()), CollectorRegistry()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         archive, file = self._open_files(stack, has_worked)
+        logs = LogFile(config.path(LOGS), ALL_BYTES_MAX // 2)
+        stack.callback(logs.close)
         add_disk_gauges(registry, config, archive, file)
         outputs, max_hold = Outputs(core.state, archive), core.rules.limits.max_hold
         staging = Staging(
@@ -168,7 +171,7 @@ class Service:
             JobDocuments(core, file),
             core,
             registry,
-            RunLogs(),
+            RunLogs.of(logs),
             beacon,
             rates,
             outputs,

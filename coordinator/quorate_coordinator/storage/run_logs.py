@@ -1,9 +1,10 @@
-"""Log text of runs, in memory only, with limits for each run, each client and in total. It is never
-part of a result.
+"""Log text of runs, in memory, with limits for each run, each client and in total. A file has the
+newest text for the next process (`log_file`). Log text is never part of a result.
 """
 
 from dataclasses import dataclass, field
 
+from quorate_coordinator.storage.log_file import LogFile, Piece
 from quorate_protocol.units import Address, Hash32
 
 RUN_BYTES_MAX = 1 << 20
@@ -63,8 +64,18 @@ class RunLogs:
     client_of: dict[Hash32, Address] = field(default_factory=dict)  # of all runs, the oldest first
     bytes_of: dict[Address, int] = field(default_factory=dict)
     bytes_in_all: int = 0
+    file: LogFile | None = None
     # of each run: where the text of an execution starts, and its assignment
     writers: dict[Hash32, tuple[tuple[int, Hash32], ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, file: LogFile) -> "RunLogs":
+        """Returns the text that a file has. More text goes there too."""
+        logs = cls()
+        for piece in file.pieces():
+            logs.add(*piece[:3], piece.text.decode(errors="replace"))
+        logs.file = file
+        return logs
 
     def add(self, client: Address, job_id: Hash32, assignment_hash: Hash32, text: str) -> None:
         """Appends an execution's text. Beyond 1 MiB a run's log is cut in the middle: its last
@@ -73,6 +84,8 @@ class RunLogs:
         if not text:
             return
         data = text.encode(errors="replace")
+        if self.file is not None:
+            self.file.add(Piece(client, job_id, assignment_hash, data))
         written = self.writers.get(job_id, ())
         if not written or written[-1][1] != assignment_hash:
             start = len(self.read(job_id, 0))
