@@ -84,6 +84,7 @@ class Limits(Struct, frozen=True):
     # because one epoch may be refused and one may be late.
     voucher_margin: Seconds
     withdrawal_delay: Seconds
+    lead_min: Amount  # the lead of a client that has set none, at a coordinator that it tries
     slot_stake: Amount
     coordinator_bond: Amount
     class_owners_min_any: int
@@ -142,6 +143,7 @@ MAINNET = Limits(
     allocation_release=Seconds(9 * DAY),
     voucher_margin=Seconds(72 * HOUR),
     withdrawal_delay=Seconds(48 * HOUR),
+    lead_min=Amount(USD),
     slot_stake=Amount(100 * USD),
     coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=8,
@@ -225,6 +227,7 @@ DEVNET = Limits(
     allocation_release=Seconds(60),
     voucher_margin=Seconds(30),
     withdrawal_delay=Seconds(40),
+    lead_min=Amount(100 * USD),
     slot_stake=Amount(100 * USD),
     coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=0,

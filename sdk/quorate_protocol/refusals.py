@@ -33,6 +33,7 @@ class Code(StrEnum):
     WRONG_CLASS = "wrong-class"
     PRICE_TOO_HIGH = "price-too-high"
     OVER_ALLOCATION = "over-allocation"
+    NO_VOUCHER = "no-voucher"
     OVER_STAKE = "over-stake"
     BAD_AMOUNT = "bad-amount"
     UNSUPPORTED = "unsupported"
@@ -83,6 +84,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.OVER_ALLOCATION: Meaning(
         402, "allocation", "The client's allocation does not cover it; deposit and allocate more."
     ),
+    Code.NO_VOUCHER: Meaning(402, "", "The client's voucher does not cover it; sign a larger one."),
     Code.OVER_STAKE: Meaning(
         402, "", "The provider's stake slots do not cover its run slots; stake more or offer fewer."
     ),

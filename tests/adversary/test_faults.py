@@ -251,7 +251,7 @@ def test_ten_accounts_of_one_attacker_must_all_have_spent(attack: Attack) -> Non
         )
         for account in accounts[:3]:
             spent = Amount(multiple * PAY)
-            state.clients[account] = replace(known, account=account, vouched=spent)
+            state.clients[account] = replace(known, account=account, charged=spent, vouched=spent)
             faults.on_spent(StepContext(state, market.core.rules, at, ZERO_HASH), account)
             seen.append(state.providers[owner].is_frozen)
     assert seen == [False, False, True], "three, because no court can hear these faults"

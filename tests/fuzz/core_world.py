@@ -355,6 +355,12 @@ class World:
         except Refused:
             self.refused += 1
             return False
+        known = self.core.state.clients.get(client.address)
+        if known is not None and 0 < order.budget < up_to:
+            self.send(ev.SessionReceived(submission.session))
+            reach = Amount(known.charged + known.reserved + order.budget)
+            ahead = Voucher(client.address, COORDINATOR.address, reach, Nonce(0))
+            self.send(ev.VoucherReceived(seal(DOMAIN, ahead, key.sign), key.address))
         return self.send(ev.OrderReceived(submission))
 
     def market_goes_on(self, lies: list[int], usage: int, turns: int) -> None:

@@ -27,7 +27,7 @@ from sim.conduct_checks import ConductChecks
 from sim.coordinator import CoordinatorDaemon, new_core
 from sim.coverage import Coverage, Watched, phase_name
 from sim.order_checks import OrderChecks
-from sim.parties import BEACON, DOMAIN
+from sim.parties import BEACON, DOMAIN, key
 from sim.plan import Behaviour
 from sim.provider import Provider
 from sim.slot_checks import SlotChecks
@@ -59,6 +59,9 @@ class Checks:
         """Sets what is checked, before the first step."""
         self.coordinator = self.accounts.coordinator = coordinator
         self.providers = self.accounts.providers = providers
+        clients = {key("client", number).address: number for number in range(2)}
+        credit = coordinator.plan.credit
+        self.orders.credits = {account: credit(number) for account, number in clients.items()}
 
     # -------------------------------------------------------------------------------------- watcher
 

@@ -1,6 +1,6 @@
 """A simulated client: orders, witnesses, sometimes stops, and signs vouchers.
 
-It is slow or offline now and then. It signs no more than it can check.
+It is slow or offline now and then. It signs no more than it can check, and its lead.
 """
 
 from collections.abc import Callable
@@ -15,6 +15,7 @@ from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import credit, settlement
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -23,6 +24,7 @@ from quorate_protocol.units import (
     Bps,
     Comparator,
     Hash32,
+    Label,
     Nonce,
     Price,
     PriceTier,
@@ -44,6 +46,8 @@ from sim.plan import PAYS_LATE_SECONDS, JobPlan, Market, Plan, Release
 from sim.schedule import Schedule
 
 SEND_SECONDS = 3.0
+LEAD = 20_000  # millionths that a client signs ahead; boasters' jobs need more
+LONG_LEAD = 10_000_000
 EXPIRY_SECONDS = 75
 
 
@@ -52,6 +56,7 @@ class Api:
     """The coordinator's API, as a client reaches it."""
 
     take_order: Callable[[Submission], object]
+    take_session: Callable[[Envelope[Session]], object]
     take_signed: Callable[[Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]], object]
     read_logs: Callable[[Hash32], object]
     look: Callable[[bytes, int], PollAnswer]
@@ -79,7 +84,11 @@ class Client:
     submissions: list[Submission] = field(default_factory=list)
     stopped: dict[Hash32, int] = field(default_factory=dict)  # job -> when the Stop was taken
     vouchers: list[Envelope[Voucher]] = field(default_factory=list)
+    signed: Amount = Amount(0)  # the sum of its newest voucher
+    reserved: dict[Hash32, int] = field(default_factory=dict)  # by orders that are not over
+    served: dict[Hash32, int] = field(default_factory=dict)  # charges of outputs that it may read
     taken_voucher: Amount = Amount(0)
+    square_for: int = 0  # seconds since it owes nothing
     is_calm: bool = False
     seen: AccountView | None = None  # its account when it last looked
     under_way: int = 0  # orders without an answer
@@ -103,6 +112,17 @@ class Client:
 
     # --------------------------------------------------------------------------------------- orders
 
+    @property
+    def lead(self) -> int:
+        """How far its vouchers run ahead of what it has seen charged."""
+        return LONG_LEAD if self.plan.has_boasters else LEAD
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it signs no vouchers now."""
+        never = self.plan.never_vouches and self.number == 1 and not self.is_calm
+        return self.is_withholding or never
+
     def _order_one(self, job: JobPlan) -> None:
         random = self.plan.stream(f"order/{job.client}/{job.number}")
         spec = workload.make_spec(
@@ -117,10 +137,34 @@ class Client:
             spec = workload.toss_coins(spec)
         if self.plan.stream(f"public/{job.client}/{job.number}").random() < 0.15:
             spec = replace(spec, public=True)
-        submission = self.submission(spec, self.order(spec, random, nonce=Nonce(job.number)))
+        order = self.order(spec, random, nonce=Nonce(job.number))
+        most = settlement.charge_limit(order, Label.QUORUM_2, spec.max_duration, order.max_fee_bps)
+        if self.seen is None or sum(self.reserved.values()) + most > self.lead:
+            if not self.is_calm:
+                self.schedule.after(1, partial(self._order_one, job))
+            return
+        submission = self.submission(spec, order)
         self.submissions.append(submission)
+        self.reserved[submission.order.digest(DOMAIN)] = most
         self.under_way += 1
-        self._submit(submission, job.stop_after)
+        self._prepay(submission, job.stop_after)
+
+    def _prepay(self, submission: Submission, stop_after: float | None) -> None:
+        """Sends the session, then a voucher that covers the order, then the order."""
+        if self.is_silent:
+            self._submit(submission, stop_after)
+            return
+
+        def then(answer: Answer) -> None:
+            self._vouch(lambda: self._submit(submission, stop_after))
+
+        self.network.request(
+            self.name,
+            "coordinator",
+            lambda: self.api.take_session(submission.session),
+            then,
+            SEND_SECONDS,
+        )
 
     def order(self, spec: JobSpec, random: Random, **changes: object) -> Order:
         """Sends an order for a spec; `changes` make it invalid."""
@@ -184,8 +228,14 @@ class Client:
             if answer is None and self.clock.now < submission.order.message.expiry:
                 self._submit(submission, stop_after)
                 return
+            is_lacking = isinstance(answer, Refused) and answer.code is Code.NO_VOUCHER
+            in_time = self.clock.now < submission.order.message.expiry
+            if is_lacking and in_time and not self.is_silent:
+                self.schedule.after(1, lambda: self._prepay(submission, stop_after))
+                return
             self.under_way -= 1
             if isinstance(answer, Refused):
+                self.reserved.pop(job_id, None)
                 self.refused.append(answer)
                 self.refused_jobs.add(job_id)
             elif answer is not None and job_id not in self.acked:
@@ -225,7 +275,8 @@ class Client:
         if self.seen is None:
             self.schedule.after(1, lambda: self.release(chain, plan))
             return
-        unspent = self.seen.allocation - self.seen.charged - self.seen.reserved
+        spent = max(self.signed, self.seen.charged + self.seen.reserved)
+        unspent = self.seen.allocation - spent
         amount = chain.allocated[account] if plan.share == 1 else max(1, int(plan.share * unspent))
         chain.request_release(account, amount)
         if plan.hands_in is None:
@@ -254,7 +305,9 @@ class Client:
         """Allocates again what it had taken back, each time that something is charged."""
         self.is_withholding = False
         missing = (
-            max(0, self.seen.charged - chain.allocated[self.account.address]) if self.seen else 0
+            max(0, max(self.signed, self.seen.charged) - chain.allocated[self.account.address])
+            if self.seen
+            else 0
         )
         if missing:
             chain.allocate(self.account.address, missing)
@@ -263,14 +316,17 @@ class Client:
     def _finish_release(self, chain: Chain) -> None:
         """Finishes its release once it owes nothing.
 
-        That is so when its last voucher is on chain and no order runs or waits for an answer.
+        That is so when its last voucher is on chain, so deep that it stays there, and no order runs
+        or waits for an answer.
         """
         account, seen = self.account.address, self.seen
         is_square = (
-            seen is not None and not seen.reserved and seen.charged == chain.vouched.get(account, 0)
+            seen is not None and not seen.reserved and seen.charged <= chain.vouched.get(account, 0)
         )
         is_ready = account in chain.releases and self.schedule.now >= chain.releases[account][1]
-        if is_ready and is_square and not self.under_way and not self._is_unsure():
+        is_square = is_ready and is_square and not self.under_way and not self._is_unsure()
+        self.square_for = self.square_for + 1 if is_square else 0
+        if self.square_for > self.plan.limits.chain_depth:
             chain.finish_release(account)
         else:
             self.schedule.after(1, lambda: self._finish_release(chain))
@@ -311,24 +367,40 @@ class Client:
                     digest(DOMAIN, commit), acked, commit.beacon_round, self.clock.now
                 )
                 self._sign_off(seal(DOMAIN, witness, self.session_key.sign), lambda: None)
+            if event.name in ("verdict", "ended"):
+                self.reserved.pop(event.job_id, None)
         for run in look.runs:
             assert run.output is None or run.verdict is not None, "I8: an output before its verdict"
+            if run.output is not None:
+                self.served[run.job_id] = run.charged
+        assert sum(self.served.values()) <= self.signed, "I4: an output was served without voucher"
         self.seen = look.account
         if (
-            not self.is_withholding
+            not self.is_silent
             and look.account.charged > look.account.vouched
             and (self.is_calm or self.random.random() < 0.5)
         ):
             self._vouch()
 
-    def _vouch(self) -> None:
-        """Signs a voucher for what it owes, as far as it has read."""
-        owed = self.seen.charged if self.seen else Amount(0)
-        if owed:
-            voucher = Voucher(self.account.address, key("coordinator").address, owed, Nonce(0))
-            signed = seal(DOMAIN, voucher, self.session_key.sign)
-            self.vouchers.append(signed)
-            self._sign_off(signed, lambda: self._covered(owed))
+    def _vouch(self, after: Callable[[], object] = lambda: None) -> None:
+        """Signs a voucher for what it owes, as far as it has read, and for what its orders reserve,
+        as far as its lead goes.
+        """
+        charged = self.seen.charged if self.seen else Amount(0)
+        allocation = self.seen.allocation if self.seen else Amount(0)
+        promised, limit = Amount(sum(self.reserved.values())), self.session().up_to
+        cumulative = credit.voucher_for(
+            charged, promised, Amount(self.lead), self.signed, allocation, limit
+        )
+        assert cumulative <= max(self.signed, charged + self.lead), "I4: more than the lead"
+        if not cumulative:
+            after()
+            return
+        self.signed = cumulative
+        voucher = Voucher(self.account.address, key("coordinator").address, cumulative, Nonce(0))
+        signed = seal(DOMAIN, voucher, self.session_key.sign)
+        self.vouchers.append(signed)
+        self._sign_off(signed, lambda: self._covered(cumulative), after)
 
     def _covered(self, amount: Amount) -> None:
         self.taken_voucher = max(self.taken_voucher, amount)
@@ -337,6 +409,7 @@ class Client:
         self,
         envelope: Envelope[Witness] | Envelope[Voucher] | Envelope[Stop],
         taken: Callable[[], object],
+        after: Callable[[], object] = lambda: None,
     ) -> None:
         def answered(answer: Answer) -> None:
             if (
@@ -348,6 +421,7 @@ class Client:
                 self.leaves()
             elif answer is not None and not isinstance(answer, Refused):
                 taken()
+            after()
 
         self.network.request(
             self.name, "coordinator", lambda: self.api.take_signed(envelope), answered, SEND_SECONDS

@@ -106,6 +106,12 @@ def new_core(plan: Plan) -> CoordinatorCore:
     Otherwise every job there would be audited.
     """
     core = CoordinatorCore(rules_of(plan), ledger.check)
+    with core.state.transaction():
+        for number in range(2):
+            account = key("client", number).address
+            fees = Amount(plan.credit(number))
+            if fees:
+                core.state.clients[account] = Client(account, fees_paid=fees)
     if plan.market is Market.LARGE:
         trust_class = job_class(JobKind.TASK, Comparator.EXACT, plan.host.id())
         with core.state.transaction():

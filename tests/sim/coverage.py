@@ -168,6 +168,7 @@ ALL_FACTS = frozenset(
         "paid under a key rotated away",
         "releases",
         "replaced blocks",
+        "an order on credit",
         "a second lease at once",
         "releases with jobs under way",
         "a voucher too close to a release",

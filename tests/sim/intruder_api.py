@@ -178,13 +178,13 @@ def _voucher(world: World, random: Random) -> Attack:
     if known is None or not known.sessions:
         return None
     message = Voucher(
-        client.account.address, key("coordinator").address, Amount(known.charged + 1), Nonce(0)
+        client.account.address, key("coordinator").address, Amount(known.escrowed + 1), Nonce(0)
     )
     lower = replace(message, cumulative=Amount(max(0, known.vouched - 1)))
     sign = client.session_key.sign
     envelope, codes = random.choice(
         [
-            (seal(DOMAIN, message, sign), "bad-amount over-allocation"),
+            (seal(DOMAIN, message, sign), "over-allocation"),
             (seal(DOMAIN, replace(message, cumulative=Amount(10**12)), sign), "over-allocation"),
             (seal(DOMAIN, message, STRANGER.sign), "wrong-signer"),
             (seal(FOREIGN, message, sign), "wrong-signer bad-signature"),

@@ -29,7 +29,8 @@ def read_run(world: World, random: Random) -> Attack:
     jobs = list(state.jobs.values())
     if not jobs:
         return None
-    job = random.choice(jobs)
+    final = [job for job in jobs if isinstance(job.phase, Decided) and job.phase.is_final]
+    job = random.choice(final if final and random.random() < 0.5 else jobs)
     clients = [client.account.address for client in world.clients]
     executors = [state.leases[digest].provider for digest in job.leases]
     account = random.choice([None, STRANGER.address, *clients, *executors, *executors])

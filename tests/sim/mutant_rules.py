@@ -73,6 +73,8 @@ RULES: dict[str, tuple[str, ...]] = {
     "held pay is final at once": ("5.46",),
     "holds are too short": ("5.47",),
     "older vouchers replace newer ones": ("6.9",),
+    "an order without cover is taken": ("I4", "4.76", "4.77"),
+    "output is served without a voucher": ("I4", "4.52", "4.78"),
     "one fault makes a case": ("I5", "5.59"),
     "one result is a quorum": ("5.39",),
     "orders without money are taken": ("4.28",),

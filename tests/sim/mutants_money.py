@@ -3,11 +3,12 @@
 import dataclasses
 
 from quorate_coordinator.core.audit import draw, verdicts
+from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.intake import log_reads
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import settlement
+from quorate_protocol.rules import credit, settlement
 from quorate_protocol.units import Amount, Price, UnixSeconds
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, changed, only
@@ -16,6 +17,7 @@ from sim.plan import CALM, Behaviour, Market, Plan, Window
 LARGE = only(lambda plan: plan.market is Market.LARGE)
 SMALL = only(lambda plan: plan.market is Market.SMALL)
 INTRUDED = only(lambda plan: plan.has_intruder)
+NEVER_VOUCHES = changed(never_vouches=True)
 
 
 def _pay_is_rounded_up(patch: Patch) -> None:
@@ -204,6 +206,14 @@ def _without(code: Code):  # type: ignore[no-untyped-def]
     return mutate
 
 
+def _orders_need_no_cover(patch: Patch) -> None:
+    patch.setattr(credit, "voucher_needed", lambda charged, reserved, fees_paid: Amount(0))
+
+
+def _output_needs_no_voucher(patch: Patch) -> None:
+    patch.setattr(Job, "is_readable", property(lambda job: job.is_paid_for))
+
+
 def _epochs_overtake_each_other(patch: Patch) -> None:
     patch.setattr(epochs, "_in_flight", lambda context: False)
 
@@ -289,7 +299,8 @@ MUTANTS = (
     Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, crowded),
     Mutant("pay is final before its client covers it", "I1", _final_before_covered),
     Mutant("vouchers above the session's limit", "I4", _without(Code.OVER_ALLOCATION), INTRUDED),
-    Mutant("vouchers above the charges", "I4", _without(Code.BAD_AMOUNT), INTRUDED),
+    Mutant("an order without cover is taken", "I4", _orders_need_no_cover, NEVER_VOUCHES),
+    Mutant("output is served without a voucher", "I4", _output_needs_no_voucher, NEVER_VOUCHES),
     Mutant("older vouchers replace newer ones", "I6", _without(Code.STALE), INTRUDED),
     Mutant(
         "an epoch is posted while one is in flight",

@@ -33,6 +33,7 @@ class OrderChecks:
 
     def __init__(self, coverage: Coverage, limits: Limits) -> None:
         self._coverage, self._limits = coverage, limits
+        self.credits: dict[Address, int] = {}  # of clients at the start, by earlier fees
         self._jobs: set[Hash32] = set()
         self._started: set[Hash32] = set()
         self._assigned: dict[Hash32, int] = {}  # job -> its Assignments
@@ -111,6 +112,12 @@ class OrderChecks:
     def _ordered(self, core: CoordinatorCore, job: Job, at: int) -> None:
         """I3: an order covers what verification may need, at a price that two owners meet."""
         order, spec = job.submission.order.message, job.submission.spec
+        client = core.state.clients[order.client]
+        lent = client.charged + client.reserved - client.vouched
+        signed = client.voucher.message.cumulative if client.voucher else 0
+        earned = self.credits.get(order.client, 0) + signed * FEE_BPS // 10_000
+        assert lent <= client.fees_paid <= earned, f"I4: an order runs on {lent} of credit"
+        self._coverage.facts["an order on credit"] += lent > 0
         longest = 1000 * spec.max_duration * order.max_price_per_hour // 3_600_000
         is_verified = job.ack.message.rule is not Label.UNVERIFIED
         least = longest * (EXECUTIONS_LEAST if is_verified else 1)

@@ -17,6 +17,7 @@ from sim.parties import GPU_HOST, HOST
 
 SAFETY_SECONDS = 60
 PAYS_LATE_SECONDS = 40
+SMALL_CREDIT, LARGE_CREDIT = 5_000, 1_000_000
 # Seconds. A clock that was ahead stands still until the others have caught up, and so does a
 # process that uses it.
 CLOCK_AHEAD_MAX = 40
@@ -189,6 +190,7 @@ class Plan:
     has_second_coordinator: bool = False  # it assigns jobs to the same providers
     has_busy_jurors: bool = False  # it takes their run slots before a jury is drawn
     gossip: GossipFaults | None = None  # of offers; None = offers come over connections only
+    never_vouches: bool = False  # client 1 signs no voucher in the safety phase
     salt: int = 0  # other random numbers for the same plan
 
     @property
@@ -199,6 +201,12 @@ class Plan:
     def stream(self, name: str) -> Random:
         """The random numbers of one part of the market."""
         return Random(f"{name}/{self.seed}/{self.salt}")
+
+    def credit(self, client: int) -> int:
+        """What a client may order for without a voucher, by the fees of earlier jobs."""
+        if any(item.client == client and item.hands_in is not None for item in self.releases):
+            return LARGE_CREDIT
+        return SMALL_CREDIT if self.never_vouches and client == 1 else 0
 
     def ring(self) -> frozenset[int]:
         """Providers that collude."""
@@ -268,6 +276,7 @@ def draw(seed: int) -> Plan:
         has_absent_inputs=Random(f"absent inputs/{seed}").random() < 0.1,
         has_coin_flips=Random(f"coin flips/{seed}").random() < 0.1,
         inputs_gone=_inputs_gone(Random(f"inputs gone/{seed}"), market),
+        never_vouches=Random(f"never vouches/{seed}").random() < 0.15,
     )
 
 

@@ -57,6 +57,8 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield "the exit", replace(plan, leaver=None)
     if plan.is_poor:
         yield "poverty", replace(plan, is_poor=False)
+    if plan.never_vouches:
+        yield "the client that never vouches", replace(plan, never_vouches=False)
     for index, loss in enumerate(plan.gpu_losses):
         yield (
             f"a lost GPU of provider-{loss.provider}",
@@ -174,6 +176,7 @@ def describe(plan: Plan) -> str:
         "gossip": plan.gossip,
         "reorganisations": plan.has_reorganisations,
         "poor clients": plan.is_poor,
+        "a client that never vouches": plan.never_vouches,
     }
     return "\n".join(
         lines

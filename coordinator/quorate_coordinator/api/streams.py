@@ -12,9 +12,11 @@ from aiohttp import web
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.routes import job_id_of
 from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.intake import log_reads
+from quorate_coordinator.core.intake.log_reads import LogAccess
 from quorate_coordinator.storage.access.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
-from quorate_coordinator.storage.run_reader import LogAccess, RunReader
+from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.ports import Clock
@@ -67,23 +69,21 @@ class Streams:
     async def get_logs(self, request: web.Request) -> web.StreamResponse:
         """Streams log text; with follow=1 until the run ends.
 
-        Lines are output: an execution whose lines are sent is marked as read before, and a run that
-        ended without a charge shows none.
+        Lines are output: an execution whose lines are sent is marked as read before. A run that
+        ended without a charge shows none, and one that no voucher covers waits for it.
         """
         job_id = job_id_of(request)
         client = self.access.must_read_all(job_id, self.auth.account(request))
         is_shown = [self._access(job_id, name) for name, _ in self.logs.pieces(job_id, 0)]
-        if is_shown and all(access is LogAccess.NONE for access in is_shown):
-            raise Refused(
-                Code.WRONG_PHASE,
-                "logs: the run ended and is not charged for any execution, so its log is not shown",
-            )
+        self._refuse_unpaid(job_id, is_shown)
         response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
         async with self._open(request, response, client):
             sent = 0
             while True:
                 is_over = self.history.is_over(job_id) or self.is_stopping()
                 for assignment_hash, text in self.logs.pieces(job_id, sent):
+                    if self._access(job_id, assignment_hash) is LogAccess.UNPAID:
+                        break
                     sent += len(text)
                     if await self._may_send(job_id, assignment_hash):
                         await self._write(response, text)
@@ -97,6 +97,14 @@ class Streams:
             if ending and last is not None and await self._may_send(job_id, last):
                 await self._write(response, ending)
         return response
+
+    def _refuse_unpaid(self, job_id: Hash32, found: list[LogAccess]) -> None:
+        """Raises Refused if no line of a run may be read now."""
+        if found and all(access is LogAccess.NONE for access in found):
+            raise log_reads.not_charged()
+        job = self.history.state.jobs.get(job_id)
+        if job is not None and found and all(access is LogAccess.UNPAID for access in found):
+            raise log_reads.unpaid(self.history.state, job)
 
     def _access(self, job_id: Hash32, assignment_hash: Hash32) -> LogAccess:
         return self.history.log_access(job_id, assignment_hash)

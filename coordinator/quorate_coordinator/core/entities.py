@@ -17,12 +17,12 @@ from quorate_protocol.messages.signed import (
     Voucher,
     Witness,
 )
-from quorate_protocol.rules import probation
 from quorate_protocol.rules.audit_draw import Drawn, StakeSlot
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.rules.hold_window import Window
 from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.reputation import probation
 from quorate_protocol.rules.settlement import NOTHING, Split
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -188,6 +188,7 @@ class Client(Struct, frozen=True):
         None  # the session of that voucher; newer ones may be shorter or smaller
     )
     posted: Amount = Amount(0)  # voucher amount that the chain has seen
+    fees_paid: Amount = Amount(0)  # the coordinator's fees in its final charges: its credit
     refund: Amount = Amount(0)  # held pay that came back to it and that its vouchers cover
     refund_held: Amount = Amount(0)
     fund_paid: Amount = Amount(0)  # what its jobs paid into the audit fund
@@ -195,6 +196,11 @@ class Client(Struct, frozen=True):
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
     under_way: int = 0  # its jobs among the live ones
+
+    @property
+    def is_prepaid(self) -> bool:
+        """Whether its vouchers cover all that its jobs are charged, and may still be."""
+        return self.vouched >= self.charged + self.reserved
 
     def reach(self, now: UnixSeconds, margin: Seconds) -> Amount:
         """Returns the highest cumulative amount that the chain honours. That is all the chain
@@ -389,10 +395,12 @@ class Job(Struct, frozen=True):
 
     @property
     def is_readable(self) -> bool:
-        """Whether its client may read output and log (PROTOCOL §4 Outputs and pay).
+        """Whether its client may read output and log (PROTOCOL §4 Outputs and pay)."""
+        return self.is_paid_for and self.is_covered
 
-        It may if the job is charged for an execution and the client did not get that back.
-        """
+    @property
+    def is_paid_for(self) -> bool:
+        """Whether it is charged for an execution, and its client did not get that back."""
         return bool(self.split.credits or self.split.charged) and not self.split.refund
 
     @property

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quorate_coordinator.core.intake import log_reads
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.records.archived_run import ArchivedRun, committed_output
 from quorate_coordinator.core.state import State
@@ -123,7 +124,7 @@ class Outputs:
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
         """Whether this account may read the ciphertext with this digest. Raises `Unavailable` while
-        that cannot be known.
+        that cannot be known, and Refused to a client whose voucher does not cover the run yet.
         """
         if digest in self.unasked:
             over = self.archive.readers(digest)
@@ -136,7 +137,10 @@ class Outputs:
         holder = self.by_digest.get(digest)
         lease = self.state.leases.get(holder) if holder is not None else None
         if lease is not None:
-            is_payer = self.state.jobs[lease.job_id].is_readable and account == self._client(lease)
+            job = self.state.jobs[lease.job_id]
+            is_payer = job.is_paid_for and account == self._client(lease)
+            if is_payer and not job.is_covered:
+                raise log_reads.unpaid(self.state, job)
             return account == lease.provider or is_payer or self._public(lease)
         over = self.archive.readers(digest)
         return over is not None and over.has(account)

@@ -8,12 +8,12 @@ pause in between. So it misses no run.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import takewhile
 
 from quorate_coordinator.core import views
 from quorate_coordinator.core.entities import Decided, Ended, Job
 from quorate_coordinator.core.intake import log_reads
+from quorate_coordinator.core.intake.log_reads import LogAccess
 from quorate_coordinator.core.phase_names import words_apart
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.core.state import State
@@ -30,14 +30,6 @@ GIVEN_UP = frozenset(words_apart(kind.__name__) for kind in log_reads.GIVEN_UP)
 REMEMBERED = 256
 # clients that asked for lines: more than there are streams, so that no open stream is forgotten
 ACCOUNTS_REMEMBERED = 8192
-
-
-class LogAccess(Enum):
-    """Whether a client may read the log lines of an execution (PROTOCOL §4 Outputs and pay)."""
-
-    FREE = "free"  # its job is charged, it is marked as read already, or it gave no result
-    MARKED = "marked"  # once it is marked as read
-    NONE = "none"  # its job ended without a charge
 
 
 @dataclass(slots=True, init=False)
@@ -134,11 +126,7 @@ class RunReader:
             phases = {item.assignment_hash: item.phase for item in run.executions}
             has_given_up = phases.get(assignment_hash, "") in GIVEN_UP
             return LogAccess.FREE if run.output is not None or has_given_up else LogAccess.NONE
-        if job.is_readable or assignment_hash in job.read:
-            return LogAccess.FREE
-        if log_reads.has_given_up(self.state.leases[assignment_hash]):
-            return LogAccess.FREE
-        return LogAccess.NONE if self.is_over(job_id) else LogAccess.MARKED
+        return log_reads.access(self.state, job, self.state.leases[assignment_hash])
 
     def ack(self, job_id: Hash32) -> Envelope[Ack] | None:
         """Returns the Ack of an archived run; None if the run is not archived."""

@@ -21,7 +21,7 @@ from quorate_node.config import Config
 from quorate_node.keys.provider_keys import ProviderKeys, SigningKeys
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.probation import RUN_SLOTS_MAX
+from quorate_protocol.rules.reputation.probation import RUN_SLOTS_MAX
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
 from quorate_runtime.http.client_networks import address_of, registered_network

@@ -39,7 +39,10 @@ PUBLIC_NOTE = (
 
 
 def check_plan(job: Job, plan: Plan) -> None:
-    """Raises RefusedError that names the limit to relax, if no offer fits."""
+    """Raises RefusedError that names the limit to relax, if no offer fits. Raises UsageError if the
+    lead is too small for the job.
+    """
+    plan.lead.check(plan.reserved)
     if plan.view.nearest:
         code = _refusal_code(plan)
         raise RefusedError(
@@ -119,6 +122,9 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
                 "expectedChargeMicroUsd": None if plan.estimate is None else plan.estimate.expected,
                 "expectedFromRuns": None if plan.estimate is None else plan.estimate.runs,
                 "budgetMicroUsd": plan.budget,
+                "reservedMicroUsd": plan.reserved,
+                "leadMicroUsd": plan.lead.most,
+                "leadInUseMicroUsd": plan.lead.in_use,
                 "nearest": view.nearest,
                 "hostClass": f"0x{view.host_class.hex()}",
                 "classOwners": None

@@ -1,4 +1,4 @@
-"""Commands about the client's own money: balance and withdraw."""
+"""Commands about the client's own money: balance, withdraw and lead."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,19 +27,21 @@ def balance(ctx: typer.Context, chain_url: ChainUrl = "", json: JsonFlag = False
     from quorate.client.client_ledger import Ledger
     from quorate.client.money.balances import read_balances
     from quorate.client.money.chain_access import find_chain, open_chain
-    from quorate.client.profile import account_address, read_settings
+    from quorate.client.profile import account_address, lead_setting, read_settings
     from quorate_runtime.clock import SystemClock
 
     context = context_of(ctx)
     home = context.readable_home()
 
     async def work() -> "tuple[Balances, Currency]":
-        identity, url = await find_chain(home, read_settings(home)["coordinator"], chain_url)
+        settings = read_settings(home)
+        identity, url = await find_chain(home, settings["coordinator"], chain_url)
         ledger = Ledger(home / "ledger.sqlite")
         try:
             async with open_chain(identity, url) as chain:
                 account, now = account_address(home), SystemClock().now()
-                return await read_balances(chain, account, ledger, now), chain.currency
+                lead = lead_setting(settings)
+                return await read_balances(chain, account, ledger, now, lead), chain.currency
         finally:
             ledger.close()
 
@@ -49,6 +51,26 @@ def balance(ctx: typer.Context, chain_url: ChainUrl = "", json: JsonFlag = False
         return
     for line in _balance_lines(found, currency, context.command("withdraw")):
         typer.echo(line)
+
+
+def lead(
+    ctx: typer.Context,
+    amount: Annotated[str, typer.Argument(metavar="USD", help="Amount in USD, such as 5.")],
+    json: JsonFlag = False,
+) -> None:
+    """Sets how far your vouchers may run ahead of the results that you checked: the most that your
+    coordinator can take and give nothing for. Without it: 1 USD, or a tenth of what the
+    coordinator has delivered.
+    """
+    from quorate.client.profile import set_lead
+    from quorate.job.quantities import format_amount, parse_amount
+
+    wanted, home = parse_amount(amount, "lead"), context_of(ctx).readable_home()
+    set_lead(home, wanted)
+    if json:
+        emit({"leadMicroUsd": wanted})
+    else:
+        typer.echo(f"lead       {format_amount(wanted)}")
 
 
 def withdraw(
@@ -156,8 +178,10 @@ def _coordinator_lines(item: "CoordinatorBalance") -> list[str]:
     if item.vouched or item.promises.orders:
         lines.append(
             f"promised   {format_amount(item.vouched)} by vouchers, "
-            f"{format_amount(item.promises.orders)} to open orders"
+            f"{format_amount(item.promises.orders)} more to open orders"
         )
+    used = format_amount(item.lead.in_use)
+    lines.append(f"lead       {format_amount(item.lead.most)} before results; {used} is in use")
     return lines
 
 
@@ -177,6 +201,8 @@ def _balance_json(found: "Balances", currency: "Currency") -> dict[str, Any]:
                 "allocatedMicroUsd": item.left,
                 "vouchedMicroUsd": item.vouched,
                 "openOrdersMicroUsd": item.promises.orders,
+                "leadMicroUsd": item.lead.most,
+                "leadInUseMicroUsd": item.lead.in_use,
                 "withdrawableMicroUsd": item.withdrawable,
                 "releasingMicroUsd": item.allocation.releasing,
                 "releaseAt": item.allocation.release_at,

@@ -324,6 +324,7 @@ def plan_rows(plan: "Plan", accepts_unwitnessed: bool) -> list[list[str]]:
         ["fee", f"{view.fee_bps / 100:g} %; you sign no higher fee"],
         ["expected cost", plan.estimate.text() if plan.estimate else "unknown: no offer fits"],
         ["worst case", worst],
+        ["you pay ahead", plan.lead.text(plan.reserved)],
         ["final", final],
     ]
 

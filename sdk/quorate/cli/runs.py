@@ -220,14 +220,14 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:
             account, debt = await market.account(), market.debt()
-        checked, promised = debt.charged, debt.open_budgets
+        checked, promised = debt.charged, debt.promised
         available = max(0, account.allocation - account.charged - account.reserved)
         if json:
             emit(
                 {
                     "spentMicroUsd": checked,
                     "checkedMicroUsd": checked,
-                    "openBudgetsMicroUsd": promised,
+                    "openOrdersMicroUsd": promised,
                     "allocatedMicroUsd": account.allocation,
                     "chargedMicroUsd": account.charged,
                     "vouchedMicroUsd": account.vouched,

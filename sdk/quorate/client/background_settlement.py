@@ -7,6 +7,7 @@ commit is audited, and an unsigned voucher is signed at the next contact.
 import asyncio
 
 from quorate.client.client_ledger import OrderRecord
+from quorate.client.money.vouchers import Vouchers
 from quorate.client.session import ClientSession
 from quorate.errors import EvidenceError, QuorateError, RefusedError, UnavailableError
 from quorate.trust.charge_verification import CheckedVerdict
@@ -14,7 +15,7 @@ from quorate.trust.witnessing import consider
 from quorate_protocol.messages import envelope, job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.order_terms import OrderTerms
-from quorate_protocol.messages.signed import Ack, Session, Voucher
+from quorate_protocol.messages.signed import Ack, Session
 from quorate_protocol.messages.views import JobEvent, RunView
 from quorate_protocol.refusals import Code
 from quorate_protocol.rules.orders import Submission
@@ -29,9 +30,6 @@ ENDING = frozenset({"verdict", "ended", "stopped", "final", "charged"})
 SETTLED_MAX = 10_000
 ENDED_MAX = 10_000
 ENDED_PHASE = "ended"
-COPIED = (
-    "it has a higher one than this ledger, so the profile was copied or restored; use only one copy"
-)
 NOT_THERE_YET = frozenset({Code.UNKNOWN.value, Code.TOO_EARLY.value})
 
 
@@ -47,6 +45,7 @@ class BackgroundSettlement:
 
     def __init__(self, client_session: ClientSession) -> None:
         self._client_session = client_session
+        self.vouchers = Vouchers(client_session)
         self._after = Sequence(0)
         self._checked_verdicts: dict[Hash32, CheckedVerdict] = {}
         self._news: dict[Hash32, asyncio.Event] = {}
@@ -70,7 +69,7 @@ class BackgroundSettlement:
         failures = 0
         while True:
             try:
-                await self._resend_voucher()
+                await self.vouchers.resend()
                 async for event in self._client_session.api.events(None, self._after):
                     failures = 0
                     await self._handle_event(event)
@@ -106,7 +105,7 @@ class BackgroundSettlement:
             except QuorateError as error:
                 # Not re-raised: other runs are settled, and this one stays promised.
                 self._client_session.notice(f"run 0x{entry.job_id.hex()[:12]}: {error}")
-        await self._resend_voucher()
+        await self.vouchers.resend()
 
     def news(self, job_id: Hash32) -> asyncio.Event:
         """Returns an event that is set when the run may have ended. The waiter clears it."""
@@ -117,7 +116,7 @@ class BackgroundSettlement:
         self._news.pop(job_id, None)
 
     async def settle(self, view: RunView) -> CheckedVerdict:
-        """Checks a decided run's evidence and charge once, and signs a voucher for it.
+        """Checks a decided run's evidence and charge once, and signs what no voucher covers yet.
 
         Raises EvidenceError if the evidence does not hold.
         """
@@ -140,15 +139,17 @@ class BackgroundSettlement:
             self._client_session.ledger.settle(
                 view.job_id, Amount(min(view.charged, checked.charged))
             )
+            self.vouchers.settled.set()
             crash_point("client.after-settle")
             self._checked_verdicts[view.job_id] = checked
-            await self._vouch()
+            await self.vouchers.cover()
             return checked
 
     async def note_uncharged(self, view: RunView) -> None:
         """Records that a run without a verdict costs nothing. Any other charge gets no voucher."""
         if view.charged == 0:
             self._client_session.ledger.settle(view.job_id, Amount(0))
+            self.vouchers.settled.set()
         else:
             self._client_session.notice(
                 f"charge: the coordinator charged {usd(view.charged)} USD for a run without a "
@@ -186,6 +187,7 @@ class BackgroundSettlement:
             if error.code != Code.UNKNOWN.value or self._client_session.clock.now() < expiry:
                 raise
             self._client_session.ledger.forget(job_id)
+            self.vouchers.settled.set()
             return
         if view.verdict is not None:
             await self.settle(view)
@@ -247,16 +249,14 @@ class BackgroundSettlement:
         """
         client_session = self._client_session
         session = envelope.decode(entry.session, Session)
-        answer = await client_session.api.submit(
-            Submission(
-                client_session.seal_order(entry.order),
-                session,
-                job_spec.decode(entry.spec),
-                OrderTerms(entry.name),
-            )
+        submission = Submission(
+            client_session.seal_order(entry.order),
+            session,
+            job_spec.decode(entry.spec),
+            OrderTerms(entry.name),
         )
-        client_session.check_ack(entry.job_id, entry.order, answer)
-        client_session.ledger.acknowledge(entry.job_id, envelope.encode(answer.ack))
+        answer = await client_session.api.submit(submission)
+        client_session.keep_ack(entry.job_id, submission, answer)
         return answer.ack.message
 
     async def _evidence(self, view: RunView) -> CheckedVerdict:
@@ -269,69 +269,3 @@ class BackgroundSettlement:
                     raise
                 await self._client_session.clock.sleep(RECEIPT_RETRY_SECONDS)
         raise AssertionError("the loop returns or raises")
-
-    async def _vouch(self) -> None:
-        client_session = self._client_session
-        session = client_session.newest_session()
-        # A read with closed keys leaves the voucher to the next command that signs.
-        if session is None or not client_session.can_sign:
-            return
-        crash_point("client.before-draft")
-        voucher = client_session.ledger.draft_voucher(
-            client_session.client, client_session.identity.coordinator, session.message.up_to
-        )
-        if voucher is None:
-            return
-        crash_point("client.after-draft")
-        try:
-            crash_point("client.before-voucher")
-            await self._send(voucher)
-            crash_point("client.after-voucher")
-        except RefusedError as error:
-            # Not re-raised: another program of this profile sent a newer one, or the coordinator
-            # disagrees. The user is told of the latter.
-            if error.code != Code.STALE.value:
-                client_session.notice(f"the coordinator refused the voucher: {error}")
-            elif (
-                client_session.ledger.last_voucher(
-                    client_session.client, client_session.identity.coordinator
-                )
-                == voucher
-            ):
-                client_session.notice(f"the coordinator refused the voucher: {error}: {COPIED}")
-
-    async def _resend_voucher(self) -> None:
-        client_session = self._client_session
-        try:
-            await (
-                self._vouch()
-            )  # for charges that were checked before an earlier program was killed
-        except EvidenceError as error:
-            # Not re-raised: the user is told, and other runs continue.
-            client_session.notice(str(error))
-        last = client_session.ledger.last_voucher(
-            client_session.client, client_session.identity.coordinator
-        )
-        if last is None:
-            return
-        account = await client_session.api.account(client_session.client)
-        if account.vouched < last.cumulative <= account.charged:
-            try:
-                await self._send(last)
-            except RefusedError as error:
-                # Not re-raised: the user is told, and other runs continue.
-                client_session.notice(f"the coordinator refused the voucher: {error}")
-
-    async def _send(self, voucher: Voucher) -> None:
-        """Sends a voucher. If its session ends too soon for an epoch, sends it again under a new
-        session.
-        """
-        client_session = self._client_session
-        signed = seal(client_session.identity.domain, voucher, client_session.profile.session.sign)
-        try:
-            await client_session.api.voucher(signed)
-        except RefusedError as error:
-            if error.code != Code.EXPIRED.value:
-                raise
-            await client_session.api.session(client_session.session_for(Amount(0)))
-            await client_session.api.voucher(signed)

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.errors import EvidenceError, ProfileError, UnavailableError
+from quorate.errors import ProfileError, UnavailableError
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.signed import Order, Voucher
-from quorate_protocol.units import Address, Amount, Hash32, Nonce, usd
+from quorate_protocol.rules import credit
+from quorate_protocol.units import Address, Amount, Hash32, Nonce
 from quorate_runtime.sqlite.durable import FileDamaged, check_whole, make_whole
 
 BUSY_SECONDS = 10.0
@@ -24,7 +25,7 @@ CREATE TABLE IF NOT EXISTS orders (
     name TEXT NOT NULL, "order" BLOB NOT NULL,
     spec BLOB NOT NULL, session BLOB NOT NULL, submitted_at INTEGER NOT NULL,
     charged TEXT, outputs TEXT,
-    ack BLOB);
+    ack BLOB, reserved TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS orders_by_coordinator ON orders (coordinator, submitted_at);
 CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY,
     cumulative TEXT NOT NULL, nonce_floor TEXT NOT NULL);
@@ -61,15 +62,19 @@ class OrderRecord:
     charged: Amount | None
     outputs: Path | None
     ack: bytes | None = None  # the coordinator's Ack envelope, once received
+    reserved: Amount = Amount(0)  # the most that it can cost
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingTotals:
-    """Totals for one coordinator: checked charges, and what open orders may still cost."""
+    """Totals for one coordinator: checked charges, what open orders may still cost, and the sum of
+    the newest voucher.
+    """
 
     charged: Amount
-    open_budgets: Amount
+    promised: Amount
     nonce_max: Nonce
+    signed: Amount = Amount(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +119,10 @@ class Ledger:
         """Closes the file."""
         self._db.close()
 
-    def record(self, entry: OrderRecord) -> None:
+    def record(self, entry: OrderRecord, lead: Amount | None = None) -> bool:
         """Records an order before it is sent. Otherwise an order could be charged without our
-        knowledge.
+        knowledge. Returns False, and records nothing, if open orders would then reserve more than
+        `lead`.
         """
         row = (
             entry.job_id,
@@ -130,14 +136,24 @@ class Ledger:
             None,
             str(entry.outputs.absolute()) if entry.outputs else None,
             None,
+            str(entry.reserved),
         )
         with self._transaction() as db:
-            db.execute("INSERT OR IGNORE INTO orders VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            promised = self.debt(entry.order.coordinator).promised
+            if lead is not None and promised + entry.reserved > lead:
+                return False
+            db.execute(f"INSERT OR IGNORE INTO orders VALUES ({', '.join('?' * len(row))})", row)
+        return True
 
-    def acknowledge(self, job_id: Hash32, ack: bytes) -> None:
-        """Keeps the coordinator's Ack, against which commits are checked."""
+    def acknowledge(self, job_id: Hash32, ack: bytes, reserved: Amount) -> None:
+        """Keeps the coordinator's Ack, against which commits are checked, and what the job can cost
+        by it.
+        """
         with self._transaction() as db:
-            db.execute("UPDATE orders SET ack = ? WHERE job_id = ?", (ack, job_id))
+            db.execute(
+                "UPDATE orders SET ack = ?, reserved = ? WHERE job_id = ?",
+                (ack, str(reserved), job_id),
+            )
 
     def forget(self, job_id: Hash32) -> None:
         """Removes an order that the coordinator refused."""
@@ -205,19 +221,15 @@ class Ledger:
 
     def debt(self, coordinator: Address) -> SpendingTotals:
         """Returns totals over all orders with a coordinator."""
-        charged, open_budgets, nonce_max = 0, 0, 0
-        # Decodes only open orders: there may be tens of thousands of others, and every order calls
-        # this twice.
-        for nonce, paid in self._db.execute(
-            "SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)
+        charged, promised, nonce_max = 0, 0, 0
+        for nonce, paid, reserved in self._db.execute(
+            "SELECT nonce, charged, reserved FROM orders WHERE coordinator = ?", (coordinator,)
         ):
             nonce_max = max(nonce_max, int(nonce))
             charged += int(paid or 0)
-        for (order,) in self._db.execute(
-            'SELECT "order" FROM orders WHERE coordinator = ? AND charged IS NULL', (coordinator,)
-        ):
-            open_budgets += canonical.decode(Order, order).budget
-        return SpendingTotals(Amount(charged), Amount(open_budgets), Nonce(nonce_max))
+            promised += int(reserved) if paid is None else 0
+        signed = self._signed(coordinator)
+        return SpendingTotals(Amount(charged), Amount(promised), Nonce(nonce_max), signed)
 
     def coordinators(self) -> list[Address]:
         """Returns every coordinator that this profile ordered from."""
@@ -265,39 +277,42 @@ class Ledger:
         with self._transaction() as db:
             db.execute("UPDATE withdrawals SET is_open = 0 WHERE id = ?", (record.id,))
 
-    def draft_voucher(self, client: Address, coordinator: Address, up_to: Amount) -> Voucher | None:
+    def draft_voucher(
+        self,
+        client: Address,
+        coordinator: Address,
+        lead: Amount,
+        allocation: Amount,
+        session_limit: Amount,
+    ) -> Voucher | None:
         """Returns the next voucher, or None if it would add nothing.
 
-        It covers the sum of checked charges, and all nonces below its floor. It is recorded before
-        it can be signed, and never falls. Raises EvidenceError if the session does not allow the
-        sum.
+        It covers checked charges, and as far as `lead` and `allocation` reach what open orders may
+        still be charged. Its floor covers all nonces below those of open orders. It is recorded
+        before it can be signed, and never falls.
         """
         with self._transaction() as db:
-            rows = db.execute(
-                "SELECT nonce, charged FROM orders WHERE coordinator = ?", (coordinator,)
-            ).fetchall()
-            cumulative = sum(int(charged) for _, charged in rows if charged is not None)
-            still_open = [int(nonce) for nonce, charged in rows if charged is None]
-            floor = (
-                min(still_open)
-                if still_open
-                else max((int(nonce) for nonce, _ in rows), default=-1) + 1
+            totals = self.debt(coordinator)
+            cumulative = credit.voucher_for(
+                totals.charged, totals.promised, lead, totals.signed, allocation, session_limit
             )
-            last = db.execute(
-                "SELECT cumulative, nonce_floor FROM vouchers WHERE coordinator = ?", (coordinator,)
-            ).fetchone()
-            if cumulative <= (int(last[0]) if last else 0):
+            if cumulative <= totals.signed:
                 return None
-            if cumulative > up_to:
-                raise EvidenceError(
-                    f"voucher: {usd(cumulative)} USD is above the session's limit of "
-                    f"{usd(up_to)} USD"
-                )
+            rows = db.execute(
+                "SELECT nonce FROM orders WHERE coordinator = ? AND charged IS NULL", (coordinator,)
+            )
+            floor = min((int(nonce) for (nonce,) in rows), default=totals.nonce_max + 1)
             db.execute(
                 "INSERT OR REPLACE INTO vouchers VALUES (?, ?, ?)",
                 (coordinator, str(cumulative), str(floor)),
             )
-        return Voucher(client, coordinator, Amount(cumulative), Nonce(floor))
+        return Voucher(client, coordinator, cumulative, Nonce(floor))
+
+    def _signed(self, coordinator: Address) -> Amount:
+        row = self._db.execute(
+            "SELECT cumulative FROM vouchers WHERE coordinator = ?", (coordinator,)
+        ).fetchone()
+        return Amount(int(row[0]) if row else 0)
 
     def witnessing(self, assignment: Hash32, commit_hash: Hash32) -> Hash32:
         """Returns which commit of an assignment is witnessed, and records this one if it is the
@@ -370,14 +385,15 @@ class Ledger:
 
 
 _SELECT = (
-    'SELECT job_id, name, "order", spec, session, submitted_at, charged, outputs, ack FROM orders'
+    'SELECT job_id, name, "order", spec, session, submitted_at, charged, outputs, ack, reserved '
+    "FROM orders"
 )
 
 
 def _entry(
-    row: tuple[bytes, str, bytes, bytes, bytes, int, str | None, str | None, bytes | None],
+    row: tuple[bytes, str, bytes, bytes, bytes, int, str | None, str | None, bytes | None, str],
 ) -> OrderRecord:
-    job_id, name, order, spec, session, submitted_at, charged, outputs, ack = row
+    job_id, name, order, spec, session, submitted_at, charged, outputs, ack, reserved = row
     paid = None if charged is None else Amount(int(charged))
     message = canonical.decode(Order, order)
     return OrderRecord(
@@ -390,4 +406,5 @@ def _entry(
         paid,
         Path(outputs) if outputs else None,
         ack,
+        Amount(int(reserved)),
     )

@@ -16,11 +16,12 @@ from quorate.client.client_ledger import Ledger, OrderRecord, SpendingTotals
 from quorate.client.devnet_file import profile_of
 from quorate.client.money.chain_url import remember_chain_url
 from quorate.client.money.estimate import Estimate, estimate
+from quorate.client.money.lead import Lead
 from quorate.client.profile import Profile
 from quorate.client.run import Run
-from quorate.client.sent_orders import find_run, send_order
+from quorate.client.sent_orders import find_run, place_order
 from quorate.client.session import ClientSession, Notice, ignore_notice
-from quorate.client.signed_requests import OrderDraft, draft_order, job_id_of
+from quorate.client.signed_requests import OrderDraft, draft_order
 from quorate.client.transfer import Progress, Uploader, no_progress
 from quorate.errors import EvidenceError, ProfileError, UsageError
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
@@ -31,9 +32,7 @@ from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
-from quorate_protocol.messages import envelope
 from quorate_protocol.messages.market_history import MarketPeriodView
-from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.views import (
     AccountView,
     InfoView,
@@ -43,7 +42,6 @@ from quorate_protocol.messages.views import (
     RunView,
 )
 from quorate_protocol.ports import Clock
-from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Nonce, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process.crash_points import crash_point
@@ -69,7 +67,8 @@ class Plan:
     `worst_charge` and `budget` are this client's own sums in millionths of a dollar. `host_class`
     is the class that the job names, with its owners, or None. PROTOCOL §2 requires that users see
     the owners before they sign. `job` and `draft` let `submit` reuse the computed order.
-    `estimate` is the expected cost, or None if no offer fits.
+    `estimate` is the expected cost, or None if no offer fits. The order needs a voucher of
+    `reserved` more than what runs before it cost, within this client's `lead`.
     """
 
     packed: PackedJob
@@ -77,6 +76,8 @@ class Plan:
     upload_bytes: int
     worst_charge: Amount
     budget: Amount
+    reserved: Amount
+    lead: Lead
     host_class: ClassRow | None = None
     job: Job | None = None
     draft: OrderDraft | None = None
@@ -292,10 +293,10 @@ class Market:
         """Uploads what is missing, signs the order and sends it. The run continues after this
         program ends.
 
-        Without a plan, `notice` is told the owners of a named host class and the CIDs that the
-        store lacks. With a plan, no higher fee than the plan's is signed. `progress` is called with
-        (text, bytes done, bytes in all or 0). Raises UsageError, RefusedError, or UnavailableError
-        if no answer came.
+        It waits while open runs use up the lead. Without a plan, `notice` is told the owners of a
+        named host class and the CIDs that the store lacks. With a plan, no higher fee than the
+        plan's is signed. `progress` is called with (text, bytes done, bytes in all or 0). Raises
+        UsageError, RefusedError, or UnavailableError if no answer came.
         """
         if plan is not None:
             return await self._submit(job, plan.packed, self._planned_draft(job, plan), progress)
@@ -307,35 +308,17 @@ class Market:
     async def _submit(
         self, job: Job, packed: PackedJob, draft: OrderDraft, progress: Progress
     ) -> Run:
+        self._background_settlement.vouchers.lead.check(draft.reserved)
         crash_point("client.before-upload")
         await self._uploader.upload_missing(packed.uploads, progress)
         crash_point("client.after-upload")
-        client_session = self._client_session
-        nonce = Nonce(client_session.next_nonce(await self._known_nonce()))
-        order = draft.stamped(nonce, self._clock.now())
-        session = client_session.session_for(order.budget)
-        job_id = job_id_of(client_session.identity.domain, order)
-        # Signed first: an order that the keys do not sign must not stay in the ledger as a promise.
-        submission = Submission(
-            client_session.seal_order(order), session, packed.spec, OrderTerms(job.name)
-        )
-        crash_point("client.before-record")
-        client_session.ledger.record(
-            OrderRecord(
-                job_id,
-                job.name,
-                order,
-                packed.spec.encode(),
-                envelope.encode(session),
-                int(self._clock.now()),
-                None,
-                job.outputs,
-            )
-        )
-        crash_point("client.after-record")
-        await send_order(client_session, job_id, submission)
+        if not self._background_settlement.vouchers.lead.fits(draft.reserved):
+            await self.attach()  # runs that it settles make room
+        nonce = await self._known_nonce()
+        session, settlement = self._client_session, self._background_settlement
+        job_id = await place_order(session, settlement.vouchers, job, packed.spec, draft, nonce)
         await self.attach()
-        return Run(client_session, self._background_settlement, job_id, job.name)
+        return Run(session, settlement, job_id, job.name)
 
     async def run(self, name: str | bytes) -> Run:
         """Returns a run of this profile by job id (bytes, 0x-hex, or a prefix of at least four
@@ -445,6 +428,8 @@ class Market:
             upload_bytes=missing,
             worst_charge=draft.worst_charge,
             budget=draft.order.budget,
+            reserved=draft.reserved,
+            lead=self._background_settlement.vouchers.lead,
             host_class=await self._class_of(job),
             job=job,
             draft=draft,

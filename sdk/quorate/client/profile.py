@@ -1,7 +1,7 @@
 """A client's profile: a folder with its keys, its coordinator, the coordinator's pinned identity,
 and its ledger.
 
-    client.json    coordinator URL, deployment constants
+    client.json    coordinator URL, deployment constants, lead
     keys/          account.json (signs sessions), session.json (signs orders, witnesses, vouchers)
     pins.json      the coordinator's identity, from first contact
     ledger.sqlite  every order, checked charge and voucher
@@ -16,7 +16,7 @@ from quorate.errors import ProfileError, UsageError
 from quorate_protocol.limits import BY_NAME, MAINNET
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, Amount
 from quorate_runtime.files import private_folder, write_atomic
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
@@ -34,6 +34,7 @@ class Profile:
     account: Signer
     session: Signer
     limits: str = ""  # of the market it was made for; "" is not checked
+    lead: Amount | None = None  # how far vouchers run ahead of checked charges; None: the default
 
     @property
     def pins_path(self) -> Path:
@@ -113,8 +114,18 @@ def change_coordinator(home: Path, coordinator_url: str, limits: str) -> bool:
     settings = read_settings(home)
     if settings["limits"] != limits or settings["coordinator"] == url:
         return False
-    _write(home / "client.json", {"coordinator": url, "limits": limits, "version": 1})
+    _write(home / "client.json", settings | {"coordinator": url, "version": 1})
     return True
+
+
+def set_lead(home: Path, lead: Amount) -> None:
+    """Stores how far the profile's vouchers may run ahead of its checked charges."""
+    _write(home / "client.json", read_settings(home) | {"lead": str(lead), "version": 1})
+
+
+def lead_setting(settings: Mapping[str, str]) -> Amount | None:
+    """Returns the lead that a profile names, or None for the default."""
+    return Amount(int(settings["lead"])) if "lead" in settings else None
 
 
 def open_profile(home: Path, passphrase: str) -> Profile:
@@ -125,7 +136,13 @@ def open_profile(home: Path, passphrase: str) -> Profile:
     try:
         private_folder(home)
         keys = Keystore.at(home / "keys", passphrase, BY_NAME[settings["limits"]])
-        return Profile(home, settings["coordinator"], keys.account(ACCOUNT), keys.account(SESSION))
+        return Profile(
+            home,
+            settings["coordinator"],
+            keys.account(ACCOUNT),
+            keys.account(SESSION),
+            lead=lead_setting(settings),
+        )
     except (OSError, KeystoreError) as error:
         raise ProfileError(str(error)) from error
 
@@ -144,8 +161,8 @@ def account_address(home: Path) -> Address:
 
 
 def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") -> dict[str, str]:
-    """Returns coordinator URL and limits of `client.json` without opening a key. `remedy` is the
-    command that makes one.
+    """Returns coordinator URL, limits and the lead, if it is set, of `client.json` without opening
+    a key. `remedy` is the command that makes one.
     """
     path = home / "client.json"
     try:
@@ -167,6 +184,11 @@ def read_settings(home: Path, remedy: str = "quorate init --coordinator URL") ->
             f"{path}: coordinator (a URL) and limits ({', '.join(BY_NAME)}) are missing or "
             "wrong; restore the file from a backup"
         )
+    if "lead" in tree:
+        lead = str(tree["lead"])
+        if not (lead.isascii() and lead.isdecimal()):
+            raise ProfileError(f"{path}: lead is no number; set it with `quorate lead USD`")
+        settings["lead"] = lead
     try:
         return settings | {"coordinator": _url("coordinator", settings["coordinator"])}
     except UsageError as error:

@@ -1,11 +1,16 @@
-"""Sends orders that the ledger holds, and finds them again by name or id."""
+"""Signs and sends orders, and finds them again by name or id."""
 
 from quorate.client.client_ledger import OrderRecord
+from quorate.client.money.vouchers import Vouchers
 from quorate.client.session import ClientSession
+from quorate.client.signed_requests import OrderDraft, job_id_of
 from quorate.errors import RefusedError, UnavailableError, UsageError
+from quorate.job.job import Job
 from quorate_protocol.messages import envelope
+from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Hash32
+from quorate_protocol.units import Hash32, Nonce
 from quorate_runtime.process.crash_points import crash_point
 
 SUBMIT_TRIES = 3
@@ -18,6 +23,53 @@ _DIGITS = frozenset("0123456789abcdef")
 _MAYBE_TAKEN = (
     "run 0x{}: the coordinator may have taken this order; check `quorate ps` before you order again"
 )
+
+
+async def place_order(
+    session: ClientSession,
+    vouchers: Vouchers,
+    job: Job,
+    spec: JobSpec,
+    draft: OrderDraft,
+    known_nonce: Nonce,
+) -> Hash32:
+    """Signs an order once the lead has room for it, covers it by a voucher and sends it. Returns
+    its job id.
+
+    Raises UsageError if the lead is too small, and the errors of `send_order`.
+    """
+    submissions: list[Submission] = []
+
+    def signed() -> OrderRecord:
+        # Signed first: an order that the keys do not sign must not stay in the ledger as a promise.
+        now = session.clock.now()
+        order = draft.stamped(Nonce(session.next_nonce(known_nonce)), now)
+        terms, under = OrderTerms(job.name), session.session_for(draft.reserved)
+        submissions.append(Submission(session.seal_order(order), under, spec, terms))
+        return OrderRecord(
+            job_id_of(session.identity.domain, order),
+            job.name,
+            order,
+            spec.encode(),
+            envelope.encode(under),
+            int(now),
+            None,
+            job.outputs,
+            reserved=draft.reserved,
+        )
+
+    crash_point("client.before-record")
+    await vouchers.record_when_it_fits(draft.reserved, signed)
+    crash_point("client.after-record")
+    submission = submissions[-1]
+    job_id = job_id_of(session.identity.domain, submission.order.message)
+    try:
+        await vouchers.cover()
+    except UnavailableError:
+        session.ledger.forget(job_id)  # it was never sent
+        raise
+    await send_order(session, job_id, submission)
+    return job_id
 
 
 async def send_order(session: ClientSession, job_id: Hash32, submission: Submission) -> None:
@@ -46,10 +98,7 @@ async def send_order(session: ClientSession, job_id: Hash32, submission: Submiss
                 session.notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
             raise
         else:
-            session.check_ack(job_id, submission.order.message, answer)
-            crash_point("client.before-ack")
-            session.ledger.acknowledge(job_id, envelope.encode(answer.ack))
-            crash_point("client.after-ack")
+            session.keep_ack(job_id, submission, answer)
             return
 
 

@@ -27,8 +27,11 @@ from quorate_protocol.messages.envelope import Envelope, seal, signer
 from quorate_protocol.messages.signed import Ack, Order, Session
 from quorate_protocol.messages.views import AckView, RunView
 from quorate_protocol.ports import Clock
+from quorate_protocol.rules import settlement
+from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import recover
+from quorate_runtime.process.crash_points import crash_point
 
 if TYPE_CHECKING:
     from quorate.client.coordinator_api import Api
@@ -117,15 +120,15 @@ class ClientSession:
             max(known_max, debt.nonce_max), self.clock.now(), secrets.randbits(64)
         )
 
-    def session_for(self, budget: Amount) -> Envelope[Session]:
-        """Returns the newest session if it covers this budget, else signs a new one."""
+    def session_for(self, reserved: Amount) -> Envelope[Session]:
+        """Returns the newest session if it covers what an order reserves, else signs a new one."""
         coordinator = self.identity.coordinator
         now = self.clock.now()
         limits = self.identity.constants
         debt, key = self.ledger.debt(coordinator), self.profile.session.address
         own_record = self.newest_session()
         if own_record is not None and signed_requests.covers(
-            own_record, key, coordinator, debt, budget, now, limits
+            own_record, key, coordinator, debt, reserved, now, limits
         ):
             return own_record
         account = self.profile.account
@@ -135,7 +138,7 @@ class ClientSession:
             key,
             coordinator,
             debt,
-            budget,
+            reserved,
             now,
             limits,
             account.sign,
@@ -150,16 +153,21 @@ class ClientSession:
         """Signs an order with the session key."""
         return seal(self.identity.domain, order, self.profile.session.sign)
 
-    def check_ack(self, job_id: Hash32, order: Order, answer: AckView) -> None:
-        """Checks that the coordinator promised exactly this job under its statement key. Raises
-        EvidenceError if not.
+    def keep_ack(self, job_id: Hash32, submission: Submission, answer: AckView) -> None:
+        """Checks that the coordinator promised exactly this job under its statement key, and
+        records it. Raises EvidenceError if not.
         """
-        ack = answer.ack.message
+        order, ack = submission.order.message, answer.ack.message
         self.check_signed_ack(answer.ack)
         good = answer.job_id == ack.job_id == job_id and ack.fee_bps <= order.max_fee_bps
         if not good:
             raise EvidenceError("ack: it is for another job, or its fee is above the order's limit")
         check_ordered(ack, order)
+        max_duration = submission.spec.max_duration
+        most = settlement.charge_limit(order, ack.rule, max_duration, ack.fee_bps)
+        crash_point("client.before-ack")
+        self.ledger.acknowledge(job_id, envelope.encode(answer.ack), most)
+        crash_point("client.after-ack")
 
     def check_signed_ack(self, ack: Envelope[Ack]) -> None:
         """Raises EvidenceError unless the pinned statement key signed."""

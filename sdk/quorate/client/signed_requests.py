@@ -46,10 +46,13 @@ PREMIUM_BPS: dict[VerifyTier, Bps] = {
 
 @dataclass(frozen=True, slots=True)
 class OrderDraft:
-    """An order without nonce and expiry, and the worst charge that its budget must cover."""
+    """An order without nonce and expiry, the worst charge that its budget must cover, and the most
+    that it can cost.
+    """
 
     order: Order
     worst_charge: Amount
+    reserved: Amount
 
     def stamped(self, nonce: Nonce, now: float) -> Order:
         """Returns the order to sign, with its nonce and with an expiry counted from `now`."""
@@ -57,7 +60,8 @@ class OrderDraft:
 
     def with_max_fee(self, fee_bps: Bps) -> "OrderDraft":
         """Returns the same draft with `fee_bps` as the highest fee of the coordinator."""
-        return OrderDraft(replace(self.order, max_fee_bps=fee_bps), self.worst_charge)
+        order = replace(self.order, max_fee_bps=fee_bps)
+        return OrderDraft(order, self.worst_charge, self.reserved)
 
 
 def draft_order(
@@ -99,17 +103,14 @@ def draft_order(
         expiry=UnixSeconds(0),
         nonce=Nonce(0),
     )
-    worst = _worst_charge(job, order, spec, fee_bps)
-    return OrderDraft(replace(order, budget=_budget(job, worst)), worst)
-
-
-def _worst_charge(job: Job, order: Order, spec: JobSpec, fee_bps: Bps) -> Amount:
-    """Returns the highest charge over the rules that a coordinator may choose. An order of fewer
-    than three executions is taken only without verification.
-    """
+    # The highest charge over the rules that a coordinator may choose. An order of fewer than three
+    # executions is taken only without verification.
     is_verified = job.max_executions >= EXECUTIONS_VERIFIED
     rule = Label.QUORUM_2 if is_verified else Label.UNVERIFIED
-    return settlement.worst_charge(order, rule, spec.max_duration, fee_bps)
+    worst = settlement.worst_charge(order, rule, spec.max_duration, fee_bps)
+    order = replace(order, budget=_budget(job, worst))
+    most = settlement.charge_limit(order, rule, spec.max_duration, order.max_fee_bps)
+    return OrderDraft(order, worst, most)
 
 
 def _budget(job: Job, worst: Amount) -> Amount:
@@ -144,13 +145,15 @@ def covers(
     key: Address,
     coordinator: Address,
     debt: SpendingTotals,
-    budget: Amount,
+    reserved: Amount,
     now: float,
     limits: Limits,
 ) -> bool:
-    """Returns whether a session still covers the new budget and has at least half its life left."""
+    """Returns whether a session still covers what a new order reserves, and has at least half its
+    life left.
+    """
     message = session.message
-    reach = debt.charged + debt.open_budgets + budget
+    reach = max(debt.signed, debt.charged + debt.promised + reserved)
     in_time = now + limits.session_max // 2 < message.expires
     return (
         in_time
@@ -166,7 +169,7 @@ def make_session(
     key: Address,
     coordinator: Address,
     debt: SpendingTotals,
-    budget: Amount,
+    reserved: Amount,
     now: float,
     limits: Limits,
     sign: Sign,
@@ -174,7 +177,7 @@ def make_session(
     """Signs a new session for all that the client owes and has promised, rounded up to the next
     step.
     """
-    reach = debt.charged + debt.open_budgets + budget
+    reach = max(debt.signed, debt.charged + debt.promised + reserved)
     up_to = Amount((reach // SESSION_STEP + 1) * SESSION_STEP)
     message = Session(client, key, coordinator, up_to, UnixSeconds(int(now) + limits.session_max))
     return seal(domain, message, sign)

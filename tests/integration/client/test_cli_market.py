@@ -251,7 +251,7 @@ async def test_an_order_that_cannot_be_signed_is_not_promised(
     assert code == ExitCode.NO_PROFILE and "Run: chmod 600" in err and len(fake.jobs) == 1
     (tmp_path / "password").chmod(0o600)
     code, out, err = await call("spend", "--json")
-    assert code == 0 and json.loads(out)["openBudgetsMicroUsd"] == 0, err
+    assert code == 0 and json.loads(out)["openOrdersMicroUsd"] == 0, err
 
 
 async def test_a_class_without_offers_is_reported_by_name(
@@ -302,8 +302,8 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     code, out, _ = await call("spend", "--json")
     tree = json.loads(out)
     assert (
-        tree["checkedMicroUsd"] == tree["vouchedMicroUsd"] == fake.charged
-        and tree["openBudgetsMicroUsd"] == 0
+        tree["checkedMicroUsd"] == fake.charged <= tree["vouchedMicroUsd"]
+        and tree["openOrdersMicroUsd"] == 0
     )
 
 

@@ -200,7 +200,7 @@ async def test_a_log_that_contradicts_an_ack_of_this_profile_is_refused(
         for job in market.core.state.jobs.values():
             order, session = job.submission.order.message, envelope.encode(job.submission.session)
             ledger.record(OrderRecord(job.id, "", order, b"", session, 1, None, None))
-            ledger.acknowledge(job.id, envelope.encode(job.ack))
+            ledger.acknowledge(job.id, envelope.encode(job.ack), job.reserved)
         ledger.close()
         code, out, err = await call(capsys, "--home", str(home), "--json")
         (log,) = json.loads(out)["logs"]

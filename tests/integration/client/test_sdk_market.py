@@ -19,7 +19,7 @@ from quorate.errors import (
 )
 from quorate.trust.receipt_verification import verify
 from quorate_protocol.refusals import Code
-from support.markets.client_jobs import job, until
+from support.markets.client_jobs import job
 from support.markets.fake_market import Cheat, FakeMarket
 
 
@@ -147,7 +147,7 @@ async def test_a_refused_retry_does_not_forget_an_accepted_order(
         fake.jobs[name].hold.set()
         assert any("quorate ps" in notice for notice in notices)
         assert (await (await market.run(name)).result()).charged == fake.charged
-        await until(lambda: fake.vouched == fake.charged)
+        assert market.debt().charged == fake.charged <= fake.vouched
 
 
 async def test_an_old_run_is_found(fake: FakeMarket, profile: Profile) -> None:
@@ -159,7 +159,7 @@ async def test_an_old_run_is_found(fake: FakeMarket, profile: Profile) -> None:
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001) "
                 "INSERT INTO orders SELECT"
                 " randomblob(32), coordinator, nonce, 'other', \"order\", spec, session, "
-                "submitted_at + 1, '7', outputs, ack"
+                "submitted_at + 1, '7', outputs, ack, reserved"
                 " FROM orders, n"
             )
             books.commit()
@@ -174,8 +174,7 @@ async def test_a_job_without_providers_costs_nothing(fake: FakeMarket, profile: 
         run = await market.submit(job())
         with pytest.raises(NotVerifiedError):
             await run.result()
-        assert market.entries()[0].charged == 0
-    assert not fake.vouchers
+        assert market.entries()[0].charged == 0 and market.debt().promised == 0
 
 
 async def test_a_market_that_is_not_open_raises_a_usage_error(

@@ -1,11 +1,13 @@
 """What the client signs for: vouchers follow the evidence, sessions and nonces are shared."""
 
+import asyncio
+import dataclasses
+
 import pytest
 
-from quorate.client.client_ledger import Ledger
 from quorate.client.market import Market
 from quorate.client.profile import Profile
-from quorate.errors import EvidenceError, UsageError
+from quorate.errors import EvidenceError, RefusedError, UsageError
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Bps, Label
 from quorate_protocol.values import replace
@@ -46,19 +48,17 @@ async def test_a_changed_fee_is_read_again(fake: FakeMarket, profile: Profile) -
 
 
 @pytest.mark.rule("6.9")
-async def test_the_voucher_covers_exactly_what_the_evidence_allows(
+async def test_vouchers_cover_what_orders_reserve_and_what_the_evidence_allows(
     fake: FakeMarket, profile: Profile
 ) -> None:
     async with Market(profile) as market:
         for run in [await market.submit(job()) for _ in range(3)]:
             await run.result()
-        orders = [item.submission.order.message for item in fake.jobs.values()]
         pay = 2 * (7_200 * 300_000 // 3_600_000)
-        assert fake.charged == 3 * (pay + pay * 500 // 10_000)
-        await until(lambda: fake.vouched == fake.charged)
-    last = fake.vouchers[-1].message
-    assert last.cumulative == fake.charged
-    assert last.nonce_floor == max(order.nonce for order in orders) + 1
+        assert market.debt().charged == fake.charged == 3 * (pay + pay * 500 // 10_000)
+        plan = await market.plan(job())
+        assert plan.lead.in_use == 0 and plan.reserved == plan.worst_charge
+    assert fake.vouched <= 3 * plan.reserved
     assert [v.message.cumulative for v in fake.vouchers] == sorted(
         v.message.cumulative for v in fake.vouchers
     )
@@ -70,8 +70,9 @@ async def test_an_overcharge_is_reported_and_not_signed(fake: FakeMarket, profil
     notices: list[str] = []
     async with Market(profile, notice=notices.append) as market:
         result = await (await market.submit(job())).result()
-        await until(lambda: fake.vouched > 0)
-    assert fake.vouched == fake.charged - 1_000 == result.charged
+        assert market.debt().charged == fake.charged - 1_000 == result.charged
+        with pytest.raises(RefusedError, match="no-voucher"):
+            await market.submit(job())
     assert any("charge" in notice for notice in notices)
 
 
@@ -81,28 +82,58 @@ async def test_a_voucher_of_an_ending_session_is_sent_again_under_a_new_one(
     fake.cheat = Cheat(is_session_ending=True)
     async with Market(profile) as market:
         await (await market.submit(job())).result()
-        await until(lambda: fake.vouched == fake.charged > 0)
-    assert fake.posts["POST sessions"] == 1 and fake.posts["POST vouchers"] == 2
+    assert fake.posts["POST sessions"] == 2 and fake.posts["POST vouchers"] == 2
 
 
 @pytest.mark.rule("4.32")
-async def test_a_charge_checked_before_a_kill_is_vouched_for_at_the_next_contact(
+async def test_a_voucher_that_did_not_arrive_is_sent_at_the_next_contact(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Once a kill between charge and voucher delayed the voucher until the next charge, and
-    providers waited for their pay.
-    """
     fake.auto_finish = False
     async with Market(profile) as market:
-        run = await market.submit(job())
-    fake.jobs[run.job_id].hold.set()
-    await until(lambda: fake.jobs[run.job_id].verdict is not None)
-    books = Ledger(profile.ledger_path)
-    books.settle(run.job_id, fake.charged)
-    books.close()
+        await market.submit(job())
+    fake.vouched = Amount(0)
     async with Market(profile) as market:
         await market.attach()
-        await until(lambda: fake.vouched == fake.charged > 0)
+        await until(lambda: fake.vouched > 0)
+    assert fake.vouched == fake.vouchers[0].message.cumulative
+
+
+@pytest.mark.rule("4.75")
+async def test_orders_beyond_the_lead_wait_until_runs_are_checked(
+    fake: FakeMarket, profile: Profile
+) -> None:
+    fake.auto_finish = False
+    notices: list[str] = []
+    async with Market(profile, notice=notices.append) as market:
+        reserved = (await market.plan(job())).reserved
+    async with Market(dataclasses.replace(profile, lead=Amount(2 * reserved))) as market:
+        market._notice = market._client_session.notice = notices.append
+        runs = asyncio.gather(*(market.submit(job()) for _ in range(3)))
+        await until(lambda: len(fake.jobs) == 2 and bool(notices))
+        assert fake.vouched == 2 * reserved and not runs.done()
+        fake.auto_finish = True
+        for item in list(fake.jobs.values()):
+            item.hold.set()
+        for run in await runs:
+            await run.result()
+        assert fake.vouched <= market.debt().charged + 2 * reserved
+    (notice,) = notices
+    assert "the order waits until open runs end" in notice
+
+
+@pytest.mark.rule("4.75")
+async def test_a_job_above_the_lead_is_refused_before_anything_is_uploaded(
+    fake: FakeMarket, profile: Profile
+) -> None:
+    small = dataclasses.replace(profile, lead=Amount(1_000))
+    async with Market(small) as market:
+        with pytest.raises(
+            UsageError, match=r"at most 0\.001 USD ahead .*`quorate lead 0\.026248`"
+        ):
+            await market.submit(job())
+        assert "too little" in (plan := await market.plan(job())).lead.text(plan.reserved)
+    assert not fake.jobs and not fake.vouchers and "PUT content" not in fake.posts
 
 
 async def test_a_copied_profile_is_told_that_its_vouchers_are_stale(
@@ -127,11 +158,11 @@ async def test_another_program_of_the_profile_settles_open_runs(
         run = await market.submit(job())
     next(iter(fake.jobs.values())).hold.set()
     await until(lambda: next(iter(fake.jobs.values())).verdict is not None)
-    assert not fake.vouchers
     async with Market(profile) as market:
+        assert market.debt().promised and not market.debt().charged
         again = await market.run(run.id[:12])
         await again.result()
-        await until(lambda: fake.vouched == fake.charged)
+        assert market.debt().charged == fake.charged and not market.debt().promised
 
 
 async def test_sessions_are_shared_and_nonces_grow(fake: FakeMarket, profile: Profile) -> None:

@@ -36,7 +36,9 @@ def order(market: ClientMoney, number: int) -> OrderRecord:
     draft = draft_order(JOB, spec, client, coordinator, Bps(200))
     signed = draft.stamped(Nonce(number << 70), SystemClock().now())
     job_id = Hash32(bytes([number]) * 32)
-    entry = OrderRecord(job_id, "job", signed, spec.encode(), b"session", 1, None, None)
+    entry = OrderRecord(
+        job_id, "job", signed, spec.encode(), b"session", 1, None, None, None, draft.reserved
+    )
     market.ledger.record(entry)
     return entry
 
@@ -45,7 +47,8 @@ def vouch(market: ClientMoney, number: int, charged: int) -> None:
     """Signs a voucher for one more order."""
     market.ledger.settle(order(market, number).job_id, Amount(charged))
     coordinator = market.identity.coordinator
-    assert market.ledger.draft_voucher(market.profile.account.address, coordinator, DEPOSIT)
+    account, lead = market.profile.account.address, Amount(0)
+    assert market.ledger.draft_voucher(account, coordinator, lead, DEPOSIT, DEPOSIT)
 
 
 @pytest.mark.rule("4.38", "4.39")
@@ -53,7 +56,7 @@ async def test_money_comes_out_and_what_is_promised_stays(tmp_path: Path) -> Non
     async with client_money(tmp_path, DEPOSIT) as market:
         vouch(market, 1, 3 * USD)
         open_order = order(market, 2)
-        promised = 3 * USD + open_order.order.budget
+        promised = 3 * USD + open_order.reserved
         record = await flow_of(market).begin(None, SAFE)
         assert record.amount == DEPOSIT - promised
         for _ in range(2):  # the command is repeated too early

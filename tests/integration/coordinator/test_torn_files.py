@@ -98,7 +98,7 @@ def fill_ledger(ledger: object, number: int) -> Iterator[None]:
         ledger.settle(job_id, Amount(100 + number))
         yield
     if number % 5 == 0:
-        ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9))
+        ledger.draft_voucher(CLIENT, COORDINATOR, Amount(0), Amount(10**9), Amount(10**9))
         yield
 
 

@@ -236,6 +236,7 @@ class FakeMarket(FakeWork):
                 raise Refused(Code.NOT_STORED, item.cid)
         job_id = digest(self.domain, order)
         if job_id not in self.jobs:
+            self._check_covered(submission)
             assert all(
                 job.submission.order.message.nonce != order.nonce for job in self.jobs.values()
             ), "a nonce twice"
@@ -257,6 +258,15 @@ class FakeMarket(FakeWork):
                 self.statement.sign,
             )
         return _answer(canonical.to_json(AckView(job_id, ack)))
+
+    def _check_covered(self, submission: Submission) -> None:
+        """As the coordinator does: the client's voucher covers what all open jobs reserve."""
+        reserved = sum(
+            _reserved(job.submission) for job in self.jobs.values() if job.verdict is None
+        )
+        needed = self.charged + reserved + _reserved(submission)
+        if self.vouched < needed:
+            raise Refused(Code.NO_VOUCHER, f"order: sign a voucher of at least {needed} first")
 
     async def get_runs(self, request: web.Request) -> web.Response:
         """Answers with this client's runs."""
@@ -345,25 +355,25 @@ class FakeMarket(FakeWork):
         session: Envelope[Session] = envelope.from_json(await _body(request), Session)
         if envelope.signer(self.domain, session, recover) != session.message.client:
             raise Refused(Code.WRONG_SIGNER, "session")
-        self.cheat = dataclasses.replace(self.cheat, is_session_ending=False)
+        if self.sessions:
+            self.cheat = dataclasses.replace(self.cheat, is_session_ending=False)
+        self.sessions.append(session.message)
         return web.json_response({})
 
     async def post_voucher(self, request: web.Request) -> web.Response:
-        """Accepts a voucher. Its sum must grow and never exceed the charges."""
-        if self.cheat.is_session_ending:
-            raise Refused(Code.EXPIRED, "voucher: its session ends")
+        """Accepts a voucher of a known session. Its sum must grow."""
         voucher: Envelope[Voucher] = envelope.from_json(await _body(request), Voucher)
-        session = next(iter(self.jobs.values())).submission.session.message
+        session = self.sessions[-1]
         if (
             envelope.signer(self.domain, voucher, recover) != session.session_key
             or voucher.message.cumulative > session.up_to
         ):
             raise Refused(Code.WRONG_SIGNER, "voucher")
-        if voucher.message.cumulative > self.charged:
-            raise Refused(Code.BAD_AMOUNT, "more than charged")
-        if voucher.message.cumulative <= self.vouched:
+        if self.cheat.is_session_ending:
+            raise Refused(Code.EXPIRED, "voucher: its session ends")
+        if voucher not in self.vouchers and voucher.message.cumulative <= self.vouched:
             raise Refused(Code.STALE, "voucher")
-        self.vouched = voucher.message.cumulative
+        self.vouched = Amount(max(self.vouched, voucher.message.cumulative))
         self.vouchers.append(voucher)
         return web.json_response({})
 
@@ -422,6 +432,11 @@ class FakeMarket(FakeWork):
             job.verdict is not None,
             None,
         )
+
+
+def _reserved(submission: Submission) -> Amount:
+    order, seconds = submission.order.message, submission.spec.max_duration
+    return settlement.charge_limit(order, Label.QUORUM_2, seconds, FEE)
 
 
 def _cid(text: str):  # type: ignore[no-untyped-def]

@@ -38,6 +38,7 @@ from quorate_protocol.messages.signed import (
     CommitReceipt,
     CommitSet,
     Reveal,
+    Session,
     Stop,
     Verdict,
     Voucher,
@@ -182,6 +183,7 @@ class FakeWork:
             None  # does what a request says, and never answers
         )
         self.vouched = Amount(0)
+        self.sessions: list[Session] = []
         self.tasks: set[asyncio.Task[None]] = set()
         self.auto_finish = True
         self.url = ""

@@ -18,7 +18,7 @@ from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
-from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import (
@@ -272,22 +272,19 @@ class Market:
         for i, client in enumerate(self.clients):
             state = self.core.state.clients[client.address]
             if state.charged > state.vouched:
-                voucher = Voucher(client.address, COORDINATOR.address, state.charged, Nonce(0))
-                self.send(
-                    ev.VoucherReceived(
-                        seal(DOMAIN, voucher, self.sessions[i].sign), self.sessions[i].address
-                    )
-                )
+                self.vouch(i, state.charged)
 
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
-        """Orders a small job of client number `who`; returns its id."""
+        """Orders a small job of client number `who`; returns its id. Its client first signs the
+        voucher that the order needs, unless `prepays` is false.
+        """
         if self.hears_blocks and self.at > self.core.state.own.block_time + DEVNET.ack_age_max // 2:
             self.send(
                 ev.ChainAdvanced(
                     BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()
                 )
             )
-        up_to = changes.pop("up_to", Amount(40_000_000))
+        up_to, prepays = changes.pop("up_to", Amount(40_000_000)), changes.pop("prepays", True)
         spec_changes = {
             name: changes.pop(name)
             for name in ("gateways", "inputs", "resources", "start_within")
@@ -316,8 +313,35 @@ class Market:
             spec,
             terms,
         )
+        if prepays:
+            self.prepay(who, message.budget, submission.session)
         self.send(ev.OrderReceived(submission))
         return digest(DOMAIN, message)
+
+    def prepay(self, who: int, budget: Amount, session: Envelope[Session]) -> None:
+        """Sends the voucher that an order needs, as far as the client's money and session reach."""
+        steps, client = self.steps, self.clients[who].address
+        known = self.core.state.clients[client]
+        needed = Amount(known.charged + known.reserved + budget)
+        reach = min(needed, known.allocation, session.message.up_to)
+        if reach > known.vouched:
+            self.send(ev.SessionReceived(session))
+            self.vouch(who, Amount(reach))
+        self.steps = steps  # so that later steps draw the same with and without a voucher
+
+    def order_on_credit(self, who: int, nonce: int, **changes: object) -> Hash32:
+        """Orders without a voucher, by a client that has paid enough fees for that."""
+        account = self.clients[who].address
+        with self.core.state.transaction():
+            known = self.core.state.clients[account]
+            self.core.state.clients[account] = replace(known, fees_paid=Amount(10_000_000))
+        return self.order(who, nonce, prepays=False, **changes)
+
+    def vouch(self, who: int, cumulative: Amount) -> None:
+        """Sends a client's voucher."""
+        message = Voucher(self.clients[who].address, COORDINATOR.address, cumulative, Nonce(0))
+        key = self.sessions[who]
+        self.send(ev.VoucherReceived(seal(DOMAIN, message, key.sign), key.address))
 
     def job(self, job_id: Hash32) -> Job:
         """Returns a job as the state has it now."""

@@ -19,6 +19,7 @@ from quorate.job.job import Job
 from quorate.job.packing import pack
 from quorate.trust.coordinator_identity import check_identity
 from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce
 
@@ -47,35 +48,46 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger.sqlite")
 
 
-@pytest.mark.rule("6.9")
-def test_vouchers_grow_only_with_checked_charges(ledger: Ledger) -> None:
+@pytest.mark.rule("6.9", "4.75")
+def test_vouchers_cover_checked_charges_and_what_open_orders_reserve(ledger: Ledger) -> None:
     first, second = entry(1), entry(2)
     ledger.record(first)
-    ledger.record(second)
-    assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9)) is None
+    ledger.record(replace(second, reserved=Amount(500)))
+    voucher = drafted(ledger, lead=400)
+    assert voucher is not None and voucher.cumulative == 400, "no more than the lead"
+    voucher = drafted(ledger, lead=600)
+    assert voucher is not None and voucher.cumulative == 500 and drafted(ledger, lead=600) is None
     ledger.settle(second.job_id, Amount(70))
-    voucher = ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9))
+    assert drafted(ledger, lead=600) is None, "a voucher never falls"
+    ledger.settle(second.job_id, Amount(990))
+    ledger.settle(first.job_id, Amount(530))
+    voucher = drafted(ledger, lead=0)
     assert voucher is not None and (voucher.cumulative, voucher.nonce_floor) == (
-        70,
-        first.order.nonce,
-    )
-    assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9)) is None
-    ledger.settle(second.job_id, Amount(99))
-    ledger.settle(first.job_id, Amount(30))
-    voucher = ledger.draft_voucher(CLIENT, COORDINATOR, Amount(10**9))
-    assert voucher is not None and (voucher.cumulative, voucher.nonce_floor) == (
-        100,
+        600,
         second.order.nonce + 1,
     )
+
+
+@pytest.mark.rule("4.75")
+def test_an_order_is_recorded_only_if_it_fits_the_lead(ledger: Ledger) -> None:
+    first, second = (replace(entry(number), reserved=Amount(60)) for number in (1, 2))
+    assert ledger.record(first, Amount(100)) and not ledger.record(second, Amount(100))
+    assert ledger.entry(second.job_id) is None and ledger.debt(COORDINATOR).promised == 60
+    ledger.acknowledge(first.job_id, b"ack", Amount(20))  # it can cost less by its Ack
+    assert ledger.record(second, Amount(100)) and ledger.debt(COORDINATOR).promised == 80
 
 
 @pytest.mark.rule("2.4")
 def test_nothing_is_signed_above_the_session(ledger: Ledger) -> None:
     ledger.record(entry(1))
     ledger.settle(entry(1).job_id, Amount(100))
-    with pytest.raises(EvidenceError, match="session"):
-        ledger.draft_voucher(CLIENT, COORDINATOR, Amount(99))
-    assert ledger.draft_voucher(CLIENT, COORDINATOR, Amount(100)) is not None
+    voucher = drafted(ledger, lead=0, session_limit=99)
+    assert voucher is not None and voucher.cumulative == 99
+
+
+def drafted(ledger: Ledger, lead: int, session_limit: int = 10**9) -> Voucher | None:
+    limits = Amount(10**9), Amount(session_limit)
+    return ledger.draft_voucher(CLIENT, COORDINATOR, Amount(lead), *limits)
 
 
 def test_two_programs_share_one_ledger(ledger: Ledger, tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ("active ≥ 14 d [0] before the executions", "jury_slot_age", 14 * DAY, 0),
     ("24 h [20 s] each, plus the maxDurations", "jury_window", 24 * HOUR, 20),
     ("1 USD [0.001 USD] beside", "fund_allowance", USD, USD // 1000),
+    ("1 USD [100 USD], or a tenth", "lead_min", USD, 100 * USD),
     ("0.50 USD for gas", "jury_gas_fee", USD // 2, USD // 2),
     ("challenge window is 24 h [10 s]", "challenge_window", 24 * HOUR, 10),
     (

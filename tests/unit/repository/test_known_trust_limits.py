@@ -146,7 +146,7 @@ def test_no_tier_by_attestation_can_be_ordered() -> None:
     market.send = seen.append  # type: ignore[method-assign]
     changes: tuple[dict[str, object], ...] = ({}, {"verify_tier": VerifyTier.TEE})
     for change in changes:
-        market.order(0, 1, **change)
+        market.order(0, 1, prepays=False, **change)
     good, asked = (event.submission for event in seen)
     check = partial(
         orders.validate,

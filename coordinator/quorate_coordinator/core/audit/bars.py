@@ -17,11 +17,11 @@ from quorate_protocol.values import replace
 
 def is_backed(context: StepContext, fault: Fault) -> bool:
     """Whether the fault's client has paid enough here for its word to count: so many times what
-    the job cost it. Only what its vouchers cover counts.
+    the job cost it. Only charges that its vouchers cover count.
     """
     client = context.state.clients.get(fault.client)
     multiple = context.rules.limits.case_spent_multiple
-    return client is not None and client.vouched >= multiple * fault.price
+    return client is not None and min(client.charged, client.vouched) >= multiple * fault.price
 
 
 def is_due(context: StepContext, faults: Sequence[Fault]) -> bool:

@@ -293,4 +293,5 @@ def _publish(
         expires = UnixSeconds(context.at + RESEND_SECONDS)
         frame = frames.VerdictSent(lease.assignment_hash, verdict)
         context.emit(Send(key, lease.provider, frame, expires))
+    faults.on_spent(context, job.submission.order.message.client)
     return job

@@ -15,7 +15,7 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Ack, Order, Session
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import settlement
+from quorate_protocol.rules import credit, settlement
 from quorate_protocol.rules.classes import determinism_class, job_class
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import ZERO_HASH, Amount, Hash32, Label, Sequence, usd
@@ -172,6 +172,13 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, m
             Code.OVER_ALLOCATION,
             f"session: its limit of {usd(up_to)} USD is below the cumulative debt of "
             f"{usd(committed)} USD; sign a new session",
+        )
+    needed = credit.voucher_needed(client.charged, Amount(client.reserved + most), client.fees_paid)
+    if client.vouched < needed:
+        raise Refused(
+            Code.NO_VOUCHER,
+            f"order: it may cost {usd(most)} USD; sign a voucher of at least {usd(needed)} USD "
+            "first, then send the same order again",
         )
 
 

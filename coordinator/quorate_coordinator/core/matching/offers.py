@@ -22,9 +22,8 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import job_spec as job_rules
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import probation
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.reputation import rank
+from quorate_protocol.rules.reputation import probation, rank
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Label, Price, UnixSeconds
 from quorate_protocol.values import replace
 

@@ -2,7 +2,7 @@
 
 from quorate_coordinator.core.effects import PaidVoucher, PostEpoch
 from quorate_coordinator.core.entities import EpochRecord
-from quorate_coordinator.core.money import epoch_cap
+from quorate_coordinator.core.money import epoch_cap, ledger
 from quorate_coordinator.core.money.ledger import chain_time
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules import epoch_tree as trees
@@ -123,8 +123,8 @@ def _with_distinct_indices(leaves: list[trees.Leaf]) -> list[trees.Leaf]:
 
 
 def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
-    """Returns the newest vouchers that the chain has not seen and will honour, one for each client.
-    Those with the least time left come first.
+    """Returns the newest vouchers that the chain has not seen and will honour, one for each client
+    that owes something. Those with the least time left come first.
     """
     found = []
     now = chain_time(context)
@@ -133,6 +133,7 @@ def _vouchers(context: StepContext) -> tuple[PaidVoucher, ...]:
         if (
             voucher is None
             or session is None
+            or client.posted >= client.charged
             or not client.posted < voucher.message.cumulative <= client.escrowed
         ):
             continue
@@ -167,6 +168,7 @@ def on_posted(context: StepContext, number: int, root: Hash32) -> None:
             client = context.state.clients[item.voucher.message.client]
             posted = Amount(max(client.posted, item.voucher.message.cumulative))
             context.state.clients[client.account] = replace(client, posted=posted)
+            ledger.reconsider(context, client.account)
 
 
 def on_newest(context: StepContext, number: int, root: Hash32) -> None:

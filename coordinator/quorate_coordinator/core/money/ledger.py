@@ -20,7 +20,8 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Session, Statement, Verdict
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import probation, settlement
+from quorate_protocol.rules import settlement
+from quorate_protocol.rules.reputation import probation
 from quorate_protocol.rules.settlement import Credit, Ran
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds, usd
 from quorate_protocol.units import Sequence as Seq
@@ -95,9 +96,9 @@ def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease
         credit(context, context.state.leases[item.assignment_hash], item.amount)
     context.note(job.id, "charged", f"{usd(split.charged)} USD, {usd(split.fee)} of it fee")
     pay_from_fund(context, job, bill.by_fund)
+    _owe_epoch(context, context.state.clients[order.client])
     if charged > client.vouched:
         return job
-    # Nothing was charged, and no further voucher may come.
     return _cover(context, order.client).get(job.id, job)
 
 
@@ -226,7 +227,9 @@ def _end_probation_by_pay(context: StepContext, owner: Address) -> None:
 
 
 def on_voucher(context: StepContext, event: VoucherReceived) -> None:
-    """Applies a client's voucher, which covers its charges in the order in which they were made."""
+    """Applies a client's voucher. It covers charges in the order in which they were made, and
+    further jobs may start with what it has beyond them.
+    """
     message = event.voucher.message
     client = context.state.clients.get(message.client)
     if client is None:
@@ -245,14 +248,6 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
             "voucher: above the session's limit of "
             f"{usd(settlement.signable(session.message))} USD",
         )
-    if message.cumulative > client.charged:
-        raise Refused(
-            Code.BAD_AMOUNT,
-            (
-                f"voucher: {usd(message.cumulative)} USD is more than the "
-                f"{usd(client.charged)} USD charged; sign no more than you owe"
-            ),
-        )
     is_repeated = client.voucher == event.voucher
     if is_repeated and message.cumulative <= client.vouched:
         _prolong(context, client, session)
@@ -267,7 +262,7 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
         client, vouched=message.cumulative, voucher=event.voucher, voucher_session=session
     )
     context.state.clients[client.account] = client
-    context.change_own(is_dirty=True)
+    _owe_epoch(context, client)
     _cover(context, client.account)
 
 
@@ -276,7 +271,13 @@ def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
         context.state.clients[client.account] = replace(client, voucher_session=session)
-        context.change_own(is_dirty=context.state.own.is_dirty or client.posted < client.vouched)
+        _owe_epoch(context, client)
+
+
+def _owe_epoch(context: StepContext, client: Client) -> None:
+    """Makes an epoch due if a voucher covers charges that the chain has no voucher for yet."""
+    if client.posted < min(client.charged, client.vouched):
+        context.change_own(is_dirty=True)
 
 
 def _check_honoured(
@@ -336,8 +337,8 @@ def reconsider(context: StepContext, account: Address) -> None:
     if worth < client.vouched:
         _uncover(context, client, worth)
     elif worth > client.vouched:
-        context.state.clients[account] = replace(client, vouched=worth)
-        context.change_own(is_dirty=True)
+        context.state.clients[account] = client = replace(client, vouched=worth)
+        _owe_epoch(context, client)
         _cover(context, account)
 
 
@@ -416,8 +417,9 @@ def release(context: StepContext, job: Job) -> Job:
         Amount(client.refund_held - split.refund),
     )
     paid = Amount(client.fund_paid + split.fund)
+    fees = Amount(client.fees_paid + split.fee)
     context.state.clients[client.account] = replace(
-        client, refund=refund, refund_held=waiting, fund_paid=paid
+        client, refund=refund, refund_held=waiting, fund_paid=paid, fees_paid=fees
     )
     context.change_own(
         fee=Amount(own.fee + split.fee),
@@ -450,9 +452,9 @@ def check(context: StepContext) -> None:
     under_way = Counter(state.jobs[job_id].submission.order.message.client for job_id in state.live)
     for client in state.clients.values():
         account = client.account
-        assert client.reserved == reserved[account] and client.vouched <= min(
-            client.charged, client.escrowed
-        ), "I4: a client signed for more than it owes, or than the chain holds"
+        assert client.reserved == reserved[account] and client.vouched <= client.escrowed, (
+            "I4: a client signed for more than the chain holds"
+        )
         assert client.under_way == under_way[account], (
             "a client has as many jobs under way as are live"
         )

@@ -19,12 +19,13 @@ Row = tuple[Hash32, Address]
 
 
 def is_published(job: Job) -> bool:
-    """Whether anybody may read the run: its spec says `public`, and the run is over for good.
+    """Whether anybody may read the run: its spec says `public`, and the run is over and paid for.
 
     Before its verdict is final, a provider may still execute it as an audit (PROTOCOL 5.95).
     """
     phase = job.phase
-    is_over = isinstance(phase, Ended) or (isinstance(phase, Decided) and phase.is_final)
+    is_paid = isinstance(phase, Decided) and phase.is_final and job.is_covered
+    is_over = isinstance(phase, Ended) or is_paid
     return is_over and job.submission.spec.public
 
 

@@ -47,6 +47,7 @@ ROWS = (
     Row("lock", "quorate.cli.unlocking:lock", "Ask for the passphrase again.", PROFILE),
     Row("deposit", "quorate.cli.setup:deposit", "Deposit stablecoin for many jobs.", PROFILE),
     Row("balance", "quorate.cli.money:balance", "Show where your money is.", PROFILE),
+    Row("lead", "quorate.cli.money:lead", "Set what you pay before results.", PROFILE),
     Row("withdraw", "quorate.cli.money:withdraw", "Take your money back.", PROFILE),
     Row("spend", "quorate.cli.runs:spend", "Print what this profile has spent.", PROFILE),
     Row("verify", "quorate.cli.receipts.verifying:verify", "Check a receipt.", TOOLS),

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from quorate.client.profile import ACCOUNT, SESSION, Profile, read_settings
+from quorate.client.profile import ACCOUNT, SESSION, Profile, lead_setting, read_settings
 from quorate.errors import ProfileError
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Signer
@@ -113,7 +113,8 @@ def open_locked(
     settings = read_settings(home, remedy) if remedy else read_settings(home)
     keys = ProfileKeys(home, settings["limits"], ask, has_file)
     signers = [_locked(home, name, keys) for name in (ACCOUNT, SESSION)]
-    return Profile(home, settings["coordinator"], signers[0], signers[1], settings["limits"])
+    limits, lead = settings["limits"], lead_setting(settings)
+    return Profile(home, settings["coordinator"], signers[0], signers[1], limits, lead)
 
 
 def is_open(signer: Signer) -> bool:

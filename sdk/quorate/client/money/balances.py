@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from quorate.client.client_ledger import Ledger
 from quorate.client.money.chain_access import ChainAccess
+from quorate.client.money.lead import Lead, lead_of
 from quorate.errors import translated
 from quorate_contracts.bindings.escrow import Allocation, Withdrawal
 from quorate_protocol.limits import Limits
@@ -20,7 +21,7 @@ class Promises:
     """What a client owes one coordinator, or may owe it, by its own ledger.
 
     `vouched` is cumulative: the newest voucher, or the checked charges if they are more.
-    `orders` is the sum of the budgets of orders that may still be charged.
+    `orders` is what open orders may be charged beyond that.
     """
 
     vouched: Amount
@@ -29,11 +30,12 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorBalance:
-    """A client's money with one coordinator."""
+    """A client's money with one coordinator, and the lead that it gives this coordinator."""
 
     coordinator: Address
     allocation: Allocation
     promises: Promises
+    lead: Lead
 
     @property
     def left(self) -> Amount:
@@ -74,15 +76,16 @@ class Balances:
 
 
 async def read_balances(
-    chain: ChainAccess, account: Address, ledger: Ledger, now: float
+    chain: ChainAccess, account: Address, ledger: Ledger, now: float, setting: Amount | None = None
 ) -> Balances:
-    """Reads an account's money from the chain and from the profile's ledger.
+    """Reads an account's money from the chain and from the profile's ledger. `setting` is the
+    profile's lead.
 
     Raises UnavailableError if the chain node does not answer.
     """
     coordinators = {chain.identity.coordinator: None} | dict.fromkeys(ledger.coordinators())
     limits = chain.identity.constants
-    owed = {each: promises(ledger, account, each, limits, now) for each in coordinators}
+    owed = {each: promises(ledger, each, limits, now) for each in coordinators}
     with translated():
         head = await chain.client.head()
         return Balances(
@@ -92,7 +95,13 @@ async def read_balances(
             unallocated=await chain.ask(chain.escrow.free_of(account)),
             coordinators=tuple(
                 [
-                    await _with(chain, account, coordinator, promised)
+                    await _with(
+                        chain,
+                        account,
+                        coordinator,
+                        promised,
+                        lead_of(setting, ledger.debt(coordinator), limits),
+                    )
                     for coordinator, promised in owed.items()
                 ]
             ),
@@ -102,33 +111,24 @@ async def read_balances(
 
 
 async def _with(
-    chain: ChainAccess, account: Address, coordinator: Address, promised: Promises
+    chain: ChainAccess, account: Address, coordinator: Address, promised: Promises, lead: Lead
 ) -> CoordinatorBalance:
     allocation = await chain.ask(chain.escrow.allocation(account, coordinator))
-    return CoordinatorBalance(coordinator, allocation, promised)
+    return CoordinatorBalance(coordinator, allocation, promised, lead)
 
 
-def promises(
-    ledger: Ledger, account: Address, coordinator: Address, limits: Limits, now: float
-) -> Promises:
+def promises(ledger: Ledger, coordinator: Address, limits: Limits, now: float) -> Promises:
     """Returns what the ledger promises to a coordinator.
 
     An order counts until its expiry, its longest run and the longest hold have passed. After that
     nobody can charge it properly any more (PROTOCOL §4).
     """
-    voucher = ledger.last_voucher(account, coordinator)
-    signed = 0 if voucher is None else voucher.cumulative
-    checked = ledger.debt(coordinator).charged
-    return Promises(
-        Amount(max(signed, checked)),
-        Amount(
-            sum(
-                item.order.budget
-                for item in ledger.open_orders(coordinator)
-                if now
-                < item.order.expiry
-                + job_spec.decode(item.spec).max_duration
-                + limits.allocation_release
-            )
-        ),
+    totals = ledger.debt(coordinator)
+    vouched = Amount(max(totals.signed, totals.charged))
+    open_orders = sum(
+        item.reserved
+        for item in ledger.open_orders(coordinator)
+        if now
+        < item.order.expiry + job_spec.decode(item.spec).max_duration + limits.allocation_release
     )
+    return Promises(vouched, Amount(max(0, totals.charged + open_orders - vouched)))

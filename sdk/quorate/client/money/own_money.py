@@ -12,7 +12,8 @@ from quorate_protocol.messages.views import AccountView
 async def balance(session: ClientSession, chain_url: str) -> Balances:
     """Returns the client's money. Raises UnavailableError if the chain does not answer."""
     async with open_chain(session.identity, chain_url) as chain:
-        return await read_balances(chain, session.client, session.ledger, session.clock.now())
+        lead = session.profile.lead
+        return await read_balances(chain, session.client, session.ledger, session.clock.now(), lead)
 
 
 async def withdraw(

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from quorate.client.client_ledger import Ledger, WithdrawalRecord
-from quorate.client.money.balances import Balances, CoordinatorBalance, read_balances
+from quorate.client.money.balances import Balances, CoordinatorBalance, Promises, read_balances
 from quorate.client.money.chain_access import ChainAccess
 from quorate.client.profile import Profile
 from quorate.client.session import Notice
@@ -269,14 +269,9 @@ def _with_seen(found: Balances, chain: ChainAccess, seen: AccountView) -> Balanc
         if item.coordinator != chain.identity.coordinator:
             return item
         ours = item.promises
-        return replace(
-            item,
-            promises=replace(
-                ours,
-                vouched=Amount(max(ours.vouched, seen.vouched)),
-                orders=Amount(max(ours.orders, seen.reserved)),
-            ),
-        )
+        most = max(ours.vouched + ours.orders, seen.vouched, seen.charged + seen.reserved)
+        vouched = Amount(max(ours.vouched, seen.vouched))
+        return replace(item, promises=Promises(vouched, Amount(most - vouched)))
 
     return replace(found, coordinators=tuple(raised(item) for item in found.coordinators))
 

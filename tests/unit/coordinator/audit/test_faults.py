@@ -415,11 +415,13 @@ def test_faults_count_once_both_clients_have_spent_enough(vouched: int) -> None:
     with state.transaction():
         for client, amount in zip(market.clients, (1_000, vouched), strict=True):
             known = state.clients[client.address]
-            state.clients[client.address] = replace(known, vouched=Amount(amount))
+            state.clients[client.address] = replace(
+                known, charged=Amount(amount), vouched=Amount(amount)
+            )
     assert faulted(market, owner, [0, 1, 1], price=2).providers[owner].is_frozen == (vouched == 100)
     with state.transaction():
         known = state.clients[market.clients[1].address]
-        state.clients[known.account] = replace(known, vouched=Amount(100))
+        state.clients[known.account] = replace(known, charged=Amount(100), vouched=Amount(100))
         faults.on_spent(turn_of(market), known.account)
     assert state.providers[owner].is_frozen, "it counts as soon as a voucher covers enough"
 

@@ -103,7 +103,7 @@ def test_receipt_verifies_and_every_flip_is_found(market: Market) -> None:
 
 @pytest.mark.rule("6.16")
 def test_epoch_covers_exactly_what_vouchers_cover(market: Market) -> None:
-    job_ids = [market.order(i % 2, i) for i in range(4)]
+    job_ids = [market.order_on_credit(i % 2, i) for i in range(4)]
     market.until_decided(*job_ids)
     for _ in range(15):
         market.beat()

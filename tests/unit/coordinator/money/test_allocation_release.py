@@ -55,7 +55,7 @@ def _charged_and_not_covered() -> tuple[Market, Address, Amount]:
     """
     market = Market(*[Party(number) for number in range(5)])
     client = market.clients[0].address
-    market.order(0, 1)
+    market.order_on_credit(0, 1)
     everybody, market.clients = market.clients, []  # so that no client signs a voucher
     for _ in range(120):
         market.beat()
@@ -200,7 +200,7 @@ def test_a_release_that_ends_before_its_epoch_costs_the_fee_first_and_no_other_p
     _chain_says(market, 7, client, allocation=0, escrowed=0)
     market.send(ev.TransactionRefused(lost.key, "allocation"))
     assert market.core.state.clients[client].vouched == 0
-    market.until_decided(market.order(0, 2))
+    market.until_decided(market.order_on_credit(0, 2))
     paid = _next_epoch(market, 2)
     other = market.core.state.clients[market.clients[0].address]
     assert [item.voucher.message.client for item in paid.vouchers] == [other.account]
@@ -251,7 +251,7 @@ def test_more_vouchers_than_an_epoch_has_room_for_go_into_the_next(
     """
     monkeypatch.setattr(epochs, "VOUCHERS_PER_EPOCH_MAX", 1)
     market = Market(*[Party(number) for number in range(5)])
-    market.until_decided(market.order(0, 1), market.order(1, 2))
+    market.until_decided(market.order_on_credit(0, 1), market.order_on_credit(1, 2))
     first = _next_epoch(market, 1)
     assert (
         len(first.vouchers) == 1

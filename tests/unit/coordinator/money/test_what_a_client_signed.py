@@ -62,7 +62,7 @@ def vouch(
 
 
 @pytest.mark.rule("3.22", "4.32")
-def test_a_voucher_only_grows_counts_up_to_what_was_charged_and_needs_its_session() -> None:
+def test_a_voucher_only_grows_covers_what_was_charged_and_needs_its_session() -> None:
     market = Market(*[Party(number) for number in range(3)])
     # so that the market's clients sign no voucher by themselves
     everybody, market.clients = market.clients, []
@@ -72,7 +72,7 @@ def test_a_voucher_only_grows_counts_up_to_what_was_charged_and_needs_its_sessio
     charged = market.core.state.clients[everybody[0].address].charged
     assert charged == 2040
     refusals = [
-        (charged + 1, None, COORDINATOR.address, Code.BAD_AMOUNT),
+        (50_000_001, None, COORDINATOR.address, Code.OVER_ALLOCATION),
         (charged, STRANGER, COORDINATOR.address, Code.WRONG_SIGNER),
         (charged, None, STRANGER.address, Code.WRONG_SIGNER),
     ]
@@ -94,7 +94,7 @@ def test_a_voucher_only_grows_counts_up_to_what_was_charged_and_needs_its_sessio
 
 def _order(market: Market, everybody: list[KeySigner]) -> Hash32:
     market.clients = everybody
-    job_id = market.order(0, 1)
+    job_id = market.order_on_credit(0, 1)
     market.clients = []
     return job_id
 
@@ -136,11 +136,12 @@ def _watched(market: Market, watcher: KeySigner) -> Hash32:
     """
     taken: list[ev.Event] = []
     send, market.send = market.send, taken.append  # type: ignore[method-assign]
-    market.order(0, 1)
+    market.order(0, 1, prepays=False)
     market.send = send  # type: ignore[method-assign]
     event = next(item for item in taken if isinstance(item, ev.OrderReceived))
     message = replace(event.submission.order.message, witness=watcher.address)
     submission = replace(event.submission, order=seal(DOMAIN, message, market.sessions[0].sign))
+    market.prepay(0, message.budget, submission.session)
     market.send(ev.OrderReceived(submission))
     (job_id,) = market.core.state.live.keys()
     return job_id

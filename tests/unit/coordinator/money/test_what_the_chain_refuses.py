@@ -69,7 +69,7 @@ def test_no_job_is_taken_that_no_voucher_could_pay() -> None:
             before, allocation=Amount(RICH), escrowed=Amount(RICH), charged=SIGNABLE_MAX
         )
     with pytest.raises(Refused) as refused:
-        market.order(0, 1, up_to=Amount(RICH))
+        market.order(0, 1, up_to=Amount(RICH), prepays=False)
     assert refused.value.code is Code.OVER_ALLOCATION
     with state.transaction():
         state.clients[account] = before
