@@ -85,6 +85,10 @@ class Limits(Struct, frozen=True):
     voucher_margin: Seconds
     withdrawal_delay: Seconds
     lead_min: Amount  # the lead of a client that has set none, at a coordinator that it tries
+    client_close: Seconds  # a client's tab ends so long after it is closed
+    coordinator_close: Seconds
+    pay_every: Seconds  # a coordinator's payroll; small sums wait for a week of these
+    redeem_every: Seconds  # a payee redeems a voucher that waited so long
     slot_stake: Amount
     coordinator_bond: Amount
     class_owners_min_any: int
@@ -144,6 +148,10 @@ MAINNET = Limits(
     voucher_margin=Seconds(72 * HOUR),
     withdrawal_delay=Seconds(48 * HOUR),
     lead_min=Amount(USD),
+    client_close=Seconds(7 * DAY),
+    coordinator_close=Seconds(14 * DAY),
+    pay_every=Seconds(DAY),
+    redeem_every=Seconds(7 * DAY),
     slot_stake=Amount(100 * USD),
     coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=8,
@@ -189,6 +197,10 @@ TESTNET = replace(
     allocation_release=Seconds(HOUR),
     voucher_margin=Seconds(1800),
     withdrawal_delay=Seconds(600),
+    client_close=Seconds(HOUR),
+    coordinator_close=Seconds(2 * HOUR),
+    pay_every=Seconds(600),
+    redeem_every=Seconds(HOUR),
     class_owners_min_any=0,
     class_owner_age=Seconds(0),
     case_evidence_age=Seconds(HOUR),
@@ -228,6 +240,10 @@ DEVNET = Limits(
     voucher_margin=Seconds(30),
     withdrawal_delay=Seconds(40),
     lead_min=Amount(100 * USD),
+    client_close=Seconds(60),
+    coordinator_close=Seconds(90),
+    pay_every=Seconds(10),
+    redeem_every=Seconds(20),
     slot_stake=Amount(100 * USD),
     coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=0,
