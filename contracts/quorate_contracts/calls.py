@@ -1,0 +1,121 @@
+"""What the generated modules return: calls to send and queries to ask, and how both are encoded.
+Pure: nothing here contacts a chain.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import ClassVar, Generic, TypeVar, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from quorate_contracts.artifact import CHAIN_RETRY_SECONDS, artifact
+from quorate_contracts.gas_bounds import gas_of
+from quorate_protocol.codec.canonical import Json
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address
+
+T = TypeVar("T", covariant=True)
+R = TypeVar("R")
+SIGNATURE_BYTES = 65
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A transaction to send. `gas` is a measured upper bound. It is never estimated, because an
+    estimate runs a pairing many times, which takes seconds.
+    """
+
+    to: Address
+    data: bytes
+    gas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Generic[T]):
+    """An eth_call to ask. `decode` turns the returned bytes into the answer. It raises Unavailable
+    for other bytes, because then the chain node is faulty.
+    """
+
+    to: Address
+    data: bytes
+    decode: Callable[[bytes], T]
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """One deployed contract. Subclasses name the artifact and have a method for each function."""
+
+    address: Address
+    NAME: ClassVar[str] = ""
+
+    def _call(self, function: str, *arguments: object) -> Call:
+        values = [_argument(value) for value in arguments]
+        data = artifact(self.NAME).functions[function].call_data(values)
+        return Call(self.address, data, gas_of(self.NAME, function, values))
+
+    def _query(
+        self, function: str, read: Callable[[Sequence[Json]], R], *arguments: object
+    ) -> Query[R]:
+        """Returns a query whose answer is `read` of the decoded results."""
+        kind = artifact(self.NAME).functions[function]
+
+        def decode(data: bytes) -> R:
+            try:
+                return read(kind.results(data))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise Unavailable(
+                    f"the chain node's answer is no {function}: {str(error)[:200]}",
+                    CHAIN_RETRY_SECONDS,
+                ) from error
+
+        return Query(self.address, kind.call_data([_argument(v) for v in arguments]), decode)
+
+
+def _argument(value: object) -> object:
+    """Returns a value as eth-abi takes it. A signature of 65 bytes becomes the words r, s, v."""
+    if isinstance(value, bytes) and len(value) == SIGNATURE_BYTES:
+        r, s = int.from_bytes(value[:32], "big"), int.from_bytes(value[32:64], "big")
+        return (r, s, value[64])
+    if isinstance(value, Struct):
+        return tuple(_argument(item) for item in astuple(value))
+    if is_dataclass(value) and not isinstance(value, type):
+        return tuple(_argument(getattr(value, item.name)) for item in fields(value))
+    if isinstance(value, list | tuple):
+        return [_argument(item) for item in value]
+    return value
+
+
+def one(results: Sequence[Json]) -> Json:
+    """Reads a query with one plain result."""
+    return results[0]
+
+
+def struct_of(kind: type[R]) -> Callable[[Sequence[Json]], R]:
+    """Returns a reader of one struct, whose members are plain or lists."""
+    return lambda results: _made(kind, results[0])
+
+
+def structs_of(kind: type[R]) -> Callable[[Sequence[Json]], tuple[R, ...]]:
+    """Returns a reader of a list of structs."""
+    return lambda results: tuple(_made(kind, item) for item in _list(results[0]))
+
+
+def values(results: Sequence[Json]) -> tuple[Json, ...]:
+    """Reads several plain results, or one list of plain values."""
+    if len(results) == 1:
+        return tuple(_list(results[0]))
+    return tuple(results)
+
+
+def _made(kind: type[R], members: Json) -> R:
+    found = [tuple(item) if isinstance(item, list) else item for item in _list(members)]
+    hints = get_type_hints(kind)
+    assert len(hints) == len(found), f"{kind.__name__} has {len(hints)} members"
+    return kind(*found)
+
+
+def _list(value: Json) -> Sequence[Json]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{str(value)[:40]} is no list")
+    return value
