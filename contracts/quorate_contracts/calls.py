@@ -4,7 +4,8 @@ Pure: nothing here contacts a chain.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import ClassVar, Generic, TypeVar, get_type_hints
+from functools import cache
+from typing import ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import astuple
@@ -91,28 +92,42 @@ def one(results: Sequence[Json]) -> Json:
     return results[0]
 
 
+def values(results: Sequence[Json]) -> tuple[Json, ...]:
+    """Reads several plain results, or one list of plain values."""
+    return tuple(_list(results[0])) if len(results) == 1 else tuple(results)
+
+
 def struct_of(kind: type[R]) -> Callable[[Sequence[Json]], R]:
-    """Returns a reader of one struct, whose members are plain or lists."""
-    return lambda results: _made(kind, results[0])
+    """Returns a reader of one struct."""
+    return lambda results: made(kind, _list(results[0]))
 
 
 def structs_of(kind: type[R]) -> Callable[[Sequence[Json]], tuple[R, ...]]:
     """Returns a reader of a list of structs."""
-    return lambda results: tuple(_made(kind, item) for item in _list(results[0]))
+    return lambda results: tuple(made(kind, _list(item)) for item in _list(results[0]))
 
 
-def values(results: Sequence[Json]) -> tuple[Json, ...]:
-    """Reads several plain results, or one list of plain values."""
-    if len(results) == 1:
-        return tuple(_list(results[0]))
-    return tuple(results)
+def made(kind: type[R], members: Sequence[Json]) -> R:
+    """Returns a struct or event of its decoded members, structs and lists among them too."""
+    hints = list(_hints(kind).values())
+    if len(hints) != len(members):
+        raise ValueError(f"{kind.__name__} has {len(hints)} members, not {len(members)}")
+    return kind(*(_read(hint, value) for hint, value in zip(hints, members, strict=True)))
 
 
-def _made(kind: type[R], members: Json) -> R:
-    found = [tuple(item) if isinstance(item, list) else item for item in _list(members)]
-    hints = get_type_hints(kind)
-    assert len(hints) == len(found), f"{kind.__name__} has {len(hints)} members"
-    return kind(*found)
+def _read(hint: object, value: Json) -> object:
+    if get_origin(hint) is tuple:
+        return tuple(_read(get_args(hint)[0], item) for item in _list(value))
+    if isinstance(hint, type) and (is_dataclass(hint) or issubclass(hint, Struct)):
+        return made(hint, _list(value))
+    return value
+
+
+@cache
+def _hints(kind: type) -> dict[str, object]:
+    """Annotations by member. ClassVars are none."""
+    found = get_type_hints(kind)
+    return {name: hint for name, hint in found.items() if get_origin(hint) is not ClassVar}
 
 
 def _list(value: Json) -> Sequence[Json]:

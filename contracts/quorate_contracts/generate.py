@@ -175,7 +175,9 @@ def _docstring(text: str) -> str:
     one_line = f'        """{text}"""'
     if len(one_line) <= WIDTH:
         return f"{one_line}\n"
-    wrapped = textwrap.wrap(f'"""{text}', WIDTH, initial_indent=" " * 8, subsequent_indent=" " * 8)
+    wrapped = textwrap.wrap(
+        f'"""{text}', WIDTH - 3, initial_indent=" " * 8, subsequent_indent=" " * 8
+    )
     return "\n".join(wrapped) + '\n        """\n'
 
 
