@@ -109,7 +109,7 @@ def structs_of(kind: type[R]) -> Callable[[Sequence[Json]], tuple[R, ...]]:
 
 def made(kind: type[R], members: Sequence[Json]) -> R:
     """Returns a struct or event of its decoded members, structs and lists among them too."""
-    hints = list(_hints(kind).values())
+    hints = list(_hints(kind).values())  # type: ignore[arg-type]
     if len(hints) != len(members):
         raise ValueError(f"{kind.__name__} has {len(hints)} members, not {len(members)}")
     return kind(*(_read(hint, value) for hint, value in zip(hints, members, strict=True)))
