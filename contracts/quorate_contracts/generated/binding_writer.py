@@ -1,5 +1,6 @@
-"""Writes `generated/*.py`: each contract's calls, queries and events as typed Python, from its ABI
-and NatSpec. For development only, run by `quorate_contracts.compile`; nobody edits its output.
+"""Writes this folder's modules: each contract's calls, queries and events as typed Python.
+
+They follow from its ABI and NatSpec. For development only; nobody edits the output.
 
 A parameter's name gives its unit (`UNITS`). A struct whose fields are those of a signed message is
 that message; others get a dataclass, named in `STRUCTS` or after the parameter or function that
@@ -21,7 +22,7 @@ from quorate_protocol.codec.canonical import Json
 from quorate_protocol.codec.declared_types import camel
 from quorate_protocol.messages.signed import MESSAGE_TYPES
 
-FOLDER = Path(__file__).parent / "generated"
+FOLDER = Path(__file__).parent
 CLASSES = {"TestToken": "Token", "Beacon": "BeaconContract"}
 UNITS = {
     "Amount": (
@@ -100,7 +101,7 @@ class Module:
         """Adds a frozen dataclass."""
         lines = []
         for each in members:
-            own = _snake(str(each["name"]))
+            own = snake(str(each["name"]))
             lines.append(f"    {own}: {self.type_of(each, own, False)}")
         body = "\n".join(lines) or "    pass"
         self.classes.append(
@@ -112,17 +113,17 @@ class Module:
         own = str(entry["name"])
         inputs: list[dict[str, Json]] = entry["inputs"]
         outputs: list[dict[str, Json]] = entry["outputs"]
-        named = [(_snake(str(each["name"])), each) for each in inputs]
+        named = [(snake(str(each["name"])), each) for each in inputs]
         declared = "".join(f", {n}: {self.type_of(each, n, True)}" for n, each in named)
         passed = "".join(f", {n}" for n, _ in named)
         kinds = ",".join(_canonical(each) for each in inputs)
         text = self.notices.get(f"{own}({kinds})", "")
         doc = _docstring(text) if text else ""
-        method = _snake(own)
+        method = snake(own)
         if entry["stateMutability"] not in ("view", "pure"):
             body = f'        return self._call("{own}"{passed})\n'
             return f"    def {method}(self{declared}) -> Call:\n{doc}{body}"
-        types = [self.type_of(each, _snake(str(each["name"])) or method, False) for each in outputs]
+        types = [self.type_of(each, snake(str(each["name"])) or method, False) for each in outputs]
         result = types[0] if len(types) == 1 else f"tuple[{', '.join(types)}]"
         body = f'        return self._query("{own}", {_reader(types)}{passed})\n'
         return f"    def {method}(self{declared}) -> Query[{result}]:\n{doc}{body}"
@@ -143,11 +144,11 @@ def text_of(name: str, abi: Sequence[dict[str, Json]], notices: Mapping[str, str
 def _parts(module: Module, methods: Sequence[str], events: Sequence[str]) -> Iterator[str]:
     name = module.name
     yield f'"""Calls, queries and events of `{name}`.\n'
-    yield 'Written by `quorate_contracts.generate` from the contract; do not edit it.\n"""\n'
+    yield 'Written by `binding_writer` from the contract; do not edit it.\n"""\n'
     yield "from collections.abc import Sequence"
     yield "from dataclasses import dataclass"
     yield "from typing import ClassVar\n"
-    yield f"from quorate_contracts.calls import {', '.join(IMPORTED)}"
+    yield f"from quorate_contracts.generated.contract_calls import {', '.join(IMPORTED)}"
     if module.messages:
         yield f"from quorate_protocol.messages.signed import {', '.join(sorted(module.messages))}"
     yield f"from quorate_protocol.units import {', '.join(sorted(module.units))}\n\n"
@@ -189,7 +190,8 @@ def _canonical(entry: dict[str, Json]) -> str:
     return f"({','.join(_canonical(each) for each in parts)}){kind[5:]}"
 
 
-def _snake(name: str) -> str:
+def snake(name: str) -> str:
+    """The Python name of a name in camel case, or of a constant."""
     return name.lower() if name.isupper() else sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -204,9 +206,8 @@ def _singular(name: str) -> str:
 def write(texts: Mapping[str, str], folder: Path = FOLDER) -> None:
     """Writes the modules and formats them."""
     folder.mkdir(exist_ok=True)
-    (folder / "__init__.py").write_text('"""Typed contracts, written by a program."""\n')
     for name in CONTRACTS:
-        (folder / f"{_snake(name)}.py").write_text(texts[name])
+        (folder / f"{snake(name)}.py").write_text(texts[name])
     ruff = [sys.executable, "-m", "ruff"]
     subprocess.run([*ruff, "check", "-q", "--fix", "--select", "I,F401", folder], check=True)
     subprocess.run([*ruff, "format", "-q", folder], check=True)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from quorate_contracts.artifact import CHAIN_RETRY_SECONDS, artifact
-from quorate_contracts.gas_bounds import gas_of
+from quorate_contracts.generated.gas_bounds import gas_of
 from quorate_protocol.codec.canonical import Json
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address

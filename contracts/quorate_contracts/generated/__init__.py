@@ -1,0 +1,1 @@
+"""Typed contracts, written by `binding_writer` from their ABI."""

@@ -1,0 +1,1 @@
+"""Rules of when money moves, and how much may be owed."""
