@@ -54,7 +54,7 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ("1 USD [0.001 USD] beside", "fund_allowance", USD, USD // 1000),
     ("1 USD [100 USD], or a tenth", "lead_min", USD, 100 * USD),
     ("0.50 USD for gas", "jury_gas_fee", USD // 2, USD // 2),
-    ("challenge window is 24 h [10 s]", "challenge_window", 24 * HOUR, 10),
+    ("is final 24 h [10 s] after its posting", "challenge_window", 24 * HOUR, 10),
     (
         "posted at 24 h or when the coordinator is idle with debt [every 10 s",
         "epoch_every",
