@@ -250,6 +250,7 @@ class Market:
             price_tier=PriceTier.ON_DEMAND,
             max_price_per_hour=Price(200_000),
             budget=Amount(1_000_000),
+            max_duration=spec.max_duration,
             max_executions=Small(7),
             audit_premium_bps=Bps(500),
             max_fee_bps=Bps(500),

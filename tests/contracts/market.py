@@ -322,6 +322,7 @@ def plain_order(
         price_tier=PriceTier.ON_DEMAND,
         max_price_per_hour=Price(3 * USD),
         budget=Amount(USD),
+        max_duration=Seconds(600),
         max_executions=Small(7),
         audit_premium_bps=Bps(500),
         max_fee_bps=Bps(300),

@@ -184,6 +184,7 @@ class Client:
             "max_price_per_hour": Price(price),
             # Sometimes exactly what three executions can cost, with the fee.
             "budget": Amount(1_000_000 if random.random() < 0.6 else three + three // 50),
+            "max_duration": spec.max_duration,
             "max_executions": Small(executions),
             "audit_premium_bps": Bps(500),
             "max_fee_bps": Bps(500),

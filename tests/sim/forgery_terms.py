@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, SkipEvidence
 from quorate_protocol.messages.signed import Ack, CommitSet, Session
-from quorate_protocol.rules.receipts.receipt_bill import duration_of, ran_of, result_of
+from quorate_protocol.rules.receipts.receipt_bill import ran_of, result_of
 from quorate_protocol.rules.settlement import is_clients_limit
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -171,9 +171,7 @@ def _depends_on_trust(body: Receipt) -> bool:
     return (
         len(results) > 1
         or bool(body.verdict.message.faulted)
-        or is_clients_limit(
-            body.order.message, body.ack.message.fee_bps, duration_of(body), ran_of(body)
-        )
+        or is_clients_limit(body.order.message, body.ack.message.fee_bps, ran_of(body))
     )
 
 

@@ -56,18 +56,18 @@ def _silence_is_paid(patch: Patch) -> None:
 
 
 def _two_results_are_the_clients_doing(patch: Patch) -> None:
-    patch.setattr(settlement, "is_clients_limit", lambda order, fee, duration, ran: True)
+    patch.setattr(settlement, "is_clients_limit", lambda order, fee, ran: True)
 
 
 def _a_clients_own_limit_costs_nothing(patch: Patch) -> None:
     patch.setattr("sim.workload.KINDS", ("random", "random", "pure"))
-    patch.setattr(settlement, "is_clients_limit", lambda order, fee, duration, ran: False)
+    patch.setattr(settlement, "is_clients_limit", lambda order, fee, ran: False)
 
 
 def _the_end_of_a_budget_is_not_seen(patch: Patch) -> None:
     # Needs a program that answers differently each time.
     patch.setattr("sim.workload.KINDS", ("random", "random", "times-out"))
-    patch.setattr(settlement, "further_affordable", lambda order, fee, duration, ran: 7)
+    patch.setattr(settlement, "further_affordable", lambda order, fee, ran: 7)
 
 
 def _logs_are_read_for_nothing(patch: Patch) -> None:

@@ -88,6 +88,7 @@ def draft_order(
         price_tier=PriceTier.ON_DEMAND,
         max_price_per_hour=job.price(),
         budget=Amount(1),
+        max_duration=spec.max_duration,
         max_executions=Small(job.max_executions),
         audit_premium_bps=PREMIUM_BPS[job.tier()],
         max_fee_bps=Bps(job.max_fee_bps),
@@ -107,9 +108,9 @@ def draft_order(
     # executions is taken only without verification.
     is_verified = job.max_executions >= EXECUTIONS_VERIFIED
     rule = Label.QUORUM_2 if is_verified else Label.UNVERIFIED
-    worst = settlement.worst_charge(order, rule, spec.max_duration, fee_bps)
+    worst = settlement.worst_charge(order, rule, fee_bps)
     order = replace(order, budget=_budget(job, worst))
-    most = settlement.charge_limit(order, rule, spec.max_duration, order.max_fee_bps)
+    most = settlement.charge_limit(order, rule, order.max_fee_bps)
     return OrderDraft(order, worst, most)
 
 

@@ -74,11 +74,10 @@ def of_spec(body: Receipt, data: bytes) -> tuple[Check, ...]:
         spec = job_spec.decode(data)
     except Refused as refused:
         return (Check("spec", False, refused.detail),)
-    durations = {item.assignment.message.max_duration for item in body.executions}
     order = body.order.message
     good = (
         body.image == job_spec.image_digest(spec.image)
-        and durations <= {spec.max_duration}
+        and order.max_duration == spec.max_duration
         and order.input_root == job_spec.input_root(spec)
         and order.comparator is spec.compare.comparator
     )

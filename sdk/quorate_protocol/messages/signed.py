@@ -108,6 +108,7 @@ class Order(Readable, frozen=True):
     price_tier: PriceTier
     max_price_per_hour: Price
     budget: Amount  # the most this job may cost the client, with fee and audits
+    max_duration: Seconds  # of one execution; the spec and each Assignment have the same
     max_executions: Small  # committed executions, audits included
     audit_premium_bps: Bps  # share of the first pay that goes into the audit fund
     max_fee_bps: Bps  # the highest fee that the client accepts, as a share of all pay

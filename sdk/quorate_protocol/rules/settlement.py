@@ -104,30 +104,28 @@ def executions_expected(rule: Label) -> int:
     return 2 if rule is Label.QUORUM_2 else 1
 
 
-def cost_of(order: Order, executions: int, max_duration: int, fee_bps: Bps) -> Amount:
-    """Returns what so many executions cost at the order's price for the whole duration, with
-    fee.
-    """
-    pays = Amount(_longest(order, max_duration) * executions)
+def cost_of(order: Order, executions: int, seconds: int, fee_bps: Bps) -> Amount:
+    """Returns what so many executions of so many seconds cost at the order's price, with fee."""
+    pays = Amount(_pay_of_seconds(order, seconds) * executions)
     return Amount(pays + share_bps(pays, fee_bps))
 
 
-def worst_charge(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
+def worst_charge(order: Order, rule: Label, fee_bps: Bps) -> Amount:
     """Returns what the budget of an order must cover under a rule (`executions_priced`)."""
-    return cost_of(order, executions_priced(rule), max_duration, fee_bps)
+    return cost_of(order, executions_priced(rule), order.max_duration, fee_bps)
 
 
-def charge_limit(order: Order, rule: Label, max_duration: int, fee_bps: Bps) -> Amount:
+def charge_limit(order: Order, rule: Label, fee_bps: Bps) -> Amount:
     """Returns the most that a job can cost its client: what all executions that its order allows
     can cost, at most its budget. The coordinator reserves it from the client's allocation.
     """
     most = 1 if rule is Label.UNVERIFIED else order.max_executions
-    return Amount(min(order.budget, cost_of(order, most, max_duration, fee_bps)))
+    return Amount(min(order.budget, cost_of(order, most, order.max_duration, fee_bps)))
 
 
-def _longest(order: Order, max_duration: int) -> Amount:
-    """Pay of one execution that takes the whole duration at the order's price."""
-    return pay_for(Milliseconds(max_duration * 1000), order.max_price_per_hour, Amount(2**127))
+def _pay_of_seconds(order: Order, seconds: int) -> Amount:
+    """Pay of one execution at the order's price."""
+    return pay_for(Milliseconds(seconds * 1000), order.max_price_per_hour, Amount(2**127))
 
 
 def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
@@ -222,17 +220,17 @@ class Bill(Struct, frozen=True):
         return bool(self.by_client)
 
 
-def further_affordable(order: Order, fee_bps: Bps, max_duration: int, ran: Sequence[Ran]) -> int:
+def further_affordable(order: Order, fee_bps: Bps, ran: Sequence[Ran]) -> int:
     """Returns how many further executions the budget covers, each at the order's price for the
     whole duration, after those that were revealed.
     """
     spent = sum(item.pay for item in ran if item.result is not None)
-    one = _longest(order, max_duration)
+    one = _pay_of_seconds(order, order.max_duration)
     left = max(0, _pays_max(order.budget, fee_bps) - spent)
     return min(EXECUTIONS_MAX, left // one) if one else EXECUTIONS_MAX
 
 
-def is_clients_limit(order: Order, fee_bps: Bps, max_duration: int, ran: Sequence[Ran]) -> bool:
+def is_clients_limit(order: Order, fee_bps: Bps, ran: Sequence[Ran]) -> bool:
     """Whether an undecided job ended at its client's own limit, and not for lack of owners.
 
     That is so when as many executions were revealed as the order allows, when three owners gave
@@ -244,7 +242,7 @@ def is_clients_limit(order: Order, fee_bps: Bps, max_duration: int, ran: Sequenc
     return (
         len(results) >= order.max_executions
         or len(set(results)) >= DIFFERENT_RESULTS
-        or not further_affordable(order, fee_bps, max_duration, ran)
+        or not further_affordable(order, fee_bps, ran)
     )
 
 
@@ -252,7 +250,6 @@ def bill(
     order: Order,
     ack: Ack,
     verdict: Verdict,
-    max_duration: int,
     ran: Sequence[Ran],
     has_audit_billed: bool = False,
     was_held: bool = False,
@@ -260,20 +257,16 @@ def bill(
     """Says which executions the client of a decided job pays, which the audit fund, and how the
     charge splits (PROTOCOL §4 Outputs and pay).
 
-    `ran` has all executions of the verdict in CommitSet order, `max_duration` is the spec's, and
-    `has_audit_billed` is `is_audit_billed`. `was_held` says that an earlier verdict accepted the
-    first execution alone: that one charged the client, and later ones move held pay only.
+    `ran` has all executions of the verdict in CommitSet order, and `has_audit_billed` is
+    `is_audit_billed`. `was_held` says that an earlier verdict accepted the first execution alone:
+    that one charged the client, and later ones move held pay only.
     """
     honest = _honest(verdict, ran)
-    billed = (
-        [ran[0]]
-        if was_held
-        else _billed(order, ack, verdict, max_duration, honest, ran, has_audit_billed)
-    )
+    billed = [ran[0]] if was_held else _billed(order, ack, verdict, honest, ran, has_audit_billed)
     credits = [Credit(item.assignment_hash, item.pay) for item in billed]
     has_premium = was_held or (verdict.outcome is Outcome.ACCEPTED and not has_audit_billed)
     if confirmation.has_differed(repeats_in(ran)):
-        billed = _covered(order, ack, max_duration, billed)
+        billed = _covered(order, ack, billed)
         credits = [Credit(item.assignment_hash, item.pay) for item in billed]
     repeats = [item for item in ran if item.repeats and item.result and item not in honest]
     unbilled = (item for item in (*honest, *repeats) if item not in billed)
@@ -285,11 +278,11 @@ def bill(
     )
 
 
-def _covered(order: Order, ack: Ack, max_duration: int, billed: list[Ran]) -> list[Ran]:
+def _covered(order: Order, ack: Ack, billed: list[Ran]) -> list[Ran]:
     """Returns the executions, in CommitSet order, that the most that the order may cost covers.
     Repeats come on top of maxExecutions, so it may cover less than all.
     """
-    room = _pays_max(charge_limit(order, ack.rule, max_duration, ack.fee_bps), ack.fee_bps)
+    room = _pays_max(charge_limit(order, ack.rule, ack.fee_bps), ack.fee_bps)
     found: list[Ran] = []
     for item in billed:
         if sum(other.pay for other in found) + item.pay <= room:
@@ -308,7 +301,6 @@ def _billed(
     order: Order,
     ack: Ack,
     verdict: Verdict,
-    max_duration: int,
     honest: list[Ran],
     ran: Sequence[Ran],
     has_audit_billed: bool,
@@ -323,7 +315,7 @@ def _billed(
             first = honest[: 2 if has_audit_billed else 1]
         case Outcome.LAPSED:
             return honest  # stopped by its client: the elapsed time
-        case Outcome.UNRESOLVED if is_clients_limit(order, ack.fee_bps, max_duration, ran):
+        case Outcome.UNRESOLVED if is_clients_limit(order, ack.fee_bps, ran):
             return honest
         case Outcome.CANNOT_VERIFY if order.accept_unverified:
             first = honest[:1]

@@ -21,7 +21,7 @@ async def test_the_signed_order_matches_the_plan(fake: FakeMarket, profile: Prof
         run = await market.submit(job(budget="1"), plan)
         order = fake.jobs[run.job_id].submission.order.message
         assert order.max_fee_bps == plan.view.fee_bps and order.budget == plan.budget
-        worst = settlement.worst_charge(order, Label.QUORUM_2, 60, order.max_fee_bps)
+        worst = settlement.worst_charge(order, Label.QUORUM_2, order.max_fee_bps)
         assert worst == plan.worst_charge, (
             "no fee that may still be chosen makes it dearer than was shown"
         )
@@ -187,7 +187,5 @@ async def test_budget_must_cover_the_worst_case(fake: FakeMarket, profile: Profi
     assert (
         order.budget
         == plan.budget
-        == settlement.worst_charge(
-            order, fake.jobs[next(iter(fake.jobs))].ack.message.rule, 60, 500
-        )
+        == settlement.worst_charge(order, fake.jobs[next(iter(fake.jobs))].ack.message.rule, 500)
     )  # type: ignore[arg-type]

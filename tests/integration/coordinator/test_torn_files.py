@@ -61,6 +61,7 @@ def order(number: int) -> Order:
         units.PriceTier.ON_DEMAND,
         units.Price(1),
         Amount(1000),
+        units.Seconds(60),
         units.Small(3),
         units.Bps(0),
         units.Bps(0),

@@ -228,7 +228,7 @@ class FakeMarket(FakeWork):
             raise Refused(self.cheat.refuse_order, "as told")
         if self.cheat.refuse_again is not None and self.posts["POST orders"] > 1:
             raise Refused(self.cheat.refuse_again, "as told")
-        worst = settlement.worst_charge(order, Label.QUORUM_2, spec.max_duration, FEE)
+        worst = settlement.worst_charge(order, Label.QUORUM_2, FEE)
         if worst > order.budget:
             raise Refused(Code.BAD_AMOUNT, "budget")
         for item in spec.inputs:

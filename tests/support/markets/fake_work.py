@@ -405,7 +405,7 @@ class FakeWork:
             evidence.digest(),
             UnixSeconds(max(int(self.clock.now()), job.batches[-1].message.closed_at)),
         )
-        order, spec = job.submission.order.message, job.submission.spec
+        order = job.submission.order.message
         ran = [
             Ran(
                 _hash(i),
@@ -414,7 +414,7 @@ class FakeWork:
             )
             for i in job.executions
         ]
-        bill = settlement.bill(order, job.ack.message, message, spec.max_duration, ran)
+        bill = settlement.bill(order, job.ack.message, message, ran)
         job.charged = Amount(bill.split.charged + self.cheat.charge_extra)
         signer = key("stranger") if self.cheat.foreign_verdict_key else self.statement
         job.verdict, job.phase = seal(self.domain, message, signer.sign), "decided"

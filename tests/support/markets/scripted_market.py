@@ -378,6 +378,7 @@ def an_order(
         price_tier=PriceTier.ON_DEMAND,
         max_price_per_hour=Price(200_000),
         budget=Amount(100_000),
+        max_duration=spec.max_duration,
         max_executions=Small(1),
         audit_premium_bps=Bps(500),
         max_fee_bps=Bps(500),

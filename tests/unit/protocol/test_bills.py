@@ -5,7 +5,7 @@ import pytest
 from quorate_protocol.messages.signed import Ack, Order, Verdict
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.settlement import Ran
-from quorate_protocol.units import Amount, Bps, Hash32, Label, Outcome, Price, Small
+from quorate_protocol.units import Amount, Bps, Hash32, Label, Outcome, Price, Seconds, Small
 from quorate_protocol.values import replace
 from vectors.generate import message_of
 
@@ -34,6 +34,7 @@ def bill_of(
     fields: dict[str, object] = {
         "max_price_per_hour": Price(100_000),
         "budget": Amount(3_060),
+        "max_duration": Seconds(SECONDS),
         "max_executions": Small(7),
         "audit_premium_bps": Bps(500),
         "accept_unverified": False,
@@ -53,7 +54,7 @@ def bill_of(
         faulted=(),
         read=tuple(name(number) for number in read),
     )
-    found = settlement.bill(order, ack, verdict, SECONDS, ran, has_audit_billed, was_held)
+    found = settlement.bill(order, ack, verdict, ran, has_audit_billed, was_held)
     assert found.is_readable == bool(found.by_client)
     assert [item.assignment_hash for item in found.split.credits] == list(found.by_client)
     numbers = {item.assignment_hash: str(index) for index, item in enumerate(ran)}

@@ -173,6 +173,7 @@ def order(**changes: object) -> Order:
     fields: dict[str, object] = {
         "max_price_per_hour": Price(360_000),
         "budget": Amount(10**9),
+        "max_duration": Seconds(10),
         "audit_premium_bps": Bps(500),
         "max_fee_bps": Bps(500),
     }
@@ -199,13 +200,13 @@ def test_pay_rounds_down_and_is_bounded() -> None:
 @pytest.mark.rule("4.50", "4.51")
 def test_worst_charge_covers_the_rule() -> None:
     for rule in (Label.QUORUM_2, Label.ADAPTIVE):
-        assert settlement.worst_charge(order(), rule, 10, Bps(200)) == 3 * 1_000 + 60
-    assert settlement.worst_charge(order(), Label.UNVERIFIED, 10, Bps(200)) == 1_000 + 20
+        assert settlement.worst_charge(order(), rule, Bps(200)) == 3 * 1_000 + 60
+    assert settlement.worst_charge(order(), Label.UNVERIFIED, Bps(200)) == 1_000 + 20
     five = order(max_executions=Small(5))
-    assert settlement.charge_limit(five, Label.QUORUM_2, 10, Bps(200)) == 5 * 1_000 + 100
+    assert settlement.charge_limit(five, Label.QUORUM_2, Bps(200)) == 5 * 1_000 + 100
     small = replace(five, budget=Amount(4_000))
-    assert settlement.charge_limit(small, Label.QUORUM_2, 10, Bps(200)) == 4_000
-    assert settlement.charge_limit(small, Label.UNVERIFIED, 10, Bps(200)) == 1_000 + 20
+    assert settlement.charge_limit(small, Label.QUORUM_2, Bps(200)) == 4_000
+    assert settlement.charge_limit(small, Label.UNVERIFIED, Bps(200)) == 1_000 + 20
 
 
 @pytest.mark.rule("I1", "4.16")
@@ -245,8 +246,9 @@ def test_every_unit_charged_goes_somewhere(
 
 def test_a_reservation_of_the_worst_charge_pays_all_that_was_earned() -> None:
     """The rounding of the fee once cost a provider one unit, if its job ran up to its limit."""
-    limit, wanted = 333, order(max_price_per_hour=Price(333 * 3600))
-    worst = settlement.worst_charge(wanted, Label.QUORUM_2, 1, Bps(200))
+    limit = 333
+    wanted = order(max_price_per_hour=Price(333 * 3600), max_duration=Seconds(1))
+    worst = settlement.worst_charge(wanted, Label.QUORUM_2, Bps(200))
     found = settlement.split(
         replace(wanted, budget=worst),
         Label.QUORUM_2,

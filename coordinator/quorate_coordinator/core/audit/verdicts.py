@@ -64,10 +64,7 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
         order.max_executions,
         is_exhausted,
         settlement.further_affordable(
-            order,
-            job.ack.message.fee_bps,
-            job.submission.spec.max_duration,
-            ledger.ran(context, job, members),
+            order, job.ack.message.fee_bps, ledger.ran(context, job, members)
         ),
     )
     match decision:

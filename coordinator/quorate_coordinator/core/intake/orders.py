@@ -51,7 +51,7 @@ def on_order(context: StepContext, submission: Submission) -> Job:
             f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}",
         )
     host_class, rule = choose_class(context, submission)
-    terms = order, rule, submission.spec.max_duration, context.rules.fee_bps
+    terms = order, rule, context.rules.fee_bps
     _check_budget(order, rule, settlement.worst_charge(*terms))
     most = settlement.charge_limit(*terms)
     _check_funds(context, submission, client, most)

@@ -71,12 +71,7 @@ def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease
     """
     order = job.submission.order.message
     bill = settlement.bill(
-        order,
-        job.ack.message,
-        verdict,
-        job.submission.spec.max_duration,
-        ran(context, job, members),
-        is_audit_billed(job),
+        order, job.ack.message, verdict, ran(context, job, members), is_audit_billed(job)
     )
     split = bill.split
     assert split.charged <= job.reserved, "I4: a job costs at most what is reserved for it"

@@ -12,7 +12,6 @@ from quorate.client.money.lead import Lead, lead_of
 from quorate.errors import translated
 from quorate_contracts.bindings.escrow import Allocation, Withdrawal
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages import job_spec
 from quorate_protocol.units import Address, Amount, UnixSeconds
 
 
@@ -129,6 +128,6 @@ def promises(ledger: Ledger, coordinator: Address, limits: Limits, now: float) -
         item.reserved
         for item in ledger.open_orders(coordinator)
         if now
-        < item.order.expiry + job_spec.decode(item.spec).max_duration + limits.allocation_release
+        < item.order.expiry + item.order.max_duration + limits.allocation_release
     )
     return Promises(vouched, Amount(max(0, totals.charged + open_orders - vouched)))

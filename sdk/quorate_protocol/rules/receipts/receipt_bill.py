@@ -7,7 +7,7 @@ from quorate_protocol.rules import settlement
 from quorate_protocol.rules.receipts.receipt_draws import was_held
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.rules.settlement import Bill, Ran
-from quorate_protocol.units import Amount, Hash32, Seconds
+from quorate_protocol.units import Amount, Hash32
 
 
 def bill_of(receipt: Receipt) -> Bill:
@@ -19,16 +19,10 @@ def bill_of(receipt: Receipt) -> Bill:
         order,
         ack,
         receipt.verdict.message,
-        duration_of(receipt),
         ran_of(receipt),
         is_billed,
         len(receipt.batches) > 1 and was_held(receipt),
     )
-
-
-def duration_of(receipt: Receipt) -> Seconds:
-    """The spec's longest run time. Every assignment of a checked receipt has it."""
-    return receipt.executions[0].assignment.message.max_duration
 
 
 def ran_of(receipt: Receipt) -> list[Ran]:

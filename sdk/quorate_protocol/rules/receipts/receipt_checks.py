@@ -262,7 +262,7 @@ def _terms(receipt: Receipt) -> Iterator[Check]:
             order.spec_hash,
             ack.host_class,
             order.price_tier,
-            sent[0].max_duration,
+            order.max_duration,
         )
         good = named == ordered and message.price_per_hour <= order.max_price_per_hour
         yield Check(f"terms[{number}]", good, "the assignment is of this order, at no higher price")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.rules import confirmation, settlement
 from quorate_protocol.rules import verdict as verdicts
-from quorate_protocol.rules.receipts.receipt_bill import duration_of, ran_of, result_of
+from quorate_protocol.rules.receipts.receipt_bill import ran_of, result_of
 from quorate_protocol.rules.receipts.repeat_batch import drawn_batches
 from quorate_protocol.rules.verdict import Accepted, Execution
 from quorate_protocol.units import KILLED, PPM_ONE, Hash32, Label, Outcome
@@ -75,7 +75,7 @@ def _decide(
         executions,
         order.max_executions,
         is_exhausted,
-        settlement.further_affordable(order, fee_bps, duration_of(receipt), ran),
+        settlement.further_affordable(order, fee_bps, ran),
     )
 
 
