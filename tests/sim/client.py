@@ -15,7 +15,8 @@ from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import credit, settlement
+from quorate_protocol.rules import settlement
+from quorate_protocol.rules.money import credit
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -138,7 +139,7 @@ class Client:
         if self.plan.stream(f"public/{job.client}/{job.number}").random() < 0.15:
             spec = replace(spec, public=True)
         order = self.order(spec, random, nonce=Nonce(job.number))
-        most = settlement.charge_limit(order, Label.QUORUM_2, spec.max_duration, order.max_fee_bps)
+        most = settlement.charge_limit(order, Label.QUORUM_2, order.max_fee_bps)
         if self.seen is None or sum(self.reserved.values()) + most > self.lead:
             if not self.is_calm:
                 self.schedule.after(1, partial(self._order_one, job))

@@ -8,7 +8,8 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.intake import log_reads
 from quorate_coordinator.core.money import epochs, ledger
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import credit, settlement
+from quorate_protocol.rules import settlement
+from quorate_protocol.rules.money import credit
 from quorate_protocol.units import Amount, Price, UnixSeconds
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, changed, only

@@ -14,7 +14,7 @@ from pathlib import Path
 from quorate.errors import ProfileError, UnavailableError
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.signed import Order, Voucher
-from quorate_protocol.rules import credit
+from quorate_protocol.rules.money import credit
 from quorate_protocol.units import Address, Amount, Hash32, Nonce
 from quorate_runtime.sqlite.durable import FileDamaged, check_whole, make_whole
 

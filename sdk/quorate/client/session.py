@@ -163,8 +163,7 @@ class ClientSession:
         if not good:
             raise EvidenceError("ack: it is for another job, or its fee is above the order's limit")
         check_ordered(ack, order)
-        max_duration = submission.spec.max_duration
-        most = settlement.charge_limit(order, ack.rule, max_duration, ack.fee_bps)
+        most = settlement.charge_limit(order, ack.rule, ack.fee_bps)
         crash_point("client.before-ack")
         self.ledger.acknowledge(job_id, envelope.encode(answer.ack), most)
         crash_point("client.after-ack")

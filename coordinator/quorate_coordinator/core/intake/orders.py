@@ -15,8 +15,9 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Ack, Order, Session
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import credit, settlement
+from quorate_protocol.rules import settlement
 from quorate_protocol.rules.classes import determinism_class, job_class
+from quorate_protocol.rules.money import credit
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import ZERO_HASH, Amount, Hash32, Label, Sequence, usd
 from quorate_protocol.values import replace

@@ -127,7 +127,6 @@ def promises(ledger: Ledger, coordinator: Address, limits: Limits, now: float) -
     open_orders = sum(
         item.reserved
         for item in ledger.open_orders(coordinator)
-        if now
-        < item.order.expiry + item.order.max_duration + limits.allocation_release
+        if now < item.order.expiry + item.order.max_duration + limits.allocation_release
     )
     return Promises(vouched, Amount(max(0, totals.charged + open_orders - vouched)))
