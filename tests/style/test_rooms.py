@@ -1,5 +1,5 @@
-"""Checks the repository's shape: folders have few files, a base name is used once per package,
-and no imports form a circle.
+"""Checks the repository's shape: a base name is used once per package, and no imports form a
+circle.
 """
 
 import ast
@@ -7,12 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from style.source import PACKAGE_FOLDERS, ROOT, fail_with, files_under, relative, tree_of
-
-FOLDER_FILES_MAX = 15
-
-# Folder -> its Python files today. Lower the number when files leave; never add an entry.
-LARGE_FOLDERS: dict[str, int] = {}
+from style.source import PACKAGE_FOLDERS, ROOT, fail_with, files_under, tree_of
 
 # A role has the same file name in each part that has the role.
 SHARED_NAMES = frozenset(
@@ -42,13 +37,6 @@ CIRCLES: list[frozenset[str]] = []
 def sources() -> list[Path]:
     """All Python files of the packages."""
     return files_under(PACKAGE_FOLDERS, ".py")
-
-
-def large_folders(paths: list[Path], allowed: dict[str, int], root: Path = ROOT) -> Iterator[str]:
-    """Folders with more Python files than the limit, or than the exception recorded for them."""
-    for folder, count in sorted(Counter(relative(path.parent, root) for path in paths).items()):
-        if count > max(FOLDER_FILES_MAX, allowed.get(folder, 0)):
-            yield f"{folder}: {count} Python files, at most {FOLDER_FILES_MAX}: give it rooms"
 
 
 def repeated_names(paths: list[Path], allowed: dict[str, int], root: Path = ROOT) -> Iterator[str]:
@@ -140,10 +128,6 @@ def import_graph(paths: list[Path], root: Path = ROOT) -> dict[str, set[str]]:
     return {name: imports_of(name, path, known) for name, path in known.items()}
 
 
-def test_folders_have_few_files() -> None:
-    fail_with(list(large_folders(sources(), LARGE_FOLDERS)))
-
-
 def test_a_base_name_is_used_once_per_package() -> None:
     fail_with(list(repeated_names(sources(), REPEATED_NAMES)))
 
@@ -156,11 +140,6 @@ def test_no_imports_form_a_circle() -> None:
 def test_exceptions_are_still_needed() -> None:
     paths, found = sources(), circles(import_graph(sources()))
     problems = [
-        f"{folder}: lower or delete its exception in LARGE_FOLDERS"
-        for folder, count in LARGE_FOLDERS.items()
-        if not list(large_folders(paths, {**LARGE_FOLDERS, folder: count - 1}))
-    ]
-    problems += [
         f"{name}: lower or delete its exception in REPEATED_NAMES"
         for name, count in REPEATED_NAMES.items()
         if not list(repeated_names(paths, {**REPEATED_NAMES, name: count - 1}))
@@ -175,9 +154,6 @@ def test_exceptions_are_still_needed() -> None:
 
 def test_the_checks_can_fail(tmp_path: Path) -> None:
     folder = tmp_path / "sdk" / "thing"
-    paths = [folder / f"part{number}.py" for number in range(FOLDER_FILES_MAX + 1)]
-    (problem,) = large_folders(paths, {}, tmp_path)
-    assert problem.startswith("sdk/thing: 16 Python files")
     (problem,) = repeated_names([folder / "a" / "x.py", folder / "b" / "x.py"], {}, tmp_path)
     assert problem.startswith("thing/x.py: 2 files")
 
