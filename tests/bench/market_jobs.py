@@ -99,6 +99,7 @@ TICK_SECONDS = 0.5
 
 
 VOUCHER_SECONDS = 0.25
+AHEAD = 10**10  # millionths that clients pay ahead
 
 
 HEARTBEAT_SECONDS = 10.0
@@ -302,22 +303,22 @@ class Market:
         return time.perf_counter() - begun
 
     async def vouch(self) -> None:
-        """Clients sign vouchers for what they owe, again and again."""
+        """Clients sign vouchers ahead of what they owe, again and again."""
         while True:
             await asyncio.sleep(VOUCHER_SECONDS)
-            for party, session in zip(self.clients, self.sessions, strict=True):
-                client = self.core.state.clients[party.address]
-                if client.charged > client.vouched:
-                    voucher = seal(
-                        DOMAIN,
-                        Voucher(
-                            party.address, self.core.rules.coordinator, client.charged, Nonce(0)
-                        ),
-                        session.sign,
-                    )
-                    await self.actor.submit(
-                        ev.VoucherReceived(voucher, self.signer_of(voucher, session))
-                    )
+            await self._pay_ahead()
+
+    async def _pay_ahead(self) -> None:
+        for party, session in zip(self.clients, self.sessions, strict=True):
+            client = self.core.state.clients.get(party.address)
+            ahead = Amount(AHEAD + (client.charged if client else 0))
+            if client is not None and client.sessions and ahead > client.vouched:
+                coordinator = self.core.rules.coordinator
+                message = Voucher(party.address, coordinator, ahead, Nonce(0))
+                voucher = seal(DOMAIN, message, session.sign)
+                await self.actor.submit(
+                    ev.VoucherReceived(voucher, self.signer_of(voucher, session))
+                )
 
     # ------------------------------------------------------------------------------ time and beacon
 
@@ -357,6 +358,9 @@ class Market:
             offer = an_offer(party.address, Sequence(1), Price(100_000 + index), self.setup.slots)
             envelope = offers.OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.sign))
             await self.actor.submit(ev.OfferReceived(envelope, party.address))
+        for who in range(CLIENTS):
+            await self.actor.submit(ev.SessionReceived(self._submission(who).session))
+        await self._pay_ahead()
         await self._beat(Sequence(1))
 
     async def beat(self) -> None:

@@ -92,6 +92,7 @@ async def _order(stage: Stage, service: Service, number: int, now: int) -> dict[
     submission = stage.submission(
         stage.client, a_spec(f"run-{number}"), number, session=SESSION, now=now
     )
+    await stage.prepay(service.url, submission, SESSION)
     async with stage.session.post(
         f"{service.url}/v1/orders", data=canonical.encode(submission)
     ) as response:

@@ -105,12 +105,12 @@ async def test_orders_beyond_the_lead_wait_until_runs_are_checked(
 ) -> None:
     fake.auto_finish = False
     notices: list[str] = []
-    async with Market(profile, notice=notices.append) as market:
+    async with Market(profile) as market:
         reserved = (await market.plan(job())).reserved
-    async with Market(dataclasses.replace(profile, lead=Amount(2 * reserved))) as market:
-        market._notice = market._client_session.notice = notices.append
+    lent = dataclasses.replace(profile, lead=Amount(2 * reserved))
+    async with Market(lent, notice=notices.append) as market:
         runs = asyncio.gather(*(market.submit(job()) for _ in range(3)))
-        await until(lambda: len(fake.jobs) == 2 and bool(notices))
+        await until(lambda: len(fake.jobs) == 2 and any("lead" in one for one in notices))
         assert fake.vouched == 2 * reserved and not runs.done()
         fake.auto_finish = True
         for item in list(fake.jobs.values()):
@@ -118,7 +118,7 @@ async def test_orders_beyond_the_lead_wait_until_runs_are_checked(
         for run in await runs:
             await run.result()
         assert fake.vouched <= market.debt().charged + 2 * reserved
-    (notice,) = notices
+    (notice,) = [one for one in notices if one.startswith("lead: ")]
     assert "the order waits until open runs end" in notice
 
 

@@ -82,6 +82,7 @@ class Hall:
         """Orders the honest client's job with this input and returns its id."""
         spec = replace(a_spec("honest"), inputs=(Input(cid, "/inputs/data", size),))
         submission = self.stage.submission(HONEST, spec, 1)
+        await self.stage.prepay(self.service.url, submission, HONEST)
         async with self.session.post(
             f"{self.service.url}/v1/orders", data=canonical.encode(submission)
         ) as response:

@@ -133,6 +133,7 @@ async def ordered(stage: Stage, url: str, number: int) -> str:
 
     async def ask() -> dict[str, str]:
         submission = stage.submission(stage.client, a_spec(f"job-{number}"), number + 1)
+        await stage.prepay(url, submission, stage.client)
         body = canonical.encode(submission)
         async with stage.session.post(f"{url}/v1/orders", data=body) as response:
             return dict(await response.json())

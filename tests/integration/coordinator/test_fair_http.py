@@ -57,6 +57,8 @@ class Client:
         name = f"{self.name}-{self.nonce}"
         spec = a_spec(name)
         submission = self.stage.submission(self.key, spec, self.nonce)
+        if self.nonce == 1:
+            await self.stage.prepay(self.service.url, submission, self.key, 2 * FLOOD)
         async with self.session.post(
             f"{self.service.url}/v1/orders", data=canonical.encode(submission)
         ) as response:

@@ -100,6 +100,7 @@ async def test_a_run_that_was_never_decided_is_its_clients(public: bool) -> None
         )
     )
     for is_archived in (False, True):
+        world.is_archive_there = is_archived
         for _ in range(400 * is_archived):
             if job_id not in world.core.state.jobs:
                 break

@@ -23,12 +23,12 @@ from quorate_devnet.chain.server import ChainConfig, running_chain
 from quorate_protocol.crypto.bearer import Bearer, make_token
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET, USD
-from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.envelope import encode, seal
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import Session
+from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Address, Amount, BlockNumber, UnixSeconds
+from quorate_protocol.units import Address, Amount, BlockNumber, Nonce, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc, Sender
@@ -98,6 +98,21 @@ class Stage:
             client.address, key.address, self.coordinator, Amount(90 * USD), UnixSeconds(at + 3600)
         )
         return Submission(seal(domain, order, key.sign), seal(domain, lent, client.sign), spec)
+
+    async def prepay(
+        self, url: str, submission: Submission, key: KeySigner, orders: int = 0
+    ) -> None:
+        """Posts the session of an order and a voucher for so many orders, or for this order and
+        those before it.
+        """
+        order, domain = submission.order.message, self.deployment.domain()
+        ahead = Amount((orders or order.nonce) * order.budget)
+        voucher = Voucher(order.client, self.coordinator, ahead, Nonce(0))
+        signed = seal(domain, voucher, key.sign)
+        bodies = {"sessions": encode(submission.session), "vouchers": encode(signed)}
+        for path, body in bodies.items():
+            async with self.session.post(f"{url}/v1/{path}", data=body) as response:
+                await response.read()
 
     async def fund(self, client: KeySigner, money: Amount) -> None:
         """Gives the client so much more money, and allocates all of it to the coordinator."""
