@@ -53,9 +53,8 @@ from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.input_fetcher import InputFetcher
-from quorate_coordinator.storage.log_file import LogFile
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.run_logs import ALL_BYTES_MAX, RunLogs
+from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.crypto.peer_ids import peer_id
@@ -151,8 +150,6 @@ class Service:
         core, registry = CoordinatorCore(self._rules()), CollectorRegistry()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         archive, file = self._open_files(stack, has_worked)
-        logs = LogFile(config.path(LOGS), ALL_BYTES_MAX // 2)
-        stack.callback(logs.close)
         add_disk_gauges(registry, config, archive, file)
         outputs, max_hold = Outputs(core.state, archive), core.rules.limits.max_hold
         staging = Staging(
@@ -171,7 +168,7 @@ class Service:
             JobDocuments(core, file),
             core,
             registry,
-            RunLogs.of(logs),
+            stack.enter_context(RunLogs.open(config.path(LOGS))),
             beacon,
             rates,
             outputs,

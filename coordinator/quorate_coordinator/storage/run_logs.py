@@ -1,15 +1,24 @@
-"""Log text of runs, in memory, with limits for each run, each client and in total. A file has the
-newest text for the next process (`log_file`). Log text is never part of a result.
+"""Log text of runs, in memory, with limits for each run, each client and in total. Two files
+have the newest text for the next process. Log text is never part of a result.
 """
 
+import errno
+import logging
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Self
 
-from quorate_coordinator.storage.log_file import LogFile, Piece
+from quorate_protocol.codec.packed import Packed
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime.files import FILE_MODE
 
 RUN_BYTES_MAX = 1 << 20
 CLIENT_BYTES_MAX = 16 << 20
 ALL_BYTES_MAX = 128 << 20
+FILE_BYTES_MAX = 64 << 20
 TAIL_BYTES = (
     4 << 10
     # kept of the end of a text that was cut: the last lines say why a program failed, or why its
@@ -21,6 +30,77 @@ LINES_BYTES_MAX = (
     # a text up to this size is stored as plain bytes, which take little memory: most runs log a
     # few lines
 )
+LENGTH_BYTES = 4
+CLOSED = -1
+log = logging.getLogger(__name__)
+
+
+class Piece(NamedTuple):
+    """What one execution of a run wrote."""
+
+    client: Address
+    job_id: Hash32
+    assignment_hash: Hash32
+    text: bytes
+
+
+_PIECE: Packed[Piece] = Packed(Piece)
+
+
+class LogFile:
+    """Pieces of log text on disk, in the order in which they came. When the newer of its two files
+    is full, it becomes the older one.
+    """
+
+    def __init__(self, path: Path, bytes_max: int) -> None:
+        """Each of the two files holds `bytes_max` bytes, and the piece that passes this bound."""
+        self._newer, self._older, self._bytes_max = path, path.with_suffix(".older"), bytes_max
+        self._file, self._size, self._is_writable = CLOSED, 0, True
+        self._open()
+
+    def pieces(self) -> Iterator[Piece]:
+        """Yields what is stored. A piece that was not written whole is cut off."""
+        for path in (self._older, self._newer):
+            data, at = path.read_bytes() if path.exists() else b"", 0
+            while at + LENGTH_BYTES <= len(data):
+                end = at + LENGTH_BYTES + int.from_bytes(data[at : at + LENGTH_BYTES], "big")
+                try:
+                    yield _PIECE.decode(data[at + LENGTH_BYTES : end])
+                except Refused:
+                    break  # not re-raised: the process was killed while it wrote
+                at = end
+            if at < len(data):
+                os.truncate(path, at)
+
+    def add(self, piece: Piece) -> None:
+        """Appends a piece. The process may be killed right after it, but not the machine."""
+        body = _PIECE.encode(piece)
+        data = len(body).to_bytes(LENGTH_BYTES, "big") + body
+        try:
+            if self._size > self._bytes_max:
+                full = self._file
+                self._newer.replace(self._older)
+                self._open()
+                os.close(full)
+            if os.write(self._file, data) < len(data):
+                os.ftruncate(self._file, self._size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._size += len(data)
+            self._is_writable = True
+        except OSError as error:
+            # Not re-raised: jobs go on without it.
+            if self._is_writable and self._file != CLOSED:
+                log.error("log text of runs is in memory only: %s: %s", self._newer, error)
+            self._is_writable = False
+
+    def close(self) -> None:
+        """Closes the file. Text that comes later is in memory only."""
+        os.close(self._file)
+        self._file = CLOSED
+
+    def _open(self) -> None:
+        self._file = os.open(self._newer, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        self._size = os.fstat(self._file).st_size
 
 
 @dataclass(slots=True)
@@ -69,13 +149,20 @@ class RunLogs:
     writers: dict[Hash32, tuple[tuple[int, Hash32], ...]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, file: LogFile) -> "RunLogs":
+    def open(cls, path: Path) -> "RunLogs":
         """Returns the text that a file has. More text goes there too."""
-        logs = cls()
+        logs, file = cls(), LogFile(path, FILE_BYTES_MAX)
         for piece in file.pieces():
             logs.add(*piece[:3], piece.text.decode(errors="replace"))
         logs.file = file
         return logs
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.file is not None:
+            self.file.close()
 
     def add(self, client: Address, job_id: Hash32, assignment_hash: Hash32, text: str) -> None:
         """Appends an execution's text. Beyond 1 MiB a run's log is cut in the middle: its last

@@ -301,7 +301,8 @@ class ContentStore:
 
         def look() -> Located:
             is_stored, places = self._files.entry(cid) is not None, self._files.blocks.find(cid)
-            block = self._read_inner(cid, places[0]) if reads and places else None
+            is_read = reads and places and not is_stored
+            block = self._read_inner(cid, places[0]) if is_read else None
             return Located(is_stored, places, block)
 
         # One step in a thread of its own: readers ask for thousands of blocks, and each step costs.

@@ -74,7 +74,7 @@ class StoreFiles:
         return self._place_in("objects", cid)
 
     def nodes(self, cid: Cid) -> Nodes:
-        """Returns the object's dag-pb nodes by digest. The caller holds a lock of the CID."""
+        """Returns the object's dag-pb nodes by digest."""
         return self._nodes.get(cid, lambda: load_nodes(self._place_in("nodes", cid), Bounds()))
 
     def work(self, name: str) -> str:
@@ -160,6 +160,7 @@ class StoreFiles:
             sync_directory(shard)
         if os.path.isdir(target):
             os.chmod(target, DIRECTORY_MODE)
+        self._nodes.forget(cid)
         self.blocks.add(cid, nodes)
         self.index.add(str(cid.as_v1()), cid.digest, size, disk_bytes + len(raw), work)
         self.discard(work)
@@ -316,6 +317,12 @@ class NodeCache:
             while self._bytes > NODES_HELD_BYTES:
                 self._bytes -= _bytes_of(self._held.popitem(last=False)[1])
         return nodes
+
+    def forget(self, cid: Cid) -> None:
+        """Drops the nodes of an object: what was read before it was stored may be incomplete."""
+        with self._guard:
+            if (nodes := self._held.pop(cid, None)) is not None:
+                self._bytes -= _bytes_of(nodes)
 
 
 def _bytes_of(nodes: Nodes) -> int:

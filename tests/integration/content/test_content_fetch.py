@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from quorate_content.dag.cid import Cid, parse, raw_cid
+from quorate_content.dag.cid import parse
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import CAR_ANSWER_TYPE, add_gateway_routes
@@ -419,62 +419,6 @@ async def test_directory_is_sent_again_by_a_source_that_serves_only_roots(
     assert len(origin.requests) == 2
 
 
-async def test_the_gateway_serves_raw_blocks_cars_and_files(
-    store: ContentStore, tmp_path: Path
-) -> None:
-    data = os.urandom(3 * MIB)
-    stat, secret = await store.put(data, "a"), await store.put(b"secret", "a")
-    (tmp_path / "tree").mkdir()
-    folder = await store.put(tmp_path / "tree", "a")
-    app = web.Application()
-
-    async def may_read(_: web.Request, cid: Cid) -> bool:
-        return cid != secret.cid
-
-    add_gateway_routes(app, store, may_read=may_read)
-    async with on_loopback(app) as url, aiohttp.ClientSession(url) as session:
-
-        async def ask(
-            cid: Cid | str, query: str = "", method: str = "GET", **headers: str
-        ) -> tuple[int, bytes, str]:
-            named = {key.replace("_", "-"): value for key, value in headers.items()}
-            async with session.request(method, f"/ipfs/{cid}{query}", headers=named) as answer:
-                return answer.status, await answer.read(), answer.headers.get("Content-Type", "")
-
-        assert await ask(stat.cid) == (200, data, "application/octet-stream")
-        assert (await ask(stat.cid, Range="bytes=5-8"))[:2] == (206, data[5:9])
-        status, block, kind = await ask(stat.cid, "?format=raw")
-        assert (status, kind, raw_cid(block).digest) == (
-            200,
-            "application/vnd.ipld.raw",
-            stat.cid.digest,
-        )
-        assert (await ask(stat.cid, Accept="application/vnd.ipld.raw"))[1] == block
-        status, whole, kind = await ask(stat.cid, Accept="application/vnd.ipld.car;version=1")
-        assert (status, kind) == (200, CAR_ANSWER_TYPE)
-        assert whole == b"".join([piece async for piece in store.export_car(stat.cid)])
-        tail = (await ask(stat.cid, f"?format=car&entity-bytes={2 * MIB}:*"))[1]
-        assert MIB < len(tail) < MIB + 1000
-        assert len((await ask(stat.cid, "?format=car&dag-scope=block"))[1]) < 1000
-        assert (await ask(stat.cid, "?format=car", "HEAD"))[:2] == (200, b"")
-        assert (await ask(stat.cid, "?format=raw", "HEAD"))[0] == 200
-        assert (await ask(folder.cid, "?format=car"))[0] == 200
-        assert (await ask(folder.cid))[0] == 501
-        assert (await ask(secret.cid))[0] == 404
-        assert (await ask(raw_cid(b"absent"), "?format=car"))[0] == 404
-        assert (await ask(raw_cid(b"absent"), Cache_Control="only-if-cached"))[0] == 412
-        for bad in ("Qmnonsense", "..%2f..%2fetc%2fpasswd"):
-            assert (await ask(bad))[0] in (400, 404)
-        for query in (
-            "?format=tar",
-            "?format=car&car-version=2",
-            "?format=car&dag-scope=x",
-            "?format=car&entity-bytes=x:*",
-        ):
-            assert (await ask(stat.cid, query))[0] == 400
-        assert (await ask(stat.cid, method="POST"))[0] == 405
-
-
 async def test_staging_takes_files_and_cars_under_a_quota(origin: Origin, tmp_path: Path) -> None:
     staging = ContentStore(tmp_path / "staging", 64 * MIB, owner_quota_bytes=16 * MIB)
 
@@ -512,31 +456,3 @@ async def test_staging_takes_files_and_cars_under_a_quota(origin: Origin, tmp_pa
         await reader.close()
     assert list((tmp_path / "staging" / "tmp").iterdir()) == []
     await staging.close()
-
-
-async def test_a_reader_that_goes_away_is_no_error_of_the_gateway(tmp_path: Path) -> None:
-    """A fetch closes its connection as soon as it has every block, before the answer's end."""
-    store, errors, ended = ContentStore(tmp_path / "store", 64 * MIB), [], asyncio.Event()
-    cid = (await store.put(os.urandom(32 * MIB), "a")).cid
-
-    @web.middleware
-    async def watched(request: web.Request, handler: Handle) -> web.StreamResponse:
-        try:
-            return await handler(request)
-        except Exception as error:
-            errors.append(error)
-            raise
-        finally:
-            ended.set()
-
-    app = web.Application(middlewares=[watched])
-    add_gateway_routes(app, store)
-    async with on_loopback(app) as url:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
-        writer.write(b"GET /ipfs/%s?format=car HTTP/1.1\r\nHost: h\r\n\r\n" % str(cid).encode())
-        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-        writer.transport.abort()
-        async with asyncio.timeout(20):
-            await ended.wait()
-    assert errors == []
-    await store.close()
