@@ -8,6 +8,7 @@ a changed comment changes it. Settings: the pragma's version, the legacy pipelin
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from vyper.compiler import compile_from_file_input
@@ -21,13 +22,15 @@ SOURCES = Path(__file__).parent / "vyper"
 FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity", "layout", "solc_json"]
 
 
-def compiled(name: str, sources: Path = SOURCES) -> dict[str, object]:
+def compiled(name: str, sources: Path | Sequence[Path] = SOURCES) -> dict[str, object]:
     """Returns one contract's ABI, creation code, runtime code's size and hash, immutables, source
     files, and the integrity hash of all its sources.
 
-    An immutable is [name, bytes]. Their values follow the runtime code on chain, in this order.
+    An immutable is [name, bytes]. Their values follow the runtime code on chain, in this order. Of
+    several folders of sources, the first one that has a module gives it.
     """
-    bundle = FilesystemInputBundle([sources])
+    folders = [sources] if isinstance(sources, Path) else list(sources)
+    bundle = FilesystemInputBundle(folders[::-1])  # the compiler tries the last one first
     source = bundle.load_file(f"{name}.vy")
     assert isinstance(source, FileInput)
     settings = Settings(optimize=OptimizationLevel.GAS, experimental_codegen=False)
