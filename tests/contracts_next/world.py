@@ -253,6 +253,8 @@ def deployed(**made: dict[str, Any]) -> World:
     closes = (CLIENT_CLOSE, COORDINATOR_CLOSE)
     modules = (token.address, stakes, court, jobs)
     world.deploy("Escrow", *modules, *closes, made=made.get("Escrow"))
+    windows = (EVIDENCE_WINDOW, EVIDENCE_AGE)
+    world.deploy("Jobs", escrow, stakes, *windows, made=made.get("Jobs"))
     return world
 
 
