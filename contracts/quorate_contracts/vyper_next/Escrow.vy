@@ -3,8 +3,8 @@
 @title Escrow
 @notice All money between accounts: balances, and one-directional tabs from a payer to a payee (PROTOCOL §6). A tab is paid by cumulative
         vouchers that the payer signed, or by a coordinator's payroll. Both raise the same cumulative sum, so nothing is paid twice.
-@dev tokens here = balances + (locked - drawn) of every tab. No owner, no pause. Only time stamps: block numbers are never used. The
-     events are a whole ledger: they alone give every balance and every tab.
+@dev tokens here = balances + (locked - drawn) of every tab. No owner, no pause. Only time stamps: block numbers are never used. Every
+     act has an event; whom a payroll paid stands in the call's data.
 """
 
 import money_requests
@@ -68,8 +68,7 @@ event SessionShown:
 event Redeemed:
     payer: indexed(address)
     payee: indexed(address)
-    paid: uint256  # so far
-    isCredit: bool  # the payee draws it; a coordinator has it in its balance
+    paid: uint256  # so far: a coordinator's balance rose alike, another payee draws it
 
 event Receipts:
     payee: indexed(address)
@@ -79,7 +78,6 @@ event Payroll:
     payer: indexed(address)
     root: bytes32  # over the receipts that it pays for
     amount: uint256  # from the payer's balance
-    pays: DynArray[uint256, BATCH]  # payee(160) | paid so far(96)
 
 event Drawn:
     payer: indexed(address)
@@ -291,7 +289,7 @@ def payroll(payer: address, root: bytes32, pays: DynArray[uint256, BATCH]):
     word: uint256 = self.accounts[payer]
     assert total <= words._balance(word), "amount"
     self.accounts[payer] = self._spent(word, total) - total
-    log Payroll(payer=payer, root=root, amount=total, pays=pays)
+    log Payroll(payer=payer, root=root, amount=total)
 
 
 @external
@@ -417,7 +415,7 @@ def session(payer: address, payee: address, key: address) -> (uint256, uint256):
 def _deposit(amount: uint256, payee: address):
     """Tokens in. A token that takes a fee on transfer or rebases is refused."""
     before: uint256 = staticcall Token(TOKEN).balanceOf(self)
-    assert amount > 0 and before + amount <= words.AMOUNT_MAX, "amount"
+    assert amount > 0 and amount <= words.AMOUNT_MAX - min(before, words.AMOUNT_MAX), "amount"
     assert extcall Token(TOKEN).transferFrom(msg.sender, self, amount, default_return_value=True), "token"
     assert staticcall Token(TOKEN).balanceOf(self) == before + amount, "amount"
     self.accounts[msg.sender] += amount
@@ -502,7 +500,7 @@ def _redeem(domain: bytes32, payee: address, voucher: SignedVoucher, isCredit: b
     if not isCredit:
         tab.drawn += added
     self.tabs[payer][payee] = words._tab_word(tab)
-    log Redeemed(payer=payer, payee=payee, paid=covered, isCredit=isCredit)
+    log Redeemed(payer=payer, payee=payee, paid=covered)
     return added
 
 

@@ -53,6 +53,11 @@ event JobPaid:
     amount: uint256  # of all executions
     fee: uint256
 
+event Released:
+    client: indexed(address)
+    jobId: indexed(bytes32)
+    until: uint256
+
 event Returned:
     client: indexed(address)
     jobId: indexed(bytes32)
@@ -181,13 +186,17 @@ def reclaim(client: address, jobId: bytes32):
 
 @external
 def release(order: orders.Order):
-    """The coordinator gives the budget back at once, by its account or its posting key, while nothing was shown."""
+    """
+    @notice The coordinator says that it assigned nothing, by its account or its posting key: evidence is taken for one window more.
+    @dev Not at once: a provider that revealed its result in this moment still shows it.
+    """
     assert msg.sender in [order.coordinator, staticcall Stakes(STAKES).posting_key(order.coordinator)], "signer"
     jobId: bytes32 = orders._order_digest(signatures._domain(STAKES), order)
     job: words.Job = self._open(order.client, jobId)
     assert job.count == 0, "shown"
-    self._end(order.client, jobId, job)
-    self._give_back(order.client, jobId, job.budget)
+    job.until = min(job.until, block.timestamp + EVIDENCE_WINDOW)
+    self.jobs[order.client][jobId] = words._job_word(job)
+    log Released(client=order.client, jobId=jobId, until=job.until)
 
 
 @external
