@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from eth_utils.abi import (
@@ -19,13 +18,12 @@ from quorate_contracts.compile import SOURCES, compiled
 from quorate_protocol.units import Address
 
 NEXT = SOURCES.parent / "vyper_next"
-FOLDERS = (NEXT, SOURCES)
 
 
-@lru_cache(maxsize=64)
-def compilation(name: str, folders: tuple[Path, ...] = FOLDERS) -> dict[str, Any]:
+@lru_cache(maxsize=16)
+def compilation(name: str) -> dict[str, Any]:
     """The ABI and the creation code of a contract."""
-    return compiled(name, folders)
+    return compiled(name, (NEXT, SOURCES))
 
 
 @dataclass(frozen=True, slots=True)

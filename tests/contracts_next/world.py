@@ -14,7 +14,8 @@ import coincurve
 import pytest
 
 from contracts.evm import CHAIN_ID, NOBODY, SECRETS, Log, PyEvm, Reverted
-from contracts_next.calls import FOLDERS, Contract, Happened, compilation, creation
+from contracts_next import calls
+from contracts_next.calls import Contract, Happened, creation
 from quorate_contracts.abi_codec import encode
 from quorate_contracts.deploy import created_address
 from quorate_protocol.crypto.eip712 import Domain
@@ -121,16 +122,14 @@ class World:
     def domain(self) -> Domain:
         return Domain(CHAIN_ID, self.stakes.address)
 
-    def deploy(
-        self, name: str, *arguments: Any, made: dict[str, Any] | None = None, as_name: str = ""
-    ) -> Contract:
+    def deploy(self, name: str, *arguments: Any, made: dict[str, Any] | None = None) -> Contract:
         """Deploys a contract from its source, or from a compilation of another source."""
-        made = made or compilation(name, FOLDERS)
+        made = made or calls.compilation(name)
         place = created_address(account("boss"), self.nonce)
         self.nonce += 1
         self.evm._transact(account("boss"), None, creation(made, arguments), GAS)
         assert len(self.evm.code(place)) > 0
-        found = Contract(as_name or name, place, tuple(made["abi"]))
+        found = Contract(name, place, tuple(made["abi"]))
         self.contracts[found.name] = found
         return found
 
@@ -237,11 +236,6 @@ def _plain(value: Any) -> Any:
     return account(value) if isinstance(value, str) else value
 
 
-@lru_cache(maxsize=4)
-def _deployed() -> World:
-    return deployed()
-
-
 def deployed(**made: dict[str, Any]) -> World:
     """A new market; `made`: compilations that replace those of the sources, by contract."""
     world = World(PyEvm.made())
@@ -265,7 +259,7 @@ def market() -> World:
 
 @lru_cache(maxsize=1)
 def _market() -> World:
-    world = _deployed().fork()
+    world = deployed()
     world.coordinator()
     world.evm.travel(1000)
     return world

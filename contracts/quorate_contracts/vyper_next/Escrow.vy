@@ -7,18 +7,17 @@
      act has an event; whom a payroll paid stands in the call's data.
 """
 
+import balances
 import money_requests
 import requests
 import signatures
 import words
 
-interface Token:
-    def transferFrom(owner: address, receiver: address, amount: uint256) -> bool: nonpayable
-    def balanceOf(owner: address) -> uint256: view
-    def decimals() -> uint8: view
+initializes: balances
+exports: (balances.TOKEN, balances.STAKES, balances.request_nonce, balances.balance_of, balances.limits_of)
+exports: (balances.withdraw, balances.withdraw_for, balances.pay, balances.set_limits)
 
 interface Stakes:
-    def payout_of(account: address) -> address: view
     def posting_key(account: address) -> address: view
     def key_range(account: address, key: address) -> (uint256, uint256): view
 
@@ -32,26 +31,6 @@ struct SignedSession:
 struct SignedVoucher:
     debt: uint256  # payer(160) | cumulative(96)
     sig: signatures.Sig  # by a session key of the payer, or by the statement key of a coordinator
-
-struct Limits:
-    payroll: uint256  # of one day
-    paid: uint256  # of it, today
-    locks: uint256  # of one day, also for what a posting key gives back
-    moved: uint256  # of it, today
-
-event Deposited:
-    account: indexed(address)
-    amount: uint256  # into its balance
-
-event Withdrawn:
-    account: indexed(address)
-    receiver: address
-    amount: uint256
-
-event Paid:
-    sender: indexed(address)
-    receiver: indexed(address)
-    amount: uint256  # from balance to balance
 
 event Locked:
     payer: indexed(address)
@@ -100,39 +79,24 @@ event Closed:
     payee: indexed(address)
     amount: uint256  # into the payer's balance
 
-event LimitsSet:
-    account: indexed(address)
-    payroll: uint256
-    locks: uint256
-
 BATCH: constant(uint256) = 256  # payees of one list
 VOUCHERS_MAX: constant(uint256) = 64
 SESSIONS_MAX: constant(uint256) = 16  # few, because room for all of them costs gas
 SESSION_TYPE: constant(bytes32) = keccak256("Session(address client,address sessionKey,address coordinator,uint128 upTo,uint64 expires)")
 VOUCHER_TYPE: constant(bytes32) = keccak256("Voucher(address payer,address payee,uint128 cumulative)")
-PERMIT: constant(bytes4) = method_id("permit(address,address,uint256,uint256,uint8,bytes32,bytes32)", output_type=bytes4)
-TRANSFER: constant(bytes4) = method_id("transfer(address,uint256)", output_type=bytes4)
 
-TOKEN: public(immutable(address))
-STAKES: public(immutable(address))
 COURT: public(immutable(address))
 JOBS: public(immutable(address))
 CLIENT_CLOSE: public(immutable(uint256))
 COORDINATOR_CLOSE: public(immutable(uint256))
 
-accounts: HashMap[address, uint256]  # balance, and the payroll's day; see `words`
-lock_days: HashMap[address, uint256]  # the day of locks, in the form of an account without a balance
 tabs: HashMap[address, HashMap[address, uint256]]  # payer -> payee
 sessions: HashMap[address, HashMap[address, HashMap[address, uint256]]]  # payer -> payee -> session key
-request_nonce: public(HashMap[address, uint256])  # relayed requests of an account so far
-
 
 @deploy
 def __init__(token: address, stakes: address, court: address, jobs: address, clientClose: uint256, coordinatorClose: uint256):
-    """Modules are named before they exist; their addresses follow from the deployer's nonces. Amounts are bounded for six decimals."""
-    assert staticcall Token(token).decimals() == 6, "decimals"
-    TOKEN = token
-    STAKES = stakes
+    """Modules are named before they exist; their addresses follow from the deployer's nonces."""
+    balances.__init__(token, stakes)
     COURT = court
     JOBS = jobs
     CLIENT_CLOSE = clientClose
@@ -153,39 +117,8 @@ def deposit(amount: uint256, payee: address):
 @nonreentrant
 def deposit_with_permit(amount: uint256, payee: address, deadline: uint256, v: uint256, r: bytes32, s: bytes32):
     """As `deposit`, with the sender's permit (EIP-2612) of this amount for this contract, which saves an approval."""
-    # Anybody may have sent the permit before: then this call fails, and the allowance is there.
-    permitted: bool = raw_call(TOKEN, abi_encode(msg.sender, self, amount, deadline, v, r, s, method_id=PERMIT), revert_on_failure=False)
+    balances._permit(amount, deadline, v, r, s)
     self._deposit(amount, payee)
-
-
-@external
-@nonreentrant
-def withdraw(amount: uint256):
-    """Pays from the sender's balance to its payout address. A balance is promised to nobody, so there is no delay."""
-    self._withdraw(msg.sender, amount)
-
-
-@external
-@nonreentrant
-def withdraw_for(account: address, amount: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
-    """As `withdraw`, relayed. The fee comes out of the amount."""
-    self._take_request(account, money_requests._withdraw(account, amount, terms), terms, fee, sig)
-    assert fee < amount, "fee"
-    self._withdraw(account, amount - fee)
-
-
-@external
-@nonreentrant
-def pay(pays: DynArray[uint256, BATCH]):
-    """
-    @notice Moves the sender's balance to other balances.
-    @param pays receiver(160) | amount(96)
-    """
-    for each: uint256 in pays:
-        receiver: address = empty(address)
-        amount: uint256 = 0
-        receiver, amount = words._pair(each)
-        self._move(msg.sender, receiver, amount)
 
 
 @external
@@ -193,17 +126,7 @@ def pay(pays: DynArray[uint256, BATCH]):
 def take(account: address, amount: uint256):
     """Court and Jobs only: moves an account's balance to the sender's balance, because the account called the sender."""
     assert msg.sender in [COURT, JOBS], "module"
-    self._move(account, msg.sender, amount)
-
-
-@external
-@nonreentrant
-def set_limits(payroll: uint256, locks: uint256):
-    """How much the sender's posting key may pay by payroll, and how much it may lock and give back, on one day (UTC)."""
-    assert payroll <= words.AMOUNT_MAX and locks <= words.AMOUNT_MAX, "amount"
-    self.accounts[msg.sender] = self._limited(self.accounts[msg.sender], payroll)
-    self.lock_days[msg.sender] = self._limited(self.lock_days[msg.sender], locks)
-    log LimitsSet(account=msg.sender, payroll=payroll, locks=locks)
+    balances._move(account, msg.sender, amount)
 
 
 # ---------------------------------------------------------------------------------------------------------------- tabs
@@ -220,7 +143,7 @@ def lock(payee: address, amount: uint256):
 @nonreentrant
 def lock_for(account: address, payee: address, amount: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
     """As `lock`, relayed."""
-    self._take_request(account, money_requests._lock(account, payee, amount, terms), terms, fee, sig)
+    balances._take_request(account, money_requests._lock(account, payee, amount, terms), terms, fee, sig)
     self._lock(account, payee, amount)
 
 
@@ -231,7 +154,7 @@ def lock_many(payer: address, locks: DynArray[uint256, BATCH]):
     @notice `lock` for many payees by the posting key, within the limit of the day.
     @param locks payee(160) | amount(96)
     """
-    self._only_poster(payer)
+    balances._only_poster(payer)
     total: uint256 = 0
     for each: uint256 in locks:
         payee: address = empty(address)
@@ -239,7 +162,7 @@ def lock_many(payer: address, locks: DynArray[uint256, BATCH]):
         payee, amount = words._pair(each)
         self._lock(payer, payee, amount)
         total += amount
-    self.lock_days[payer] = self._spent(self.lock_days[payer], total)
+    balances._spend_locks(payer, total)
 
 
 @external
@@ -249,15 +172,15 @@ def redeem(payee: address, root: bytes32, sessions: DynArray[SignedSession, SESS
     @notice Pays cumulative vouchers out of their payers' tabs, at once, and as far as is locked. Anyone may send it.
     @param root over the receipts that they pay for; only the payee and its posting key may state one
     """
-    poster: address = staticcall Stakes(STAKES).posting_key(payee)
-    domain: bytes32 = signatures._domain(STAKES)
+    poster: address = staticcall Stakes(balances.STAKES).posting_key(payee)
+    domain: bytes32 = signatures._domain(balances.STAKES)
     for each: SignedSession in sessions:
         self._show(domain, payee, each)
     total: uint256 = 0
     for each: SignedVoucher in vouchers:
         total += self._redeem(domain, payee, each, poster == empty(address))
     if poster != empty(address):
-        self.accounts[payee] += total
+        balances._credit(payee, total)
     if root != empty(bytes32):
         assert msg.sender in [payee, poster], "root"
         log Receipts(payee=payee, root=root)
@@ -272,7 +195,7 @@ def payroll(payer: address, root: bytes32, pays: DynArray[uint256, BATCH]):
     @param root over the receipts that it pays for
     @param pays payee(160) | cumulative(96)
     """
-    self._only_poster(payer)
+    balances._only_poster(payer)
     total: uint256 = 0
     for each: uint256 in pays:
         payee: address = empty(address)
@@ -286,9 +209,7 @@ def payroll(payer: address, root: bytes32, pays: DynArray[uint256, BATCH]):
             tab.paid = cumulative
             self.tabs[payer][payee] = words._tab_word(tab)
             total += added
-    word: uint256 = self.accounts[payer]
-    assert total <= words._balance(word), "amount"
-    self.accounts[payer] = self._spent(word, total) - total
+    balances._spend_payroll(payer, total)
     log Payroll(payer=payer, root=root, amount=total)
 
 
@@ -296,7 +217,7 @@ def payroll(payer: address, root: bytes32, pays: DynArray[uint256, BATCH]):
 @nonreentrant
 def draw(payee: address, payers: DynArray[address, BATCH]):
     """Pays what tabs credited to a payee, to its payout address. Anyone may send it."""
-    receiver: address = self._receiver(payee)
+    receiver: address = balances._receiver(payee)
     total: uint256 = 0
     for payer: address in payers:
         tab: words.Tab = words._tab(self.tabs[payer][payee])
@@ -307,7 +228,7 @@ def draw(payee: address, payers: DynArray[address, BATCH]):
             total += credit
             log Drawn(payer=payer, payee=payee, receiver=receiver, amount=credit)
     assert total > 0, "amount"
-    assert self._is_sent(receiver, total), "token"
+    assert balances._is_sent(receiver, total), "token"
 
 
 @external
@@ -320,10 +241,10 @@ def draw_many(payer: address, payees: DynArray[address, BATCH]):
         credit: uint256 = tab.paid - tab.drawn
         if credit == 0:
             continue
-        receiver: address = self._receiver(payee)
+        receiver: address = balances._receiver(payee)
         tab.drawn = tab.paid
         self.tabs[payer][payee] = words._tab_word(tab)
-        if self._is_sent(receiver, credit):
+        if balances._is_sent(receiver, credit):
             log Drawn(payer=payer, payee=payee, receiver=receiver, amount=credit)
         else:
             self.tabs[payer][payee] = before
@@ -334,13 +255,13 @@ def draw_many(payer: address, payees: DynArray[address, BATCH]):
 def give_back(payer: address, payee: address, amount: uint256):
     """The payee frees a part of what is locked for it, at once; so does its posting key, within the limit of the day."""
     if msg.sender != payee:
-        self._only_poster(payee)
-        self.lock_days[payee] = self._spent(self.lock_days[payee], amount)
+        balances._only_poster(payee)
+        balances._spend_locks(payee, amount)
     tab: words.Tab = words._tab(self.tabs[payer][payee])
     assert amount > 0 and amount <= tab.locked - tab.paid, "amount"
     tab.locked -= amount
     self.tabs[payer][payee] = words._tab_word(tab)
-    self.accounts[payer] += amount
+    balances._credit(payer, amount)
     log GivenBack(payer=payer, payee=payee, amount=amount)
 
 
@@ -355,7 +276,7 @@ def close(payee: address):
 @nonreentrant
 def close_for(account: address, payee: address, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
     """As `close`, relayed."""
-    self._take_request(account, money_requests._close(account, payee, terms), terms, fee, sig)
+    balances._take_request(account, money_requests._close(account, payee, terms), terms, fee, sig)
     self._close(account, payee)
 
 
@@ -369,7 +290,7 @@ def finish(payer: address, payee: address):
     tab.locked = tab.paid
     tab.closesAt = 0
     self.tabs[payer][payee] = words._tab_word(tab)
-    self.accounts[payer] += left
+    balances._credit(payer, left)
     log Closed(payer=payer, payee=payee, amount=left)
 
 
@@ -385,24 +306,6 @@ def tab(payer: address, payee: address) -> words.Tab:
 
 @external
 @view
-def balance_of(account: address) -> uint256:
-    """What an account can withdraw at once."""
-    return words._balance(self.accounts[account])
-
-
-@external
-@view
-def limits_of(account: address) -> Limits:
-    """What the account's posting key may move in a day, and what it moved today."""
-    payroll: words.Limit = words._limit(self.accounts[account])
-    locks: words.Limit = words._limit(self.lock_days[account])
-    today: uint256 = block.timestamp // words.DAY
-    return Limits(payroll=payroll.amount, paid=payroll.spent if payroll.day == today else 0,
-                  locks=locks.amount, moved=locks.spent if locks.day == today else 0)
-
-
-@external
-@view
 def session(payer: address, payee: address, key: address) -> (uint256, uint256):
     """Up to which sum a session key signs, and until when; zeros if it was never shown."""
     return words._session(self.sessions[payer][payee][key])
@@ -413,43 +316,14 @@ def session(payer: address, payee: address, key: address) -> (uint256, uint256):
 
 @internal
 def _deposit(amount: uint256, payee: address):
-    """Tokens in. A token that takes a fee on transfer or rebases is refused."""
-    before: uint256 = staticcall Token(TOKEN).balanceOf(self)
-    assert amount > 0 and amount <= words.AMOUNT_MAX - min(before, words.AMOUNT_MAX), "amount"
-    assert extcall Token(TOKEN).transferFrom(msg.sender, self, amount, default_return_value=True), "token"
-    assert staticcall Token(TOKEN).balanceOf(self) == before + amount, "amount"
-    self.accounts[msg.sender] += amount
-    log Deposited(account=msg.sender, amount=amount)
+    balances._pull(amount)
     if payee != empty(address):
         self._lock(msg.sender, payee, amount)
 
 
 @internal
-def _withdraw(account: address, amount: uint256):
-    assert amount > 0, "amount"
-    self._debit(account, amount)
-    receiver: address = self._receiver(account)
-    assert self._is_sent(receiver, amount), "token"
-    log Withdrawn(account=account, receiver=receiver, amount=amount)
-
-
-@internal
-def _debit(account: address, amount: uint256):
-    word: uint256 = self.accounts[account]
-    assert amount <= words._balance(word), "amount"
-    self.accounts[account] = word - amount
-
-
-@internal
-def _move(sender: address, receiver: address, amount: uint256):
-    self._debit(sender, amount)
-    self.accounts[receiver] += amount
-    log Paid(sender=sender, receiver=receiver, amount=amount)
-
-
-@internal
 def _lock(payer: address, payee: address, amount: uint256):
-    self._debit(payer, amount)
+    balances._debit(payer, amount)
     tab: words.Tab = words._tab(self.tabs[payer][payee])
     assert amount > 0 and payer != payee and tab.locked + amount <= words.AMOUNT_MAX, "amount"
     assert tab.closesAt == 0, "closing"
@@ -463,7 +337,7 @@ def _close(payer: address, payee: address):
     word: uint256 = self.tabs[payer][payee]
     tab: words.Tab = words._tab(word)
     assert word != 0 and tab.closesAt == 0, "closing"
-    is_coordinator: bool = staticcall Stakes(STAKES).posting_key(payer) != empty(address)
+    is_coordinator: bool = staticcall Stakes(balances.STAKES).posting_key(payer) != empty(address)
     tab.closesAt = block.timestamp + (COORDINATOR_CLOSE if is_coordinator else CLIENT_CLOSE)
     self.tabs[payer][payee] = words._tab_word(tab)
     log Closing(payer=payer, payee=payee, closesAt=tab.closesAt)
@@ -517,61 +391,7 @@ def _check_key(payer: address, payee: address, cumulative: uint256, key: address
         assert block.timestamp <= until + CLIENT_CLOSE, "expired"
         assert cumulative <= upTo, "amount"
         return
-    assert staticcall Stakes(STAKES).posting_key(payer) != empty(address), "voucher"
-    since, until = staticcall Stakes(STAKES).key_range(payer, key)
+    assert staticcall Stakes(balances.STAKES).posting_key(payer) != empty(address), "voucher"
+    since, until = staticcall Stakes(balances.STAKES).key_range(payer, key)
     assert until != 0, "voucher"
     assert block.timestamp <= until + COORDINATOR_CLOSE, "expired"
-
-
-@internal
-@view
-def _only_poster(account: address):
-    assert msg.sender == staticcall Stakes(STAKES).posting_key(account), "signer"
-
-
-@internal
-@view
-def _limited(word: uint256, amount: uint256) -> uint256:
-    """A word with another limit. What was spent today stays spent."""
-    limit: words.Limit = words._limit(word)
-    limit.amount = amount
-    return words._with_limit(word, limit)
-
-
-@internal
-@view
-def _spent(word: uint256, amount: uint256) -> uint256:
-    """A word after `amount` more was spent today."""
-    limit: words.Limit = words._limit(word)
-    today: uint256 = block.timestamp // words.DAY
-    if limit.day != today:
-        limit.day = today
-        limit.spent = 0
-    limit.spent += amount
-    assert limit.spent <= limit.amount, "limit"
-    return words._with_limit(word, limit)
-
-
-@internal
-def _take_request(account: address, structHash: bytes32, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
-    """Takes a request once. Then the relayer is paid first: one that cannot be paid has spent little gas."""
-    money_requests._check(signatures._domain(STAKES), account, structHash, terms, fee, self.request_nonce[account], sig)
-    self.request_nonce[account] += 1
-    if fee > 0:
-        self._move(account, msg.sender, fee)
-
-
-@internal
-@view
-def _receiver(account: address) -> address:
-    payout: address = staticcall Stakes(STAKES).payout_of(account)
-    return account if payout == empty(address) else payout
-
-
-@internal
-def _is_sent(receiver: address, amount: uint256) -> bool:
-    """Whether the token took a transfer. Tokens that answer nothing revert when they refuse."""
-    success: bool = False
-    answer: Bytes[32] = b""
-    success, answer = raw_call(TOKEN, abi_encode(receiver, amount, method_id=TRANSFER), max_outsize=32, revert_on_failure=False)
-    return success and (len(answer) == 0 or convert(answer, uint256) != 0)

@@ -1,0 +1,382 @@
+"""Random walks that do the same to Escrow, Jobs and the model, at boundary times.
+
+After each step refusals and books are equal, and the invariants of the money hold. At the end of a
+walk everybody takes out what is its own, and nothing is left.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from contracts.evm import Reverted
+from contracts_next.funded import HOUR, PRICE, FundedOrder
+from contracts_next.model import Job, Model, ModelRefused
+from contracts_next.world import (
+    BOND,
+    CLIENT_CLOSE,
+    COORDINATOR_CLOSE,
+    EVIDENCE_WINDOW,
+    World,
+    account,
+    market,
+    pair,
+)
+from quorate_protocol.limits import DAY, USD
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
+
+K, K2 = "coordinator", "coordinator2"
+CLIENTS, OWNERS = ("client0", "client1"), ("owner0", "owner1", "owner2")
+UNSTAKED = "owner3"  # registered, without a slot
+PEOPLE = (*CLIENTS, K, K2, *OWNERS, UNSTAKED)
+PAIRS = [(c, k) for c in (*CLIENTS, "owner0") for k in (K, K2)]
+PAIRS += [(K, p) for p in (*OWNERS, UNSTAKED)] + [(K, K2)]
+SENDERS = (*PEOPLE, "stranger", f"{K} posting", f"{K2} posting", f"{K} statement")
+STARTED = 10**9
+LIMIT = 300
+FOREVER = 2**48 - 1
+
+
+@lru_cache(maxsize=1)
+def _peopled() -> World:
+    world = market()
+    world.coordinator(K2)
+    for owner in OWNERS:
+        world.provider(owner)
+    world.provider(UNSTAKED, slots=0)
+    for who in PEOPLE:
+        world.fund(who, STARTED)
+    for who in (K, K2):
+        world.send(who, world.escrow, "set_limits", LIMIT, LIMIT)
+    return world
+
+
+class Walk:
+    """One walk from a seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = _peopled().fork()
+        keys = {k: {f"{k} statement": FOREVER} for k in (K, K2)}
+        self.model = Model(keys, frozenset(OWNERS))
+        for who in PEOPLE:
+            self.model.wallets[who] = STARTED
+        for who in (K, K2):
+            for kind in ("payroll", "locks"):
+                self.model.limits[who, kind].amount = LIMIT
+        self.orders: dict[int, FundedOrder] = {}
+        self.paid: Counter[tuple[str, str]] = Counter()
+        self.reasons: Counter[tuple[str, str]] = Counter()  # of all calls, "" = taken
+        self.acts = [getattr(self, name) for name in dir(self) if name.startswith("do_")]
+
+    def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.rng.choice(self.acts)()
+            self.check()
+        self.everybody_leaves()
+
+    def both(
+        self, who: str, name: str, arguments: tuple[Any, ...], act: Callable[[], None]
+    ) -> None:
+        """Sends a call, and lets the model do the same. They must agree."""
+        wanted = got = ""
+        try:
+            act()
+        except ModelRefused as refusal:
+            wanted = str(refusal)
+        is_of_jobs = name in ("fund", "show", "pay_job", "reclaim", "release")
+        contract = self.world.jobs if is_of_jobs else self.world.escrow
+        try:
+            self.world.send(who, contract, name.removesuffix("_job"), *arguments)
+        except Reverted as refusal:
+            got = str(refusal)
+            assert got, f"{name}: a refusal gives its reason"
+        self.reasons[name, got] += 1
+        assert got == wanted, f"{name}: the contract says {got!r}, the model {wanted!r}"
+
+    def check(self) -> None:
+        """Books of contracts and model are equal, and the invariants hold."""
+        world, model, held = self.world, self.model, 0
+        for who in (*PEOPLE, "stranger"):
+            assert world.balance(who) == model.balances[who], who
+            held += model.balances[who]
+        funded = sum(job.budget for job in model.jobs.values() if not job.is_over)
+        assert world.balance(world.jobs.address) == model.balances["Jobs"] == funded
+        for payer, payee in PAIRS:
+            tab = model.tabs[payer, payee]
+            found = world.tab(payer, payee)
+            assert found == (tab.locked, tab.paid, tab.drawn, tab.closes_at), (payer, payee)
+            assert tab.drawn <= tab.paid <= tab.locked
+            assert self.paid[payer, payee] <= tab.paid <= model.promised[payer, payee]
+            self.paid[payer, payee] = tab.paid
+            held += tab.locked - tab.drawn
+        assert world.tokens(world.escrow.address) == held + funded
+
+    def everybody_leaves(self) -> None:
+        """Every account takes out its own after its delay, by its own transactions alone."""
+        world, model = self.world, self.model
+        for payer, payee in PAIRS:
+            if world.tab(payer, payee)[3] == 0 and any(world.tab(payer, payee)):
+                world.send(payer, world.escrow, "close", account(payee))
+        world.evm.travel(400 * DAY)
+        for number, job in model.jobs.items():
+            if not job.is_over and len(job.shown) < 2:
+                place = (account(job.client), self.orders[number].job_id)
+                world.send(job.client, world.jobs, "reclaim", *place)
+            elif not job.is_over:
+                self.orders[number].pay(*job.shown)
+        for payer, payee in PAIRS:
+            if world.tab(payer, payee)[3]:
+                world.send(payer, world.escrow, "finish", account(payer), account(payee))
+            locked, paid, drawn, _ = world.tab(payer, payee)
+            assert locked == paid
+            if drawn < paid:
+                world.send(payee, world.escrow, "draw", account(payee), [account(payer)])
+        for who in (*PEOPLE, "stranger"):
+            if world.balance(who):
+                world.send(who, world.escrow, "withdraw", world.balance(who))
+        assert world.tokens(world.escrow.address) == 0
+
+    # What happens
+
+    def amount(self) -> int:
+        return self.rng.choice((0, 1, 50, 99, 100, 101, 250, 300, 301))
+
+    def near(self, sum_: int) -> int:
+        """A cumulative sum at a boundary of what is paid or locked."""
+        return max(0, sum_ + self.rng.choice((-1, 0, 1, 50, 120)))
+
+    def do_deposit(self) -> None:
+        payer, payee = self.rng.choice(PAIRS)
+        into = self.rng.choice(("", payee, payee))
+        place = account(into) if into else ZERO_ADDRESS
+        amount = self.amount()
+        self.both(
+            payer, "deposit", (amount, place), lambda: self.model.deposit(payer, amount, into)
+        )
+
+    do_deposit_again = do_deposit
+
+    def do_withdraw(self) -> None:
+        who, amount = self.rng.choice(PEOPLE), self.amount()
+        self.both(who, "withdraw", (amount,), lambda: self.model.withdraw(who, amount))
+
+    def do_pay(self) -> None:
+        who, to, amount = self.rng.choice(PEOPLE), self.rng.choice(PEOPLE), self.amount()
+        self.both(who, "pay", ([pair(to, amount)],), lambda: self.model.move(who, to, amount))
+
+    def do_lock(self) -> None:
+        payer, payee = self.rng.choice(PAIRS)
+        amount = self.amount()
+        arguments = (account(payee), amount)
+        self.both(payer, "lock", arguments, lambda: self.model.lock(payer, payee, amount))
+
+    def do_lock_many(self) -> None:
+        payer, payee = self.rng.choice(PAIRS[6:])
+        amount, sender = self.amount(), self.rng.choice((f"{payer} posting",) * 3 + SENDERS)
+        arguments = (account(payer), [pair(payee, amount)])
+        act = lambda: self.model.lock_by_poster(sender, payer, payee, amount, self.world.now)  # noqa: E731
+        self.both(sender, "lock_many", arguments, act)
+
+    def do_payroll(self) -> None:
+        payees = self.rng.sample(PAIRS[6:], 2)
+        pays = {payee: self.near(self.model.tabs[K, payee].paid) for _, payee in payees}
+        sender = self.rng.choice((f"{K} posting",) * 4 + SENDERS)
+        arguments = (account(K), ZERO_HASH, [pair(*each) for each in pays.items()])
+        act = lambda: self.model.payroll(sender, K, pays, self.world.now)  # noqa: E731
+        self.both(sender, "payroll", arguments, act)
+
+    do_payroll_again = do_payroll
+
+    def do_set_limits(self) -> None:
+        who, payroll, locks = self.rng.choice((K, K2)), self.amount() + 100, self.amount() + 100
+
+        def act() -> None:
+            self.model.limits[who, "payroll"].amount = payroll
+            self.model.limits[who, "locks"].amount = locks
+
+        self.both(who, "set_limits", (payroll, locks), act)
+
+    def do_redeem_session(self) -> None:
+        payer, payee = self.rng.choice(PAIRS[:6])
+        tab, key = self.model.tabs[payer, payee], f"{payer} session{self.rng.randrange(2)}"
+        up_to = self.near(tab.locked)
+        expires = self.world.now + self.rng.choice((-CLIENT_CLOSE - 1, -CLIENT_CLOSE, 0, DAY))
+        shown = [self.world.session(payer, payee, up_to, expires, key)]
+        shown = shown[: self.rng.randrange(2)]
+        cumulative = self.near(self.rng.choice((tab.paid, tab.locked)))
+        arguments = (
+            *(account(payee), ZERO_HASH, shown),
+            [self.world.voucher(payer, payee, cumulative, key)],
+        )
+
+        def act() -> None:
+            before = dict(self.model.sessions)
+            try:
+                if shown:
+                    self.model.show_session(payer, payee, key, up_to, expires)
+                self.model.redeem(payer, payee, cumulative, key, self.world.now)
+            except ModelRefused:
+                self.model.sessions = before
+                raise
+
+        self.both(self.rng.choice(SENDERS), "redeem", arguments, act)
+
+    do_redeem_session_again = do_redeem_session
+
+    def do_redeem_statement(self) -> None:
+        payer, payee = self.rng.choice(PAIRS[6:] * 4 + PAIRS)
+        tab = self.model.tabs[payer, payee]
+        cumulative = self.near(self.rng.choice((tab.paid, tab.locked)))
+        keys = [*self.model.coordinators.get(payer, {}), f"{payer} operator", f"{K2} statement"]
+        key = self.rng.choice(keys)
+        voucher = self.world.voucher(payer, payee, cumulative, key)
+        arguments = (account(payee), ZERO_HASH, [], [voucher])
+        act = lambda: self.model.redeem(payer, payee, cumulative, key, self.world.now)  # noqa: E731
+        self.both(self.rng.choice(SENDERS), "redeem", arguments, act)
+
+    def do_draw(self) -> None:
+        payee = self.rng.choice((*OWNERS, UNSTAKED, K))
+        arguments = (account(payee), [account(K), account(K2), account(K)])
+        self.both("stranger", "draw", arguments, lambda: self.model.draw(payee, [K, K2]))
+
+    def do_give_back(self) -> None:
+        payer, payee = self.rng.choice(PAIRS)
+        amount = self.rng.choice((self.amount(), self.model.tabs[payer, payee].free))
+        sender = self.rng.choice((payee, f"{payee} posting", *SENDERS))
+        arguments = (account(payer), account(payee), amount)
+        act = lambda: self.model.give_back(sender, payer, payee, amount, self.world.now)  # noqa: E731
+        self.both(sender, "give_back", arguments, act)
+
+    def do_close(self) -> None:
+        payer, payee = self.rng.choice(PAIRS)
+        act = lambda: self.model.close(payer, payee, self.world.now)  # noqa: E731
+        self.both(payer, "close", (account(payee),), act)
+
+    def do_finish(self) -> None:
+        payer, payee = self.rng.choice(PAIRS)
+        act = lambda: self.model.finish(payer, payee, self.world.now)  # noqa: E731
+        self.both("stranger", "finish", (account(payer), account(payee)), act)
+
+    def do_finish_in_time(self) -> None:
+        """The next tab that closes is finished in its last second, and after it."""
+        ends = {tab.closes_at: key for key, tab in self.model.tabs.items() if tab.closes_at}
+        if ends and min(ends) >= self.world.now:
+            payer, payee = ends[min(ends)]
+            for self.world.evm.now in (min(ends), min(ends) + 1):
+                act = lambda: self.model.finish(payer, payee, self.world.now)  # noqa: E731
+                self.both("stranger", "finish", (account(payer), account(payee)), act)
+
+    def do_relay(self) -> None:
+        payer, payee = self.rng.choice(PAIRS)
+        name, fee, amount = (
+            *(self.rng.choice(("lock_for", "close_for", "withdraw_for")),),
+            *(self.rng.choice((0, 1, 50)), self.amount()),
+        )
+        rest = {"lock_for": (payee, amount), "close_for": (payee,), "withdraw_for": (amount,)}[name]
+
+        def act() -> None:
+            before = self.model.balances[payer], self.model.balances["stranger"]
+            try:
+                self.model.move(payer, "stranger", fee)
+                if name == "lock_for":
+                    self.model.lock(payer, payee, amount)
+                elif name == "close_for":
+                    self.model.close(payer, payee, self.world.now)
+                elif fee >= amount:
+                    raise ModelRefused("fee")
+                else:
+                    self.model.withdraw(payer, amount - fee)
+            except ModelRefused:
+                self.model.balances[payer], self.model.balances["stranger"] = before
+                raise
+
+        self.both("stranger", name, self.world.relayed(name, payer, *rest, fee=fee), act)
+
+    def do_rotate(self) -> None:
+        keys = self.model.coordinators[K]
+        if len(keys) < 4:
+            keys[list(keys)[-1]] = self.world.now
+            fresh = f"{K} statement{len(keys)}"
+            keys[fresh] = FOREVER
+            self.world.send(K, self.world.stakes, "rotate_key", account(fresh))
+
+    def do_travel(self) -> None:
+        midnight = DAY - self.world.now % DAY
+        long = (EVIDENCE_WINDOW + 1, CLIENT_CLOSE, COORDINATOR_CLOSE)
+        self.world.evm.travel(self.rng.choice((1, 60, midnight - 1, midnight, *long)))
+
+    # Funded orders
+
+    def do_fund(self) -> None:
+        client, number = self.rng.choice(CLIENTS), self.rng.randrange(1, len(self.orders) + 2)
+        order = self.orders.get(number) or FundedOrder(self.world, client, number)
+        budget, days = self.amount() * USD // 100, self.rng.choice((0, 20, 400, 401))
+        client, until = order.client, self.world.now + days * DAY
+        self.orders[number] = order
+        self.do_give(client, budget)
+        act = lambda: self.model.fund(number, client, budget, until, self.world.now)  # noqa: E731
+        self.both(client, "fund", (order.job_id, budget, until), act)
+        if order.accept_by > self.world.now:
+            self.world.evm.travel(HOUR)
+
+    def do_give(self, who: str = K, amount: int = 500) -> None:
+        act = lambda: self.model.deposit(who, amount, "")  # noqa: E731
+        self.both(who, "deposit", (amount, ZERO_ADDRESS), act)
+
+    def job(self) -> tuple[int, FundedOrder, Job | None]:
+        open_ = [n for n in self.orders if n in self.model.jobs and not self.model.jobs[n].is_over]
+        number = self.rng.choice([*open_, *open_, *self.orders])
+        return number, self.orders[number], self.model.jobs.get(number)
+
+    def do_show(self) -> None:
+        if not self.orders:
+            return
+        number, order, _ = self.job()
+        provider = self.rng.choice((*OWNERS, *OWNERS, UNSTAKED))
+        answer = self.rng.choice(("a", "a", "b"))
+        accept_by, usage = order.accept_by, self.rng.choice((1, 600, 1800, 7200))
+        time = accept_by + self.rng.choice((-121, -120, 0, 900, 900, 900, HOUR, 30 * DAY))
+        key = [key for key, end in self.model.coordinators[K].items() if end >= time]
+        signed = {"by_statement": _at(self.model.coordinators[K], accept_by), "by_receipt": key[0]}
+        signed |= {"time": time, "usageMs": usage * 1000}  # type: ignore[dict-item]
+        run = order.run(provider, answer.encode(), **signed)
+        times = (self.world.now, accept_by, HOUR, time, usage, PRICE)
+        act = lambda: self.model.show(number, provider, answer, times)  # noqa: E731
+        self.both("stranger", "show", (order.values, run), act)
+
+    do_show_again = do_show_more = do_show
+
+    def do_pay_job(self) -> None:
+        if not self.orders:
+            return
+        number, order, job = self.job()
+        shown = list(job.shown) if job else []
+        listed = frozenset(
+            self.rng.choice((shown, shown, shown, shown[1:], [*shown[1:], UNSTAKED]))
+        )
+        arguments = (order.values, sorted(account(each) for each in listed))
+        act = lambda: self.model.pay_job(number, self.world.now, listed)  # noqa: E731
+        self.both("stranger", "pay_job", arguments, act)
+
+    def do_reclaim(self) -> None:
+        if self.orders:
+            number, order, _ = self.job()
+            arguments = (account(order.client), order.job_id)
+            act = lambda: self.model.reclaim(number, self.world.now)  # noqa: E731
+            self.both("stranger", "reclaim", arguments, act)
+
+    def do_release(self) -> None:
+        if self.orders:
+            number, order, _ = self.job()
+            sender = self.rng.choice((K, f"{K} posting", K2, order.client))
+            act = lambda: self.model.release(number, sender, self.world.now)  # noqa: E731
+            self.both(sender, "release", (order.values,), act)
+
+
+def _at(keys: dict[str, int], moment: int) -> str:
+    return next(key for key, end in keys.items() if end >= moment)
+
+
+assert BOND > 0
