@@ -14,7 +14,6 @@ from contracts.evm import Reverted
 from contracts_next.funded import HOUR, PRICE, FundedOrder
 from contracts_next.model import Job, Model, ModelRefused
 from contracts_next.world import (
-    BOND,
     CLIENT_CLOSE,
     COORDINATOR_CLOSE,
     EVIDENCE_WINDOW,
@@ -174,7 +173,7 @@ class Walk:
 
     def do_lock_many(self) -> None:
         payer, payee = self.rng.choice(PAIRS[6:])
-        amount, sender = self.amount(), self.rng.choice((f"{payer} posting",) * 3 + SENDERS)
+        amount, sender = self.amount(), self.rng.choice((f"{payer} posting",) * 20 + SENDERS)
         arguments = (account(payer), [pair(payee, amount)])
         act = lambda: self.model.lock_by_poster(sender, payer, payee, amount, self.world.now)  # noqa: E731
         self.both(sender, "lock_many", arguments, act)
@@ -182,7 +181,7 @@ class Walk:
     def do_payroll(self) -> None:
         payees = self.rng.sample(PAIRS[6:], 2)
         pays = {payee: self.near(self.model.tabs[K, payee].paid) for _, payee in payees}
-        sender = self.rng.choice((f"{K} posting",) * 4 + SENDERS)
+        sender = self.rng.choice((f"{K} posting",) * 40 + SENDERS)
         arguments = (account(K), ZERO_HASH, [pair(*each) for each in pays.items()])
         act = lambda: self.model.payroll(sender, K, pays, self.world.now)  # noqa: E731
         self.both(sender, "payroll", arguments, act)
@@ -244,7 +243,7 @@ class Walk:
     def do_give_back(self) -> None:
         payer, payee = self.rng.choice(PAIRS)
         amount = self.rng.choice((self.amount(), self.model.tabs[payer, payee].free))
-        sender = self.rng.choice((payee, f"{payee} posting", *SENDERS))
+        sender = self.rng.choice((*(payee, f"{payee} posting") * 6, *SENDERS))
         arguments = (account(payer), account(payee), amount)
         act = lambda: self.model.give_back(sender, payer, payee, amount, self.world.now)  # noqa: E731
         self.both(sender, "give_back", arguments, act)
@@ -264,7 +263,8 @@ class Walk:
         ends = {tab.closes_at: key for key, tab in self.model.tabs.items() if tab.closes_at}
         if ends and min(ends) >= self.world.now:
             payer, payee = ends[min(ends)]
-            for self.world.evm.now in (min(ends), min(ends) + 1):
+            for now in (min(ends), min(ends) + 1):
+                self.world.evm.now = now
                 act = lambda: self.model.finish(payer, payee, self.world.now)  # noqa: E731
                 self.both("stranger", "finish", (account(payer), account(payee)), act)
 
@@ -304,22 +304,39 @@ class Walk:
 
     def do_travel(self) -> None:
         midnight = DAY - self.world.now % DAY
-        long = (EVIDENCE_WINDOW + 1, CLIENT_CLOSE, COORDINATOR_CLOSE)
-        self.world.evm.travel(self.rng.choice((1, 60, midnight - 1, midnight, *long)))
+        short, long = (1, 60, HOUR, midnight - 1, midnight), (CLIENT_CLOSE, COORDINATOR_CLOSE)
+        self.world.evm.travel(self.rng.choice(short * 4 + long))
 
     # Funded orders
 
     def do_fund(self) -> None:
-        client, number = self.rng.choice(CLIENTS), self.rng.randrange(1, len(self.orders) + 2)
-        order = self.orders.get(number) or FundedOrder(self.world, client, number)
-        budget, days = self.amount() * USD // 100, self.rng.choice((0, 20, 400, 401))
-        client, until = order.client, self.world.now + days * DAY
-        self.orders[number] = order
-        self.do_give(client, budget)
-        act = lambda: self.model.fund(number, client, budget, until, self.world.now)  # noqa: E731
-        self.both(client, "fund", (order.job_id, budget, until), act)
+        number = self.rng.randrange(max(1, len(self.orders)), len(self.orders) + 2)
+        self.fund(number, self.amount() * USD // 100, self.rng.choice((0, 20, 20, 400, 401)))
+
+    def fund(self, number: int, budget: int, days: int) -> None:
+        """The client of an order gets the budget and pays it in. Then an hour passes."""
+        if number not in self.orders:
+            self.orders[number] = FundedOrder(self.world, self.rng.choice(CLIENTS), number)
+        order, until = self.orders[number], self.world.now + days * DAY
+        self.do_give(order.client, budget)
+        act = lambda: self.model.fund(number, order.client, budget, until, self.world.now)  # noqa: E731
+        self.both(order.client, "fund", (order.job_id, budget, until), act)
         if order.accept_by > self.world.now:
             self.world.evm.travel(HOUR)
+
+    def do_job_to_its_end(self) -> None:
+        """An order is funded, shown, and paid in the first second in which it can be."""
+        number = len(self.orders) + 1
+        self.fund(number, self.rng.choice((1, USD, 3 * USD, 6 * USD)), self.rng.choice((1, 20)))
+        for _ in range(self.rng.randrange(1, 5)):
+            self.world.evm.travel(self.rng.choice((0, 60, HOUR)))
+            self.show(number)
+        job = self.model.jobs[number]
+        for moment in sorted({job.last + EVIDENCE_WINDOW, job.until}):
+            for now in range(max(moment, self.world.now), moment + 2):
+                self.world.evm.now = now
+                self.pay_job(number, frozenset(job.shown))
+                self.reclaim(number)
 
     def do_give(self, who: str = K, amount: int = 500) -> None:
         act = lambda: self.model.deposit(who, amount, "")  # noqa: E731
@@ -331,41 +348,48 @@ class Walk:
         return number, self.orders[number], self.model.jobs.get(number)
 
     def do_show(self) -> None:
-        if not self.orders:
-            return
-        number, order, _ = self.job()
-        provider = self.rng.choice((*OWNERS, *OWNERS, UNSTAKED))
-        answer = self.rng.choice(("a", "a", "b"))
+        if self.orders:
+            self.show(self.job()[0])
+
+    def show(self, number: int) -> None:
+        order, job = self.orders[number], self.model.jobs.get(number)
+        provider = self.rng.choice((*OWNERS * 3, UNSTAKED))
+        answer = self.rng.choice(("a", "a", "a", "b"))
         accept_by, usage = order.accept_by, self.rng.choice((1, 600, 1800, 7200))
-        time = accept_by + self.rng.choice((-121, -120, 0, 900, 900, 900, HOUR, 30 * DAY))
-        key = [key for key, end in self.model.coordinators[K].items() if end >= time]
-        signed = {"by_statement": _at(self.model.coordinators[K], accept_by), "by_receipt": key[0]}
-        signed |= {"time": time, "usageMs": usage * 1000}  # type: ignore[dict-item]
-        run = order.run(provider, answer.encode(), **signed)
-        times = (self.world.now, accept_by, HOUR, time, usage, PRICE)
-        act = lambda: self.model.show(number, provider, answer, times)  # noqa: E731
+        times = [accept_by + each for each in (-121, -120, 900, 900, 900, 900, HOUR)]
+        if job and job.first:
+            times += [job.first, job.first + 1]
+        time = self.rng.choice(times)
+        keys = self.model.coordinators[K]
+        signed = {"by_statement": _at(keys, accept_by), "by_receipt": _at(keys, time)}
+        run = order.run(provider, answer.encode(), time=time, usageMs=usage * 1000, **signed)
+        shown = (self.world.now, accept_by, HOUR, time, usage, PRICE)
+        act = lambda: self.model.show(number, provider, answer, shown)  # noqa: E731
         self.both("stranger", "show", (order.values, run), act)
 
-    do_show_again = do_show_more = do_show
+    do_show_again = do_show
 
     def do_pay_job(self) -> None:
-        if not self.orders:
-            return
-        number, order, job = self.job()
-        shown = list(job.shown) if job else []
-        listed = frozenset(
-            self.rng.choice((shown, shown, shown, shown[1:], [*shown[1:], UNSTAKED]))
-        )
-        arguments = (order.values, sorted(account(each) for each in listed))
+        if self.orders:
+            number, _, job = self.job()
+            shown = list(job.shown) if job else []
+            wrong = (shown[1:], [*shown[1:], UNSTAKED])
+            self.pay_job(number, frozenset(self.rng.choice((shown, shown, *wrong))))
+
+    def pay_job(self, number: int, listed: frozenset[str]) -> None:
+        arguments = (self.orders[number].values, sorted(account(each) for each in listed))
         act = lambda: self.model.pay_job(number, self.world.now, listed)  # noqa: E731
         self.both("stranger", "pay_job", arguments, act)
 
     def do_reclaim(self) -> None:
         if self.orders:
-            number, order, _ = self.job()
-            arguments = (account(order.client), order.job_id)
-            act = lambda: self.model.reclaim(number, self.world.now)  # noqa: E731
-            self.both("stranger", "reclaim", arguments, act)
+            self.reclaim(self.job()[0])
+
+    def reclaim(self, number: int) -> None:
+        order = self.orders[number]
+        arguments = (account(order.client), order.job_id)
+        act = lambda: self.model.reclaim(number, self.world.now)  # noqa: E731
+        self.both("stranger", "reclaim", arguments, act)
 
     def do_release(self) -> None:
         if self.orders:
@@ -377,6 +401,3 @@ class Walk:
 
 def _at(keys: dict[str, int], moment: int) -> str:
     return next(key for key, end in keys.items() if end >= moment)
-
-
-assert BOND > 0
