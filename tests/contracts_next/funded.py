@@ -1,5 +1,6 @@
 """Orders with an escrow of their own, and signed evidence of their executions."""
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,25 +74,31 @@ class FundedOrder:
         self.job_id = typed_hash(self.world.domain, ORDER, self.values)
         self.accept_by = self.world.now + 30  # of its executions
 
+    def fork(self) -> "FundedOrder":
+        """The same order on an independent copy of the world."""
+        other = copy.copy(self)
+        other.world = self.world.fork()
+        return other
+
     def fund(self, budget: int = 6 * USD, days: int = 20) -> int:
         """The client pays the budget in; returns the gas."""
         until = self.world.now + days * DAY
         fund = (self.job_id, budget, until)
         return self.world.send(self.client, self.world.jobs, "fund", *fund).gas
 
-    def run(self, provider: str, answer: bytes = b"answer", **changes: Any) -> tuple[Any, ...]:
+    def run(self, owner: str, answer: bytes = b"answer", **changes: Any) -> tuple[Any, ...]:
         """Evidence of one execution that looks honest.
 
         `changes` replace a value of any message by its name, and the signers by `by_statement`,
         `by_operator` and `by_receipt`.
         """
         used_ms = changes.get("usageMs", MINUTES * 60_000)
-        blind = keccak256(b"blind" + provider.encode())
+        blind = keccak256(b"blind" + owner.encode())
         identity = keccak256(encode(["bytes32", "uint256", "bytes32"], [self.job_id, 1, blind]))
         assignment = {
             "assignmentId": identity,
             "coordinator": self.named["coordinator"],
-            "provider": account(provider),
+            "provider": account(owner),
             "specHash": self.named["specHash"],
             "hostClass": CLASS,
             "priceTier": self.named["priceTier"],
@@ -102,9 +109,10 @@ class FundedOrder:
         assignment_hash, assignment_values, assignment_sig = self._signed(
             ASSIGNMENT, assignment, changes, changes.get("by_statement", "coordinator statement")
         )
-        salt, output = keccak256(b"salt" + provider.encode()), keccak256(answer)
-        result = keccak256(encode(["uint16", "bytes32"], [0, output]))
-        hidden = (assignment_hash, account(provider), salt, result)
+        salt, output = keccak256(b"salt" + owner.encode()), keccak256(answer)
+        status = changes.get("exit_status", 0)
+        result = keccak256(encode(["uint16", "bytes32"], [status, output]))
+        hidden = (assignment_hash, account(owner), salt, result)
         commit = {
             "assignmentHash": assignment_hash,
             "classId": keccak256(b"determinism class"),
@@ -114,7 +122,7 @@ class FundedOrder:
             "beaconRound": 5,
         }
         commit_hash, commit_values, commit_sig = self._signed(
-            COMMIT, commit, changes, changes.get("by_operator", f"{provider} operator")
+            COMMIT, commit, changes, changes.get("by_operator", f"{owner} operator")
         )
         time = changes.get("time", assignment_values[8] + MINUTES * 60 + 5)
         receipt = {"commitHash": commit_hash, "time": time}
@@ -123,7 +131,7 @@ class FundedOrder:
         )
         return (
             *(changes.get("index", 1), blind, assignment_values, assignment_sig, commit_values),
-            *(commit_sig, time, receipt_sig, 0, output, changes.get("salt", salt)),
+            *(commit_sig, time, receipt_sig, status, output, changes.get("salt", salt)),
         )
 
     def _signed(
@@ -133,9 +141,9 @@ class FundedOrder:
         digest = typed_hash(self.world.domain, kind, tuple(values.values()))
         return digest, tuple(values.values()), sign(signer, digest)
 
-    def show(self, provider: str, answer: bytes = b"answer", **changes: Any) -> int:
+    def show(self, owner: str, answer: bytes = b"answer", **changes: Any) -> int:
         """A stranger shows an execution; returns the gas."""
-        run = self.run(provider, answer, **changes)
+        run = self.run(owner, answer, **changes)
         return self.world.send("stranger", self.world.jobs, "show", self.values, run).gas
 
     def pay(self, *providers: str) -> int:
