@@ -13,6 +13,16 @@ DECIDES = re.compile(
 )
 CHANGED = """
 Escrow
+a token enters a deposit
+    @nonreentrant\\ndef deposit( => def deposit(
+a token enters a redemption
+    @nonreentrant\\ndef redeem( => def redeem(
+a token enters a draw
+    @nonreentrant\\ndef draw( => def draw(
+a token enters a draw of many
+    @nonreentrant\\ndef draw_many( => def draw_many(
+a token enters an end
+    @nonreentrant\\ndef finish( => def finish(
 an owner has its vouchers twice
     if poster != empty(address): => if True:
 a coordinator's vouchers are credit
@@ -70,6 +80,10 @@ a replaced statement key ends as a session
 a relayed request closes the relayer's tab
     self._close(account, payee) => self._close(msg.sender, payee)
 balances
+a token enters a withdrawal
+    @nonreentrant\\ndef withdraw( => def withdraw(
+a token enters a payment
+    @nonreentrant\\ndef pay( => def pay(
 more comes in than fits
     amount > 0 and amount <= words.AMOUNT_MAX - min(before, words.AMOUNT_MAX) => amount > 0
 an owner is paid at its account

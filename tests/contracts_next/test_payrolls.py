@@ -72,6 +72,8 @@ def test_only_the_posting_key_pays_and_locks(world: World, who: str) -> None:
 
 
 def test_payroll_and_locks_have_a_limit_each(world: World) -> None:
+    two = [pair(P, 21), pair(Q, 20)]
+    world.refused("limit", POSTER, world.escrow, "lock_many", account(K), two)
     lock(world, 40)
     world.refused("limit", POSTER, world.escrow, "lock_many", account(K), [pair(P, 1)])
     refused(world, "limit", (P, 51))

@@ -82,7 +82,7 @@ def test_a_voucher_has_one_form(tabs: Tabs) -> None:
     tabs.refused("signature", K, (debt, (r, s, 29)))
 
 
-def test_vouchers_pay_once_in_any_order_whoever_sends_them(tabs: Tabs) -> None:
+def test_vouchers_pay_once_in_any_order_by_any_sender(tabs: Tabs) -> None:
     sent = tabs.redeem(K, tabs.world.voucher(C, K, 10), tabs.world.voucher(C, K, 10))
     assert [(e.payer, e.payee, e.paid) for e in sent.all("Redeemed")] == [
         (account(C), account(K), 10)
@@ -139,6 +139,17 @@ def test_a_coordinators_statement_key_pays_an_owner_that_draws_it(tabs: Tabs) ->
     event = world.send(ANY, world.escrow, "draw", account(P), [account(K)] * 2).one("Drawn")
     assert (event.receiver, event.amount) == (account(f"{P} payout"), 5)
     assert world.tokens(f"{P} payout") == 5 and world.tab(K, P)[2] == 5
+
+
+def test_one_draw_sends_the_credit_of_several_payers(tabs: Tabs) -> None:
+    world, payers = tabs.world, [account(K), account(K2), account("nobody")]
+    world.fund(K2, 10)
+    world.send(K2, world.escrow, "deposit", 10, account(P))
+    for payer, sum_ in ((K, 5), (K2, 7)):
+        tabs.redeem(P, world.voucher(payer, P, sum_, f"{payer} statement"))
+    sent = world.send(ANY, world.escrow, "draw", account(P), payers)
+    assert [each.amount for each in sent.all("Drawn")] == [5, 7]
+    assert world.tokens(f"{P} payout") == 12
 
 
 def test_only_the_payee_states_what_a_redemption_pays_for(tabs: Tabs) -> None:
@@ -220,6 +231,14 @@ def test_amounts_that_no_tab_takes(tabs: Tabs) -> None:
     world.refused("amount", "whale", world.escrow, "deposit", all_ + 1, ZERO_ADDRESS)
     world.send("whale", world.escrow, "deposit", all_, place)
     assert world.tab("whale", K)[0] == all_
+    shown = world.session("whale", up_to=2**60, expires=2**64 - 1)
+    tabs.redeem(K, world.voucher("whale", K, all_), sessions=[shown])
+    assert world.ask(world.escrow, "session", account("whale"), place, shown[1])[1] == 2**36 - 1
+    world.send(K, world.escrow, "withdraw", all_)
+    world.fund("whale", all_)
+    more = 2**60 - all_
+    world.refused("amount", "whale", world.escrow, "deposit", more, place)
+    world.send("whale", world.escrow, "deposit", more - 1, place)
 
 
 def test_balances_move_between_accounts_and_modules(tabs: Tabs) -> None:

@@ -23,6 +23,7 @@ fee: public(uint256)
 target: address
 message: Bytes[512]
 passed: public(uint256)
+permitted: public(uint256)
 
 @deploy
 def __init__(faucet: bool, supply: uint256):
@@ -36,6 +37,12 @@ def mint(receiver: address, amount: uint256):
 @external
 def approve(spender: address, amount: uint256):
     pass
+
+@external
+def permit(owner: address, spender: address, amount: uint256, deadline: uint256, v: uint8,
+           r: bytes32, s: bytes32):
+    assert deadline > 0
+    self.permitted += amount
 
 @external
 def become(answer: bool, fee: uint256):
@@ -187,6 +194,8 @@ def test_a_token_that_calls_back_enters_nowhere(world: World, name: str) -> None
 
 
 def test_a_permit_saves_the_approval_and_may_have_been_sent_before(world: World) -> None:
-    nothing = (0, 0, ZERO_HASH, ZERO_HASH)
-    world.send(C, world.escrow, "deposit_with_permit", USD, account(K), *nothing)
-    assert world.tab(C, K)[0] == USD
+    for deadline, told in ((0, 0), (1, USD)):
+        permit = (deadline, 0, ZERO_HASH, ZERO_HASH)
+        world.send(C, world.escrow, "deposit_with_permit", USD, account(K), *permit)
+        assert world.ask(world.token, "permitted") == told
+    assert world.tab(C, K)[0] == 2 * USD
