@@ -39,6 +39,10 @@ event Paid:
     receiver: indexed(address)
     amount: uint256  # from balance to balance
 
+event PaidMany:
+    sender: indexed(address)
+    pays: DynArray[uint256, BATCH]  # receiver(160) | amount(96), from balance to balance
+
 event LimitsSet:
     account: indexed(address)
     payroll: uint256
@@ -87,11 +91,16 @@ def pay(pays: DynArray[uint256, BATCH]):
     @notice Moves the sender's balance to other balances.
     @param pays receiver(160) | amount(96)
     """
+    total: uint256 = 0
+    for each: uint256 in pays:
+        total += each & words.MASK96
+    self._debit(msg.sender, total)
     for each: uint256 in pays:
         receiver: address = empty(address)
         amount: uint256 = 0
         receiver, amount = words._pair(each)
-        self._move(msg.sender, receiver, amount)
+        self._credit(receiver, amount)
+    log PaidMany(sender=msg.sender, pays=pays)
 
 
 @external
