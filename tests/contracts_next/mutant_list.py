@@ -123,13 +123,9 @@ a locking request names no payee
     LOCK_TYPE, account, payee, amount => LOCK_TYPE, account, account, amount
 words
 sessions shrink
-    max(word >> 36, min(upTo, AMOUNT_MAX)) => min(upTo, AMOUNT_MAX)
+    max(word >> 64, upTo) => upTo
 sessions end earlier
-    max(word & MASK36, min(expires, MASK36)) => min(expires, MASK36)
-a session outgrows its word
-    min(upTo, AMOUNT_MAX) => upTo
-a session ends after its word
-    min(expires, MASK36) => expires
+    max(word & MASK64, expires) => expires
 two results are one
     (convert(group, uint256) >> 60) => (convert(group, uint256) >> 255)
 orders

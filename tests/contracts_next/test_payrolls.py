@@ -12,13 +12,18 @@ C, K, P, Q, ANY = "client0", "coordinator", "owner0", "owner1", "stranger"
 POSTER, ROOT = f"{K} posting", b"\2" * 32
 
 
-@pytest.fixture
-def world() -> World:
+@pytest.fixture(scope="module")
+def funded() -> World:
     world = market()
     world.fund(K, 1000 * USD)
     world.send(K, world.escrow, "deposit", 100 * USD, ZERO_ADDRESS)
     world.send(K, world.escrow, "set_limits", 50, 40)
     return world
+
+
+@pytest.fixture
+def world(funded: World) -> World:
+    return funded.fork()
 
 
 def pay(world: World, *pays: tuple[str, int], who: str = POSTER) -> Any:

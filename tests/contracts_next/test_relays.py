@@ -10,14 +10,19 @@ P, K, ANY = "owner0", "coordinator", "stranger"
 CALLS = {"lock_for": (K, 10 * USD), "close_for": (K,), "withdraw_for": (10 * USD,)}
 
 
-@pytest.fixture
-def world() -> World:
+@pytest.fixture(scope="module")
+def funded() -> World:
     world = market()
     world.provider(P)
     world.fund(P, 100 * USD)
     world.send(P, world.escrow, "deposit", 50 * USD, ZERO_ADDRESS)
     world.send(P, world.escrow, "lock", account(K), USD)
     return world
+
+
+@pytest.fixture
+def world(funded: World) -> World:
+    return funded.fork()
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -25,9 +25,9 @@ struct Job:
     isOver: uint256  # 1 = paid or given back
 
 MASK36: constant(uint256) = 2**36 - 1
+MASK64: constant(uint256) = 2**64 - 1
 AMOUNT_MAX: constant(uint256) = 2**60 - 1
 MASK96: constant(uint256) = 2**96 - 1
-MASK152: constant(uint256) = 2**152 - 1
 DAY: constant(uint256) = 86400
 
 
@@ -67,20 +67,20 @@ def _tab_word(tab: Tab) -> uint256:
     return (tab.locked << 156) | (tab.paid << 96) | (tab.drawn << 36) | tab.closesAt
 
 
-# A session: upTo(60) | expires(36)
+# A session: upTo(128) | expires(64), as they are signed
 
 
 @internal
 @pure
 def _session(word: uint256) -> (uint256, uint256):
-    return word >> 36, word & MASK36
+    return word >> 64, word & MASK64
 
 
 @internal
 @pure
 def _grown(word: uint256, upTo: uint256, expires: uint256) -> uint256:
     """A session whose bounds are at least these."""
-    return (max(word >> 36, min(upTo, AMOUNT_MAX)) << 36) | max(word & MASK36, min(expires, MASK36))
+    return (max(word >> 64, upTo) << 64) | max(word & MASK64, expires)
 
 
 # An account and an amount: account(160) | amount(96)
