@@ -86,3 +86,10 @@ def creation(made: dict[str, Any], arguments: Sequence[Any]) -> bytes:
     constructor = next((each for each in made["abi"] if each["type"] == "constructor"), None)
     kinds = get_abi_input_types(constructor) if constructor else []
     return bytes.fromhex(made["bytecode"][2:]) + encode(kinds, arguments)
+
+
+def arguments(name: str, values: dict[str, Any]) -> list[Any]:
+    """Those of `values` that a contract's constructor takes, in its order."""
+    made = compilation(name)
+    constructor = next(each for each in made["abi"] if each["type"] == "constructor")
+    return [values[each["name"]] for each in constructor["inputs"]]

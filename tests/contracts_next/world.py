@@ -26,6 +26,7 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32
 CLIENT_CLOSE, COORDINATOR_CLOSE = 7 * DAY, 14 * DAY
 EVIDENCE_WINDOW, EVIDENCE_AGE = DAY, 14 * DAY
 SLOT_STAKE, BOND = 100 * USD, 1000 * USD
+STAKES_LIMITS = ("slotStake", "coordinatorBond", "unbondAfter", "profileDelay")
 CLASS = keccak256(b"host class")
 GAS = 16_000_000  # of a transaction: less than the cap of a chain
 SESSION = (
@@ -179,7 +180,7 @@ class World:
         """Registers an owner with its operator key, its payout address, and slots."""
         self.fund(label, SLOT_STAKE * slots)
         keys = account(f"{label} operator"), account(f"{label} payout")
-        network = keccak256(label.encode())
+        network = keccak256(label.encode())[:7].ljust(32, b"\0")
         self.send(label, self.stakes, "register", *keys, ZERO_HASH, ZERO_HASH, network)
         if slots:
             self.send(label, self.stakes, "open_slots", CLASS, slots)
@@ -242,8 +243,9 @@ def deployed(**made: dict[str, Any]) -> World:
     token = world.deploy("TestToken", True, 0, made=made.get("TestToken"))
     stakes, escrow, jobs = (world.next_address(ahead) for ahead in range(3))
     court = account("court")
-    limits = (SLOT_STAKE, BOND, 21 * DAY, 10 * DAY)
-    world.deploy("Stakes", token.address, court, court, court, escrow, *limits)
+    places = {"token": token.address, "court": court, "faults": court, "escrow": escrow}
+    limits = dict(zip(STAKES_LIMITS, (SLOT_STAKE, BOND, 21 * DAY, 10 * DAY), strict=True))
+    world.deploy("Stakes", *calls.arguments("Stakes", places | limits))
     closes = (CLIENT_CLOSE, COORDINATOR_CLOSE)
     modules = (token.address, stakes, court, jobs)
     world.deploy("Escrow", *modules, *closes, made=made.get("Escrow"))

@@ -93,6 +93,7 @@ COORDINATOR_CLOSE: public(immutable(uint256))
 tabs: HashMap[address, HashMap[address, uint256]]  # payer -> payee
 sessions: HashMap[address, HashMap[address, HashMap[address, uint256]]]  # payer -> payee -> session key
 
+
 @deploy
 def __init__(token: address, stakes: address, court: address, jobs: address, clientClose: uint256, coordinatorClose: uint256):
     """Modules are named before they exist; their addresses follow from the deployer's nonces."""
