@@ -139,6 +139,14 @@ def test_a_payroll_needs_a_balance_and_fits_its_words(world: World) -> None:
     refused(world, "amount", (Q, 2**60 - 1))
     pay(world, (P, 100 * USD - 1))
     assert world.balance(K) == 0
+    most = 2**60 - 1 - world.tokens(world.escrow.address)
+    world.fund(K, most + 1)
+    world.send(K, world.escrow, "deposit", most, ZERO_ADDRESS)
+    pay(world, (P, 100 * USD - 1 + most))
+    world.send(ANY, world.escrow, "draw", account(P), [account(K)])
+    world.send(K, world.escrow, "deposit", 1, ZERO_ADDRESS)
+    world.evm.travel(DAY)
+    refused(world, "amount", (P, 100 * USD + most))  # the tab's word has no room
 
 
 def test_a_closing_tab_is_paid_by_payroll(world: World) -> None:
