@@ -307,7 +307,7 @@ def slot_page(hostClass: bytes32, start: uint256) -> DynArray[registry.Slot, PAG
 
 @external
 @view
-def draw(lot: draws.Lot, want: uint256, start: uint256, parties: address[PARTIES], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256):
+def draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[PARTIES], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256):
     """Up to `want` owners, and the try with which the next call goes on; see `draws`."""
     return draws._draw(lot, want, start, parties, drawn)
 
@@ -319,10 +319,10 @@ def draw(lot: draws.Lot, want: uint256, start: uint256, parties: address[PARTIES
 def _register(wanted: requests.Registration):
     account: address = wanted.account
     assert self.role_of[account] == 0, "registered"
-    assert wanted.operatorKey != empty(address) and wanted.network != empty(bytes32), "zero"
+    assert wanted.operatorKey != empty(address), "zero"
     self.role_of[account] = PROVIDER
     profiles._set_payout(account, wanted.payout, self.role_of[wanted.payout] != 0)
-    profiles.network_of[account] = wanted.network
+    profiles._set_network(account, wanted.network, 0)
     keys._set_key(account, wanted.operatorKey)
     log registry.Registered(account=account, operatorKey=wanted.operatorKey, payout=wanted.payout, peerKey=wanted.peerKey,
                             boxKey=wanted.boxKey, network=wanted.network)
@@ -387,7 +387,7 @@ def _slot(hostClass: bytes32, place: uint256) -> registry.Slot:
     start: uint256 = 0
     end: uint256 = 0
     owner, start, end = slot_list._range(hostClass, place)
-    return registry.Slot(owner=owner, operatorKey=keys.operator_key[owner], payout=profiles.payout_of[owner], network=profiles.network_of[owner], fromBlock=start, untilBlock=end)
+    return registry.Slot(owner=owner, operatorKey=keys.operator_key[owner], payout=profiles.payout_of[owner], network=profiles._network(profiles.networks[owner]), fromBlock=start, untilBlock=end)
 
 
 @internal

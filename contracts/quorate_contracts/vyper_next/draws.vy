@@ -5,6 +5,7 @@
 """
 
 import profiles
+import registry
 import slot_list
 
 uses: profiles
@@ -20,18 +21,10 @@ TRIES: constant(uint256) = 512  # of one call in a longer list
 # a chance of e**-8; so a draw ends, and finds nearly everybody
 TRIES_PER_PLACE: constant(uint256) = 8
 
-struct Lot:
-    hostClass: bytes32
-    length: uint256  # of the slot list when the case was opened
-    seed: bytes32
-    atBlock: uint256  # slots were active in this block, and are now
-    openedBy: uint256  # slots were opened by this second
-    profilesAt: uint256  # networks are those of this second
-
 
 @internal
 @view
-def _draw(lot: Lot, want: uint256, start: uint256, parties: address[PARTIES], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256):
+def _draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[PARTIES], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256):
     """
     @notice Up to `want` owners with slots as `lot` says, distinct in owner and network from each other and from those drawn before, and in
             owner from the parties. The second value is the try with which the next call goes on; 0 = the draw is over.

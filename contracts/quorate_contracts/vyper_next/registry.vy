@@ -14,6 +14,14 @@ struct Slot:
     fromBlock: uint256  # first block in which it can be drawn
     untilBlock: uint256  # first block in which it no longer can; 2**32 - 1 while open
 
+struct Lot:
+    hostClass: bytes32
+    length: uint256  # of the slot list when the case was opened
+    seed: bytes32
+    atBlock: uint256  # slots were active in this block, and are now
+    openedBy: uint256  # slots were opened by this second
+    profilesAt: uint256  # networks are those of this second
+
 event Registered:
     account: indexed(address)
     operatorKey: address
