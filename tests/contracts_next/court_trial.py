@@ -12,23 +12,15 @@ from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 JURY_VOTE = "JuryVote(uint256 caseId,address juror,bytes32 ballot)"
+FILING = "(address,address,address,bytes32,uint256,uint256,uint256,uint256,uint256,uint256,bytes32,bytes32,bytes32,bytes32)"
 NONE, DRAWING, VOTING, REVEALING, CLOSED = range(5)
 CONVICTED, ACQUITTED, FAILED = 1, 2, 3
 RIGHT = result(TRUTH)
 
 
-def chain(links: Sequence[Hash32]) -> int:
-    """The chain of ballots or answers."""
-    value = 0
-    for link in links:
-        whole = keccak256(encode(["uint256", "bytes32"], [value, link]))
-        value = int.from_bytes(whole, "big") & (2**160 - 1)
-    return value
-
-
 def link(juror: Address, ballot: Hash32) -> Hash32:
     """What a ballot adds to the chain."""
-    return keccak256(encode(["address", "bytes32"], [juror, ballot]))
+    return Hash32(bytes(12) + keccak256(encode(["address", "bytes32"], [juror, ballot]))[12:])
 
 
 @dataclass
@@ -39,7 +31,6 @@ class Trial:
     evidence: Evidence
     case: Hash32 = ZERO_HASH
     filing: tuple[Any, ...] = ()
-    round: int = 0
     jury: tuple[Address, ...] = ()
     ballots: list[Hash32] = field(default_factory=list)  # links, in order
     voters: list[Address] = field(default_factory=list)  # likewise
@@ -56,8 +47,13 @@ class Trial:
         return int(self.state[0])
 
     @property
+    def round(self) -> int:
+        """The beacon round that draws next."""
+        return int(self.state[5])
+
+    @property
     def jury_hash(self) -> Hash32:
-        return keccak256(encode(["address[]"], [self.jury]))
+        return keccak256(b"".join(self.jury))
 
     @property
     def seated(self) -> list[Address]:
@@ -70,8 +66,6 @@ class Trial:
         for event in sent.events:
             if event.name == "JuryDrawn":
                 self.jury = tuple(event.jury)
-            elif event.name in ("CaseOpened", "RoundSet"):
-                self.round = event.round
             elif event.name == "Voted":
                 self.ballots.append(link(event.juror, event.ballot))
                 self.voters.append(event.juror)
@@ -89,11 +83,12 @@ class Trial:
         opened = self.send("open", "open_case", self.evidence.shown, least, who=who).one(
             "CaseOpened"
         )
-        self.case, self.filing = opened.caseId, opened.filing
+        self.filing = opened.filing
+        self.case = keccak256(encode([FILING], [self.filing]))
         return opened
 
     def draw_once(self) -> Sent:
-        return self.send("draw", "draw", self.filing, list(self.jury))
+        return self.send("draw", "draw", self.filing, b"".join(self.jury))
 
     def draw(self) -> list[Address]:
         """Proves the round, and draws until the draw is over."""
@@ -104,7 +99,7 @@ class Trial:
 
     def ballot(self, juror: Address, digest: Hash32) -> Hash32:
         kinds = ["bytes32", "address", "bytes32", "bytes32"]
-        return keccak256(encode(kinds, [self.case, juror, _salt(juror), digest]))
+        return keccak256(encode(kinds, [self.evidence.execution, juror, _salt(juror), digest]))
 
     def signed_vote(self, juror: Address, digest: Hash32, signer: str = "") -> tuple[Any, ...]:
         ballot = self.ballot(juror, digest)
@@ -117,9 +112,11 @@ class Trial:
         """Sends votes, one a transaction unless they go at once."""
         votes = [self.signed_vote(juror, digest) for juror, digest in views.items()]
         for part in [votes] if at_once else [[each] for each in votes]:
-            self.send(
-                "vote", "vote", self.evidence.execution, self.case, list(self.jury), part
-            )
+            self.send("vote", "vote", *self.vote_head, part)
+
+    @property
+    def vote_head(self) -> tuple[Any, ...]:
+        return self.evidence.execution, self.case, b"".join(self.jury)
 
     def opened(self, juror: Address, digest: Hash32) -> tuple[Any, ...]:
         return self.voters.index(juror), juror, _salt(juror), digest
@@ -132,7 +129,7 @@ class Trial:
 
     @property
     def reveal_head(self) -> tuple[Any, ...]:
-        return self.evidence.execution, self.case, self.ballots
+        return self.evidence.execution, self.ballots
 
     @property
     def decide_head(self) -> tuple[Any, ...]:
@@ -148,9 +145,7 @@ class Trial:
         return self.send("decide", "decide", *self.decide_head, shown).one("Decided")
 
     def advance(self) -> Sent:
-        return self.send(
-            "advance", "advance", self.evidence.execution, self.case, list(self.jury)
-        )
+        return self.send("advance", "advance", *self.vote_head)
 
     def late(self, seconds: int = 1) -> None:
         """Moves so many seconds past the deadline of the phase."""

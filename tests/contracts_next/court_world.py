@@ -53,6 +53,7 @@ COMMIT = (
     "Commit(bytes32 assignmentHash,bytes32 classId,bytes32 commitment,bytes32 encryptedOutput,"
     "uint64 usageMs,uint64 beaconRound)"
 )
+SHOWN_OF_COMMIT = ("commitment", "encryptedOutput", "usageMs", "beaconRound")
 Message = dict[str, Any]
 
 
@@ -200,9 +201,9 @@ class CourtWorld(World):
         shown = (
             changes.get("shown_index", changes.get("index", 1)),
             keccak256(provider.encode()),
-            tuple(assignment.values()),
+            *(assignment[name] for name in ("provider", "pricePerHour", "maxDuration", "acceptBy")),
             self.signed(ASSIGNMENT, assignment, signer),
-            tuple(commit.values()),
+            *(commit[name] for name in SHOWN_OF_COMMIT),
             self.signed(COMMIT, commit, changes.get("committer", f"{provider} operator")),
         )
         opening = (changes.get("status", 0), keccak256(output), keccak256(b"salt" + output))
@@ -233,10 +234,12 @@ class CourtWorld(World):
         mine = self.run(order, accused, answers[0], shared | dict(run or {}))
         theirs = self.run(order, other, answers[1], shared | dict(contradiction or {}))
         shown = (
-            tuple(named.values()),
+            *(named[name] for name in ("sessionKey", "upTo", "expires")),
             self.signed(SESSION, named, (session or {}).get("signer", "client0")),
             tuple(order.values()),
             self.signed(ORDER, order, shared.get("orderer", "client0 session")),
+            CLASS,
+            CLASS_ID,
             mine.shown,
             theirs.shown,
         )

@@ -17,12 +17,9 @@ import words
 
 interface Stakes:
     def key_valid(account: address, key: address, at: uint256) -> bool: view
-    def stake_of(account: address) -> uint256: view
-    def owner_count(hostClass: bytes32) -> uint256: view
-    def open_slots_of(account: address, hostClass: bytes32) -> uint256: view
-    def slot_count(hostClass: bytes32) -> uint256: view
+    def owners_apart(hostClass: bytes32, parties: address[3]) -> (uint256, uint256): view
     def draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[3], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256): view
-    def burn(account: address, amount: uint256, reward: uint256, receiver: address) -> uint256: nonpayable
+    def burn(account: address, isBond: bool, amount: uint256, reward: uint256, receiver: address) -> uint256: nonpayable
 
 interface Escrow:
     def take(account: address, amount: uint256): nonpayable
@@ -36,6 +33,7 @@ interface Beacon:
 
 JURORS: constant(uint256) = 7
 DRAWN_MAX: constant(uint256) = 14
+JURY_BYTES: constant(uint256) = 280  # addresses of all that were drawn, 20 bytes each
 MOVES_MAX: constant(uint256) = 2  # a case waits for so many further rounds if one is missing
 JURY_VOTE_TYPE: constant(bytes32) = keccak256("JuryVote(uint256 caseId,address juror,bytes32 ballot)")
 
@@ -79,53 +77,51 @@ def __init__(stakes: address, escrow: address, beacon: address, ownersMin: uint2
 
 @external
 @nonreentrant
-def open_case(e: evidence.Execution, pay: uint256) -> bytes32:
+def open_case(e: evidence.Execution, pay: uint256):
     """
     @notice Accuses the provider of `e.run`. The sender's balance in Escrow pays a whole jury, and gets nothing back. `pay` is what a juror
             gets beside its gas; it may be more than the least, for work that jurors decline. It is fixed here, because a sender that knew
             the jury could raise the loss of the accused and be paid by its own jurors.
-    @return the case: the hash of its filing
     """
-    accused: address = e.run.assignment.provider
-    other: address = e.contradiction.assignment.provider
-    hostClass: bytes32 = e.run.assignment.hostClass
-    duration: uint256 = convert(e.run.assignment.maxDuration, uint256)
-    acceptBy: uint256 = convert(e.run.assignment.acceptBy, uint256)
+    accused: address = e.run.provider
+    other: address = e.contradiction.provider
+    duration: uint256 = convert(e.run.maxDuration, uint256)
+    acceptBy: uint256 = convert(e.run.acceptBy, uint256)
     assert other != accused, "contradiction"
-    assert e.contradiction.assignment.hostClass == hostClass and e.contradiction.commit.classId == e.run.commit.classId, "class"
     assert duration <= DURATION_MAX, "duration"
     assert block.timestamp <= acceptBy + duration + EVIDENCE_AGE, "late"
-    assert pay >= max(JURY_PAY_MIN, min(convert(e.order.budget, uint256), evidence._most_pay(e.run.assignment))), "pay"
-    assert pay <= words.AMOUNT_MAX, "pay"
+    most: uint256 = min(convert(e.order.budget, uint256), evidence._most_pay(e.run.maxDuration, e.run.pricePerHour))
+    assert pay >= max(JURY_PAY_MIN, most) and pay <= words.AMOUNT_MAX, "pay"
     domain: bytes32 = signatures._domain(STAKES)
     jobId: bytes32 = evidence._job(domain, e)
-    execution: bytes32 = evidence._run(STAKES, domain, jobId, e.order, e.run)
+    execution: bytes32 = evidence._run(STAKES, domain, jobId, e.order, e.hostClass, e.classId, e.run)
     assert self.states[execution] == 0, "named"
-    # A coordinator's account has no stake, so its statement key cannot answer here for its bond
-    assert staticcall Stakes(STAKES).stake_of(accused) > 0, "stake"
-    self._check_owners(hostClass, accused, other)
+    # The parties' own slots do not count: by closing them they would otherwise end a case
+    owners: uint256 = 0
+    length: uint256 = 0
+    owners, length = staticcall Stakes(STAKES).owners_apart(e.hostClass, [msg.sender, accused, other])
+    assert owners >= OWNERS_MIN, "owners"
     filing: docket.Filing = docket.Filing(
-        accuser=msg.sender, accused=accused, other=other, hostClass=hostClass, length=staticcall Stakes(STAKES).slot_count(hostClass),
+        accuser=msg.sender, accused=accused, other=other, hostClass=e.hostClass, length=length,
         atBlock=block.number, openedAt=block.timestamp, openedBy=acceptBy - SLOT_AGE, duration=duration, pay=pay, execution=execution,
-        commitment=e.run.commit.commitment, contradiction=evidence._run(STAKES, domain, jobId, e.order, e.contradiction),
-        otherCommitment=e.contradiction.commit.commitment)
+        commitment=e.run.commitment,
+        contradiction=evidence._run(STAKES, domain, jobId, e.order, e.hostClass, e.classId, e.contradiction),
+        otherCommitment=e.contradiction.commitment)
     caseId: bytes32 = docket._case_id(filing)
     s: docket.State = empty(docket.State)
     s.phase = docket.DRAWING
     s.when = self._round_ahead()
     self.states[execution] = docket._pack(s)
-    self.shown[execution] = docket._bound(caseId, docket._jury_hash([]))
+    self.shown[execution] = docket._bound(caseId, keccak256(b""))
     extcall Escrow(ESCROW).take(msg.sender, JURORS * (pay + GAS_FEE))
-    log docket.CaseOpened(caseId=caseId, accused=accused, accuser=msg.sender, filing=filing, round=s.when, specHash=e.order.specHash,
-                          inputRoot=e.order.inputRoot, classId=e.run.commit.classId)
-    return caseId
+    log docket.CaseOpened(execution=execution, accused=accused, filing=filing, specHash=e.order.specHash, inputRoot=e.order.inputRoot, classId=e.classId)
 
 
 # ----------------------------------------------------------------------------------------------------------------- jury
 
 
 @external
-def draw(filing: docket.Filing, jury: DynArray[address, DRAWN_MAX]):
+def draw(filing: docket.Filing, jury: Bytes[JURY_BYTES]):
     """
     @notice Draws by the case's beacon round those that a jury of seven misses; `jury` lists who was drawn so far. In a long list one call
             does a part, and the next one goes on. A draw that ends with fewer than three jurors, those who voted included, seeks no more
@@ -134,61 +130,61 @@ def draw(filing: docket.Filing, jury: DynArray[address, DRAWN_MAX]):
     s: docket.State = docket._unpack(self.states[filing.execution])
     assert s.phase == docket.DRAWING, "phase"
     caseId: bytes32 = docket._case_id(filing)
-    assert docket._bound(caseId, docket._jury_hash(jury)) == self.shown[filing.execution], "case"
+    assert docket._bound(caseId, keccak256(jury)) == self.shown[filing.execution], "case"
     random: bytes32 = staticcall Beacon(BEACON).randomness(s.when)
     assert random != empty(bytes32), "beacon"
     lot: registry.Lot = registry.Lot(hostClass=filing.hostClass, length=filing.length, seed=keccak256(abi_encode(random, caseId)),
                                atBlock=filing.atBlock, openedBy=filing.openedBy, profilesAt=filing.openedAt)
-    seats: uint256 = docket._ones(s.voted) + len(jury) - s.floor
+    drawn: DynArray[address, DRAWN_MAX] = docket._jurors(jury)
+    seats: uint256 = docket._ones(s.voted) + len(drawn) - s.floor
     found: DynArray[address, JURORS] = []
-    found, s.tries = staticcall Stakes(STAKES).draw(lot, JURORS - seats, s.tries, [filing.accuser, filing.accused, filing.other], jury)
-    drawn: DynArray[address, DRAWN_MAX] = jury
+    found, s.tries = staticcall Stakes(STAKES).draw(lot, JURORS - seats, s.tries, [filing.accuser, filing.accused, filing.other], drawn)
     for juror: address in found:
         drawn.append(juror)
     seats += len(found)
-    self.shown[filing.execution] = docket._bound(caseId, docket._jury_hash(drawn))
+    self.shown[filing.execution] = docket._bound(caseId, docket._jury_hash(jury, found))
     isOver: bool = s.tries == 0
     isEnough: bool = seats >= docket.JURORS_MIN and len(drawn) > s.floor
     if isOver and isEnough:
         s.phase = docket.VOTING
         s.when = block.timestamp + WINDOW + filing.duration
-    log docket.JuryDrawn(caseId=caseId, jury=drawn, voteBy=s.when if s.phase == docket.VOTING else 0)
+    log docket.JuryDrawn(execution=filing.execution, jury=drawn, voteBy=s.when if s.phase == docket.VOTING else 0)
     if isOver and not isEnough:
-        self._end_votes(filing.execution, caseId, s)
+        self._end_votes(filing.execution, s)
     else:
         self.states[filing.execution] = docket._pack(s)
 
 
 @external
-def vote(execution: bytes32, caseId: bytes32, jury: DynArray[address, DRAWN_MAX], votes: DynArray[docket.Vote, JURORS]):
+def vote(execution: bytes32, caseId: bytes32, jury: Bytes[JURY_BYTES], votes: DynArray[docket.Vote, JURORS]):
     """Ballots signed by the jurors' operator keys, sent by anyone, one or more at once. The window closes when all are in."""
-    s: docket.State = docket._unpack(self.states[execution])
-    assert s.phase == docket.VOTING and block.timestamp <= s.when, "phase"
-    assert docket._bound(caseId, docket._jury_hash(jury)) == self.shown[execution], "case"
+    state: uint256 = self.states[execution]
+    assert docket._is_open(state, docket.VOTING), "phase"
+    assert docket._bound(caseId, keccak256(jury)) == self.shown[execution], "case"
     domain: bytes32 = signatures._domain(STAKES)
+    count: uint256 = len(jury) // 20
     for each: docket.Vote in votes:
-        assert each.place >= s.floor and each.place < len(jury), "juror"
-        assert (s.voted >> each.place) & 1 == 0, "voted"
-        juror: address = jury[each.place]
+        assert each.place >= docket._floor(state) and each.place < count, "juror"
+        assert not docket._has_voted(state, each.place), "voted"
+        juror: address = docket._juror(jury, each.place)
         signed: bytes32 = signatures._digest(domain, keccak256(abi_encode(JURY_VOTE_TYPE, caseId, juror, each.ballot)))
         assert staticcall Stakes(STAKES).key_valid(juror, signatures._signer(signed, each.sig), block.timestamp), "key"
-        s.voted |= 1 << each.place
-        s.chain = docket._linked(s.chain, docket._link(juror, each.ballot))
-        log docket.Voted(caseId=caseId, juror=juror, ballot=each.ballot)
-    if s.voted >> s.floor == (1 << (len(jury) - s.floor)) - 1:
-        self._end_votes(execution, caseId, s)
+        state = docket._with_vote(state, each.place, docket._link(juror, each.ballot))
+        log docket.Voted(execution=execution, juror=juror, ballot=each.ballot)
+    if docket._have_all_voted(state, count):
+        self._end_votes(execution, docket._unpack(state))
     else:
-        self.states[execution] = docket._pack(s)
+        self.states[execution] = state
 
 
 @external
-def advance(execution: bytes32, caseId: bytes32, jury: DynArray[address, DRAWN_MAX]):
+def advance(execution: bytes32, caseId: bytes32, jury: Bytes[JURY_BYTES]):
     """
     @notice Moves a case past a deadline. A beacon round that is missing is replaced, twice at most. Jurors that did not vote are replaced
             once, by a new round. After that those who voted go on to their reveals.
     """
     s: docket.State = docket._unpack(self.states[execution])
-    assert docket._bound(caseId, docket._jury_hash(jury)) == self.shown[execution], "case"
+    assert docket._bound(caseId, keccak256(jury)) == self.shown[execution], "case"
     isMoved: bool = False
     if s.phase == docket.DRAWING:
         assert staticcall Beacon(BEACON).randomness(s.when) == empty(bytes32), "phase"
@@ -199,32 +195,32 @@ def advance(execution: bytes32, caseId: bytes32, jury: DynArray[address, DRAWN_M
         assert s.phase == docket.VOTING, "phase"
         assert block.timestamp > s.when, "early"
         isMoved = s.floor == 0
-        s.floor = len(jury)
+        s.floor = len(jury) // 20
     if isMoved:
         s.phase = docket.DRAWING
         s.when = self._round_ahead()
         self.states[execution] = docket._pack(s)
-        log docket.RoundSet(caseId=caseId, round=s.when)
+        log docket.RoundSet(execution=execution, round=s.when)
     else:
-        self._end_votes(execution, caseId, s)
+        self._end_votes(execution, s)
 
 
 @external
-def reveal(execution: bytes32, caseId: bytes32, ballots: DynArray[bytes32, JURORS], reveals: DynArray[docket.Reveal, JURORS]):
+def reveal(execution: bytes32, ballots: DynArray[bytes32, JURORS], reveals: DynArray[docket.Reveal, JURORS]):
     """Opens ballots; needs no signature. `ballots` are the links of their chain, in order."""
-    s: docket.State = docket._unpack(self.states[execution])
-    assert s.phase == docket.REVEALING and block.timestamp <= s.when, "phase"
+    state: uint256 = self.states[execution]
+    assert docket._is_open(state, docket.REVEALING), "phase"
     links: uint256 = 0
     for link: bytes32 in ballots:
         links = docket._linked(links, link)
-    assert links == s.chain, "ballots"
+    assert links == docket._chain(state), "ballots"
     for each: docket.Reveal in reveals:
-        assert (s.revealed >> each.place) & 1 == 0, "revealed"
-        link: bytes32 = docket._opened_link(caseId, each.juror, each.salt, each.digest)
+        link: bytes32 = docket._opened_link(execution, each.juror, each.salt, each.digest)
         assert each.place < len(ballots) and link == ballots[each.place], "reveal"
-        s.revealed |= 1 << each.place
-        log docket.Revealed(caseId=caseId, juror=each.juror, salt=each.salt, digest=each.digest)
-    self.states[execution] = docket._pack(s)
+        assert not docket._is_revealed(state, each.place), "revealed"
+        state = docket._with_reveal(state, each.place)
+        log docket.Revealed(execution=execution, juror=each.juror, salt=each.salt, digest=each.digest)
+    self.states[execution] = state
 
 
 # ------------------------------------------------------------------------------------------------------------- decision
@@ -247,7 +243,7 @@ def decide(filing: docket.Filing, juryHash: bytes32, ballots: DynArray[docket.Ba
     for each: docket.Ballot in ballots:
         link: bytes32 = each.salt
         if s.revealed & 1 == 1:
-            link = docket._opened_link(caseId, each.juror, each.salt, each.digest)
+            link = docket._opened_link(filing.execution, each.juror, each.salt, each.digest)
             jurors.append(each.juror)
             digests.append(each.digest)
         s.revealed >>= 1
@@ -267,9 +263,9 @@ def decide(filing: docket.Filing, juryHash: bytes32, ballots: DynArray[docket.Ba
     taken: uint256 = 0
     if outcome == docket.CONVICTED:
         # Half, because jurors' pay may flow back to an accuser's own jurors
-        taken = extcall Stakes(STAKES).burn(filing.accused, JURORS * (filing.pay + GAS_FEE) // 2, 0, empty(address))
+        taken = extcall Stakes(STAKES).burn(filing.accused, False, JURORS * (filing.pay + GAS_FEE) // 2, 0, empty(address))
     paid: uint256 = self._pay_jurors(jurors, digests, places, filing.pay)
-    log docket.Decided(caseId=caseId, outcome=outcome, taken=taken, paid=paid)
+    log docket.Decided(execution=filing.execution, outcome=outcome, taken=taken, paid=paid)
 
 
 @internal
@@ -328,29 +324,15 @@ def _round_ahead() -> uint256:
 
 
 @internal
-@view
-def _check_owners(hostClass: bytes32, accused: address, other: address):
-    """The parties' own slots do not count: by closing them they would otherwise end a case."""
-    owners: uint256 = staticcall Stakes(STAKES).owner_count(hostClass)
-    parties: DynArray[address, 3] = [accused, other]
-    if msg.sender != accused and msg.sender != other:
-        parties.append(msg.sender)
-    for party: address in parties:
-        if staticcall Stakes(STAKES).open_slots_of(party, hostClass) > 0:
-            owners -= 1
-    assert owners >= OWNERS_MIN, "owners"
-
-
-@internal
-def _end_votes(execution: bytes32, caseId: bytes32, state: docket.State):
+def _end_votes(execution: bytes32, state: docket.State):
     """Goes on to the reveals of those who voted, however few, because they worked. Without any the case has failed."""
     s: docket.State = state
     if s.voted == 0:
         self.states[execution] = 0
         self.shown[execution] = empty(bytes32)
-        log docket.Decided(caseId=caseId, outcome=docket.FAILED, taken=0, paid=0)
+        log docket.Decided(execution=execution, outcome=docket.FAILED, taken=0, paid=0)
         return
     s.phase = docket.REVEALING
     s.when = block.timestamp + WINDOW
     self.states[execution] = docket._pack(s)
-    log docket.RevealsOpen(caseId=caseId, revealBy=s.when)
+    log docket.RevealsOpen(execution=execution, revealBy=s.when)

@@ -15,8 +15,7 @@ import signatures
 interface Stakes:
     def key_valid(account: address, key: address, at: uint256) -> bool: view
     def bonded_at(coordinator: address, at: uint256) -> bool: view
-    def stake_of(account: address) -> uint256: view
-    def burn(account: address, amount: uint256, reward: uint256, receiver: address) -> uint256: nonpayable
+    def burn(account: address, isBond: bool, amount: uint256, reward: uint256, receiver: address) -> uint256: nonpayable
 
 struct Ack:
     jobId: bytes32
@@ -79,9 +78,7 @@ def equivocation(assignment: orders.Assignment, assignmentSig: signatures.Sig, o
     assert one.assignmentHash == place and other.assignmentHash == place, "commit"
     first: bytes32 = self._check(domain, assignment.provider, orders._commit_digest(domain, one), oneSig, at)
     assert first != self._check(domain, assignment.provider, orders._commit_digest(domain, other), otherSig, at), "same"
-    # A coordinator's account has no stake, so its statement key cannot answer here for its bond
-    assert staticcall Stakes(STAKES).stake_of(assignment.provider) > 0, "stake"
-    self._punish(assignment.provider, place, at, max(GAS_FEE, evidence._most_pay(assignment)))
+    self._punish(assignment.provider, False, place, at, max(GAS_FEE, evidence._most_pay(assignment.maxDuration, assignment.pricePerHour)))
 
 
 @external
@@ -92,7 +89,7 @@ def two_acks(coordinator: address, one: Ack, oneSig: signatures.Sig, other: Ack,
     domain: bytes32 = signatures._domain(STAKES)
     first: bytes32 = self._check_ack(domain, coordinator, one, oneSig)
     assert first != self._check_ack(domain, coordinator, other, otherSig), "same"
-    self._punish(coordinator, one.jobId, convert(max(one.ackTime, other.ackTime), uint256), 0)
+    self._punish(coordinator, True, one.jobId, convert(max(one.ackTime, other.ackTime), uint256), 0)
 
 
 @internal
@@ -119,7 +116,7 @@ def _check_ack(domain: bytes32, coordinator: address, ack: Ack, sig: signatures.
 
 
 @internal
-def _punish(account: address, subject: bytes32, at: uint256, pay: uint256):
+def _punish(account: address, isBond: bool, subject: bytes32, at: uint256, pay: uint256):
     """The first fault costs `pay` and a tenth of a slot's stake; another accident within 90 days a whole one."""
     last: uint256 = self.last_fault[account]
     amount: uint256 = pay + SLOT_STAKE // FIRST_PART
@@ -128,5 +125,5 @@ def _punish(account: address, subject: bytes32, at: uint256, pay: uint256):
         if at < last + FIRST_FAULT_FOR:
             amount = SLOT_STAKE
     self.last_fault[account] = at
-    taken: uint256 = extcall Stakes(STAKES).burn(account, amount, GAS_FEE, msg.sender)
+    taken: uint256 = extcall Stakes(STAKES).burn(account, isBond, amount, GAS_FEE, msg.sender)
     log FaultProven(liable=account, subject=subject, at=at, taken=taken)

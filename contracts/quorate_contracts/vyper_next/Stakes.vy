@@ -19,12 +19,12 @@ import slot_list
 initializes: bonds
 initializes: keys
 initializes: profiles
-initializes: slot_list
+initializes: slot_list[profiles := profiles]
 initializes: draws[profiles := profiles, slot_list := slot_list]
 exports: (bonds.COORDINATOR_BOND, bonds.bond_of, bonds.is_bonded, bonds.bonded_at)
 exports: (keys.operator_key, keys.key_valid, keys.key_range)
-exports: (profiles.PROFILE_DELAY, profiles.payout_of, profiles.network_of, profiles.profile_at, profiles.profile_changes)
-exports: (slot_list.slot_count, slot_list.owner_count, slot_list.out_block, slot_list.held, slot_list.open_slots_of)
+exports: (profiles.PROFILE_DELAY, profiles.payout_of, profiles.network_of, profiles.out_block, profiles.profile_at, profiles.profile_changes)
+exports: (slot_list.slot_count, slot_list.owner_count, slot_list.held, slot_list.open_slots_of)
 
 interface Token:
     def transferFrom(owner: address, receiver: address, amount: uint256) -> bool: nonpayable
@@ -249,7 +249,7 @@ def exit_for(account: address, terms: requests.Terms, fee: uint256, sig: signatu
 
 @external
 @nonreentrant
-def burn(account: address, amount: uint256, reward: uint256, receiver: address) -> uint256:
+def burn(account: address, isBond: bool, amount: uint256, reward: uint256, receiver: address) -> uint256:
     """
     @notice Court and Faults only: takes at most `amount` of a provider's stake or of a coordinator's bond, never more than one slot's stake,
             and returns what was taken. The receiver gets `reward` of it, never more than half. The rest is burned. Slots stay open as long
@@ -258,7 +258,7 @@ def burn(account: address, amount: uint256, reward: uint256, receiver: address) 
     assert msg.sender in [COURT, FAULTS], "module"
     taken: uint256 = min(amount, SLOT_STAKE)
     out: uint256 = 0
-    if self.role_of[account] == COORDINATOR:
+    if isBond:
         taken = min(taken, bonds.bond_of[account])
         bonds._set_bond(account, bonds.bond_of[account] - taken)
     else:
@@ -303,6 +303,18 @@ def slot_page(hostClass: bytes32, start: uint256) -> DynArray[registry.Slot, PAG
             break
         page.append(self._slot(hostClass, start + i))
     return page
+
+
+@external
+@view
+def owners_apart(hostClass: bytes32, parties: address[PARTIES]) -> (uint256, uint256):
+    """Owners with open slots in a class, without the parties of a case, and the length of the class's list."""
+    count: uint256 = slot_list.owner_count[hostClass]
+    for i: uint256 in range(PARTIES):
+        isAgain: bool = (i > 0 and parties[i] == parties[0]) or (i > 1 and parties[i] == parties[1])
+        if not isAgain and slot_list.open_in[parties[i]][hostClass] > 0:
+            count -= 1
+    return count, slot_list.slot_count[hostClass]
 
 
 @external
@@ -387,7 +399,7 @@ def _slot(hostClass: bytes32, place: uint256) -> registry.Slot:
     start: uint256 = 0
     end: uint256 = 0
     owner, start, end = slot_list._range(hostClass, place)
-    return registry.Slot(owner=owner, operatorKey=keys.operator_key[owner], payout=profiles.payout_of[owner], network=profiles._network(profiles.networks[owner]), fromBlock=start, untilBlock=end)
+    return registry.Slot(owner=owner, operatorKey=keys.operator_key[owner], payout=profiles.payout_of[owner], network=profiles._network(profiles.owners[owner]), fromBlock=start, untilBlock=end)
 
 
 @internal

@@ -12,6 +12,7 @@ import signatures
 JURORS: constant(uint256) = 7
 JURORS_MIN: constant(uint256) = 3
 DRAWN_MAX: constant(uint256) = 14  # a jury, and those who replace it
+JURY_BYTES: constant(uint256) = 280  # their addresses, 20 bytes each
 MASK34: constant(uint256) = 2**34 - 1
 MASK160: constant(uint256) = 2**160 - 1
 
@@ -56,7 +57,7 @@ struct State:
 
 struct Vote:
     place: uint256  # in the list of those drawn
-    ballot: bytes32  # H(caseId, juror, salt, digest)
+    ballot: bytes32  # H(execution, juror, salt, digest)
     sig: signatures.Sig  # of a JuryVote, by the juror's operator key
 
 struct Reveal:
@@ -75,42 +76,41 @@ struct Opening:
     outputDigest: bytes32
     salt: bytes32
 
+# Further events of a case name its execution: there is one case over it at a time
 event CaseOpened:
-    caseId: indexed(bytes32)
+    execution: indexed(bytes32)
     accused: indexed(address)
-    accuser: indexed(address)
-    filing: Filing
-    round: uint256
+    filing: Filing  # its hash is the case's id
     specHash: bytes32
     inputRoot: bytes32
     classId: bytes32  # the determinism class of both runs
 
+event RoundSet:
+    execution: indexed(bytes32)
+    round: uint256  # the beacon round that draws next
+
 event JuryDrawn:
-    caseId: indexed(bytes32)
+    execution: indexed(bytes32)
     jury: DynArray[address, DRAWN_MAX]  # all that were drawn so far, those who did not vote included
     voteBy: uint256  # 0 = the draw goes on, or nobody votes any more
 
 event Voted:
-    caseId: indexed(bytes32)
+    execution: indexed(bytes32)
     juror: indexed(address)
     ballot: bytes32
 
-event RoundSet:
-    caseId: indexed(bytes32)
-    round: uint256  # a new one draws: a round was missing, or jurors were
-
 event RevealsOpen:
-    caseId: indexed(bytes32)
+    execution: indexed(bytes32)
     revealBy: uint256
 
 event Revealed:
-    caseId: indexed(bytes32)
+    execution: indexed(bytes32)
     juror: indexed(address)
     salt: bytes32
     digest: bytes32
 
 event Decided:
-    caseId: indexed(bytes32)
+    execution: indexed(bytes32)
     outcome: uint256
     taken: uint256  # of the accused's stake
     paid: uint256  # to jurors, of what the accuser gave
@@ -133,15 +133,60 @@ def _unpack(w: uint256) -> State:
 
 
 @internal
-@pure
-def _case_id(filing: Filing) -> bytes32:
-    return keccak256(abi_encode(filing))
+@view
+def _is_open(w: uint256, phase: uint256) -> bool:
+    """Whether the case is in a phase, and its last second has not passed."""
+    return w >> 253 == phase and block.timestamp <= (w >> 160) & MASK34
 
 
 @internal
 @pure
-def _jury_hash(jury: DynArray[address, DRAWN_MAX]) -> bytes32:
-    return keccak256(abi_encode(jury))
+def _chain(w: uint256) -> uint256:
+    return w & MASK160
+
+
+@internal
+@pure
+def _floor(w: uint256) -> uint256:
+    return (w >> 247) & 15
+
+
+@internal
+@pure
+def _has_voted(w: uint256, place: uint256) -> bool:
+    return (w >> (226 + place)) & 1 == 1
+
+
+@internal
+@pure
+def _with_vote(w: uint256, place: uint256, link: bytes32) -> uint256:
+    return (w >> 160 << 160) | (1 << (226 + place)) | self._linked(w & MASK160, link)
+
+
+@internal
+@pure
+def _have_all_voted(w: uint256, drawn: uint256) -> bool:
+    """Whether everybody voted that may."""
+    first: uint256 = self._floor(w)
+    return ((w >> 226) & 16383) >> first == (1 << (drawn - first)) - 1
+
+
+@internal
+@pure
+def _is_revealed(w: uint256, place: uint256) -> bool:
+    return (w >> (240 + place)) & 1 == 1
+
+
+@internal
+@pure
+def _with_reveal(w: uint256, place: uint256) -> uint256:
+    return w | (1 << (240 + place))
+
+
+@internal
+@pure
+def _case_id(filing: Filing) -> bytes32:
+    return keccak256(abi_encode(filing))
 
 
 @internal
@@ -153,16 +198,42 @@ def _bound(case: bytes32, jury: bytes32) -> bytes32:
 
 @internal
 @pure
-def _link(juror: address, ballot: bytes32) -> bytes32:
-    """A link of the chain: who voted what."""
-    return keccak256(abi_encode(juror, ballot))
+def _juror(jury: Bytes[JURY_BYTES], place: uint256) -> address:
+    return convert(convert(slice(jury, 20 * place, 20), bytes20), address)
 
 
 @internal
 @pure
-def _opened_link(caseId: bytes32, juror: address, salt: bytes32, digest: bytes32) -> bytes32:
+def _jurors(jury: Bytes[JURY_BYTES]) -> DynArray[address, DRAWN_MAX]:
+    jurors: DynArray[address, DRAWN_MAX] = []
+    for place: uint256 in range(len(jury) // 20, bound=DRAWN_MAX):
+        jurors.append(self._juror(jury, place))
+    return jurors
+
+
+@internal
+@pure
+def _jury_hash(jury: Bytes[JURY_BYTES], found: DynArray[address, JURORS]) -> bytes32:
+    """The hash of a list with those that were found now."""
+    a: bytes20[JURORS] = empty(bytes20[JURORS])
+    count: uint256 = len(found)
+    for i: uint256 in range(count, bound=JURORS):
+        a[i] = convert(found[i], bytes20)
+    return keccak256(concat(jury, slice(concat(a[0], a[1], a[2], a[3], a[4], a[5], a[6]), 0, 20 * count)))
+
+
+@internal
+@pure
+def _link(juror: address, ballot: bytes32) -> bytes32:
+    """A link of the chain: who voted what. It has 160 bits too, because every reveal gives all links."""
+    return convert(convert(keccak256(abi_encode(juror, ballot)), uint256) & MASK160, bytes32)
+
+
+@internal
+@pure
+def _opened_link(execution: bytes32, juror: address, salt: bytes32, digest: bytes32) -> bytes32:
     """The link that a juror's answer opens."""
-    return self._link(juror, keccak256(abi_encode(caseId, juror, salt, digest)))
+    return self._link(juror, keccak256(abi_encode(execution, juror, salt, digest)))
 
 
 @internal

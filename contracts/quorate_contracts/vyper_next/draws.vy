@@ -34,7 +34,7 @@ def _draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[PAR
     found: DynArray[address, JURORS] = []
     networks: DynArray[bytes32, DRAWN_MAX] = []
     for juror: address in drawn:
-        networks.append(profiles._network_at(juror, lot.profilesAt))
+        networks.append(profiles._network_at(juror, profiles.owners[juror], lot.profilesAt))
     isShuffled: bool = lot.length <= SHUFFLED_MAX
     last: uint256 = lot.length if isShuffled else TRIES_PER_PLACE * lot.length
     order: uint256[SHUFFLED_MAX] = empty(uint256[SHUFFLED_MAX])  # 0 = the place of the same number, else place + 1
@@ -54,11 +54,13 @@ def _draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[PAR
         word: uint256 = slot_list.slots[lot.hostClass][place]
         owner: address = convert(word >> 96, address)
         # A side chooses its network, so networks of parties count for nothing: by another's it would choose who does not judge it
-        if owner == empty(address) or word & MASK32 > lot.openedBy or owner in parties or owner in drawn or owner in found:
+        if owner == empty(address) or word & MASK32 > lot.openedBy or owner == parties[0] or owner == parties[1] or owner == parties[2]:
             continue
-        if not (slot_list._active(word, owner, lot.atBlock) and slot_list._active(word, owner, block.number)):
+        known: uint256 = profiles.owners[owner]
+        if not slot_list._active_since(word, profiles._out_block(known), lot.atBlock):
             continue
-        network: bytes32 = profiles._network_at(owner, lot.profilesAt)
+        network: bytes32 = profiles._network_at(owner, known, lot.profilesAt)
+        # An owner has one network, so this keeps owners apart too
         if network in networks:
             continue
         networks.append(network)
