@@ -16,6 +16,7 @@ import signatures
 import words
 
 interface Stakes:
+    def bonded_at(coordinator: address, at: uint256) -> bool: view
     def key_valid(account: address, key: address, at: uint256) -> bool: view
     def owners_apart(hostClass: bytes32, parties: address[3]) -> (uint256, uint256): view
     def draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[3], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256): view
@@ -96,6 +97,7 @@ def open_case(e: evidence.Execution, pay: uint256):
     jobId: bytes32 = evidence._job(domain, e)
     execution: bytes32 = evidence._run(STAKES, domain, jobId, e.order, e.hostClass, e.classId, e.run)
     assert self.states[execution] == 0, "named"
+    assert staticcall Stakes(STAKES).bonded_at(e.order.coordinator, acceptBy), "bond"
     # The parties' own slots do not count: by closing them they would otherwise end a case
     owners: uint256 = 0
     length: uint256 = 0

@@ -4,7 +4,7 @@
 @notice The registry: accounts and their index, keys with their validity, stake slots per host class, coordinator bonds.
         Every message of the protocol is signed under this contract's EIP-712 domain (PROTOCOL §2, §3).
 @dev No owner and no upgrade: all addresses are fixed at deployment. Only Court and Faults take stake or bond, at most one slot's stake
-     each time. Money here = stakes + bonds + `burned`, which nothing can move.
+     each time. Money here = stakes + bonds + what was burned, which the events tell.
 """
 
 import bonds
@@ -47,7 +47,6 @@ SLOT_STAKE: public(immutable(uint256))
 # most 2 d of missing beacon rounds, twice 2 d of votes (a window and the job again), 1 d of reveals and 1 d of openings: 16 d
 UNBOND_AFTER: public(immutable(uint256))
 
-burned: public(uint256)
 role_of: public(HashMap[address, uint256])  # 0 = not registered
 exited_at: public(HashMap[address, uint256])  # an account leaves once: it opens no slot and restores nothing afterwards
 posting_key: public(HashMap[address, address])
@@ -252,7 +251,7 @@ def exit_for(account: address, terms: requests.Terms, fee: uint256, sig: signatu
 def burn(account: address, isBond: bool, amount: uint256, reward: uint256, receiver: address) -> uint256:
     """
     @notice Court and Faults only: takes at most `amount` of a provider's stake or of a coordinator's bond, never more than one slot's stake,
-            and returns what was taken. The receiver gets `reward` of it, never more than half. The rest is burned. Slots stay open as long
+            and returns what was taken. The receiver gets `reward` of it, never more than half. The rest stays here, and nothing can move it. Slots stay open as long
             as half of their stake is left.
     """
     assert msg.sender in [COURT, FAULTS], "module"
@@ -268,7 +267,6 @@ def burn(account: address, isBond: bool, amount: uint256, reward: uint256, recei
             slot_list._close_all(account)
             out = block.number + 1
     paid: uint256 = min(reward, taken // 2)
-    self.burned += taken - paid
     self._pay(receiver, paid)
     log registry.Burned(account=account, amount=taken, reward=paid, outBlock=out)
     return taken

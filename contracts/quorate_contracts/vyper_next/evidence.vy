@@ -10,7 +10,6 @@ import signatures
 
 interface Registry:
     def key_valid(account: address, key: address, at: uint256) -> bool: view
-    def bonded_at(coordinator: address, at: uint256) -> bool: view
 
 struct Run:
     index: uint256  # of the Assignment within its job
@@ -60,8 +59,8 @@ def _job(domain: bytes32, e: Execution) -> bytes32:
 @view
 def _run(registry: address, domain: bytes32, jobId: bytes32, order: orders.Order, hostClass: bytes32, classId: bytes32, run: Run) -> bytes32:
     """
-    @notice The digest of an Assignment that a bonded coordinator signed for this job, and its provider's Commit. A key counts if it was
-            valid at acceptBy, inclusive; that moment lies in the past, so that nobody chooses it.
+    @notice The digest of an Assignment that the coordinator signed for this job, and its provider's Commit. A key counts if it was valid
+            at acceptBy, inclusive; that moment lies in the past, so that nobody chooses it.
     """
     acceptBy: uint256 = convert(run.acceptBy, uint256)
     assert acceptBy < block.timestamp, "early"
@@ -73,7 +72,6 @@ def _run(registry: address, domain: bytes32, jobId: bytes32, order: orders.Order
         maxDuration=run.maxDuration, acceptBy=run.acceptBy))
     key: address = signatures._signer(digest, run.assignmentSig)
     assert staticcall Registry(registry).key_valid(order.coordinator, key, acceptBy), "assignment"
-    assert staticcall Registry(registry).bonded_at(order.coordinator, acceptBy), "bond"
     key = signatures._signer(orders._commit_digest(domain, orders.Commit(
         assignmentHash=digest, classId=classId, commitment=run.commitment, encryptedOutput=run.encryptedOutput, usageMs=run.usageMs,
         beaconRound=run.beaconRound)), run.commitSig)
