@@ -12,7 +12,8 @@ from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 JURY_VOTE = "JuryVote(uint256 caseId,address juror,bytes32 ballot)"
-FILING = "(address,address,address,bytes32,uint256,uint256,uint256,uint256,uint256,uint256,bytes32,bytes32,bytes32,bytes32)"
+FILING = "(address,address,address,bytes32,uint256,uint256,uint256,uint256,uint256,uint256,"
+FILING += "bytes32,bytes32,bytes32,bytes32)"
 NONE, DRAWING, VOTING, REVEALING, CLOSED = range(5)
 CONVICTED, ACQUITTED, FAILED = 1, 2, 3
 RIGHT = result(TRUTH)
