@@ -280,7 +280,7 @@ def test_a_vote_of_an_earlier_case_does_not_count_in_the_next(world: CourtWorld)
     trial.decide()
     trial.open()
     seated = trial.draw()
-    place, ballot, sig = votes[seated[0]]
+    _, ballot, sig = votes[seated[0]]
     old = (trial.jury.index(seated[0]), ballot, sig)
     world.refused("key", "boss", world.court, "vote", *trial.vote_head, [old])
 
