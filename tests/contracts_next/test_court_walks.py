@@ -196,9 +196,7 @@ class Walk:
         return not got
 
     def stake(self, owner: str, name: str, act: Callable[[], None], *arguments: Any) -> None:
-        self.both(
-            name, act, lambda: self.world.send(owner, self.world.stakes, name, *arguments)
-        )
+        self.both(name, act, lambda: self.world.send(owner, self.world.stakes, name, *arguments))
 
     def check(self) -> None:
         world, model = self.world, self.model
@@ -252,6 +250,10 @@ class Walk:
             lambda: self.model.fault(who, at, pay, now, world.evm.number),
             lambda: world.send("stranger", world.faults, kind, *pair),
         )
+        if 2 * self.model.bond < DEVNET.coordinator_bond:  # it orders all that is judged here
+            world.fund(K, DEVNET.coordinator_bond)
+            world.send(K, world.stakes, "top_up", DEVNET.coordinator_bond - self.model.bond)
+            self.model.bond = DEVNET.coordinator_bond
 
     def do_case(self) -> None:
         """A whole case, new or over the evidence of an earlier one."""

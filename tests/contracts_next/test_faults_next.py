@@ -94,6 +94,12 @@ def test_a_cheap_job_costs_at_least_the_gas_and_a_dear_one_a_slot(world: CourtWo
     assert world.ask(world.stakes, "open_slots_of", account("owner0"), CLASS) == 3
 
 
+@pytest.mark.parametrize(("usd", "slots"), [(40, 1), (41, 0)])
+def test_half_of_a_stake_keeps_slots_open(world: CourtWorld, usd: int, slots: int) -> None:
+    prove(world, "equivocation", two_commits(world, maxDuration=3600, pricePerHour=usd * USD))
+    assert world.ask(world.stakes, "open_slots_of", account("owner0"), CLASS) == slots
+
+
 @pytest.mark.parametrize(
     ("apart", "taken"),
     [(0, None), (AGE, None), (AGE + 1, SLOT), (90 * DAY - 1, SLOT), (90 * DAY, SLOT // 10 + FEE)],

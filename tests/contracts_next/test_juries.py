@@ -73,6 +73,14 @@ def test_a_short_list_gives_the_shuffled_owners(owners: int) -> None:
         assert not {account(each) for each in (accused, "owner1", "accuser")} & set(wanted)
 
 
+def test_no_party_judges_whether_it_accuses_or_contradicts() -> None:
+    """All others of a small class do, so a party that could be drawn would be."""
+    world = peopled_court(owners=9)
+    trial = Trial(world, world.evidence())
+    trial.open(who="owner5")
+    assert set(trial.draw()) == {account(f"owner{each}") for each in (2, 3, 4, 6, 7, 8)}
+
+
 def test_replacements_are_drawn_by_a_new_round_and_nobody_twice() -> None:
     world = peopled_court(owners=30)
     trial = opened_trial(world)
