@@ -217,21 +217,21 @@ def dropped(source: str) -> Iterator[Mutant]:
             yield Mutant(f"{function} without {line.strip()[:70]}", source, text)
 
 
-def changed() -> Iterator[Mutant]:
-    """The mutants of the table. Each text stands in its source once."""
+def changed(table: str, sources: tuple[str, ...]) -> Iterator[Mutant]:
+    """The mutants of a table. Each text stands in its source once."""
     source = name = ""
-    for line in CHANGED.strip().splitlines():
-        if line in SOURCES:
+    for line in table.strip().splitlines():
+        if line in sources:
             source = line
         elif not line.startswith("    "):
             name = line
         else:
-            old, new = line[4:].replace("\\n", "\n").split(" => ")
+            old, new = line[4:].replace("\\n", "\n").split(" =>")
             text = text_of(source)
             assert text.count(old) == 1, f"{name}: {source}.vy has its text {text.count(old)} times"
-            yield Mutant(name, source, text.replace(old, new))
+            yield Mutant(name, source, text.replace(old, new.removeprefix(" ")))
 
 
 def mutants() -> list[Mutant]:
     """All mutants."""
-    return [*changed(), *(each for source in SOURCES for each in dropped(source))]
+    return [*changed(CHANGED, SOURCES), *(each for source in SOURCES for each in dropped(source))]

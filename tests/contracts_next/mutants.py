@@ -1,4 +1,4 @@
-"""Broken rules of Escrow and Jobs, and a program that lets the tests notice each of them.
+"""Broken rules of the new contracts, and a program that lets the tests notice each of them.
 
     PYTHONPATH=tests python -m contracts_next.mutants [--only TEXT] [--jobs 2]
 
@@ -23,13 +23,19 @@ from typing import Any
 import pytest
 from vyper.exceptions import VyperException
 
-from contracts_next import calls, test_funded, test_tabs, test_walks
+from contracts_next import calls, court_mutants, test_court_walks, test_funded, test_tabs
+from contracts_next import test_walks as tab_walks
 from contracts_next.mutant_list import Mutant, mutants
 from quorate_contracts.compile import SOURCES, compiled
 
 HERE = Path(__file__).parent
-LOADED = (test_funded, test_tabs, test_walks)  # with all they import, once for all processes
-CONTRACTS = ("Escrow", "Jobs")
+LOADED = (
+    test_funded,
+    test_tabs,
+    tab_walks,
+    test_court_walks,
+)  # with all they import, once for all processes
+CONTRACTS = ("Stakes", "Escrow", "Jobs", "Court", "Faults")
 FILES = {  # that notice a change of a source, the quickest first
     "Escrow": ("payrolls", "tabs", "relays", "tokens", "walks"),
     "balances": ("payrolls", "tabs", "relays", "tokens", "walks"),
@@ -37,7 +43,7 @@ FILES = {  # that notice a change of a source, the quickest first
     "words": ("payrolls", "tabs", "funded", "walks"),
     "orders": ("funded",),
     "Jobs": ("funded", "walks"),
-}
+} | court_mutants.FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,11 @@ def tried(mutant: Mutant) -> Outcome:
     return Outcome(mutant, found.name, time.monotonic() - start, trouble)
 
 
+def every() -> list[Mutant]:
+    """The mutants of all contracts."""
+    return [*mutants(), *court_mutants.court_mutants()]
+
+
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     with (
@@ -110,8 +121,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of the name, or the source")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    chosen = [m for m in mutants() if options.only in m.name or options.only == m.source]
-    for contract in ("TestToken", "Stakes", *CONTRACTS):
+    chosen = [m for m in every() if options.only in m.name or options.only == m.source]
+    for contract in ("TestToken", "Beacon", *CONTRACTS):
         calls.compilation(contract)
     print("| source | broken rule | noticed by | seconds |\n|---|---|---|--:|")
     left, start = [], time.monotonic()

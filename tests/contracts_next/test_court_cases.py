@@ -125,18 +125,27 @@ def test_who_was_replaced_votes_no_more() -> None:
     world = peopled_court(owners=14)
     trial = opened_trial(world)
     first = trial.draw()
-    trial.vote(dict.fromkeys(first[1:], RIGHT))
+    trial.vote(dict.fromkeys(first[3:], RIGHT))
     trial.late()
     trial.advance()
-    (new,) = trial.draw()
-    assert new not in first and len(trial.jury) == 8
-    late, again = trial.signed_vote(first[0], RIGHT), trial.signed_vote(first[1], RIGHT)
+    new = trial.draw()
+    assert not set(new) & set(first) and len(trial.jury) == 10
+    late, again = trial.signed_vote(first[0], RIGHT), trial.signed_vote(first[3], RIGHT)
     for each, reason in ((late, "juror"), (again, "juror")):
         world.refused(reason, "boss", world.court, "vote", *trial.vote_head, [each])
-    trial.vote({new: RIGHT})
-    trial.reveal(dict.fromkeys([*first[1:], new], RIGHT), at_once=True)
+    trial.vote(dict.fromkeys(new, RIGHT))
+    trial.reveal(dict.fromkeys([*first[3:], *new], RIGHT), at_once=True)
     assert trial.decide().paid == BURNED
     assert earned(world, world.owners[first[0]]) == 0
+
+
+@pytest.mark.parametrize(("votes", "phase"), [(4, DRAWING), (5, REVEALING)])
+def test_two_absent_jurors_are_not_worth_a_round(world: CourtWorld, votes: int, phase: int) -> None:
+    trial = opened_trial(world)
+    trial.vote(dict.fromkeys(trial.draw()[:votes], RIGHT))
+    trial.late()
+    trial.advance()
+    assert trial.phase == phase
 
 
 def test_a_second_absence_is_not_replaced() -> None:
@@ -216,13 +225,13 @@ def test_a_missing_round_is_replaced_twice(world: CourtWorld) -> None:
 def test_a_missing_round_of_the_replacement_ends_with_those_who_voted(world: CourtWorld) -> None:
     trial = opened_trial(world)
     jury = trial.draw()
-    trial.vote(dict.fromkeys(jury[:5], RIGHT))
+    trial.vote(dict.fromkeys(jury[:4], RIGHT))
     trial.late()
     trial.advance()
     for _ in range(3):
         world.evm.travel(DEVNET.jury_beacon_missing + 100)
         trial.advance()
-    trial.reveal(dict.fromkeys(jury[:5], RIGHT))
+    trial.reveal(dict.fromkeys(jury[:4], RIGHT))
     assert trial.decide().outcome == CONVICTED
 
 

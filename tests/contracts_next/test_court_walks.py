@@ -119,7 +119,7 @@ class Model:
     def top_up(self, owner: str, amount: int) -> None:
         need(owner not in self.exited, "exited")
         most = self.held(owner) * SLOT
-        need(0 < amount and self.stakes[owner] + amount <= most, "amount")
+        need(amount > 0 and self.stakes[owner] + amount <= most, "amount")
         self.stakes[owner] += amount
 
     def burn(self, owner: str, amount: int, reward: int, now: int, block: int) -> int:

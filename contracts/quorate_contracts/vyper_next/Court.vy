@@ -35,6 +35,7 @@ interface Beacon:
 JURORS: constant(uint256) = 7
 DRAWN_MAX: constant(uint256) = 14
 JURY_BYTES: constant(uint256) = 280  # addresses of all that were drawn, 20 bytes each
+VOTES_ENOUGH: constant(uint256) = 5  # a round and a draw cost more than two absent jurors would have earned
 MOVES_MAX: constant(uint256) = 2  # a case waits for so many further rounds if one is missing
 JURY_VOTE_TYPE: constant(bytes32) = keccak256("JuryVote(uint256 caseId,address juror,bytes32 ballot)")
 
@@ -183,7 +184,7 @@ def vote(execution: bytes32, caseId: bytes32, jury: Bytes[JURY_BYTES], votes: Dy
 def advance(execution: bytes32, caseId: bytes32, jury: Bytes[JURY_BYTES]):
     """
     @notice Moves a case past a deadline. A beacon round that is missing is replaced, twice at most. Jurors that did not vote are replaced
-            once, by a new round. After that those who voted go on to their reveals.
+            once, by a new round, if there are more than two. Otherwise those who voted go on to their reveals.
     """
     s: docket.State = docket._unpack(self.states[execution])
     assert docket._bound(caseId, keccak256(jury)) == self.shown[execution], "case"
@@ -196,7 +197,7 @@ def advance(execution: bytes32, caseId: bytes32, jury: Bytes[JURY_BYTES]):
     else:
         assert s.phase == docket.VOTING, "phase"
         assert block.timestamp > s.when, "early"
-        isMoved = s.floor == 0
+        isMoved = s.floor == 0 and docket._ones(s.voted) < VOTES_ENOUGH
         s.floor = len(jury) // 20
     if isMoved:
         s.phase = docket.DRAWING
