@@ -279,9 +279,9 @@ def deployed_court(limits: Limits, **made: dict[str, Any]) -> CourtWorld:
     return world
 
 
-def peopled_court(limits: Limits = DEVNET, owners: int = 10) -> CourtWorld:
+def peopled_court(limits: Limits = DEVNET, owners: int = 9) -> CourtWorld:
     """A market with a coordinator, an accuser and owners of one host class whose slots are old
-    enough. Each process deploys once and forks the result.
+    enough; seven judge where two are parties. Each process deploys once and forks the result.
     """
     return _peopled(limits, owners).fork()
 

@@ -28,7 +28,7 @@ WRONG, OTHER = result(LIE), keccak256(b"what nobody else finds")
 
 @pytest.fixture
 def world() -> CourtWorld:
-    return peopled_court(owners=9)  # seven judge where two are parties
+    return peopled_court()
 
 
 def earned(world: CourtWorld, owner: str) -> int:

@@ -75,7 +75,7 @@ def test_a_short_list_gives_the_shuffled_owners(owners: int) -> None:
 
 def test_no_party_judges_whether_it_accuses_or_contradicts() -> None:
     """All others of a small class do, so a party that could be drawn would be."""
-    world = peopled_court(owners=9)
+    world = peopled_court()
     trial = Trial(world, world.evidence())
     trial.open(who="owner5")
     assert set(trial.draw()) == {account(f"owner{each}") for each in (2, 3, 4, 6, 7, 8)}
@@ -94,7 +94,7 @@ def test_replacements_are_drawn_by_a_new_round_and_nobody_twice() -> None:
 
 
 def test_an_owner_of_many_slots_and_owners_of_one_network_judge_once() -> None:
-    world = peopled_court(owners=9)
+    world = peopled_court()
     world.send("owner3", world.stakes, "open_slots", CLASS, 5)
     shared = world.ask(world.stakes, "network_of", account("owner4"))
     world.send("owner5", world.stakes, "change_network", shared)
@@ -106,7 +106,7 @@ def test_an_owner_of_many_slots_and_owners_of_one_network_judge_once() -> None:
 
 def test_a_network_that_changed_after_the_opening_does_not_count() -> None:
     """Otherwise an owner that knows the round would choose who else judges."""
-    world = peopled_court(owners=9)
+    world = peopled_court()
     trial = opened_trial(world)
     shared = world.ask(world.stakes, "network_of", account("owner4"))
     world.send("owner5", world.stakes, "change_network", shared)
@@ -126,7 +126,7 @@ def test_slots_opened_after_the_execution_and_slots_that_left_sit_in_no_jury() -
 
 
 def test_a_juror_that_leaves_after_the_draw_still_votes() -> None:
-    world = peopled_court(owners=9)
+    world = peopled_court()
     trial = opened_trial(world)
     jury = trial.draw()
     world.send(world.owners[jury[0]], world.stakes, "exit")
@@ -136,7 +136,7 @@ def test_a_juror_that_leaves_after_the_draw_still_votes() -> None:
 
 
 def test_fewer_than_three_jurors_end_a_case_and_three_do_not() -> None:
-    world = peopled_court(owners=9)
+    world = peopled_court()
     for leaves, phase in ((4, VOTING), (5, NONE)):
         made = world.fork()
         trial = opened_trial(made)

@@ -15,7 +15,7 @@ K, PEER = "coordinator", keccak256(b"peer key")
 
 @pytest.fixture
 def world() -> CourtWorld:
-    return peopled_court(owners=9)
+    return peopled_court()
 
 
 def test_an_account_leaves_once_and_opens_nothing_afterwards(world: CourtWorld) -> None:
