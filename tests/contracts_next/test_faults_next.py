@@ -204,6 +204,15 @@ def test_a_coordinators_key_does_not_answer_for_its_bond_as_a_provider(world: Co
     assert world.ask(world.stakes, "bond_of", account(K)) == DEVNET.coordinator_bond
 
 
+def test_a_providers_acks_cost_nothing_and_are_no_first_fault(world: CourtWorld) -> None:
+    at = world.now
+    made = acks(world, b"a", at, at, signer="owner0 operator")
+    sent = prove(world, "two_acks", (account("owner0"), *made[1:]))
+    assert sent.one("FaultProven").taken == 0
+    taken = prove(world, "equivocation", two_commits(world)).one("FaultProven").taken
+    assert taken == SLOT // 10 + FEE
+
+
 def test_the_sender_never_gets_more_than_half(world: CourtWorld) -> None:
     """Otherwise a provider could prove its own fault and lose little of what it has left."""
     world.send("owner0", world.stakes, "exit")

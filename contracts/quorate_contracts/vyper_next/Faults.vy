@@ -48,7 +48,7 @@ EVIDENCE_AGE: public(immutable(uint256))
 
 # When an account's last fault was, by its own signatures. Faults that lie within EVIDENCE_AGE of it are the same accident. Older evidence
 # does not count, so this alone makes each Assignment and each job count once
-last_fault: public(HashMap[address, uint256])
+last_fault: public(HashMap[address, HashMap[bool, uint256]])  # account -> whether the bond answers -> seconds
 
 
 @deploy
@@ -118,12 +118,12 @@ def _check_ack(domain: bytes32, coordinator: address, ack: Ack, sig: signatures.
 @internal
 def _punish(account: address, isBond: bool, subject: bytes32, at: uint256, pay: uint256):
     """The first fault costs `pay` and a tenth of a slot's stake; another accident within 90 days a whole one."""
-    last: uint256 = self.last_fault[account]
+    last: uint256 = self.last_fault[account][isBond]
     amount: uint256 = pay + SLOT_STAKE // FIRST_PART
     if last != 0:
         assert at > last + EVIDENCE_AGE, "proven"
         if at < last + FIRST_FAULT_FOR:
             amount = SLOT_STAKE
-    self.last_fault[account] = at
+    self.last_fault[account][isBond] = at
     taken: uint256 = extcall Stakes(STAKES).burn(account, isBond, amount, GAS_FEE, msg.sender)
     log FaultProven(liable=account, subject=subject, at=at, taken=taken)
