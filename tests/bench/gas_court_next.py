@@ -96,7 +96,8 @@ def main() -> int:
     world = peopled_court(DEVNET, OWNERS)
     found, code = cases(world.fork()) | faults(world.fork()), sizes(world)
     if not options.json:
-        for name, values in (*found.items(), *((name, {"bytes": code[name]}) for name in code)):
+        told = found | {name: {"bytes": size} for name, size in code.items()}
+        for name, values in told.items():
             print(f"{name:22}", "  ".join(f"{kind} {value:,}" for kind, value in values.items()))
     print(json.dumps({"gas": found, "code_bytes": code}))
     above = [name for name, goal in GOALS.items() if found[name]["gas"] > goal]

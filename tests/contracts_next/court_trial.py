@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.evm import NOBODY
+from contracts_next.calls import Happened
 from contracts_next.court_world import TRUTH, CourtWorld, Evidence, result
-from contracts_next.world import Happened, Sent, account, sign, typed_hash
+from contracts_next.world import Sent, account, sign, typed_hash
 from quorate_contracts.abi_codec import encode
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.units import ZERO_HASH, Address, Hash32

@@ -18,7 +18,7 @@ from contracts_next.court_trial import (
 from contracts_next.court_world import LIE, TRUTH, CourtWorld, peopled_court, result
 from contracts_next.world import CLASS, account
 from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.limits import DEVNET, MAINNET, USD
+from quorate_protocol.limits import DAY, DEVNET, MAINNET, USD
 from quorate_protocol.units import ZERO_HASH
 
 FEE, PAY, WINDOW = DEVNET.jury_gas_fee, DEVNET.jury_pay_min, DEVNET.jury_window
@@ -298,8 +298,8 @@ def test_a_case_over_the_oldest_evidence_ends_before_a_stake_can_leave() -> None
     """So no case holds stake back. An owner may exit the moment it accepts."""
     m = MAINNET
     until_opened = m.case_duration_max + m.case_evidence_age
-    missing = 2 * m.jury_beacon_missing
     votes = 2 * (m.jury_window + m.case_duration_max)
-    longest = until_opened + missing + votes + 2 * m.jury_window
-    assert longest == 16 * 86_400
-    assert longest + 4 * 86_400 < m.unbond_after
+    longest = until_opened + votes + 2 * m.jury_window
+    assert longest == 14 * DAY
+    late_rounds = 4  # the first, two that replace it, and that of the replaced jurors
+    assert longest + late_rounds * m.jury_beacon_missing == 18 * DAY < m.unbond_after

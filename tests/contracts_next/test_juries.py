@@ -10,7 +10,7 @@ from contracts_next.court_world import CourtWorld, peopled_court
 from contracts_next.world import CLASS, account
 from quorate_contracts.abi_codec import encode
 from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.limits import DEVNET
+from quorate_protocol.limits import DAY, DEVNET, MAINNET
 from quorate_protocol.units import Address, Hash32
 
 SHUFFLED, TRIES, PER_PLACE = 64, 512, 8
@@ -123,6 +123,20 @@ def test_slots_opened_after_the_execution_and_slots_that_left_sit_in_no_jury() -
     wanted = expected(proven(late), 7, young=frozenset({12}))
     assert late.draw() == wanted
     assert not {account(f"owner{each}") for each in (4, 5, 12)} & set(wanted)
+
+
+def test_on_mainnet_a_slot_judges_executions_that_begin_two_weeks_later() -> None:
+    world = peopled_court(MAINNET, 17)
+    world.owner(17)
+    opened = world.now
+    for days, judges in ((14, True), (13, False)):
+        made = world.fork()
+        made.evm.travel(15 * DAY)
+        trial = Trial(made, made.evidence(run={"acceptBy": opened + days * DAY}))
+        trial.open()
+        wanted = expected(proven(trial), 16, young=frozenset() if judges else frozenset({17}))
+        assert (account("owner17") in wanted) == judges
+        assert trial.draw() == wanted[:7]
 
 
 def test_a_juror_that_leaves_after_the_draw_still_votes() -> None:

@@ -43,8 +43,8 @@ TOKEN: public(immutable(address))
 COURT: public(immutable(address))
 FAULTS: public(immutable(address))
 SLOT_STAKE: public(immutable(uint256))
-# 21 d. No case needs to hold a stake back: it ends earlier. Evidence counts until 1 d (the longest job) + 7 d after acceptBy. Then come at
-# most 2 d of missing beacon rounds, twice 2 d of votes (a window and the job again), 1 d of reveals and 1 d of openings: 16 d
+# 21 d. No case needs to hold a stake back: it ends earlier. Evidence counts until 1 d (the longest job) + 7 d after acceptBy. Then come twice
+# 2 d of votes (a window and the job again), 1 d of reveals and 1 d of openings: 14 d. Four beacon rounds may be late, each by 1 d: 18 d
 UNBOND_AFTER: public(immutable(uint256))
 
 role_of: public(HashMap[address, uint256])  # 0 = not registered
