@@ -96,7 +96,6 @@ def test_a_network_has_at_most_twenty_bytes_and_outlives_an_exit(world: CourtWor
     assert world.ask(world.stakes, "slot", CLASS, 0)[5] == world.evm.number - 1
 
 
-@pytest.mark.rule("3.53")
 def test_only_the_posting_key_of_a_coordinator_with_a_bond_announces(world: CourtWorld) -> None:
     told = b"/ip4/203.0.113.7/tcp/7701"
     for who in (K, f"{K} statement", "boss"):
