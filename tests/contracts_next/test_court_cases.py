@@ -23,7 +23,7 @@ from quorate_protocol.units import ZERO_HASH
 
 FEE, PAY, WINDOW = DEVNET.jury_gas_fee, DEVNET.jury_pay_min, DEVNET.jury_window
 BURNED = 7 * (FEE + PAY)
-WRONG, OTHER = result(LIE), keccak256(b"what nobody else finds")
+WRONG, OTHER = result(LIE), keccak256(b"an answer of its own")
 
 
 @pytest.fixture

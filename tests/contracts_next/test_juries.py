@@ -197,7 +197,7 @@ def test_a_long_list_is_drawn_over_several_transactions() -> None:
     assert trial.phase == VOTING and trial.state[6] == 0
 
 
-def test_a_draw_ends_after_eight_tries_a_place_with_whoever_was_found() -> None:
+def test_a_draw_ends_after_eight_tries_a_place_with_those_found() -> None:
     world = long_list(9, 120)
     trial = opened_trial(world)
     for owner in range(2, 9):

@@ -70,7 +70,7 @@ event Unbonded:
 event Burned:
     account: indexed(address)
     amount: uint256  # taken of the stake or bond
-    reward: uint256  # the part of it that whoever proved a fault got
+    reward: uint256  # the part of it that the sender of a proof got
     outBlock: uint256  # from this block on all slots are closed; 0 = they stay open
 
 event ToppedUp:
