@@ -272,6 +272,13 @@ def test_the_last_second_counts_and_the_next_does_not(world: CourtWorld) -> None
     assert trial.decide().paid == 2 * (FEE + PAY)
 
 
+def test_jurors_have_a_window_and_the_time_of_the_job(world: CourtWorld) -> None:
+    trial = Trial(world, world.evidence(both={"maxDuration": 600}))
+    trial.open(USD)
+    trial.draw()
+    assert trial.state[5] == world.now + WINDOW + 600
+
+
 def test_two_cases_of_one_evidence_never_run_at_once(world: CourtWorld) -> None:
     trial = opened_trial(world)
     world.refused("named", "accuser", world.court, "open_case", trial.evidence.shown, PAY)
