@@ -24,24 +24,24 @@ from quorate_protocol.messages.signed import MESSAGE_TYPES
 
 FOLDER = Path(__file__).parent
 CLASSES = {"TestToken": "Token", "Beacon": "BeaconContract"}
-UNITS = {
+UNITS: dict[str, tuple[str, ...]] = {
     "Amount": (
-        "added allowance amount amount_max back balance balance_of bond bond_of budget burned cost "
-        "coordinator_bond credit credit_of cumulative drawn fee free gas_fee limit lock_limit "
-        "locked paid pay pay_limit pays reward seat_pay slashed slot_stake spent stake stake_of "
-        "taken up_to value"
+        "added allowance amount amount_max back balance balance_of bond bond_of budget burned",
+        "coordinator_bond cost credit credit_of cumulative drawn fee free gas_fee limit lock_limit",
+        "locked paid pay pay_limit pays reward seat_pay slashed slot_stake spent stake stake_of",
+        "taken up_to value",
     ),
     "UnixSeconds": (
-        "accept_by at closes_at deadline ends_at evidence_until expires first_shown_at opened_at "
-        "pay_from profiles_at reveal_by second_shown_at since timestamp until vote_by"
+        "accept_by at closes_at deadline ends_at evidence_until expires first_shown_at opened_at",
+        "pay_from profiles_at reveal_by second_shown_at since timestamp until vote_by",
     ),
-    "Seconds": "client_close coordinator_close period unbond_after window",
-    "Round": "round",
-    "BlockNumber": "at_block from_block out_block until_block",
-    "Nonce": "case_id nonce request_nonce",
-    "Price": "price_per_hour",
+    "Seconds": ("client_close coordinator_close period unbond_after window",),
+    "Round": ("round",),
+    "BlockNumber": ("at_block from_block out_block until_block",),
+    "Nonce": ("case_id nonce request_nonce",),
+    "Price": ("price_per_hour",),
 }
-UNIT_OF = {name: unit for unit, names in UNITS.items() for name in names.split()}
+UNIT_OF = {name: unit for unit, rows in UNITS.items() for row in rows for name in row.split()}
 STRUCTS = {"wanted": "Registration", "terms": "RequestTerms"}
 SIGNATURE = ("r", "s", "v")
 PLAIN = frozenset({"Address", "Hash32", "Signature", "bool", "bytes", "int", "str"})
