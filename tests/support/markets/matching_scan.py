@@ -130,6 +130,10 @@ class ScanQueue:
             self._state.jobs[lease.job_id].submission.order.message.client for lease in held
         )
 
+    def _may_begin(self, client: Address, running: Counter[Address]) -> bool:
+        window = self._state.client_windows.get(client)
+        return window is None or running[client] < window
+
     def rounds(self) -> list[Round]:
         """Like `JobQueue.rounds`."""
         return sorted(
@@ -171,6 +175,7 @@ class ScanQueue:
             if isinstance(job.phase, Matching)
             and job.phase.not_before <= at
             and job.id not in self._aside
+            and self._may_begin(job.submission.order.message.client, running)
         ]
         clients = {job.id: job.submission.order.message.client for job in waiting}
         return min(
