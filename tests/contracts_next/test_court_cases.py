@@ -177,6 +177,8 @@ def test_who_does_not_reveal_is_not_paid_and_two_answers_are_too_few(world: Cour
     trial.reveal(dict.fromkeys(jury[:2], RIGHT))
     openings = trial.evidence.openings
     world.refused("early", "boss", world.court, "decide", *trial.decide_head, openings)
+    trial.late(0)
+    world.refused("early", "boss", world.court, "decide", *trial.decide_head, openings)
     trial.late()
     world.refused("phase", "boss", world.court, "reveal", *trial.reveal_head, [])
     decided = trial.decide()
