@@ -105,7 +105,7 @@ class EffectPerformer:
         vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
         # The chain stores a session that it has proven. Leaving that session out saves 7,000 gas
         # for each voucher.
-        clients = [item.voucher.message.client for item in effect.vouchers]
+        clients = [item.voucher.message.payer for item in effect.vouchers]
         known = {
             client: await view(self.client, epochs.session(self.coordinator, client))
             for client in clients

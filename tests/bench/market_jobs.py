@@ -314,7 +314,7 @@ class Market:
             ahead = Amount(AHEAD + (client.charged if client else 0))
             if client is not None and client.sessions and ahead > client.vouched:
                 coordinator = self.core.rules.coordinator
-                message = Voucher(party.address, coordinator, ahead, Nonce(0))
+                message = Voucher(party.address, coordinator, ahead)
                 voucher = seal(DOMAIN, message, session.sign)
                 await self.actor.submit(
                     ev.VoucherReceived(voucher, self.signer_of(voucher, session))

@@ -178,15 +178,9 @@ class Market:
         return seal(self.domain, body, (signer or client).sign)
 
     def voucher(
-        self,
-        client: Key,
-        cumulative: int,
-        coordinator: Key = COORDINATOR,
-        nonce_floor: int = 0,
-        **session: int,
+        self, client: Key, cumulative: int, coordinator: Key = COORDINATOR, **session: int
     ) -> SignedVoucher:
-        floor = Nonce(nonce_floor)
-        body = Voucher(client.address, coordinator.address, Amount(cumulative), floor)
+        body = Voucher(client.address, coordinator.address, Amount(cumulative))
         return SignedVoucher(
             self.session(client, coordinator=coordinator, **session),
             seal(self.domain, body, session_key(client).sign),

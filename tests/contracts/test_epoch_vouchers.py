@@ -115,7 +115,7 @@ def test_a_session_is_proven_once_and_remembered_until_another_comes() -> None:
     stolen = {other.address: known()[CLIENT.address]}
     theirs = seal(
         world.domain,
-        replace(later.voucher.message, client=other.address),
+        replace(later.voucher.message, payer=other.address),
         key("session of " + CLIENT.address.hex()).sign,
     )
     forged = replace(

@@ -100,19 +100,16 @@ class ClientRules(BaseMachine):
         cumulative=U128,
         below=st.sampled_from([-1, 0, 1]),
         is_near=FLAGS,
-        floor=U128,
         key=st.integers(0, 2),
     )
-    def voucher(
-        self, who: int, cumulative: int, below: int, is_near: bool, floor: int, key: int
-    ) -> None:
+    def voucher(self, who: int, cumulative: int, below: int, is_near: bool, key: int) -> None:
         world = self.world
         account = world.clients[who].address
         client = world.core.state.clients.get(account)  # None once nothing is left of it
         charged = client.charged if client else 0
         amount = max(0, charged - below) if is_near else cumulative
         signer = [*world.sessions, world.clients[who]][key]
-        message = Voucher(account, COORDINATOR.address, Amount(amount), Nonce(floor))
+        message = Voucher(account, COORDINATOR.address, Amount(amount))
         world.send(ev.VoucherReceived(seal(DOMAIN, message, signer.sign), signer.address))
 
     @rule(who=WHO, up_to=U128, expires=U64)

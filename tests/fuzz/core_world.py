@@ -359,7 +359,7 @@ class World:
         if known is not None and 0 < order.budget < up_to:
             self.send(ev.SessionReceived(submission.session))
             reach = Amount(known.charged + known.reserved + order.budget)
-            ahead = Voucher(client.address, COORDINATOR.address, reach, Nonce(0))
+            ahead = Voucher(client.address, COORDINATOR.address, reach)
             self.send(ev.VoucherReceived(seal(DOMAIN, ahead, key.sign), key.address))
         return self.send(ev.OrderReceived(submission))
 
@@ -400,7 +400,7 @@ class World:
         self.notes(*notes)
         for client, key in zip(self.clients, self.sessions, strict=True):
             known = self.core.state.clients[client.address]
-            voucher = Voucher(client.address, COORDINATOR.address, known.charged, Nonce(0))
+            voucher = Voucher(client.address, COORDINATOR.address, known.charged)
             self.send(ev.VoucherReceived(seal(DOMAIN, voucher, key.sign), key.address))
 
     def rounds(self, salt: int) -> None:

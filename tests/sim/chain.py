@@ -211,7 +211,7 @@ class Chain(Blocks):
     def _post(self, effect: PostEpoch) -> None:
         for item in effect.vouchers:
             voucher, session = item.voucher.message, item.session.message
-            good = signer(DOMAIN, item.session, recover) == session.client == voucher.client
+            good = signer(DOMAIN, item.session, recover) == session.client == voucher.payer
             good = (
                 good
                 and signer(DOMAIN, item.voucher, recover) == session.session_key
@@ -220,7 +220,7 @@ class Chain(Blocks):
             assert good, "I4: a voucher in an epoch is not its client's"
             assert self.now <= session.expires, "I1: a voucher under a session that is over"
             self._need_money(
-                voucher.cumulative <= self.allocated[voucher.client],
+                voucher.cumulative <= self.allocated[voucher.payer],
                 "I1: a voucher above the allocation",
             )
         everything = effect.root.final + effect.root.held
@@ -231,8 +231,8 @@ class Chain(Blocks):
         assert effect.number == last.number + 1, f"epoch {effect.number} posted after {last.number}"
         for item in effect.vouchers:
             voucher = item.voucher.message
-            self.vouched[voucher.client] = max(
-                self.vouched.get(voucher.client, 0), voucher.cumulative
+            self.vouched[voucher.payer] = max(
+                self.vouched.get(voucher.payer, 0), voucher.cumulative
             )
         assert effect.root.final <= sum(self.vouched.values()), (
             "I1: an epoch with more final credit than vouchers"

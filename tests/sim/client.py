@@ -399,7 +399,7 @@ class Client:
             after()
             return
         self.signed = cumulative
-        voucher = Voucher(self.account.address, key("coordinator").address, cumulative, Nonce(0))
+        voucher = Voucher(self.account.address, key("coordinator").address, cumulative)
         signed = seal(DOMAIN, voucher, self.session_key.sign)
         self.vouchers.append(signed)
         self._sign_off(signed, lambda: self._covered(cumulative), after)

@@ -110,7 +110,7 @@ class ConductChecks:
             case ev.LogRead():
                 _check_read(core, event)
             case ev.VoucherReceived(voucher):
-                client, cumulative = voucher.message.client, voucher.message.cumulative
+                client, cumulative = voucher.message.payer, voucher.message.cumulative
                 if cumulative > self.vouched.get(client, 0):
                     self._vouched(client, cumulative, at)
                 self.vouched[client] = max(self.vouched.get(client, 0), cumulative)

@@ -178,7 +178,7 @@ def _voucher(world: World, random: Random) -> Attack:
     if known is None or not known.sessions:
         return None
     message = Voucher(
-        client.account.address, key("coordinator").address, Amount(known.escrowed + 1), Nonce(0)
+        client.account.address, key("coordinator").address, Amount(known.escrowed + 1)
     )
     lower = replace(message, cumulative=Amount(max(0, known.vouched - 1)))
     sign = client.session_key.sign
@@ -189,7 +189,7 @@ def _voucher(world: World, random: Random) -> Attack:
             (seal(DOMAIN, message, STRANGER.sign), "wrong-signer"),
             (seal(FOREIGN, message, sign), "wrong-signer bad-signature"),
             (seal(DOMAIN, lower, sign), "stale"),
-            (seal(DOMAIN, replace(message, client=STRANGER.address), STRANGER.sign), "unknown"),
+            (seal(DOMAIN, replace(message, payer=STRANGER.address), STRANGER.sign), "unknown"),
         ]
     )
     return lambda: world.coordinator.take_signed(envelope), codes

@@ -81,14 +81,14 @@ class Epochs(Contract):
         what is stored, so an answer stays true until the next post.
         """
         assert len(vouchers) <= VOUCHERS_MAX, f"at most {VOUCHERS_MAX} vouchers in one epoch"
-        assert len({each.voucher.message.client for each in vouchers}) == len(vouchers), (
+        assert len({each.voucher.message.payer for each in vouchers}) == len(vouchers), (
             "one voucher a client: vouchers are cumulative"
         )
         for each in vouchers:
             session, voucher = each.session.message, each.voucher.message
             is_one_matter = (
-                session.coordinator == voucher.coordinator == coordinator
-                and session.client == voucher.client
+                session.coordinator == voucher.payee == coordinator
+                and session.client == voucher.payer
             )
             assert is_one_matter, "session and voucher differ"
         new = [
@@ -198,11 +198,7 @@ def _session_words(signed: SignedVoucher) -> tuple[object, ...]:
 
 def _voucher_words(signed: SignedVoucher) -> tuple[object, ...]:
     voucher = signed.voucher.message
-    return (
-        _packed(voucher.client, voucher.cumulative),
-        voucher.nonce_floor,
-        words(signed.voucher.sig),
-    )
+    return _packed(voucher.payer, voucher.cumulative), words(signed.voucher.sig)
 
 
 def _packed(account: Address, amount: Amount) -> int:

@@ -33,7 +33,6 @@ struct SignedSession:
 
 struct SignedVoucher:
     debt: uint256  # client(160) | cumulative(96)
-    nonceFloor: uint256
     sig: signatures.Sig  # by the session key
 
 struct KnownSession:
@@ -71,7 +70,7 @@ MASK60: constant(uint256) = 2**60 - 1
 MASK88: constant(uint256) = 2**88 - 1
 MASK96: constant(uint256) = 2**96 - 1
 SESSION_TYPE: constant(bytes32) = keccak256("Session(address client,address sessionKey,address coordinator,uint128 upTo,uint64 expires)")
-VOUCHER_TYPE: constant(bytes32) = keccak256("Voucher(address client,address coordinator,uint128 cumulative,uint256 nonceFloor)")
+VOUCHER_TYPE: constant(bytes32) = keccak256("Voucher(address payer,address payee,uint128 cumulative)")
 
 STAKES: public(immutable(address))
 ESCROW: public(immutable(address))
@@ -123,7 +122,7 @@ def post(coordinator: address, number: uint256, root: bytes32, sumFinal: uint256
         assert session != 0, "session"
         assert block.timestamp <= session & MASK36, "expired"
         assert cumulative <= (session >> 36) & MASK60, "amount"
-        voucher: bytes32 = keccak256(abi_encode(VOUCHER_TYPE, client, coordinator, cumulative, each.nonceFloor))
+        voucher: bytes32 = keccak256(abi_encode(VOUCHER_TYPE, client, coordinator, cumulative))
         assert signatures._signer(signatures._digest(domain, voucher), each.sig) == convert(session >> 96, address), "voucher"
         debts.append(each.debt)
     pool: Pool = extcall Escrow(ESCROW).charge(coordinator, debts)

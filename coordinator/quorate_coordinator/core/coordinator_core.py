@@ -116,7 +116,7 @@ class CoordinatorCore:
                 client_signatures.on_witness(context, event)
             case ev.VoucherReceived():
                 ledger.on_voucher(context, event)
-                faults.on_spent(context, event.voucher.message.client)
+                faults.on_spent(context, event.voucher.message.payer)
             case ev.StopReceived():
                 client_signatures.on_stop(context, event)
             case ev.LogRead():

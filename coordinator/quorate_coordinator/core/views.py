@@ -25,16 +25,7 @@ from quorate_protocol.messages.views import (
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.reputation import fold, rank
-from quorate_protocol.units import (
-    ZERO_HASH,
-    Address,
-    Amount,
-    Hash32,
-    Label,
-    Nonce,
-    Price,
-    UnixSeconds,
-)
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Label, Price, UnixSeconds
 from quorate_protocol.values import replace
 
 
@@ -243,16 +234,9 @@ def reputation_head(state: State, rules: Rules) -> ReputationHead:
 def account_view(state: State, account: Address) -> AccountView:
     """Returns a client's money at this coordinator."""
     client = state.clients.get(account) or Client(account)
-    floor = client.voucher.message.nonce_floor if client.voucher else Nonce(0)
-    following = max(Nonce(floor + 1), (state.nonces.get(account) or UsedNonces()).next())
+    following = (state.nonces.get(account) or UsedNonces()).next()
     return AccountView(
-        account,
-        client.allocation,
-        client.reserved,
-        client.charged,
-        client.vouched,
-        floor,
-        following,
+        account, client.allocation, client.reserved, client.charged, client.vouched, following
     )
 
 

@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS orders (
     ack BLOB, reserved TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS orders_by_coordinator ON orders (coordinator, submitted_at);
 CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY,
-    cumulative TEXT NOT NULL, nonce_floor TEXT NOT NULL);
+    cumulative TEXT NOT NULL);
 """
 _WITNESSED = (
     "CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB "
@@ -288,8 +288,7 @@ class Ledger:
         """Returns the next voucher, or None if it would add nothing.
 
         It covers checked charges, and as far as `lead` and `allocation` reach what open orders may
-        still be charged. Its floor covers all nonces below those of open orders. It is recorded
-        before it can be signed, and never falls.
+        still be charged. It is recorded before it can be signed, and never falls.
         """
         with self._transaction() as db:
             totals = self.debt(coordinator)
@@ -298,15 +297,10 @@ class Ledger:
             )
             if cumulative <= totals.signed:
                 return None
-            rows = db.execute(
-                "SELECT nonce FROM orders WHERE coordinator = ? AND charged IS NULL", (coordinator,)
-            )
-            floor = min((int(nonce) for (nonce,) in rows), default=totals.nonce_max + 1)
             db.execute(
-                "INSERT OR REPLACE INTO vouchers VALUES (?, ?, ?)",
-                (coordinator, str(cumulative), str(floor)),
+                "INSERT OR REPLACE INTO vouchers VALUES (?, ?)", (coordinator, str(cumulative))
             )
-        return Voucher(client, coordinator, cumulative, Nonce(floor))
+        return Voucher(client, coordinator, cumulative)
 
     def _signed(self, coordinator: Address) -> Amount:
         row = self._db.execute(
@@ -343,14 +337,8 @@ class Ledger:
 
     def last_voucher(self, client: Address, coordinator: Address) -> Voucher | None:
         """Returns the newest voucher, to send it again, or None."""
-        row = self._db.execute(
-            "SELECT cumulative, nonce_floor FROM vouchers WHERE coordinator = ?", (coordinator,)
-        ).fetchone()
-        return (
-            None
-            if row is None
-            else Voucher(client, coordinator, Amount(int(row[0])), Nonce(int(row[1])))
-        )
+        signed = self._signed(coordinator)
+        return Voucher(client, coordinator, signed) if signed else None
 
     def newest_session(self, coordinator: Address) -> bytes | None:
         """Returns the canonical Session envelope of the newest order.

@@ -480,5 +480,5 @@ class Market:
         # record is better.
         if not self._account_nonce:
             account = await self.account()
-            self._account_nonce = Nonce(max(account.next_nonce, account.nonce_floor, 1))
+            self._account_nonce = Nonce(max(account.next_nonce, 1))
         return self._account_nonce

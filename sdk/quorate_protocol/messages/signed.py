@@ -326,10 +326,9 @@ class Statement(Readable, frozen=True):
 class Voucher(Readable, frozen=True):
     """Client session: what the client owes the coordinator in total."""
 
-    client: Address
-    coordinator: Address
-    cumulative: Amount  # total debt since the first order
-    nonce_floor: Nonce  # all orders with a lower nonce are paid by this voucher
+    payer: Address  # the client's account
+    payee: Address  # the coordinator's account
+    cumulative: Amount  # total since the first order; a larger one replaces this message
 
 
 class Stop(Readable, frozen=True):

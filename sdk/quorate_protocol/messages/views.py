@@ -167,7 +167,6 @@ class AccountView(Readable, frozen=True):
     reserved: Amount
     charged: Amount
     vouched: Amount
-    nonce_floor: Nonce
     next_nonce: Nonce
 
 

@@ -29,7 +29,6 @@ from quorate_protocol.units import (
     Address,
     Amount,
     BlockNumber,
-    Nonce,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
@@ -118,7 +117,7 @@ class ClaimStage:
             Amount(50 * USD),
             UnixSeconds(head + 3600),
         )
-        voucher = Voucher(client.address, coordinator, Amount(number * USD), Nonce(0))
+        voucher = Voucher(client.address, coordinator, Amount(number * USD))
         signed = SignedVoucher(
             seal(domain, session, client.sign), seal(domain, voucher, self.session_key.sign)
         )

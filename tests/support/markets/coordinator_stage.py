@@ -28,7 +28,7 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Address, Amount, BlockNumber, Nonce, UnixSeconds
+from quorate_protocol.units import Address, Amount, BlockNumber, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc, Sender
@@ -107,7 +107,7 @@ class Stage:
         """
         order, domain = submission.order.message, self.deployment.domain()
         ahead = Amount((orders or order.nonce) * order.budget)
-        voucher = Voucher(order.client, self.coordinator, ahead, Nonce(0))
+        voucher = Voucher(order.client, self.coordinator, ahead)
         signed = seal(domain, voucher, key.sign)
         bodies = {"sessions": encode(submission.session), "vouchers": encode(signed)}
         for path, body in bodies.items():

@@ -8,7 +8,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.rules import epoch_tree
 from quorate_protocol.rules.epoch_tree import Leaf
-from quorate_protocol.units import Amount, Nonce, UnixSeconds
+from quorate_protocol.units import Amount, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.scripted_coordinator import COORDINATOR, Stage
 
@@ -34,9 +34,7 @@ async def post_epoch(market: Stage, leaves: list[Leaf], number: int = 1, paid: i
         Session(client.address, client.address, COORDINATOR.address, Amount(1000), expires),
         client.sign,
     )
-    voucher = seal(
-        domain, Voucher(client.address, COORDINATOR.address, Amount(paid), Nonce(1)), client.sign
-    )
+    voucher = seal(domain, Voucher(client.address, COORDINATOR.address, Amount(paid)), client.sign)
     call = contracts.epochs.post(
         COORDINATOR.address, number, epoch_tree.build(leaves), [SignedVoucher(session, voucher)]
     )

@@ -339,7 +339,7 @@ class Market:
 
     def vouch(self, who: int, cumulative: Amount) -> None:
         """Sends a client's voucher."""
-        message = Voucher(self.clients[who].address, COORDINATOR.address, cumulative, Nonce(0))
+        message = Voucher(self.clients[who].address, COORDINATOR.address, cumulative)
         key = self.sessions[who]
         self.send(ev.VoucherReceived(seal(DOMAIN, message, key.sign), key.address))
 

@@ -38,9 +38,7 @@ def on_order(context: StepContext, submission: Submission) -> Job:
         return known
     client = _client(context, order)
     nonces = context.state.nonces.get(order.client) or UsedNonces()
-    if nonces.is_used(order.nonce) or (
-        client.voucher and order.nonce < client.voucher.message.nonce_floor
-    ):
+    if nonces.is_used(order.nonce):
         raise Refused(
             Code.REPLAYED, f"order: nonce {order.nonce} was used, or lies below those used last"
         )

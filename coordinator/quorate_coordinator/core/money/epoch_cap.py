@@ -30,7 +30,7 @@ def backed(
     """Returns the leaves, limited to the money that the chain has once it has these vouchers. The
     cost is linear in accounts.
     """
-    covered = {item.voucher.message.client: item.voucher.message.cumulative for item in vouchers}
+    covered = {item.voucher.message.payer: item.voucher.message.cumulative for item in vouchers}
     now, margin = chain_time(context), context.rules.limits.voucher_margin
     charged = allocated = 0
     for client in context.state.clients.values():

@@ -165,7 +165,7 @@ def on_posted(context: StepContext, number: int, root: Hash32) -> None:
     elif record is not None:
         context.state.epochs[number] = replace(record, is_posted=True)
         for item in record.vouchers:
-            client = context.state.clients[item.voucher.message.client]
+            client = context.state.clients[item.voucher.message.payer]
             posted = Amount(max(client.posted, item.voucher.message.cumulative))
             context.state.clients[client.account] = replace(client, posted=posted)
             ledger.reconsider(context, client.account)

@@ -226,13 +226,13 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
     further jobs may start with what it has beyond them.
     """
     message = event.voucher.message
-    client = context.state.clients.get(message.client)
+    client = context.state.clients.get(message.payer)
     if client is None:
-        raise Refused(Code.UNKNOWN, f"client 0x{message.client.hex()}")
+        raise Refused(Code.UNKNOWN, f"client 0x{message.payer.hex()}")
     session = next(
         (item for item in reversed(client.sessions) if item.message.session_key == event.key), None
     )
-    if session is None or message.coordinator != context.rules.coordinator:
+    if session is None or message.payee != context.rules.coordinator:
         raise Refused(
             Code.WRONG_SIGNER,
             "voucher: not signed by a session key known here, or for another coordinator",

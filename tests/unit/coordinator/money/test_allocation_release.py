@@ -21,7 +21,6 @@ from quorate_protocol.units import (
     Address,
     Amount,
     BlockNumber,
-    Nonce,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
@@ -67,7 +66,7 @@ def _charged_and_not_covered() -> tuple[Market, Address, Amount]:
 
 
 def _vouch(market: Market, client: Address, amount: Amount) -> None:
-    voucher = Voucher(client, COORDINATOR.address, amount, Nonce(0))
+    voucher = Voucher(client, COORDINATOR.address, amount)
     market.send(
         ev.VoucherReceived(
             seal(DOMAIN, voucher, market.sessions[0].sign), market.sessions[0].address
@@ -203,7 +202,7 @@ def test_a_release_that_ends_before_its_epoch_costs_the_fee_first_and_no_other_p
     market.until_decided(market.order_on_credit(0, 2))
     paid = _next_epoch(market, 2)
     other = market.core.state.clients[market.clients[0].address]
-    assert [item.voucher.message.client for item in paid.vouchers] == [other.account]
+    assert [item.voucher.message.payer for item in paid.vouchers] == [other.account]
     assert 0 < paid.root.final == other.vouched, "what the other client paid for is shown, no more"
     assert paid.root.final + paid.root.held <= DEPOSIT
     leaves = {leaf.account: leaf for leaf in market.core.state.epochs[paid.number].leaves}

@@ -16,17 +16,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.messages.signed import Stop, Voucher, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import (
-    Address,
-    Amount,
-    Bps,
-    Hash32,
-    Label,
-    Nonce,
-    Outcome,
-    Small,
-    UnixSeconds,
-)
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Outcome, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import KeySigner, recover
@@ -56,7 +46,7 @@ def vouch(
     signer: KeySigner | None = None,
     coordinator: Address = COORDINATOR.address,
 ) -> None:
-    voucher = Voucher(market.clients[0].address, coordinator, Amount(amount), Nonce(0))
+    voucher = Voucher(market.clients[0].address, coordinator, Amount(amount))
     key = signer or market.sessions[0]
     market.send(ev.VoucherReceived(seal(DOMAIN, voucher, key.sign), key.address))
 

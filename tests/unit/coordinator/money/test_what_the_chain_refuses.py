@@ -87,7 +87,7 @@ def _session(market: Market, up_to: int) -> Envelope[Session]:
 
 
 def _voucher(market: Market, cumulative: int) -> ev.VoucherReceived:
-    voucher = Voucher(market.clients[0].address, COORDINATOR.address, Amount(cumulative), Nonce(0))
+    voucher = Voucher(market.clients[0].address, COORDINATOR.address, Amount(cumulative))
     return ev.VoucherReceived(
         seal(DOMAIN, voucher, market.sessions[0].sign), market.sessions[0].address
     )
@@ -231,7 +231,7 @@ def test_an_allocation_that_a_reorganisation_removed_does_not_stop_the_epoch() -
     market.send(ev.TransactionRefused(refused.key, "allocation"))
     market.clients, market.sessions = market.clients[1:], market.sessions[1:]
     next_epoch(market, 1)
-    assert [item.voucher.message.client for item in _newest_post(market).vouchers] == [
+    assert [item.voucher.message.payer for item in _newest_post(market).vouchers] == [
         market.clients[0].address
     ]
 
