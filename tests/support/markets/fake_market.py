@@ -399,7 +399,6 @@ class FakeMarket(FakeWork):
             Amount(0),
             self.charged,
             self.vouched,
-            Nonce(0),
             Nonce(max(nonces, default=-1) + 1),
         )
         return _answer(canonical.to_json(view))
@@ -435,8 +434,7 @@ class FakeMarket(FakeWork):
 
 
 def _reserved(submission: Submission) -> Amount:
-    order, seconds = submission.order.message, submission.spec.max_duration
-    return settlement.charge_limit(order, Label.QUORUM_2, seconds, FEE)
+    return settlement.charge_limit(submission.order.message, Label.QUORUM_2, FEE)
 
 
 def _cid(text: str):  # type: ignore[no-untyped-def]
