@@ -38,6 +38,7 @@ CHAIN = "--chain anvil" if anvil_path() else ""
 ACTIVATE = ". .venv/bin/activate"
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 WAIT_SECONDS = 200  # longer than any wait of a devnet for money
+LEAD_MOST = 20_000_000  # millionths of a USD that vouchers may run ahead of charges here
 OpenWindow = Callable[[], Terminal]
 People = Callable[[str], OpenWindow]
 Finish = Callable[[], None]
@@ -135,7 +136,9 @@ def test_client_from_init_to_a_result_of_her_script(
     def finish() -> None:
         told = window.type("quorate withdraw --wait", secret)
         assert f"withdrawn to {account}" in told, told
-        assert tokens_of(facts, account) == before + 25_000_000 - charged
+        # What its vouchers ran ahead stays with the coordinator until a tab gives it back (4.75)
+        left = before + 25_000_000 - charged - tokens_of(facts, account)
+        assert 0 <= left < LEAD_MOST, left
         assert "deposited  0.00 USD" in window.type("quorate balance")
 
     waiting.append(finish)
@@ -296,7 +299,7 @@ def test_operator_from_an_empty_chain_to_fees_in_a_wallet(people: People, tmp_pa
             secret,
         )
         following = re.search(r"^Next: (quorate coordinator init .*)$", told, re.MULTILINE)
-        assert following and "10 contracts" in told, told
+        assert following and "8 contracts" in told, told
         port = _port_with_the_next()
         window.type(f"{following[1]} --port {port} --home {home}", secret)
         window.type(f"quorate chain fund {home} {paid} --coins 1")
