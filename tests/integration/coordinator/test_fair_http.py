@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.request_limits import DEVNET_BOUNDS, RequestBounds
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
@@ -120,12 +120,12 @@ async def address(number: int) -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path) -> AsyncIterator[FairMarket]:
+async def opened(tmp_path: Path, bounds: RequestBounds = BOUNDS) -> AsyncIterator[FairMarket]:
     """Yields the market until the block ends."""
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(deployed_stage(tmp_path))
         service = stage.service()
-        service.config = replace(service.config, bounds=BOUNDS)
+        service.config = replace(service.config, bounds=bounds)
         await stack.enter_async_context(running(service))
         await settle(stage)
         floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
@@ -153,7 +153,8 @@ async def waits_when_alone(hall: FairMarket) -> list[int]:
 async def test_others_wait_a_bounded_number_of_matches_behind_one_account_that_floods(
     tmp_path: Path,
 ) -> None:
-    async with opened(tmp_path) as hall:
+    # An order costs its address a token for each KiB too; here the account's rate is to decide.
+    async with opened(tmp_path, replace(BOUNDS, address_burst=600.0)) as hall:
         await flooded(hall)
 
 
