@@ -52,7 +52,7 @@ async def announced(stage: Stage, addresses: tuple[str, ...]) -> None:
         ChainClient(Rpc(stage.chain_url, stage.session)),
         Contracts.of(stage.deployment),
     )
-    stage.home.mkdir()
+    stage.home.mkdir(exist_ok=True)
     sender = Sender(
         chain,
         stage.keys.account,

@@ -147,6 +147,7 @@ class Stage:
     async def send(self, key: KeySigner, *calls: Call) -> None:
         """Sends these transactions in order, through a new sender with a new file."""
         name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
+        self.home.mkdir(exist_ok=True)
         sender = Sender(
             ChainClient(Rpc(self.chain_url, self.session)),
             key,
