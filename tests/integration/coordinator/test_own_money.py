@@ -90,7 +90,7 @@ async def test_wrong_input_ends_with_a_sentence_and_sends_nothing(
     # The account holds tokens and no coins.
     account = Address(bytes.fromhex(facts["account"][2:]))
     token = Contracts.of(stage.deployment).token
-    stage.home.mkdir()
+    stage.home.mkdir(exist_ok=True)
     await stage.send(GIVER, token.mint(account, Amount(5 * USD)))
     for amount, status, sentence in (
         ("1.0000001", 2, "at most 6 decimals"),
@@ -128,7 +128,7 @@ async def test_a_bond_that_two_acks_cost_is_topped_up_once(
     for number, name in enumerate(coordinator_keys.NAMES, 1):
         keystore.create_account(name, dev_account(number))
     c, opened = Contracts.of(stage.deployment), ("--home", home, "--password-file", word)
-    stage.home.mkdir()
+    stage.home.mkdir(exist_ok=True)
     register = c.stakes.register_coordinator(statement.address, stage.keys.posting.address)
     await stage.send(account, c.token.approve(c.stakes.address), register)
     found, said = await command("top-up", *opened, "--yes")
