@@ -281,7 +281,7 @@ def test_the_client_has_her_money_in_her_wallet(devnet: Path, waiting: list[Fini
     waiting.pop(0)()
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # `leave --wait` did not end within two minutes; the cause is not known
 def test_the_owner_has_his_money_in_his_wallet(devnet: Path, waiting: list[Finish]) -> None:
     _let_time_pass(devnet)
     waiting.pop()()
