@@ -9,20 +9,16 @@ import asyncio
 import re
 from dataclasses import dataclass
 
-from quorate_contracts.artifact import artifact
-from quorate_contracts.bindings.calls import Query
-from quorate_contracts.bindings.events import Announced
 from quorate_contracts.deploy import Contracts
-from quorate_protocol.refusals import Unavailable
+from quorate_contracts.generated.contract_calls import Query
+from quorate_contracts.generated.stakes import Announced
+from quorate_contracts.log_search import newest_logs, topic_of
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.chain.rpc import RpcFailure
 
 ADDRESSES_MAX = 4
 LISTED_MAX = 1_000  # coordinators; those that announced last are listed
-RANGE_FIRST, RANGE_MAX = 5_000, 1 << 20  # blocks of one request
 PARALLEL = 8
-RETRY_SECONDS = 2.0
 _LINE = re.compile(r"/[\x21-\x7e]{1,254}")
 _ACCOUNT_BYTES = 20
 
@@ -42,7 +38,7 @@ class AnnouncedCoordinator:
 async def announced_coordinators(
     client: ChainClient, contracts: Contracts
 ) -> tuple[AnnouncedCoordinator, ...]:
-    """Returns the coordinators that have their bond, have not retired, and announced an address.
+    """Returns the coordinators that have their bond, have not left, and announced an address.
     Those that announced last come first.
 
     Raises Unavailable if the chain node does not answer.
@@ -54,7 +50,7 @@ async def announced_coordinators(
     async def is_active(account: Address) -> bool:
         async with places:
             bond = await _ask(client, contracts.stakes.bond_of(account))
-            return bond > 0 and await _ask(client, contracts.stakes.retired_at(account)) == 0
+            return bond > 0 and await _ask(client, contracts.stakes.exited_at(account)) == 0
 
     active = await asyncio.gather(*(is_active(found.account) for found in usable))
     return tuple(found for found, is_one in zip(usable, active, strict=True) if is_one)
@@ -80,37 +76,24 @@ def lines_of(data: bytes) -> tuple[str, ...]:
 async def _newest(
     client: ChainClient, contracts: Contracts, only: Address | None
 ) -> list[AnnouncedCoordinator]:
-    """Returns the newest announcement of each coordinator, the newest first. It reads backwards,
-    and stops as soon as it has what it looks for.
+    """Returns the newest announcement of each coordinator, the newest first. It stops as soon as
+    it has what it looks for.
     """
-    topics = artifact("Epochs").events
-    kind = next(topic for topic, log in topics.items() if log.name == Announced.__name__)
     place = None if only is None else Hash32(bytes(32 - _ACCOUNT_BYTES) + only)
+    topics = (topic_of("Stakes", Announced), place)
     wanted = 1 if only else LISTED_MAX
-    start = contracts.deployment.start_block
-    top, size = (await client.head()).number, RANGE_FIRST
     found: dict[Address, AnnouncedCoordinator] = {}
-    while top >= start and len(found) < wanted:
-        first = max(start, top - size + 1)
-        try:
-            logs = await client.logs(
-                BlockNumber(first), BlockNumber(top), (contracts.epochs.address,), (kind, place)
-            )
-        except RpcFailure as failure:
-            if size == 1:
-                raise Unavailable(
-                    f"the chain node does not give the logs of block {first}: {failure}",
-                    RETRY_SECONDS,
-                ) from failure
-            size //= 2  # each node has its own limit
-            continue
-        for log in reversed(logs):
+    start, head = contracts.deployment.start_block, (await client.head()).number
+    ranges = newest_logs(client, contracts, contracts.stakes.address, topics, start, head)
+    async for _, logs in ranges:
+        for log in logs:
             event = contracts.event(log.address, log.topics, log.data)
             if isinstance(event, Announced) and event.coordinator not in found:
                 found[event.coordinator] = AnnouncedCoordinator(
                     event.coordinator, event.peer_key, lines_of(event.addresses), log.block
                 )
-        top, size = BlockNumber(first - 1), min(2 * size, RANGE_MAX)
+        if len(found) >= wanted:
+            break
     return list(found.values())[:wanted]
 
 

@@ -17,10 +17,11 @@ from quorate_protocol.units import Hash32
 
 CHAIN_RETRY_SECONDS = 2.0
 AMOUNTS = frozenset(
-    {"amount", "bond", "slashed", "burned", "sumFinal", "sumHeld", "charged", "pays"}
+    {"amount", "bond", "budget", "locks", "paid", "pay", "payroll", "reward", "taken", "upTo"}
 )
+WORDS = frozenset({"pays"})  # an account and an amount each
 FOLDER = Path(__file__).parent / "abi"
-CONTRACTS = ("TestToken", "Stakes", "Escrow", "Epochs", "Beacon", "Court", "Cases", "Faults")
+CONTRACTS = ("TestToken", "Stakes", "Escrow", "Jobs", "Beacon", "Court", "Faults")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,11 @@ def _check_size(name: str, value: Json) -> None:
     """Raises ValueError for a number that no contract has: amounts are below 2^128, all others
     below 2^64. The journal could store a larger one, but could not read it back.
     """
-    for item in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(item, int) and item >> (128 if name in AMOUNTS else 64):
-            raise ValueError(f"{name} is {hex(item)[:40]}")
+    if isinstance(value, list | tuple) and name not in WORDS:
+        for item in value:
+            _check_size("amount", item)  # members of a struct have no name here
+    elif isinstance(value, int) and value >> (128 if name in AMOUNTS else 64):
+        raise ValueError(f"{name} is {hex(value)[:40]}")
 
 
 @dataclass(frozen=True, slots=True)

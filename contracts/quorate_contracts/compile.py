@@ -1,5 +1,5 @@
-"""Compiles the contracts and writes `abi/*.json`. For development only; no other module imports
-the compiler.
+"""Compiles the contracts and writes `abi/*.json` and `generated/`. For development only; no other
+module imports the compiler.
 
 Run `python -m quorate_contracts.compile` after a change of a .vy file. A test compares the
 committed files with a fresh compilation. The creation code ends with a hash of all sources, so even
@@ -8,29 +8,29 @@ a changed comment changes it. Settings: the pragma's version, the legacy pipelin
 """
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from vyper.compiler import compile_from_file_input
 from vyper.compiler.input_bundle import FileInput, FilesystemInputBundle
 from vyper.compiler.settings import OptimizationLevel, Settings
 
 from quorate_contracts.artifact import CONTRACTS, FOLDER
+from quorate_contracts.generated import binding_writer
 from quorate_protocol.crypto.hashing import keccak256
 
 SOURCES = Path(__file__).parent / "vyper"
-FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity", "layout", "solc_json"]
+FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity", "layout", "solc_json", "userdoc"]
 
 
-def compiled(name: str, sources: Path | Sequence[Path] = SOURCES) -> dict[str, object]:
-    """Returns one contract's ABI, creation code, runtime code's size and hash, immutables, source
-    files, and the integrity hash of all its sources.
+def compiled(name: str, sources: Path = SOURCES) -> dict[str, object]:
+    """Returns what a contract's file holds, and the notices of its functions.
 
-    An immutable is [name, bytes]. Their values follow the runtime code on chain, in this order. Of
-    several folders of sources, the first one that has a module gives it.
+    That is its ABI, its creation code, size and hash of its runtime code, its immutables, its
+    source files, and the integrity hash of all of them. An immutable is [name, bytes]. Their values
+    follow the runtime code on chain, in this order.
     """
-    folders = [sources] if isinstance(sources, Path) else list(sources)
-    bundle = FilesystemInputBundle(folders[::-1])  # the compiler tries the last one first
+    bundle = FilesystemInputBundle([sources])
     source = bundle.load_file(f"{name}.vy")
     assert isinstance(source, FileInput)
     settings = Settings(optimize=OptimizationLevel.GAS, experimental_codegen=False)
@@ -46,7 +46,14 @@ def compiled(name: str, sources: Path | Sequence[Path] = SOURCES) -> dict[str, o
         "immutables": _immutables(out["layout"].get("code_layout", {})),
         "sources": sorted(Path(path).name for path in out["solc_json"]["sources"]),
         "integrity": out["integrity"],
+        "notices": _notices(out["userdoc"]),
     }
+
+
+def _notices(userdoc: dict[str, Any]) -> dict[str, str]:
+    """Returns each external function's @notice by its signature."""
+    methods: dict[str, dict[str, str]] = userdoc.get("methods", {})
+    return {name: text["notice"] for name, text in methods.items() if text.get("notice")}
 
 
 def _immutables(layout: dict[str, dict[str, object]]) -> list[tuple[str, int]]:
@@ -61,14 +68,25 @@ def _immutables(layout: dict[str, dict[str, object]]) -> list[tuple[str, int]]:
 
 def text(name: str, sources: Path = SOURCES) -> str:
     """Returns the content of the artifact's file. Equal sources give equal files."""
-    return json.dumps(compiled(name, sources), indent=1, sort_keys=True) + "\n"
+    made = compiled(name, sources)
+    made.pop("notices")
+    return _json(made)
+
+
+def _json(made: dict[str, object]) -> str:
+    return json.dumps(made, indent=1, sort_keys=True) + "\n"
 
 
 def main() -> None:
     """Writes every artifact."""
     FOLDER.mkdir(exist_ok=True)
+    written = {}
     for name in CONTRACTS:
-        (FOLDER / f"{name}.json").write_text(text(name))
+        made = compiled(name)
+        notices = cast(dict[str, str], made.pop("notices"))
+        (FOLDER / f"{name}.json").write_text(_json(made))
+        written[name] = binding_writer.text_of(name, cast(list[Any], made["abi"]), notices)
+    binding_writer.write(written)
 
 
 if __name__ == "__main__":

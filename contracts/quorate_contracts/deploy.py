@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from msgspec import Struct
 
 from quorate_contracts.artifact import CONTRACTS, artifact
-from quorate_contracts.bindings.beacon import BeaconContract
-from quorate_contracts.bindings.cases import Cases
-from quorate_contracts.bindings.court import Court
-from quorate_contracts.bindings.epochs import Epochs
-from quorate_contracts.bindings.escrow import Escrow
-from quorate_contracts.bindings.events import Event, decode_log
-from quorate_contracts.bindings.faults import Faults
-from quorate_contracts.bindings.stakes import Stakes
-from quorate_contracts.bindings.token import Token
 from quorate_contracts.constructors import constructor_arguments
+from quorate_contracts.events import Event, decode_log
+from quorate_contracts.generated.beacon import Beacon
+from quorate_contracts.generated.court import Court
+from quorate_contracts.generated.escrow import Escrow
+from quorate_contracts.generated.faults import Faults
+from quorate_contracts.generated.jobs import Jobs
+from quorate_contracts.generated.stakes import Stakes
+from quorate_contracts.generated.token import Token
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import sha256
@@ -37,18 +36,15 @@ if TYPE_CHECKING:
 
     from quorate_runtime.chain.client import ChainClient
 
-GAS = {
-    "TestToken": 700_000,
-    "Stakes": 5_400_000,
-    "Escrow": 1_700_000,
-    "Epochs": 2_700_000,
-    "Beacon": 1_300_000,
-    "Court": 5_200_000,
-    "Cases": 2_900_000,
-    "Faults": 1_700_000,
+GAS = {  # of each creation, with room for a chain that counts a little more
+    "TestToken": 600_000,
+    "Stakes": 5_200_000,
+    "Escrow": 4_000_000,
+    "Jobs": 3_100_000,
+    "Beacon": 1_250_000,
+    "Court": 4_700_000,
+    "Faults": 1_300_000,
 }
-
-
 WAVE_GAS_MAX = 20_000_000  # two thirds of the smallest block that is common
 
 
@@ -81,10 +77,9 @@ class Deployment(Struct, frozen=True):
     token: Address
     stakes: Address
     escrow: Address
-    epochs: Address
+    jobs: Address
     beacon: Address
     court: Address
-    cases: Address
     faults: Address
     beacon_key: bytes  # 96-byte compressed G2 point
     beacon_period: Seconds
@@ -113,10 +108,9 @@ class Deployment(Struct, frozen=True):
             self.token,
             self.stakes,
             self.escrow,
-            self.epochs,
+            self.jobs,
             self.beacon,
             self.court,
-            self.cases,
             self.faults,
         )
         return dict(zip(CONTRACTS, addresses, strict=True))
@@ -135,33 +129,31 @@ class Deployment(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Contracts:
-    """The typed bindings of one deployment's contracts."""
+    """The typed calls and queries of one deployment's contracts."""
 
     deployment: Deployment
     token: Token
     stakes: Stakes
     escrow: Escrow
-    epochs: Epochs
-    beacon: BeaconContract
+    jobs: Jobs
+    beacon: Beacon
     court: Court
-    cases: Cases
     faults: Faults
 
     @classmethod
     def of(cls, deployment: Deployment) -> "Contracts":
-        """Returns the bindings at a deployment's addresses."""
+        """Returns those at a deployment's addresses."""
         d = deployment
-        bindings = (
+        made = (
             Token(d.token),
             Stakes(d.stakes),
             Escrow(d.escrow),
-            Epochs(d.epochs),
-            BeaconContract(d.beacon),
+            Jobs(d.jobs),
+            Beacon(d.beacon),
             Court(d.court),
-            Cases(d.cases),
             Faults(d.faults),
         )
-        return cls(d, *bindings)
+        return cls(d, *made)
 
     def event(self, address: Address, topics: tuple[Hash32, ...], data: bytes) -> Event | None:
         """Returns the event in a log; None for logs of other contracts and for token transfers."""
@@ -245,10 +237,9 @@ def plan(
         token=places["TestToken"],
         stakes=places["Stakes"],
         escrow=places["Escrow"],
-        epochs=places["Epochs"],
+        jobs=places["Jobs"],
         beacon=places["Beacon"],
         court=places["Court"],
-        cases=places["Cases"],
         faults=places["Faults"],
         beacon_key=beacon.public_key,
         beacon_period=beacon.period,

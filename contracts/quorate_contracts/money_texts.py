@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from quorate_contracts.bindings.token import Token
 from quorate_contracts.deploy import Deployment
+from quorate_contracts.generated.token import Token
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, usd
 

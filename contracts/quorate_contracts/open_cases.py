@@ -1,71 +1,100 @@
-"""Finds the open cases of one account, at the chain's newest block.
+"""Finds the open cases that concern one account, at the chain's newest block.
 
-Who follows the court's logs hears of a case some blocks later. That is too late for some steps.
+Who follows the court's logs hears of a case some blocks later.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quorate_contracts.artifact import CHAIN_RETRY_SECONDS
-from quorate_contracts.bindings.calls import Query
-from quorate_contracts.bindings.court import Case, CaseId, Phase
+from quorate_contracts.court_facts import Phase
 from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.generated.contract_calls import Query
+from quorate_contracts.generated.court import CaseOf, CaseOpened, Filing
+from quorate_contracts.log_search import newest_logs, topic_of
+from quorate_protocol.limits import DAY
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, Hash32, UnixSeconds
 from quorate_runtime.chain.client import ChainClient
 
 T = TypeVar("T")
-CASES_MAX = 64  # that one look asks for, among the new ones and among the old ones
-AGAIN = 4  # the newest ones, which a reorganisation may replace
-OLDEST_SECONDS = 14 * 86_400  # no case lasts so long
+AGAIN = 64  # newest blocks that each look reads again, because a reorganisation may replace them
+OLDEST_SECONDS = 16 * DAY  # no case lasts so long
 NEXT = {
     Phase.DRAWING: "the beacon draws the jury",
     Phase.VOTING: "the jury repeats the execution",
     Phase.REVEALING: "the jury reveals its votes",
-    Phase.DECIDING: "anybody opens the results",
 }
 """What happens next in a case that is open."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenCase:
+    """One open case: what does not change of it, and its state."""
+
+    filing: Filing
+    state: CaseOf
+
+    @property
+    def phase(self) -> Phase:
+        """Where it stands."""
+        return Phase(self.state.phase)
+
+
 @dataclass(slots=True)
 class OpenCases:
-    """The open cases that `account` opened, or in which its stake or bond pays.
+    """The open cases in which `account` is the accuser or the accused.
 
-    `found` is the newest answer, by number. The first looks also go back to older cases.
+    `found` is the newest answer, by the execution that is accused. A case ends at the latest 16
+    days after its opening, so older logs are not read.
     """
 
     client: ChainClient
     contracts: Contracts
     account: Address
-    found: dict[int, Case]
-    _first: int = 0  # the oldest case that was asked for; 0 before the first look
-    _last: int = 0  # the newest one
+    found: dict[Hash32, OpenCase] = field(default_factory=dict)
+    _filings: dict[Hash32, Filing] = field(default_factory=dict)
+    _read: BlockNumber = BlockNumber(0)  # the last block that was read
 
     @classmethod
     def of(cls, client: ChainClient, contracts: Contracts, account: Address) -> "OpenCases":
         """Returns the cases of an account, before the first look."""
-        return cls(client, contracts, account, {})
+        return cls(client, contracts, account)
 
-    async def look(self) -> dict[int, Case]:
+    async def look(self) -> dict[Hash32, OpenCase]:
         """Asks the chain, and returns `found`. Raises Unavailable while it does not answer."""
-        court = self.contracts.court
-        newest = await self._ask(court.case_count())
-        start = min(self._last, newest) - AGAIN + 1 if self._last else newest - CASES_MAX + 1
-        start = max(1, start)
-        last = min(newest, start + CASES_MAX - 1)
-        before = self._first if self._last else start
-        first = max(1, before - CASES_MAX) if self._last else start
-        numbers = sorted({*self.found, *range(first, before), *range(start, last + 1)})
-        asked = {each: await self._ask(court.case(CaseId(each))) for each in numbers}
-        self.found = {each: case for each, case in asked.items() if self._is_open(case)}
-        times = [case.opened_at for case in asked.values() if case.opened_at]
-        is_all = bool(times) and max(times) - min(times) > OLDEST_SECONDS
-        self._first, self._last = 1 if is_all else first, last
+        head = await self.client.head()
+        oldest = UnixSeconds(max(0, head.time - OLDEST_SECONDS))
+        await self._read_logs(head.number, oldest)
+        self.found = {}
+        for execution, filing in list(self._filings.items()):
+            state = await self._ask(self.contracts.court.case_of(execution))
+            if state.phase in NEXT:
+                self.found[execution] = OpenCase(filing, state)
+            elif filing.opened_at < oldest:
+                del self._filings[execution]
         return self.found
 
-    def _is_open(self, case: Case) -> bool:
-        is_open = case.phase not in (Phase.NONE, Phase.DECIDED)
-        return is_open and self.account in (case.accuser, case.accused)
+    async def _read_logs(self, head: BlockNumber, oldest: UnixSeconds) -> None:
+        """Remembers the newest case over each execution that concerns the account."""
+        court, start = self.contracts.court.address, BlockNumber(max(0, self._read - AGAIN))
+        topics = (topic_of("Court", CaseOpened),)
+        seen: dict[Hash32, Filing] = {}
+        async for first, logs in newest_logs(
+            self.client, self.contracts, court, topics, start, head
+        ):
+            for log in logs:
+                event = self.contracts.event(log.address, log.topics, log.data)
+                if isinstance(event, CaseOpened) and self._concerns(event.filing):
+                    seen.setdefault(event.execution, event.filing)
+            block = await self.client.block(first)
+            if block is not None and block.time < oldest:
+                break
+        self._filings |= seen
+        self._read = head
+
+    def _concerns(self, filing: Filing) -> bool:
+        return self.account in (filing.accuser, filing.accused)
 
     async def _ask(self, query: Query[T]) -> T:
         try:
@@ -75,9 +104,9 @@ class OpenCases:
             raise Unavailable(told, CHAIN_RETRY_SECONDS) from refused
 
 
-def due_at(deployment: Deployment, case: Case) -> UnixSeconds:
-    """Returns when the next step of a case can be taken; 0 if it can be taken now."""
+def due_at(deployment: Deployment, case: OpenCase) -> UnixSeconds:
+    """Returns when the next step of a case can be taken."""
     if case.phase is Phase.DRAWING:
         info = deployment.beacon_info()
-        return UnixSeconds(info.genesis_time + (case.round - 1) * info.period)
-    return UnixSeconds(0) if case.phase is Phase.DECIDING else case.deadline
+        return UnixSeconds(info.genesis_time + (case.state.when - 1) * info.period)
+    return UnixSeconds(case.state.when)

@@ -8,7 +8,7 @@ for another token. All other tokens are approved by a transaction.
 from dataclasses import dataclass
 
 from quorate_contracts.abi_codec import decode, encode
-from quorate_contracts.bindings.calls import Call, words
+from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Refused
@@ -41,6 +41,11 @@ class PermitTerms:
         return signer.sign(keccak256(b"\x19\x01" + self.domain_separator + message))
 
 
+def permit_words(signature: Signature) -> tuple[int, Hash32, Hash32]:
+    """Returns v, r and s, in the order of a token's `permit` and of `deposit_with_permit`."""
+    return signature[64], Hash32(signature[:32]), Hash32(signature[32:64])
+
+
 def permit_call(
     token: Address,
     owner: Address,
@@ -50,10 +55,8 @@ def permit_call(
     signature: Signature,
 ) -> Call:
     """Returns the transaction by which anybody tells the token of an owner's permit."""
-    r, s, v = words(signature)
     kinds = ("address", "address", "uint256", "uint256", "uint8", "bytes32", "bytes32")
-    halves = (r.to_bytes(32, "big"), s.to_bytes(32, "big"))
-    data = encode(kinds, (owner, spender, amount, deadline, v, *halves))
+    data = encode(kinds, (owner, spender, amount, deadline, *permit_words(signature)))
     return Call(token, keccak256(PERMIT_FUNCTION)[:4] + data, PERMIT_GAS)
 
 

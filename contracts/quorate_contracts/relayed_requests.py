@@ -1,8 +1,9 @@
 """Requests that an account signs and anybody sends (PROTOCOL 2.8, 2.9), and the file between both.
 
-The account needs no coin of the chain. It pays the sender in tokens, for each request at most what
-it signed. If its token has permits (EIP-2612), the file has one for stake and fees; otherwise the
-account must have approved them before.
+The account needs no coin of the chain. For each request it pays the sender at most what it signed:
+for those to Stakes in tokens, for those to Escrow out of its balance there. If its token has
+permits (EIP-2612), the file has one for stake and fees; otherwise the account must have approved
+them before.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,15 +11,30 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from quorate_contracts.bindings.calls import Call
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated import escrow, stakes
+from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.permit import permit_call, permit_terms
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.messages.requests import Request
+from quorate_protocol.messages.requests import (
+    ChangePayoutRequest,
+    CloseSlotRequest,
+    CloseTabRequest,
+    EscrowRequest,
+    ExitRequest,
+    LockRequest,
+    OpenSlotsRequest,
+    RegisterRequest,
+    Request,
+    StakesRequest,
+    UnbondSlotRequest,
+    WithdrawRequest,
+)
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Nonce, Signature, UnixSeconds, usd
+from quorate_protocol.values import replace
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.keys.crypto import recover
 
@@ -86,29 +102,41 @@ async def sign_requests(
     max_fee: Amount,
     stake: Amount,
 ) -> RequestFile:
-    """Signs requests in the order of the drafts, from the account's next nonce on.
+    """Signs requests in the order of the drafts, from the account's next nonces on.
 
     `stake` is what they pull. Raises Refused if the token has no permits and too little is
     approved.
     """
     deployment, account = contracts.deployment, signer.address
-    query = contracts.stakes.request_nonce(account)
-    first = query.decode(await client.call(query.to, query.data))
-    signed = []
-    for number, draft in enumerate(drafts):
-        body = draft(Nonce(first + number), deadline, max_fee)
+    nonces = await _nonces(client, contracts, account)
+    signed, pulled = [], 0
+    for draft in drafts:
+        body = draft(Nonce(0), deadline, max_fee)
+        is_money = isinstance(body, EscrowRequest)
+        body = replace(body, nonce=nonces[is_money])
+        nonces[is_money] = Nonce(nonces[is_money] + 1)
+        pulled += 0 if is_money else max_fee
         sig = signer.sign(digest(deployment.domain(), body))
         signed.append(SignedRequest(body, sig))
-    wanted = Amount(stake + len(signed) * max_fee)
+    wanted = Amount(stake + pulled)
     permit = await _permit(client, contracts, signer, wanted, deadline)
     return RequestFile(deployment.chain_id, deployment.stakes, account, tuple(signed), permit)
+
+
+async def _nonces(client: ChainClient, contracts: Contracts, account: Address) -> dict[bool, Nonce]:
+    """Returns the next nonce of an account at Stakes (False) and at Escrow (True)."""
+    found = {}
+    for is_money, contract in ((False, contracts.stakes), (True, contracts.escrow)):
+        query = contract.request_nonce(account)
+        found[is_money] = query.decode(await client.call(query.to, query.data))
+    return found
 
 
 async def _permit(
     client: ChainClient, contracts: Contracts, signer: Signer, wanted: Amount, until: UnixSeconds
 ) -> SignedPermit | None:
     deployment, account = contracts.deployment, signer.address
-    if await _allowance(client, contracts, account) >= wanted:
+    if wanted == 0 or await _allowance(client, contracts, account) >= wanted:
         return None
     terms = await permit_terms(client, deployment.token, deployment.chain_id, account)
     if terms is None:
@@ -134,10 +162,11 @@ async def calls_to_relay(
     are too late, out of order, or not paid enough for.
     """
     bodies = file.bodies(contracts.deployment)
-    query = contracts.stakes.request_nonce(file.account)
-    nonce = query.decode(await client.call(query.to, query.data))
+    nonces = await _nonces(client, contracts, file.account)
     calls: list[Call] = []
     for body, signed in zip(bodies, file.requests, strict=True):
+        is_money = isinstance(body, EscrowRequest)
+        nonce = nonces[is_money]
         if body.nonce < nonce:
             continue
         if body.nonce > nonce:
@@ -149,11 +178,47 @@ async def calls_to_relay(
             told = f"--fee {usd(fee)}: the account pays at most {usd(body.max_fee)} USD for each"
             raise Refused(Code.BAD_AMOUNT, told)
         calls.append(
-            contracts.stakes.relayed(body, body.max_fee if fee is None else fee, signed.sig)
+            relayed_call(contracts, body, body.max_fee if fee is None else fee, signed.sig)
         )
-        nonce += 1
+        nonces[is_money] = Nonce(nonce + 1)
     permit = await _permit_call(client, contracts, file) if calls else None
     return calls if permit is None else [permit, *calls]
+
+
+def relayed_call(contracts: Contracts, body: Request, fee: Amount, sig: Signature) -> Call:
+    """Returns the transaction that does what an account signed, and gives its sender the fee."""
+    if isinstance(body, EscrowRequest):
+        return _escrow_call(contracts.escrow, body, fee, sig)
+    return _stakes_call(contracts.stakes, body, fee, sig)
+
+
+def _stakes_call(to: stakes.Stakes, body: StakesRequest, fee: Amount, sig: Signature) -> Call:
+    who, terms = body.account, stakes.RequestTerms(body.nonce, body.deadline, body.max_fee)
+    match body:
+        case RegisterRequest():
+            keys = (body.operator_key, body.payout, body.peer_key, body.box_key, body.network)
+            return to.register_for(stakes.Registration(who, *keys), terms, fee, sig)
+        case OpenSlotsRequest():
+            return to.open_slots_for(who, body.host_class, body.count, terms, fee, sig)
+        case CloseSlotRequest():
+            return to.close_slot_for(who, body.host_class, body.place, terms, fee, sig)
+        case UnbondSlotRequest():
+            return to.unbond_slot_for(who, body.host_class, body.place, terms, fee, sig)
+        case ChangePayoutRequest():
+            return to.change_payout_for(who, body.payout, terms, fee, sig)
+        case ExitRequest():
+            return to.exit_for(who, terms, fee, sig)
+
+
+def _escrow_call(to: escrow.Escrow, body: EscrowRequest, fee: Amount, sig: Signature) -> Call:
+    who, terms = body.account, escrow.RequestTerms(body.nonce, body.deadline, body.max_fee)
+    match body:
+        case LockRequest():
+            return to.lock_for(who, body.payee, body.amount, terms, fee, sig)
+        case CloseTabRequest():
+            return to.close_for(who, body.payee, terms, fee, sig)
+        case WithdrawRequest():
+            return to.withdraw_for(who, body.amount, terms, fee, sig)
 
 
 async def _permit_call(client: ChainClient, contracts: Contracts, file: RequestFile) -> Call | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from contracts.evm import CHAIN_ID, GENESIS_TIME, Evm, Log, Reverted
-from quorate_contracts.bindings.calls import Call
+from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.units import Address, Hash32
 
 GAS_CAP = 16_777_216

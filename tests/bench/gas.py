@@ -1,193 +1,252 @@
-"""Measures the gas of what people pay for on chain, and the sizes of the contracts.
+"""Measures gas and calldata of tabs, payrolls, funded orders, cases and faults on py-evm.
 
-    PYTHONPATH=tests python tests/bench/gas.py --json [--chain evm|anvil|both]
-    PYTHONPATH=tests python tests/bench/gas.py --write docs/performance.md
+    PYTHONPATH=tests python tests/bench/gas.py --json
 
-`evm` is the contract tests' machine (py-evm). `anvil` has the newest rules and the cap of 16.8
-million gas a transaction. The state is steady: rings are full, accounts have been paid before, and
-the chain remembers the clients' sessions. Ends with 1 if a figure is above its goal.
+Gas of a job counts vouchers, payrolls and draws of a steady market: all accounts were paid before.
+A case is sent as daemons send it, each vote and each reveal by itself, and ends with a conviction.
+Ends with 1 if a figure is above its goal.
 """
 
 import argparse
 import json
-import shutil
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from bench.anvil_machine import running_anvil
-from contracts.epoch_leaves import OWNERS
-from contracts.evm import Evm
-from contracts.fault_evidence import other_commit
-from contracts.market import BOSS, CLASS, Market, deployed_on, key, peopled_on
-from contracts.test_gas_per_job import EPOCHS_PER_CLAIM, SCENARIOS, Scenario, Season
-from contracts.trial import TRUTH, Trial
-from quorate_protocol.limits import DEVNET
-from quorate_protocol.units import UnixSeconds
-
-GOALS = {"epoch_1k_per_job": 300, "epoch_10k_per_job": 90}
-CODE_BYTES_GOAL = 23_576
-BEGIN, END = "<!-- gas: tests/bench/gas.py -->\n", "<!-- end of gas -->"
-MEANING = {
-    "epoch_1k_per_job": "a job of 1,000 in an epoch, 50 providers, 10 vouchers",
-    "epoch_10k_per_job": "a job of 10,000 in an epoch, 200 providers, 20 vouchers",
-    "post_min": "an epoch without vouchers",
-    "claim": "a claim, 51 leaves",
-    "case_open": "opening of a case over two executions",
-    "case_jury7_total": "the whole case, seven jurors, votes and reveals in batches",
-    "drand_proof": "proof of one beacon round, part of every case",
-    "equivocation": "two Commits for one assignment",
-    "register": "registration of a provider",
-}
-Figures = dict[str, float]
-
-
-def epochs_per_job(world: Market, scenario: Scenario) -> Figures:
-    """One post an epoch, and one claim of all providers in 24 epochs."""
-    season = Season.opened(scenario.providers, scenario.vouchers, world)
-    season.post(scenario.vouchers)
-    season.fill_ring()
-    season.claim_all()
-    post = season.post(scenario.vouchers)
-    claims = season.claim_all()
-    per_job = (post + claims / EPOCHS_PER_CLAIM) / scenario.jobs
-    found: Figures = {f"epoch_{scenario.jobs // 1_000}k_per_job": per_job}
-    if scenario is SCENARIOS[0]:
-        found["post_min"] = season.post(0)
-        world.evm.travel(DEVNET.challenge_window)
-        found["claim"] = season.claim(season.owners[3])
-    return found
-
-
-def court(world: Market) -> Figures:
-    """A whole case of two executions before seven jurors, with the beacon's proof."""
-    trial = Trial.opened(world, OWNERS[0], [key("client0"), key("client1")])
-    proof = world.prove(trial.now.round)
-    trial.draw()
-    votes = [TRUTH[:2]] * len(trial.jurors)
-    assert len(votes) == 7, "seven jurors"
-    trial.vote(votes)
-    trial.reveal(votes)
-    trial.decide()
-    whole = sum(trial.gas.values()) + proof
-    return {"case_open": trial.gas["open"], "case_jury7_total": whole, "drand_proof": proof}
-
-
-def equivocation(world: Market) -> Figures:
-    """Two Commits for one assignment."""
-    now = UnixSeconds(world.evm.now)
-    made = world.execution(OWNERS[0], key("client0"), accept_by=now)
-    run, other = made.shown.run, other_commit(world, made)
-    call = world.contracts.faults.equivocation(run.assignment, run.commit, other)
-    return {"equivocation": world.evm.send(BOSS.address, call).gas}
-
-
-def deployment(world: Market) -> Figures:
-    """Registration and announcement, beside the sizes of all contracts."""
-    c, evm = world.contracts, world.evm
-    owner = world.fund(key("owner40")).address
-    register = c.stakes.register(key("op").address, key("pay").address, CLASS, CLASS, CLASS)
-    return {"register": evm.send(owner, register).gas}
-
-
-PARTS: tuple[tuple[bool, Callable[[Market], Figures]], ...] = (
-    (False, lambda world: epochs_per_job(world, SCENARIOS[0])),
-    (False, lambda world: epochs_per_job(world, SCENARIOS[1])),
-    (True, court),
-    (True, equivocation),
-    (True, deployment),
+from contracts.court_trial import CONVICTED, RIGHT, Trial
+from contracts.court_world import CourtWorld, peopled_court
+from contracts.funded import HOUR, FundedOrder
+from contracts.test_faults import acks, two_commits
+from contracts.world import (
+    CLIENT_CLOSE,
+    COORDINATOR_CLOSE,
+    EVIDENCE_WINDOW,
+    Sent,
+    World,
+    account,
+    market,
+    pair,
 )
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
+
+K, ROOT, ANY = "coordinator", bytes(range(1, 33)), "stranger"
+POSTER = f"{K} posting"
+SCENARIOS = {"1k": (1_000, 50, 10), "10k": (10_000, 200, 20)}  # jobs a day, owners, clients
+WEEK, DRAW_CYCLES = 7, 24
+GOALS = {
+    "weekly_credited_1k": 260,
+    "weekly_credited_10k": 60,
+    "daily_credited_1k": 560,
+    "daily_credited_10k": 170,
+    "own_draws_every_24th_1k": 330,
+    "own_draws_every_24th_10k": 90,
+    "order_escrow_total": 450_000,
+    "jury7_as_sent": 1_000_000,
+}
+JURY_OWNERS = 24
+STEPS = ("open", "draw", "vote", "reveal", "decide")
+Figures = dict[str, dict[str, float]]
 
 
-def measured(machine: Callable[[], Evm]) -> Figures:
-    """All figures on one kind of machine; each part has a fresh deployment."""
+@dataclass
+class Season:
+    """A market in which clients pay vouchers each day and owners are paid by payroll."""
+
+    owners: list[str]
+    clients: list[str]
+    world: World = field(default_factory=market)
+    due: int = 0  # to each owner and of each client so far
+
+    def open(self) -> "Season":
+        world = self.world
+        world.fund(K, 10**6 * USD)
+        world.send(K, world.escrow, "deposit", 10**5 * USD, ZERO_ADDRESS)
+        world.send(K, world.escrow, "set_limits", 10**5 * USD, 10**5 * USD)
+        for client in self.clients:
+            world.fund(client, 1000 * USD)
+            world.send(client, world.escrow, "deposit", 500 * USD, account(K))
+            call = (account(K), ZERO_HASH, [world.session(client, expires=2**36 - 1)], [])
+            world.send(ANY, world.escrow, "redeem", *call)
+        for owner in self.owners:
+            world.provider(owner, slots=0)
+        self.day()
+        self.payroll()
+        self.draws()
+        return self
+
+    def day(self) -> Sent:
+        """Every client's voucher is redeemed."""
+        self.due += 1_234_567
+        vouchers = [self.world.voucher(client, K, self.due) for client in self.clients]
+        call = (account(K), ROOT, [], vouchers)
+        return self.world.send(POSTER, self.world.escrow, "redeem", *call)
+
+    def payroll(self) -> Sent:
+        """Every owner is paid."""
+        self.due += 1_234_567
+        pays = [pair(owner, self.due) for owner in self.owners]
+        return self.world.send(POSTER, self.world.escrow, "payroll", account(K), ROOT, pays)
+
+    def draws(self) -> list[Sent]:
+        """Every owner lets its own credit be sent."""
+        escrow, payers = self.world.escrow, [account(K)]
+        return [
+            self.world.send(owner, escrow, "draw", account(owner), payers) for owner in self.owners
+        ]
+
+
+def told(gas: float, sent: int) -> dict[str, float]:
+    return {"gas": round(gas, 1), "calldata": sent}
+
+
+def seasons(scenarios: Mapping[str, tuple[int, int, int]]) -> Figures:
+    """Gas a job of each scenario, by how often owners are paid."""
     found: Figures = {}
-    for is_peopled, part in PARTS:
-        world = deployed_on(machine(), DEVNET)
-        if is_peopled:
-            world = peopled_on(world, 9)
-        found |= {name: round(gas, 1) for name, gas in part(world).items()}
+    for name, (jobs, owners, clients) in scenarios.items():
+        labels = [f"{name} owner{i}" for i in range(owners)]
+        season = Season(labels, [f"{name} client{i}" for i in range(clients)]).open()
+        season.world.evm.travel(86_400)
+        day, payroll, draws = season.day(), season.payroll(), season.draws()
+        drawn, data = sum(each.gas for each in draws), len(day.data)
+        found[f"weekly_credited_{name}"] = told((day.gas + payroll.gas / WEEK) / jobs, data)
+        paid = data + len(payroll.data)
+        found[f"daily_credited_{name}"] = told((day.gas + payroll.gas) / jobs, paid)
+        own = (day.gas + (payroll.gas + drawn) / DRAW_CYCLES) / jobs
+        found[f"own_draws_every_24th_{name}"] = told(own, paid + len(draws[0].data))
     return found
 
 
-def on_anvil(program: str) -> Figures:
-    """All figures on anvil, by one process for each part."""
-    import contextlib
+def orders() -> Figures:
+    """A funded order from its funding to its payment; both owners were paid before."""
+    world = market()
+    world.fund("client0", 100 * USD)
+    world.send("client0", world.escrow, "deposit", 50 * USD, ZERO_ADDRESS)
+    for owner in ("owner0", "owner1"):
+        world.provider(owner)
+    steps: list[Sent] = []
+    for nonce in range(2):
+        order = FundedOrder(world, nonce=nonce)
+        fund = (order.job_id, 6 * USD, world.now + 20 * 86_400)
+        steps = [world.send("client0", world.jobs, "fund", *fund)]
+        world.evm.travel(HOUR)
+        for owner in ("owner0", "owner1"):
+            steps.append(world.send(ANY, world.jobs, "show", order.values, order.run(owner)))
+        world.evm.travel(EVIDENCE_WINDOW + 1)
+        listed = sorted(account(owner) for owner in ("owner0", "owner1"))
+        steps.append(world.send(ANY, world.jobs, "pay", order.values, listed))
+    names = ("order_fund", "order_show_first", "order_show", "order_pay")
+    found = {name: told(each.gas, len(each.data)) for name, each in zip(names, steps, strict=True)}
+    total = sum(each.gas for each in steps), sum(len(each.data) for each in steps)
+    return found | {"order_escrow_total": told(*total)}
 
-    with contextlib.ExitStack() as stack:
-        return measured(lambda: stack.enter_context(running_anvil(program)))
+
+def singles() -> Figures:
+    """Single calls: what a client or an owner alone pays."""
+    season = Season(["owner0"], ["client0"]).open()
+    world, place = season.world, (account(K), account("owner0"))
+    world.fund("fresh", 100 * USD)
+    found = {"client_deposit_first": world.send("fresh", world.escrow, "deposit", USD, place[0])}
+    found["redeem_alone"], found["payroll_alone"] = season.day(), season.payroll()
+    (found["draw_alone"],) = season.draws()
+    found["guarantee_first"] = world.send(K, world.escrow, "lock", account("new"), USD)
+    found["close"] = world.send("client0", world.escrow, "close", place[0])
+    world.evm.travel(max(CLIENT_CLOSE, COORDINATOR_CLOSE) + 1)
+    found["finish"] = world.send(ANY, world.escrow, "finish", account("client0"), place[0])
+    found["withdraw"] = world.send("client0", world.escrow, "withdraw", USD)
+    request = world.relayed("withdraw_for", "client0", USD, fee=1000)
+    found["withdraw_relayed"] = world.send(ANY, world.escrow, "withdraw_for", *request)
+    return {name: told(each.gas, len(each.data)) for name, each in found.items()}
 
 
-def sizes() -> dict[str, int]:
-    """Bytes of each contract's code on the chain, immutables included."""
-    machine = Evm.fresh()
-    world = deployed_on(machine, DEVNET)
-    names = world.contracts.deployment.names()
-    return {name: len(machine.code(place)) for place, name in names.items()}
+def mean(sent: list[Sent]) -> dict[str, float]:
+    """Gas and calldata of one transaction, as the mean of several."""
+    size = sum(len(each.data) for each in sent)
+    return told(sum(each.gas for each in sent) / len(sent), round(size / len(sent)))
 
 
-def too_large(figures: dict[str, Figures], code: dict[str, int]) -> list[str]:
-    """The figures above their goals."""
-    found = [
-        f"{name} on {chain}: {values[name]} > {goal}"
-        for chain, values in figures.items()
-        for name, goal in GOALS.items()
-        if values[name] > goal
+def case(world: CourtWorld, accused: str) -> Trial:
+    """A whole case that convicts."""
+    trial = Trial(world, world.evidence(accused))
+    trial.open()
+    assert trial.judged().outcome == CONVICTED and len(trial.jury) == 7
+    return trial
+
+
+def whole(trial: Trial) -> dict[str, float]:
+    """All transactions of a case but the proof of its round."""
+    sent = [each for step in STEPS for each in trial.sent[step]]
+    data = sum(len(each.data) for each in sent)
+    return {"gas": sum(each.gas for each in sent), "calldata": data, "transactions": len(sent)}
+
+
+def cases(world: CourtWorld) -> Figures:
+    """A case of the steady market by step, at once, and with fresh balances."""
+    first = Trial(world, world.evidence("owner2"))
+    first.open()
+    first.judged([RIGHT] * 3 + [keccak256(b"other")] * 4)
+    fresh, batched = world.fork(), world.fork()
+    trial = case(world, "owner0")
+    found: Figures = {"jury7_as_sent": whole(trial)}
+    for owner in fresh.owners.values():
+        fresh.send(owner, fresh.escrow, "withdraw", fresh.balance(owner))
+    found["jury7_as_sent_fresh"] = whole(case(fresh, "owner0"))
+    together = Trial(batched, batched.evidence("owner0"))
+    together.open()
+    views = dict.fromkeys(together.draw(), RIGHT)
+    together.vote(views, at_once=True)
+    together.reveal(views, at_once=True)
+    together.decide()
+    found["jury7_at_once"] = whole(together)
+    for step in STEPS:
+        found[f"case_{step}"] = mean(trial.sent[step])
+    found["beacon_submit"] = mean(trial.sent["beacon"])
+    return found
+
+
+def faults(world: CourtWorld) -> Figures:
+    """Two Commits and two Acks, the first fault of each account."""
+    pairs = {
+        "equivocation": two_commits(world),
+        "two_acks": acks(world, b"a", world.now, world.now),
+    }
+    return {
+        kind: mean([world.send("accuser", world.faults, kind, *made)])
+        for kind, made in pairs.items()
+    }
+
+
+def measured(scenarios: Mapping[str, tuple[int, int, int]] = SCENARIOS) -> Figures:
+    """All figures."""
+    court = peopled_court(DEVNET, JURY_OWNERS)
+    return seasons(scenarios) | orders() | singles() | cases(court.fork()) | faults(court.fork())
+
+
+def above(figures: Figures) -> list[str]:
+    """Which figures are above their goals."""
+    goals = {name: goal for name, goal in GOALS.items() if name in figures}
+    return [
+        f"{name}: {figures[name]['gas']} > {goal}"
+        for name, goal in goals.items()
+        if figures[name]["gas"] > goal
     ]
-    large = [name for name, size in code.items() if size > CODE_BYTES_GOAL]
-    return found + [f"{name}: {code[name]} bytes > {CODE_BYTES_GOAL}" for name in large]
-
-
-def table(figures: dict[str, Figures], code: dict[str, int]) -> str:
-    """The figures as two Markdown tables: gas beside the goals, and bytes of code."""
-    rows = ["| step | figure | gas on py-evm | gas on anvil | goal |", "|---|---|--:|--:|--:|"]
-    for name, meaning in MEANING.items():
-        measured = " | ".join(f"{figures[chain][name]:,.0f}" for chain in ("evm", "anvil"))
-        goal = f"{GOALS[name]:,}" if name in GOALS else ""
-        rows.append(f"| {meaning} | `{name}` | {measured} | {goal} |")
-    rows += ["", "| contract | bytes on chain | goal |", "|---|--:|--:|"]
-    rows += [f"| {name} | {size:,} | {CODE_BYTES_GOAL:,} |" for name, size in code.items()]
-    return "\n".join(rows) + "\n"
-
-
-def write(page: Path, figures: dict[str, Figures], code: dict[str, int]) -> None:
-    """Replaces the tables of a page."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    assert after, f"{page} has no place for the tables"
-    page.write_text(before + BEGIN + table(figures, code) + END + after)
 
 
 def main() -> int:
     """Prints the figures; 1 if one is above its goal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--chain", choices=("evm", "anvil", "both"), default="both")
-    parser.add_argument("--write", type=Path, help="a page whose tables are replaced")
     options = parser.parse_args()
-    figures: dict[str, Figures] = {}
-    if options.chain != "anvil":
-        figures["evm"] = measured(Evm.fresh)
-    program = shutil.which("anvil")
-    if options.chain != "evm":
-        if program is None:
-            print("anvil is not on PATH: its figures are left out", file=sys.stderr)
-        else:
-            figures["anvil"] = on_anvil(program)
-    code = sizes()
-    above = too_large(figures, code)
-    if options.write:
-        write(options.write, figures, code)
+    figures = measured()
+    wrong = above(figures)
     if options.json:
-        document = {"gas": figures, "bytes": code, "goals": GOALS, "above": above}
-        print(json.dumps(document))
+        print(json.dumps({"gas": figures, "goals": GOALS, "above": wrong}))
     else:
-        for name in next(iter(figures.values()), {}):
-            columns = "".join(f"{values[name]:>14,}" for values in figures.values())
-            print(f"{name:24}{columns}   {GOALS.get(name, '')}")
-        print("\n".join(f"{name:24}{size:>14,}" for name, size in code.items()))
-        print("\n".join(above))
-    return 1 if above else 0
+        for name, each in figures.items():
+            print(f"{name:28} {each['gas']:>10,.0f} gas {each['calldata']:>7,} bytes")
+    print(*wrong, sep="\n", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

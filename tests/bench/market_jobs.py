@@ -34,8 +34,9 @@ from quorate_coordinator.core.effects import (
     AppendSummary,
     ArchiveRuns,
     Effect,
-    PostEpoch,
     Send,
+    SendPayroll,
+    SendRedeem,
     StoreReceipt,
     StoreSpec,
 )
@@ -96,6 +97,7 @@ BEACON_POLL_SECONDS = 0.02
 
 
 TICK_SECONDS = 0.5
+MONEY = Amount(10**12)
 
 
 VOUCHER_SECONDS = 0.25
@@ -193,18 +195,27 @@ class Market:
             case Send():
                 self.apart.pipe.send(effect.peer, 0, frames.encode(effect.frame))
                 self._see(effect.frame)
-            case PostEpoch(_, number, root):
-                self.block += 1
-                note = ev.ChainEpochPosted(number, root.hash)
-                await self.actor.submit(
-                    ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), (note,))
-                )
+            case SendPayroll():
+                await self.actor.submit(ev.TransactionConfirmed(effect.key, self._paid(effect)))
+            case SendRedeem():
+                await self.actor.submit(ev.TransactionConfirmed(effect.key, self._redeemed(effect)))
             case StoreSpec() | StoreReceipt():
                 receipts.document(self.core.state, self.core.rules, effect)
             case ArchiveRuns() | AppendSummary():
                 await self.archive_writer(effect)
             case _:
                 pass
+
+    def _paid(self, effect: SendPayroll) -> tuple[ev.ChainNote, ...]:
+        coordinator = self.core.rules.coordinator
+        pays = ((pay.payee, pay.cumulative) for pay in effect.pays)
+        return tuple(ev.ChainTabChanged(coordinator, who, paid, paid) for who, paid in pays)
+
+    def _redeemed(self, effect: SendRedeem) -> tuple[ev.ChainNote, ...]:
+        vouchers = (item.voucher.message for item in effect.vouchers)
+        return tuple(
+            ev.ChainTabChanged(item.payer, item.payee, MONEY, item.cumulative) for item in vouchers
+        )
 
     async def keep(self, job_id: Hash32) -> None:
         """The store has every document at once."""
@@ -267,9 +278,7 @@ class Market:
             expiry=UnixSeconds(now + 3600),
             nonce=Nonce(number + 1),
         )
-        until = UnixSeconds(
-            now + MAINNET.session_max
-        )  # a session that ends sooner than an epoch or two covers nothing
+        until = UnixSeconds(now + MAINNET.session_max)
         session = Session(
             self.clients[who].address,
             self.sessions[who].address,
@@ -338,11 +347,14 @@ class Market:
             await asyncio.sleep(BEACON_POLL_SECONDS)
 
     async def open(self) -> None:
-        """Registrations, allocations, offers and heartbeats."""
-        notes: list[ev.ChainNote] = [ev.ChainAccountIndexed(self.core.rules.coordinator, 1)]
+        """Registrations, tabs, offers and heartbeats."""
+        notes: list[ev.ChainNote] = [
+            ev.ChainBalanceChanged(MONEY),
+            ev.ChainLimitsChanged(MONEY, MONEY),
+        ]
         for index, party in enumerate(self.providers.values()):
             who, network = party.address, hash_tuple("net", index)
-            notes.append(ev.ChainProviderRegistered(who, index + 2, who, who, network))
+            notes.append(ev.ChainProviderRegistered(who, who, who, network))
             notes += [
                 ev.ChainSlotOpened(
                     HOST.id(), index * self.setup.slots + place, party.address, BlockNumber(1)
@@ -350,7 +362,9 @@ class Market:
                 for place in range(self.setup.slots)
             ]
         for client in self.clients:
-            notes.append(ev.ChainAllocationChanged(client.address, Amount(10**12)))
+            notes.append(
+                ev.ChainTabChanged(client.address, self.core.rules.coordinator, MONEY, Amount(0))
+            )
         await self.actor.submit(
             ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), tuple(notes))
         )

@@ -21,9 +21,9 @@ from eth.constants import (
 from eth.db.atomic import AtomicDB
 from eth.vm.spoof import SpoofTransaction
 
-from quorate_contracts.bindings.calls import Call, Query
-from quorate_contracts.bindings.events import Event
 from quorate_contracts.deploy import Contracts, Creation
+from quorate_contracts.events import Event
+from quorate_contracts.generated.contract_calls import Call, Query
 from quorate_devnet.chain.precompiles import NativeVM
 from quorate_protocol.units import Address, Hash32
 
@@ -179,6 +179,13 @@ class PyEvm(Evm):
 
     def code(self, account: Address) -> bytes:
         return bytes(self._vm().state.get_code(account))
+
+    def place(self, account: Address, code: bytes) -> None:
+        """Puts code at an address."""
+        vm = self._vm()
+        vm.state.set_code(account, code)
+        vm.state.persist()
+        self.root = vm.state.state_root
 
     def gas_of_refused(self, sender: Address, call: Call) -> int:
         vm, transaction, computation = self._applied(sender, call.to, call.data, call.gas)

@@ -1,44 +1,36 @@
-"""The table of attacks: what each costs honest accounts, and what it costs its attackers.
+"""What an act costs honest people, and what it costs its author (I11)."""
 
-`LIMITS` are those that no rule stops: they cost honest accounts more than their attackers.
-docs/trust.md names each of them.
-"""
+from dataclasses import dataclass
 
-from collections.abc import Callable
-from functools import partial
-
-from contracts import griefing_court, griefing_faults
-from contracts.griefing_accounts import GAS_PRICES, Damage
 from quorate_protocol.limits import USD
 
-ATTACKS: dict[str, Callable[[], Damage]] = {
-    "a false accusation": griefing_court.false_accusation,
-    "void retries: inputs are withdrawn": griefing_court.void_retries,
-    "stake frozen: nothing is opened, twice": griefing_court.stake_frozen,
-    "4,000 USD of stake frozen, as above": partial(griefing_court.stake_frozen, 40),
-    "one juror absent": partial(griefing_court.absent, 1, False),
-    "four jurors absent": partial(griefing_court.absent, 4, False),
-    "four jurors vote and do not reveal": partial(griefing_court.absent, 4, True),
-    "two commits, proven": griefing_faults.equivocation,
-    "a relayed registration that cannot pay": partial(griefing_faults.relayed_requests, "register"),
-    "a relayed opening that cannot pay": partial(griefing_faults.relayed_requests, "open"),
-}
-LIMITS: dict[str, Callable[[], Damage]] = {
-    "5,000 USD of stake frozen, as above": partial(griefing_court.stake_frozen, 50)
-}
+GWEI = {0: 0.0, 1: 2.5, 5: 12.5}  # USD for a million gas, at 2,500 USD a coin
 
 
-def row(name: str, damage: Damage) -> str:
-    """Returns one line of the table: loss and cost in USD, and the factor, for each gas price."""
-    cells = [
-        f"{damage.loss(price) / USD:8.3f} {damage.cost(price) / USD:9.3f} "
-        f"{damage.factor_at(price):6.2f}"
-        for price in GAS_PRICES
-    ]
-    return f"{name:40} {' | '.join(cells)}"
+@dataclass(frozen=True)
+class Side:
+    """What one account lost: token units (below zero: gained) and gas."""
+
+    tokens: float
+    gas: float = 0
+
+    def at(self, gwei: int) -> float:
+        """USD at a gas price."""
+        return self.tokens / USD + self.gas * GWEI[gwei] / 10**6
 
 
-def heading() -> str:
-    """Returns the table's first line."""
-    cells = [f"gas {price / USD:.2f}: loss, cost, ratio".rjust(25) for price in GAS_PRICES]
-    return f"{'USD; gas by the million':40} {' | '.join(cells)}"
+@dataclass(frozen=True)
+class Act:
+    """What every honest account lost by an act, and what its authors lost."""
+
+    honest: tuple[Side, ...]
+    author: tuple[Side, ...]
+
+    def loss(self, gwei: int) -> float:
+        """USD that honest accounts lost. A gain of one does not make good another's loss."""
+        return sum(max(0.0, each.at(gwei)) for each in self.honest)
+
+    def ratio(self, gwei: int) -> float:
+        """Loss by cost; infinite if the author gains."""
+        loss, cost = self.loss(gwei), sum(each.at(gwei) for each in self.author)
+        return 0.0 if loss < 1e-6 else float("inf") if cost <= 0 else loss / cost

@@ -7,29 +7,30 @@ from contracts.evm import Reverted, refused
 from contracts.market import BOSS, COORDINATOR, POSTER, STATEMENT, key, market
 from quorate_contracts.announced_coordinators import lines_of
 from quorate_contracts.artifact import artifact
-from quorate_contracts.bindings.calls import Call
-from quorate_contracts.bindings.events import Announced
+from quorate_contracts.generated.contract_calls import Call
+from quorate_contracts.generated.stakes import Announced
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 
 C = COORDINATOR.address
 PEER = keccak256(b"peer key")
 ADDRESSES = ("/ip4/203.0.113.7/tcp/7701", "/dns4/market.example/tcp/7701")
+LINES = "\n".join(ADDRESSES).encode()
 
 
 @pytest.mark.rule("3.53")
 def test_only_the_posting_key_of_a_coordinator_with_a_bond_announces() -> None:
     world = market()
-    call = world.contracts.epochs.announce(C, PEER, ADDRESSES)
-    nobody = world.contracts.epochs.announce(BOSS.address, PEER, ADDRESSES)
+    call = world.contracts.stakes.announce(C, PEER, LINES)
+    nobody = world.contracts.stakes.announce(BOSS.address, PEER, LINES)
     refused(world.evm, "signer", BOSS.address, nobody)
     for other in (C, STATEMENT.address, BOSS.address, key("posting key of nobody").address):
         refused(world.evm, "signer", other, call)
     mined = world.evm.send(POSTER.address, call)
-    assert mined.events == (Announced(C, PEER, "\n".join(ADDRESSES).encode()),)
-    assert lines_of("\n".join(ADDRESSES).encode()) == ADDRESSES
+    assert mined.events == (Announced(C, PEER, LINES),)
+    assert lines_of(LINES) == ADDRESSES
     stakes = world.contracts.stakes
-    world.evm.send(C, stakes.retire_coordinator())
+    world.evm.send(C, stakes.exit())
     world.evm.travel(DEVNET.unbond_after)
     world.evm.send(C, stakes.unbond_coordinator())
     refused(world.evm, "registered", POSTER.address, call)
@@ -38,16 +39,16 @@ def test_only_the_posting_key_of_a_coordinator_with_a_bond_announces() -> None:
 def test_any_bytes_can_be_announced_and_are_read_as_no_address() -> None:
     """A text that cannot be decoded would stop every program that follows the logs."""
     world = market()
-    selector = artifact("Epochs").functions["announce"].selector
+    selector = artifact("Stakes").functions["announce"].selector
     for data in (b"", b"\xff\xfe", b"/ip4/1.2.3.4/tcp/1\n\x1b[2J", bytes(512), b"a" * 512):
         raw = selector + encode(["address", "bytes32", "bytes"], [C, PEER, data])
-        mined = world.evm.send(POSTER.address, Call(world.contracts.epochs.address, raw, 80_000))
+        mined = world.evm.send(POSTER.address, Call(world.contracts.stakes.address, raw, 80_000))
         (event,) = mined.events
         assert isinstance(event, Announced) and event.addresses == data
         assert lines_of(event.addresses) == ()
     raw = selector + encode(["address", "bytes32", "bytes"], [C, PEER, bytes(513)])
     with pytest.raises(Reverted):
-        world.evm.send(POSTER.address, Call(world.contracts.epochs.address, raw, 80_000))
+        world.evm.send(POSTER.address, Call(world.contracts.stakes.address, raw, 80_000))
 
 
 def test_an_announcement_names_at_most_four_addresses() -> None:

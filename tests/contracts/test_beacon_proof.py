@@ -1,13 +1,18 @@
 """Tests beacon rounds that are proven on chain, signed by the local key and by drand's key."""
 
-import pytest
+from dataclasses import replace
 
-from contracts.evm import Evm, Reverted, refused
-from contracts.market import BOSS, CHAIN_ID, SECRET, market
+import pytest
+from eth.vm.forks.cancun import CancunVM
+
+from contracts.evm import Evm, PyEvm, Reverted, _Chain, only_py_evm, refused
+from contracts.market import BOSS, CHAIN_ID, SECRET, market, planned
 from quorate_contracts import deploy
-from quorate_contracts.bindings.events import RoundProven
 from quorate_contracts.deploy import Contracts
-from quorate_protocol.limits import MAINNET
+from quorate_contracts.encodings import round_proof
+from quorate_contracts.generated.beacon import Beacon, RoundProven
+from quorate_contracts.generated.contract_calls import Call
+from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.ports import BeaconInfo, BeaconRound
 from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.units import BlockNumber, Round, UnixSeconds
@@ -24,17 +29,21 @@ QUICKNET_SIGNATURE = bytes.fromhex(
 )
 
 
+def submitted(beacon: Beacon, proven: BeaconRound) -> Call:
+    return beacon.submit(proven.round, round_proof(proven))
+
+
 @pytest.mark.parametrize("number", [1, 2, 7, 1000, 2**40])
 def test_randomness_is_the_hash_of_the_compressed_signature(number: int) -> None:
     world = market()
     beacon, made = world.contracts.beacon, beacon_round(SECRET, Round(number))
-    event = world.evm.send(BOSS.address, beacon.submit(made)).events[0]
+    event = world.evm.send(BOSS.address, submitted(beacon, made)).events[0]
     assert event == RoundProven(Round(number), made.randomness)  # type: ignore[arg-type]
     assert world.evm.ask(beacon.randomness(Round(number))) == made.randomness
-    assert world.evm.send(BOSS.address, beacon.submit(made)).events == ()
+    assert world.evm.send(BOSS.address, submitted(beacon, made)).events == ()
 
 
-@pytest.mark.rule("5.74")
+@pytest.mark.rule("5.144")
 def test_a_published_round_of_quicknet_is_accepted() -> None:
     info = BeaconInfo(QUICKNET_KEY, MAINNET.beacon_period, QUICKNET_GENESIS)
     evm, made = (
@@ -47,11 +56,11 @@ def test_a_published_round_of_quicknet_is_accepted() -> None:
     published = BeaconRound(
         Round(QUICKNET_ROUND), QUICKNET_SIGNATURE, randomness(QUICKNET_SIGNATURE)
     )
-    evm.send(BOSS.address, evm.contracts.beacon.submit(published))
+    evm.send(BOSS.address, submitted(evm.contracts.beacon, published))
     assert evm.ask(evm.contracts.beacon.randomness(Round(QUICKNET_ROUND))) == published.randomness
 
 
-@pytest.mark.rule("5.74")
+@pytest.mark.rule("5.144")
 def test_signatures_of_other_rounds_and_keys_are_refused() -> None:
     world = market()
     beacon = world.contracts.beacon
@@ -60,18 +69,15 @@ def test_signatures_of_other_rounds_and_keys_are_refused() -> None:
         world.evm,
         "signature",
         BOSS.address,
-        beacon.submit(BeaconRound(Round(10), good.signature, good.randomness)),
+        submitted(beacon, BeaconRound(Round(10), good.signature, good.randomness)),
     )
     other = beacon_round(keygen(b"some other beacon key"), Round(9))
-    refused(world.evm, "signature", BOSS.address, beacon.submit(other))
-    refused(world.evm, "point", BOSS.address, beacon._call("submit", 300_000, 9, bytes(127)))
+    refused(world.evm, "signature", BOSS.address, submitted(beacon, other))
+    refused(world.evm, "point", BOSS.address, beacon.submit(Round(9), bytes(127)))
     with pytest.raises(Reverted):
-        world.evm.send(
-            BOSS.address, beacon._call("submit", 300_000, 9, bytes(63) + b"\x01" + bytes(64))
-        )
-    refused(
-        world.evm, "signature", BOSS.address, beacon._call("submit", 300_000, 9, bytes(128))
-    )  # the point at infinity
+        world.evm.send(BOSS.address, beacon.submit(Round(9), bytes(63) + b"\x01" + bytes(64)))
+    infinity = bytes(128)
+    refused(world.evm, "signature", BOSS.address, beacon.submit(Round(9), infinity))
 
 
 def test_rounds_appear_as_python_says() -> None:
@@ -83,3 +89,24 @@ def test_rounds_appear_as_python_says() -> None:
         first = world.evm.ask(beacon.first_round_from(moment))
         stamp = info.genesis_time + (first - 1) * info.period
         assert stamp >= moment and (first == 1 or stamp - info.period < moment)
+
+
+class OldChain(_Chain):
+    """A chain with rules from before the functions of the curve."""
+
+    vm_configuration = ((0, CancunVM),)
+
+
+@only_py_evm("rules of an older fork")
+@pytest.mark.rule("0.5")
+def test_a_beacon_is_not_made_on_a_chain_without_the_curve() -> None:
+    """On such a chain no round could be proven, so no jury could be drawn."""
+    fresh = PyEvm.made()
+    old = replace(fresh, chain=OldChain(fresh.chain.chaindb.db, fresh.chain.get_canonical_head()))
+    for creation in planned(DEVNET).creations:
+        if creation.name == "Beacon":
+            with pytest.raises(Reverted, match="EIP-2537"):
+                old.create(creation, BOSS.address)
+            return
+        old.create(creation, BOSS.address)
+    raise AssertionError("a deployment has a beacon")

@@ -67,7 +67,7 @@ async def test_a_client_finds_the_other_contracts_in_the_code_of_those_that_it_k
     expected = Expected(known, DEVNET, deployment.beacon_info())
     reached = await found(chain, expected)
     assert reached.items() <= names.items()
-    assert {"Epochs", "Court", "Faults", "Beacon"} <= reached.keys()
+    assert {"Jobs", "Court", "Faults"} <= reached.keys()
     court = chain.evm.code(names["Court"])
     chain.codes[names["Court"]] = court[:100] + bytes([court[100] ^ 1]) + court[101:]
     with pytest.raises(Refused, match="the Court contract at .* has other code"):
@@ -102,7 +102,7 @@ async def test_a_deployment_with_other_limits_beacon_or_addresses_is_refused() -
             replace(wrong, beacon=changed(wrong.beacon, genesis_time=5)),
             "the Beacon contract .* another GENESIS",
         ),
-        (Expected.of(changed(deployment, token=deployment.epochs)), "works with another TestToken"),
+        (Expected.of(changed(deployment, token=deployment.jobs)), "works with another TestToken"),
         (Expected.of(changed(deployment, court=OTHER)), "no Court contract at"),
     ):
         with pytest.raises(Refused, match=told):

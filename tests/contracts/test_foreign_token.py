@@ -1,5 +1,6 @@
 """Tests the contracts with a real stablecoin of six decimals that is not ours, and its permits."""
 
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from contracts.evm import Evm, refused
 from contracts.evm_node import EvmNode
 from contracts.foreign_market import TOKEN, foreign_market
-from contracts.market import BOSS, CHAIN_ID, CLASS, Market, key, planned
+from contracts.market import BOSS, CHAIN_ID, CLASS, COORDINATOR, Market, key, network, planned
 from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import Contracts
-from quorate_contracts.permit import PermitTerms, permit_terms
+from quorate_contracts.generated.contract_calls import Call
+from quorate_contracts.permit import PermitTerms, permit_terms, permit_words
 from quorate_contracts.relayed_requests import (
     Draft,
     RequestFile,
@@ -23,7 +25,7 @@ from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.requests import ExitRequest, OpenSlotsRequest, RegisterRequest
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, Amount, Small, UnixSeconds
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Signature, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner as Key
 from support.chain import foreign_token
@@ -35,8 +37,18 @@ NO_ALLOWANCE = "ERC20: transfer amount exceeds allowance"
 def unapproved(world: Market, name: str) -> Key:
     """An account with tokens that has approved nothing for the escrow."""
     who, c = world.fund(key(name)), world.contracts
-    world.evm.send(who.address, c.token.approve(c.escrow.address, 0))
+    world.evm.send(who.address, c.token.approve(c.escrow.address, Amount(0)))
     return who
+
+
+def deposits(world: Market) -> Callable[[Amount, UnixSeconds, Signature], Call]:
+    """Makes deposits into the sender's balance, with a permit."""
+
+    def deposit(amount: Amount, until: UnixSeconds, signature: Signature) -> Call:
+        words = permit_words(signature)
+        return world.contracts.escrow.deposit_with_permit(amount, ZERO_ADDRESS, until, *words)
+
+    return deposit
 
 
 async def terms_of(world: Market, owner: Address, chain_id: int = CHAIN_ID) -> PermitTerms | None:
@@ -51,51 +63,49 @@ async def test_bonds_stakes_and_deposits_work_with_a_stablecoin_that_is_not_ours
     await check_codes(cast("Any", EvmNode(world.evm)), Expected.of(deployment))
     owner, client = world.provider(0), world.client(0)
     escrow, stakes = world.contracts.escrow, world.contracts.stakes
-    assert world.held_by_contracts() == DEVNET.coordinator_bond + STAKE + 50 * USD
+    assert world.balance(stakes.address) == DEVNET.coordinator_bond + STAKE
+    assert world.balance(escrow.address) == 50 * USD
     world.evm.send(owner, stakes.exit())
     world.evm.travel(DEVNET.unbond_after + 1)
     before = world.balance(owner)
     world.evm.send(owner, stakes.unbond_slot(CLASS, 0))
     assert world.balance(owner) == before + STAKE
-    deposited = key("client1")
-    world.fund(deposited)
-    world.evm.send(deposited.address, escrow.deposit(Amount(7 * USD)))
-    world.evm.send(deposited.address, escrow.request_withdrawal(Amount(7 * USD)))
-    world.evm.travel(DEVNET.withdrawal_delay + 1)
-    before = world.balance(deposited.address)
-    world.evm.send(deposited.address, escrow.finish_withdrawal())
-    assert world.balance(deposited.address) == before + 7 * USD
-    assert world.evm.ask(escrow.free_of(client.address)) == 0
+    depositor = world.fund(key("client1")).address
+    before = world.balance(depositor)
+    world.evm.send(depositor, escrow.deposit(Amount(7 * USD), ZERO_ADDRESS))
+    world.evm.send(depositor, escrow.withdraw(Amount(7 * USD)))
+    assert world.balance(depositor) == before
+    assert world.evm.ask(escrow.tab(client.address, COORDINATOR.address)).locked == 50 * USD
 
 
 @pytest.mark.rule("4.73")
 async def test_a_permit_replaces_the_approval_of_a_deposit_and_works_once() -> None:
     world = foreign_market()
-    escrow = world.contracts.escrow
+    escrow, deposit = world.contracts.escrow, deposits(world)
     client, amount = unapproved(world, "client0"), Amount(9 * USD)
     terms = await terms_of(world, client.address)
     assert terms is not None and terms.nonce == 0
     until = UnixSeconds(world.evm.now + 100)
     signature = terms.sign(escrow.address, amount, until, client)
-    call = escrow.deposit_with_permit(amount, until, signature)
-    other = escrow.deposit_with_permit(Amount(amount + 1), until, signature)
+    call = deposit(amount, until, signature)
+    other = deposit(Amount(amount + 1), until, signature)
     refused(world.evm, NO_ALLOWANCE, client.address, other)
     refused(world.evm, NO_ALLOWANCE, unapproved(world, "thief").address, call)
     world.evm.send(client.address, call)
-    assert world.evm.ask(escrow.free_of(client.address)) == amount
+    assert world.evm.ask(escrow.balance_of(client.address)) == amount
     refused(world.evm, NO_ALLOWANCE, client.address, call)
     late = await terms_of(world, client.address)
     assert late is not None and late.nonce == 1
     world.evm.travel(101)
     signature = late.sign(escrow.address, amount, until, client)
-    late_call = escrow.deposit_with_permit(amount, until, signature)
+    late_call = deposit(amount, until, signature)
     refused(world.evm, NO_ALLOWANCE, client.address, late_call)
 
 
 @pytest.mark.rule("4.73")
 async def test_a_permit_that_a_stranger_sent_first_still_deposits() -> None:
     world = foreign_market()
-    escrow = world.contracts.escrow
+    escrow, deposit = world.contracts.escrow, deposits(world)
     client, amount = unapproved(world, "client0"), Amount(9 * USD)
     terms = await terms_of(world, client.address)
     assert terms is not None
@@ -105,8 +115,8 @@ async def test_a_permit_that_a_stranger_sent_first_still_deposits() -> None:
     permit = "permit(address,address,uint256,uint256,uint8,bytes32,bytes32)"
     words = (client.address, escrow.address, amount, until, v + 27 if v < 27 else v, r, s)
     world.evm.send(key("thief").address, foreign_token.call(TOKEN, permit, *words))
-    world.evm.send(client.address, escrow.deposit_with_permit(amount, until, signature))
-    assert world.evm.ask(escrow.free_of(client.address)) == amount
+    world.evm.send(client.address, deposit(amount, until, signature))
+    assert world.evm.ask(escrow.balance_of(client.address)) == amount
 
 
 async def test_a_token_without_a_sound_permit_is_approved_instead() -> None:
@@ -124,10 +134,10 @@ async def test_a_token_without_a_sound_permit_is_approved_instead() -> None:
 async def test_an_owner_without_coins_and_approval_joins_and_leaves_by_a_relayer() -> None:
     world = foreign_market()
     owner, c = world.fund(key("owner5")), world.contracts
-    world.evm.send(owner.address, c.token.approve(c.stakes.address, 0))
+    world.evm.send(owner.address, c.token.approve(c.stakes.address, Amount(0)))
     relayer, fee = key("relayer").address, Amount(USD)
     node = cast("Any", EvmNode(world.evm))
-    rest = (keccak256(b"peer"), keccak256(b"box"), keccak256(b"network"))
+    rest = (keccak256(b"peer"), keccak256(b"box"), network(b"network"))
     named = (owner.address, key("operator5").address, owner.address, *rest)
 
     async def file(stake: int, *drafts: Draft) -> RequestFile:

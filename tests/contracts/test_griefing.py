@@ -1,20 +1,23 @@
-"""Tests that no known attack costs honest accounts more than its attackers, but for the limits."""
+"""I11: no act costs honest accounts more than its authors, but for those that are admitted."""
 
 import pytest
 
-from contracts.griefing import ATTACKS, LIMITS
+from contracts import griefing_jobs, griefing_money
+from contracts.griefing import GWEI
+from quorate_protocol.limits import USD
+
+ACTS = griefing_money.ACTS | griefing_jobs.ACTS
+ADMITTED = griefing_money.ADMITTED | griefing_jobs.ADMITTED
 
 
 @pytest.mark.rule("5.140")
-@pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_costs_its_attackers_more_than_honest_accounts(name: str) -> None:
-    damage = ATTACKS[name]()
-    assert damage.attackers and damage.honest
-    assert damage.factor() <= 1, f"{name}: {damage.factor():.2f}"
+@pytest.mark.parametrize("name", ACTS)
+def test_no_act_on_money_costs_the_honest_more_than_its_author(name: str) -> None:
+    act = ACTS[name]()
+    assert max(act.ratio(gwei) for gwei in GWEI) <= 1
 
 
-@pytest.mark.rule("5.140")
-@pytest.mark.parametrize("name", LIMITS)
-def test_a_limit_costs_honest_accounts_more_than_its_attackers(name: str) -> None:
-    """A rule that ends one of them moves it to the attacks, and out of docs/trust.md."""
-    assert LIMITS[name]().factor() > 1
+@pytest.mark.parametrize("name", ADMITTED)
+def test_what_is_admitted_is_bounded(name: str) -> None:
+    bound, play = ADMITTED[name]
+    assert 0 < play().loss(0) <= bound / USD

@@ -45,7 +45,8 @@ def config(home: Path) -> Config:
 
 async def joins(world: Market, home: Path, wanted: Mapping[Hash32, int]) -> RequestFile:
     owner, operator = world.fund(key("owner5")), key("operator5")
-    world.evm.send(owner.address, world.contracts.token.approve(world.contracts.stakes.address, 0))
+    revoked = world.contracts.token.approve(world.contracts.stakes.address, Amount(0))
+    world.evm.send(owner.address, revoked)
     peer, box = PeerKey(b"\x05" * 32), keccak256(b"box")
     keys = ProviderKeys(owner.address, owner.address, operator, peer, box, owner)
     node = cast("Any", Node(world.evm))

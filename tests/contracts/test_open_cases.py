@@ -1,94 +1,123 @@
-"""Tests what `node status` shows of the owner's cases, on the real contracts."""
+"""Tests how programs find the open cases of an account: by logs, the newest first."""
 
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import pytest
 
+from contracts.court_trial import RIGHT, Trial
+from contracts.court_world import SECRET, CourtWorld, peopled_court
+from contracts.evm import CHAIN_ID, GENESIS_TIME
 from contracts.evm_node import EvmNode
-from contracts.market import Market, key, peopled
-from contracts.trial import Trial
-from quorate_contracts import open_cases
-from quorate_contracts.open_cases import OpenCases, due_at
-from quorate_node.chain.account_state import AccountState
-from quorate_node.chain.own_cases import case_line, own_cases
-from quorate_node.cli_status import account_lines
-from quorate_protocol.codec import canonical
-from quorate_protocol.units import Address, UnixSeconds
-from quorate_runtime.chain.client import ChainClient
-
-OWNER = key("owner0")
+from contracts.world import account
+from quorate_contracts import log_search
+from quorate_contracts.court_facts import Phase, case_id
+from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.open_cases import OLDEST_SECONDS, OpenCases, due_at
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32
+from quorate_runtime.beacon.bls import public_key
+from quorate_runtime.chain.rpc import RpcFailure
+from quorate_runtime.chain.types import BlockHead, RawLog
 
 
-def cases_of(world: Market, account: Address) -> OpenCases:
-    return OpenCases.of(cast(ChainClient, EvmNode(world.evm)), world.contracts, account)
+@dataclass
+class LogNode(EvmNode):
+    """A chain node that gives the logs of at most three blocks at once."""
+
+    found: list[RawLog] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)  # first blocks
+
+    def watch(self) -> None:
+        """Keeps the logs of all transactions from now on."""
+        plain = self.evm._transact
+
+        def kept(*transaction: Any) -> tuple[int, Any]:
+            gas, logs = plain(*transaction)
+            place = BlockNumber(self.evm.number - 1), ZERO_HASH, self.evm.now, ZERO_HASH
+            self.found += [RawLog(*log, *place, index) for index, log in enumerate(logs)]
+            return gas, logs
+
+        self.evm._transact = kept  # type: ignore[method-assign]
+
+    async def block(self, number: BlockNumber) -> BlockHead:
+        """All blocks but those with a log are as old as the chain."""
+        times = [log.block_time for log in self.found if log.block <= number]
+        return BlockHead(number, ZERO_HASH, ZERO_HASH, max(times, default=GENESIS_TIME), 0)
+
+    async def logs(
+        self, first: int, last: int, places: Sequence[Address], topics: Sequence[Hash32]
+    ) -> list[RawLog]:
+        if last - first >= 3:
+            raise RpcFailure(-32005, "too many blocks")
+        self.asked.append(first)
+        return [
+            log
+            for log in self.found
+            if first <= log.block <= last and log.address in places and log.topics[0] == topics[0]
+        ]
 
 
-async def lines(world: Market, cases: OpenCases) -> list[str]:
-    """Returns what `node status` says of the cases, from the daemon's answer."""
-    shown = own_cases(await cases.look(), cases.account, world.contracts.deployment)
-    state = AccountState(cases.account, cases=shown, read_at=UnixSeconds(world.evm.now))
-    told = account_lines(canonical.to_json(state))
-    return [line.strip() for line in told if "case" in line]
+@pytest.fixture
+def world() -> CourtWorld:
+    return peopled_court()
 
 
-async def test_an_owner_sees_the_case_against_it_and_others_do_not() -> None:
-    world = peopled()
-    trial = Trial.opened(world, OWNER.address)
-    cases, start = cases_of(world, OWNER.address), f"case {trial.case} against this provider: "
-    [line] = await lines(world, cases)
-    assert line.startswith(f"{start}the beacon draws the jury: waits until ")
-    trial.draw()
-    [line] = await lines(world, cases)
-    assert line.startswith(f"{start}the jury repeats the execution: waits until 20"), line
-    world.evm.now = trial.now.deadline
-    [line] = await lines(world, cases)
-    assert line == f"{start}the jury repeats the execution: due now"
-    trial.vote([trial.own()] * 7)
-    assert "the jury reveals its votes: waits" in (await lines(world, cases))[0]
-    trial.reveal([trial.own()] * 7)
-    assert "anybody opens the results: due now" in (await lines(world, cases))[0]
-    assert due_at(world.contracts.deployment, trial.now) == 0
-    assert await lines(world, cases_of(world, key("owner5").address)) == []
-    [number] = await cases_of(world, trial.now.accuser).look()
-    shown = own_cases({number: trial.now}, trial.now.accuser, world.contracts.deployment)
-    assert case_line(shown[0], world.evm.now).startswith(f"your case {number} with ")
-    trial.decide()
-    assert await lines(world, cases) == []
+def contracts_of(world: CourtWorld) -> Contracts:
+    places = {name.lower().removeprefix("test"): it.address for name, it in world.contracts.items()}
+    beacon = (public_key(SECRET), DEVNET.beacon_period, GENESIS_TIME - 10_000)
+    names = ("token", "stakes", "escrow", "jobs", "beacon", "court", "faults")
+    listed = [places.get(name, ZERO_ADDRESS) for name in names]
+    return Contracts.of(Deployment(CHAIN_ID, BlockNumber(1), "devnet", *listed, *beacon))
 
 
-async def test_cases_are_found_behind_many_others_and_after_a_restart(
-    monkeypatch: pytest.MonkeyPatch,
+def watched(world: CourtWorld, node: LogNode, who: str) -> OpenCases:
+    return OpenCases.of(cast("Any", node), contracts_of(world), account(who))
+
+
+async def test_accuser_and_accused_see_a_case_from_its_opening_to_its_end(
+    world: CourtWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_cases, "CASES_MAX", 2)
-    monkeypatch.setattr(open_cases, "AGAIN", 1)
-    world = peopled()
-    watch = cases_of(world, OWNER.address)
-    assert await watch.look() == {}
-    opened = [Trial.opened(world, OWNER.address).case for _ in range(4)]
-    for shown in (opened[2:], opened):  # the first look takes the newest, the next one older ones
-        assert sorted(await watch.look()) == shown
-    opened += [Trial.opened(world, OWNER.address).case for _ in range(3)]
-    for count in (5, 6, 7):
-        assert sorted(await watch.look()) == opened[:count]
+    monkeypatch.setattr(log_search, "RANGE_FIRST", 8)
+    node = LogNode(world.evm)
+    node.watch()
+    trial = Trial(world, world.evidence())
+    trial.open()
+    accused, accuser, other = (watched(world, node, who) for who in ("owner0", "accuser", "owner1"))
+    deployment = accused.contracts.deployment
+    [(execution, case)] = (await accused.look()).items()
+    assert execution == trial.evidence.execution and case_id(case.filing) == trial.case
+    assert case.phase is Phase.DRAWING
+    at = due_at(deployment, case)
+    assert world.ask(world.beacon, "time_of", trial.round) == at
+    assert await accuser.look() == accused.found and await other.look() == {}
+    views = dict.fromkeys(trial.draw(), RIGHT)
+    assert (await accused.look())[execution].phase is Phase.VOTING
+    assert due_at(deployment, accused.found[execution]) == trial.state[5]
+    trial.vote(views)
+    assert (await accused.look())[execution].phase is Phase.REVEALING
+    trial.reveal(views)
+    trial.decide()
+    assert await accused.look() == {} and await accuser.look() == {}
 
 
-async def test_cases_of_long_ago_are_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_cases, "CASES_MAX", 1)
-    monkeypatch.setattr(open_cases, "AGAIN", 1)
-    monkeypatch.setattr(open_cases, "OLDEST_SECONDS", 100)
-    world = peopled()
-    opened = []
-    for _ in range(3):
-        opened.append(Trial.opened(world, OWNER.address).case)
-        world.evm.travel(101)
-    watch = cases_of(world, OWNER.address)
-    for shown in (opened[2:], opened[1:], opened[1:], opened[1:]):
-        assert sorted(await watch.look()) == shown
-
-
-def test_the_next_step_of_a_drawing_is_due_when_its_round_appears() -> None:
-    world = peopled()
-    case = Trial.opened(world, OWNER.address).now
-    at = due_at(world.contracts.deployment, case)
-    assert world.evm.ask(world.contracts.beacon.round_at(UnixSeconds(at))) == case.round
-    assert world.evm.ask(world.contracts.beacon.round_at(UnixSeconds(at - 1))) == case.round - 1
+async def test_a_look_reads_no_log_that_is_older_than_every_case(
+    world: CourtWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = LogNode(world.evm)
+    node.watch()
+    trial = Trial(world, world.evidence())
+    trial.open()
+    cases = watched(world, node, "owner0")
+    assert len(await cases.look()) == 1
+    world.evm.travel(OLDEST_SECONDS + 1)
+    for _ in range(5):
+        world.evm._transact(account("boss"), account("boss"), b"", 30_000)
+    node.asked.clear()
+    fresh = watched(world, node, "owner0")
+    monkeypatch.setattr(log_search, "RANGE_FIRST", 3)
+    assert await fresh.look() == {} and len(node.asked) == 1
+    again = Trial(world, world.evidence(accused="owner2", other="owner3"))
+    again.open(who="owner0")
+    assert list(await fresh.look()) == [again.evidence.execution]

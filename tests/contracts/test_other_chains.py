@@ -9,29 +9,23 @@ import pytest
 
 from contracts import (
     test_beacon_proof,
-    test_court_verdicts,
-    test_epoch_claims,
-    test_epoch_vouchers,
-    test_escrow,
-    test_owners_and_juries,
+    test_burns,
     test_requests,
     test_stakes,
     test_token_and_deploy,
+    test_typed_calls,
 )
 from contracts.evm import CHOICE
 from contracts.market import key, market
 from contracts.web3_evm import Web3Evm
 
 SOME: tuple[Callable[[], None], ...] = (
-    test_escrow.test_a_deposit_is_allocated_once,
     test_stakes.test_a_key_counts_from_its_first_to_its_last_second_inclusive,
-    test_epoch_vouchers.test_one_client_has_one_voucher_in_a_post,
-    test_epoch_claims.test_an_unknown_hash_claims_nothing,
+    test_burns.test_a_top_up_restores_what_is_missing_and_no_more,
     test_beacon_proof.test_signatures_of_other_rounds_and_keys_are_refused,
-    test_court_verdicts.test_a_provider_that_the_jury_agrees_with_is_acquitted_and_the_bond_pays,
-    test_owners_and_juries.test_an_owner_that_opens_slots_twice_is_one_owner,
     test_requests.test_a_malleable_signature_is_refused,
     test_token_and_deploy.test_tokens_move_as_far_as_balance_and_allowance_reach,
+    test_typed_calls.test_money_goes_from_a_client_by_vouchers_and_payroll_to_a_payout_address,
 )
 KINDS = ("eth-tester", pytest.param("anvil", marks=pytest.mark.anvil))
 

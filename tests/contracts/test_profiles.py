@@ -3,15 +3,15 @@
 import pytest
 
 from contracts.evm import Evm, refused
-from contracts.market import BOSS, COORDINATOR, key, market
-from quorate_contracts.bindings.stakes import Stakes
+from contracts.market import BOSS, COORDINATOR, key, market, network
+from quorate_contracts.generated.stakes import Stakes
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 
 OWNER = key("owner0").address
 FIRST, SECOND, THIRD = (key(f"payout{name}").address for name in ("0", " b", " c"))
-NETWORK = Hash32(bytes(31) + b"\x01")
+NETWORK = Hash32(b"\x04" + bytes(31))  # of owner 0
 
 
 def payout_at(evm: Evm, stakes: Stakes, at: int) -> Address:
@@ -42,7 +42,7 @@ def test_a_profile_changes_again_after_two_delays() -> None:
     first = evm.now
     evm.now = first + 2 * DEVNET.profile_delay - 1
     refused(evm, "early", OWNER, stakes.change_payout(THIRD))
-    evm.send(OWNER, stakes.change_network(keccak256(b"moved")))
+    evm.send(OWNER, stakes.change_network(network(b"moved")))
     evm.now = first + 2 * DEVNET.profile_delay
     evm.send(OWNER, stakes.change_payout(THIRD))
     ends = (evm.now - DEVNET.profile_delay, evm.now + DEVNET.profile_delay)
@@ -60,8 +60,8 @@ def test_a_network_changes_by_its_provider_only() -> None:
     world.provider(0)
     refused(evm, "registered", COORDINATOR.address, stakes.change_network(NETWORK))
     refused(evm, "zero", OWNER, stakes.change_network(Hash32(bytes(32))))
-    evm.send(OWNER, stakes.change_network(keccak256(b"moved")))
-    assert evm.ask(stakes.network_of(OWNER)) == keccak256(b"moved")
+    evm.send(OWNER, stakes.change_network(network(b"moved")))
+    assert evm.ask(stakes.network_of(OWNER)) == network(b"moved")
     assert evm.ask(stakes.profile_at(OWNER, UnixSeconds(evm.now)))[1] == NETWORK
 
 

@@ -6,9 +6,10 @@ A relayer sends a request once, before its deadline, and takes no more than the 
 import pytest
 
 from contracts.evm import Evm, refused
-from contracts.market import BOSS, CHAIN_ID, CLASS, COORDINATOR, Key, Market, key, market
-from quorate_contracts.bindings.calls import Call
-from quorate_contracts.bindings.stakes import Stakes
+from contracts.market import BOSS, CHAIN_ID, CLASS, COORDINATOR, Key, Market, key, market, network
+from quorate_contracts.generated.contract_calls import Call
+from quorate_contracts.generated.stakes import Stakes
+from quorate_contracts.relayed_requests import relayed_call
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
@@ -32,7 +33,7 @@ ORDER = 2 * HALF_ORDER + 1
 
 def registration(world: Market) -> RegisterRequest:
     keys = (key("operator0").address, key("payout0").address)
-    rest = (keccak256(b"peer"), keccak256(b"box"), keccak256(b"network"))
+    rest = (keccak256(b"peer"), keccak256(b"box"), network(b"network"))
     return RegisterRequest(OWNER.address, *keys, *rest, Nonce(0), until(world), FEE)
 
 
@@ -48,7 +49,7 @@ def relayed(
     domain: Domain | None = None,
 ) -> Call:
     signature = signer.sign(digest(domain or world.domain, request))
-    return world.contracts.stakes.relayed(request, Amount(fee), signature)
+    return relayed_call(world.contracts, request, Amount(fee), signature)
 
 
 @pytest.mark.rule("2.8", "2.9")
@@ -117,21 +118,17 @@ def test_only_the_accounts_signature_over_these_very_fields_counts() -> None:
     world = market()
     world.provider(0)
     good = ChangePayoutRequest(OWNER.address, OWNER.address, Nonce(0), until(world), FEE)
-    stakes, evm, signature = (
-        world.contracts.stakes,
-        world.evm,
-        OWNER.sign(digest(world.domain, good)),
-    )
+    evm, signature = world.evm, OWNER.sign(digest(world.domain, good))
     for other in (
         replace(good, payout=BOSS.address),
         replace(good, max_fee=Amount(2 * FEE)),
         replace(good, deadline=UnixSeconds(good.deadline + 1)),
         replace(good, account=COORDINATOR.address),
     ):
-        refused(evm, "signature", RELAYER, stakes.relayed(other, FEE, signature))
+        refused(evm, "signature", RELAYER, relayed_call(world.contracts, other, FEE, signature))
     refused(evm, "signature", RELAYER, relayed(world, good, signer=key("operator0")))
     exit_ = ExitRequest(OWNER.address, Nonce(0), good.deadline, FEE)
-    refused(evm, "signature", RELAYER, stakes.relayed(exit_, FEE, signature))
+    refused(evm, "signature", RELAYER, relayed_call(world.contracts, exit_, FEE, signature))
 
 
 @pytest.mark.rule("3.3")
@@ -145,9 +142,9 @@ def test_a_malleable_signature_is_refused() -> None:
     zero = Signature(bytes(64) + b"\x1b")
     compact = Signature(r + (s | (v - 27) << 255).to_bytes(32, "big") + b"\x00")
     for bad in (high, zero, compact):
-        call = world.contracts.stakes.relayed(request, FEE, bad)
+        call = relayed_call(world.contracts, request, FEE, bad)
         refused(world.evm, "signature", RELAYER, call)
-    world.evm.send(RELAYER, world.contracts.stakes.relayed(request, FEE, good))
+    world.evm.send(RELAYER, relayed_call(world.contracts, request, FEE, good))
 
 
 @pytest.mark.rule("3.1")
@@ -169,7 +166,7 @@ def test_a_request_whose_fee_cannot_be_paid_changes_nothing() -> None:
     world = market()
     poor = key("poor owner")
     keys = (poor.address, key("operator").address, key("poor payout").address)
-    rest = (keccak256(b"peer"), keccak256(b"box"), keccak256(b"network"))
+    rest = (keccak256(b"peer"), keccak256(b"box"), network(b"network"))
     request = RegisterRequest(*keys, *rest, Nonce(0), until(world), FEE)
     call = relayed(world, request, signer=poor)
     before = world.evm.state_root
@@ -180,4 +177,4 @@ def test_a_request_whose_fee_cannot_be_paid_changes_nothing() -> None:
 
 
 def registered(evm: Evm, stakes: Stakes, account: Address) -> int:
-    return evm.ask(stakes.index_of(account))
+    return evm.ask(stakes.role_of(account))

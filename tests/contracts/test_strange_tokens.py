@@ -16,7 +16,7 @@ from quorate_contracts.artifact import artifact
 from quorate_contracts.compile import SOURCES
 from quorate_contracts.deploy import Contracts
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.units import Amount
+from quorate_protocol.units import ZERO_ADDRESS, Amount
 
 MOVED = "    self.balanceOf[receiver] += amount\n    log Transfer(sender=owner"
 
@@ -71,19 +71,16 @@ def test_a_token_that_keeps_a_fee_is_refused_wherever_money_comes_in(moved: str)
     owner = world.provider(0, slots=0)
     refused(world.evm, "amount", owner, stakes.open_slots(CLASS, 1))
     client = world.fund(key("client0"))
-    refused(world.evm, "amount", client.address, escrow.deposit(Amount(100)))
-    assert world.held_by_contracts() == 0
+    refused(world.evm, "amount", client.address, escrow.deposit(Amount(100), ZERO_ADDRESS))
+    assert world.balance(stakes.address) == world.balance(escrow.address) == 0
 
 
 def test_a_token_that_moves_what_it_says_is_accepted() -> None:
-    """This shows that the test above refuses only the fee. The court pulls its bond in the same
-    way.
-    """
+    """This shows that the test above refuses only the fee."""
     world = deployed(code_with("    self.balanceOf[receiver] += amount"))
     world.coordinator()
     world.provider(0)
     world.client(0)
-    assert world.held_by_contracts() == DEVNET.coordinator_bond + DEVNET.slot_stake + 50_000_000
-    assert (SOURCES / "Court.vy").read_text().count(
-        'balanceOf(self) == before + amount, "amount"'
-    ) == 1
+    c = world.contracts
+    assert world.balance(c.stakes.address) == DEVNET.coordinator_bond + DEVNET.slot_stake
+    assert world.balance(c.escrow.address) == 50_000_000

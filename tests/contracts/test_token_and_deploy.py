@@ -8,7 +8,7 @@ from quorate_contracts import deploy
 from quorate_contracts.deploy import Contracts, created_address
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
 from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.units import Address, Amount, BlockNumber, Seconds
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Seconds
 from quorate_runtime.beacon.bls import public_key
 
 
@@ -61,10 +61,10 @@ def test_tokens_move_as_far_as_balance_and_allowance_reach() -> None:
     world.evm.send(alice, token.transfer(bob, Amount(4)))
     assert (world.balance(alice), world.balance(bob)) == (6, 4)
     refused(world.evm, "balance", alice, token.transfer(bob, Amount(7)))
-    refused(world.evm, "allowance", alice, world.contracts.escrow.deposit(Amount(1)))
-    world.evm.send(alice, token.approve(world.contracts.escrow.address, 5))
-    refused(world.evm, "allowance", alice, world.contracts.escrow.deposit(Amount(6)))
-    world.evm.send(alice, world.contracts.escrow.deposit(Amount(5)))
+    refused(world.evm, "allowance", alice, world.contracts.escrow.deposit(Amount(1), ZERO_ADDRESS))
+    world.evm.send(alice, token.approve(world.contracts.escrow.address, Amount(5)))
+    refused(world.evm, "allowance", alice, world.contracts.escrow.deposit(Amount(6), ZERO_ADDRESS))
+    world.evm.send(alice, world.contracts.escrow.deposit(Amount(5), ZERO_ADDRESS))
     assert world.evm.ask(token.allowance(alice, world.contracts.escrow.address)) == 0
 
 

@@ -22,7 +22,7 @@ from web3.exceptions import Web3RPCError
 from web3.types import RPCEndpoint
 
 from contracts.evm import CHAIN_ID, GAS_LIMIT, GENESIS_TIME, SECRETS, Evm, Log, Reverted
-from quorate_contracts.bindings.calls import Call
+from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.units import Address, Hash32
 from support.chain.tester_backend import SteeredBackend, steered_provider
 from support.chain.web3_nodes import anvil_web3

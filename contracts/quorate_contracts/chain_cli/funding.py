@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate_contracts.bindings.calls import Call
 from quorate_contracts.chain_check import check_chain_id
 from quorate_contracts.chain_cli.token_check import address_of
 from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.ports import Signer

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_contracts.bindings.calls import Call
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
 from quorate_contracts.relayed_requests import RequestFile, calls_to_relay, decode
 from quorate_protocol.ports import Signer
@@ -59,8 +59,11 @@ class Relay:
         return Relayed(len(calls), wei, Amount(max(0, await self._tokens() - before)))
 
     async def _tokens(self) -> int:
-        query = self.contracts.token.balance_of(self.signer.address)
-        return query.decode(await self.client.call(query.to, query.data))
+        """What the relayer has in the token and in Escrow."""
+        account = self.signer.address
+        token, escrow = self.contracts.token, self.contracts.escrow
+        asked = (token.balance_of(account), escrow.balance_of(account))
+        return sum([each.decode(await self.client.call(each.to, each.data)) for each in asked])
 
     async def _send(self, call: Call) -> int:
         nonce = await self.client.nonce(self.signer.address, "pending")

@@ -23,7 +23,7 @@ from quorate_protocol.codec.declared_types import camel
 from quorate_protocol.messages.signed import MESSAGE_TYPES
 
 FOLDER = Path(__file__).parent
-CLASSES = {"TestToken": "Token", "Beacon": "BeaconContract"}
+CLASSES = {"TestToken": "Token"}
 UNITS: dict[str, tuple[str, ...]] = {
     "Amount": (
         "added allowance amount amount_max back balance balance_of bond bond_of budget burned",
@@ -207,7 +207,7 @@ def write(texts: Mapping[str, str], folder: Path = FOLDER) -> None:
     """Writes the modules and formats them."""
     folder.mkdir(exist_ok=True)
     for name in CONTRACTS:
-        (folder / f"{snake(name)}.py").write_text(texts[name])
+        (folder / f"{snake(CLASSES.get(name, name))}.py").write_text(texts[name])
     ruff = [sys.executable, "-m", "ruff"]
     subprocess.run([*ruff, "check", "-q", "--fix", "--select", "I,F401", folder], check=True)
     subprocess.run([*ruff, "format", "-q", folder], check=True)

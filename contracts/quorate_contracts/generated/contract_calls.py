@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hi
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from quorate_contracts.artifact import CHAIN_RETRY_SECONDS, artifact
+from quorate_contracts.artifact import CHAIN_RETRY_SECONDS, Function, artifact
 from quorate_contracts.generated.gas_bounds import gas_of
 from quorate_protocol.codec.canonical import Json
 from quorate_protocol.refusals import Unavailable
@@ -51,8 +51,9 @@ class Contract:
     NAME: ClassVar[str] = ""
 
     def _call(self, function: str, *arguments: object) -> Call:
-        values = [_argument(value) for value in arguments]
-        data = artifact(self.NAME).functions[function].call_data(values)
+        kind = artifact(self.NAME).functions[function]
+        values = _arguments(kind, arguments)
+        data = kind.call_data(values)
         return Call(self.address, data, gas_of(self.NAME, function, values))
 
     def _query(
@@ -70,20 +71,26 @@ class Contract:
                     CHAIN_RETRY_SECONDS,
                 ) from error
 
-        return Query(self.address, kind.call_data([_argument(v) for v in arguments]), decode)
+        return Query(self.address, kind.call_data(_arguments(kind, arguments)), decode)
 
 
-def _argument(value: object) -> object:
+def _arguments(kind: Function, values: Sequence[object]) -> list[object]:
+    """Returns the arguments of a call as eth-abi takes them."""
+    pairs = zip(kind.inputs, values, strict=True)
+    return [value if each == "bytes" else plain(value) for each, value in pairs]
+
+
+def plain(value: object) -> object:
     """Returns a value as eth-abi takes it. A signature of 65 bytes becomes the words r, s, v."""
     if isinstance(value, bytes) and len(value) == SIGNATURE_BYTES:
         r, s = int.from_bytes(value[:32], "big"), int.from_bytes(value[32:64], "big")
         return (r, s, value[64])
     if isinstance(value, Struct):
-        return tuple(_argument(item) for item in astuple(value))
+        return tuple(plain(item) for item in astuple(value))
     if is_dataclass(value) and not isinstance(value, type):
-        return tuple(_argument(getattr(value, item.name)) for item in fields(value))
+        return tuple(plain(getattr(value, item.name)) for item in fields(value))
     if isinstance(value, list | tuple):
-        return [_argument(item) for item in value]
+        return [plain(item) for item in value]
     return value
 
 

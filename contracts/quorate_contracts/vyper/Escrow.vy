@@ -1,228 +1,298 @@
 # pragma version 0.4.3
 """
 @title Escrow
-@notice Clients' money: deposits, allocations per coordinator, and the coordinators' pools that vouchers fill and claims empty
-        (PROTOCOL §4, §6). One deposit cannot be promised twice: orders and vouchers are bounded by the allocation.
-@dev tokens here = free deposits + (allocated - charged) of every allocation + (charged - paid) of every pool. No owner.
+@notice All money between accounts: balances, and one-directional tabs from a payer to a payee (PROTOCOL §6). A tab is paid by cumulative
+        vouchers that the payer signed, or by a coordinator's payroll. Both raise the same cumulative sum, so nothing is paid twice.
+@dev tokens here = balances + (locked - drawn) of every tab. No owner, no pause. Only time stamps: block numbers are never used. Every
+     act has an event; whom a payroll paid stands in the call's data.
 """
 
-interface Token:
-    def transferFrom(owner: address, receiver: address, amount: uint256) -> bool: nonpayable
-    def transfer(receiver: address, amount: uint256) -> bool: nonpayable
-    def balanceOf(owner: address) -> uint256: view
+import balances
+import money_requests
+import requests
+import signatures
+import words
+
+initializes: balances
+exports: (balances.TOKEN, balances.STAKES, balances.request_nonce, balances.balance_of, balances.limits_of)
+exports: (balances.withdraw, balances.withdraw_for, balances.pay, balances.set_limits)
 
 interface Stakes:
-    def enroll(account: address) -> uint256: nonpayable
-    def role_of(account: address) -> uint256: view
+    def posting_key(account: address) -> address: view
+    def key_range(account: address, key: address) -> (uint256, uint256): view
 
-struct Allocation:
-    allocated: uint256  # put aside so far, less what was released
-    charged: uint256  # cumulative debt by vouchers; never above `allocated`
-    since: uint256  # seconds, the first allocation
-    releasing: uint256  # amount of the pending release
-    releaseAt: uint256  # when it can be finished; 0 = none
+struct SignedSession:
+    payer: address
+    sessionKey: address
+    upTo: uint128
+    expires: uint64
+    sig: signatures.Sig  # by the payer's account
 
-struct Pool:
-    allocated: uint256  # of all clients, charged or not
-    charged: uint256  # what vouchers brought in
-    paid: uint256  # what claims took out
+struct SignedVoucher:
+    debt: uint256  # payer(160) | cumulative(96)
+    sig: signatures.Sig  # by a session key of the payer, or by the statement key of a coordinator
 
-event Deposited:
-    client: indexed(address)
+event Locked:
+    payer: indexed(address)
+    payee: indexed(address)
+    amount: uint256  # from the payer's balance
+
+event SessionShown:
+    payer: indexed(address)
+    payee: indexed(address)
+    key: address
+    upTo: uint256
+    expires: uint256
+
+event Redeemed:
+    payer: indexed(address)
+    payee: indexed(address)
+    paid: uint256  # so far: a coordinator's balance rose alike, another payee draws it
+
+event Receipts:
+    payee: indexed(address)
+    root: bytes32  # over the receipts that a redemption pays for, by the payee
+
+event Payroll:
+    payer: indexed(address)
+    root: bytes32  # over the receipts that it pays for
+    amount: uint256  # from the payer's balance
+
+event Drawn:
+    payer: indexed(address)
+    payee: indexed(address)
+    receiver: address
     amount: uint256
-    index: uint256
 
-event Allocated:
-    client: indexed(address)
-    coordinator: indexed(address)
-    amount: uint256
+event GivenBack:
+    payer: indexed(address)
+    payee: indexed(address)
+    amount: uint256  # into the payer's balance
 
-event ReleaseRequested:
-    client: indexed(address)
-    coordinator: indexed(address)
-    amount: uint256
-    readyAt: uint256
+event Closing:
+    payer: indexed(address)
+    payee: indexed(address)
+    closesAt: uint256
 
-event Released:
-    client: indexed(address)
-    coordinator: indexed(address)
-    amount: uint256
+event Closed:
+    payer: indexed(address)
+    payee: indexed(address)
+    amount: uint256  # into the payer's balance
 
-event WithdrawalRequested:
-    client: indexed(address)
-    amount: uint256
-    readyAt: uint256
+BATCH: constant(uint256) = 256  # payees of one list
+VOUCHERS_MAX: constant(uint256) = 64
+SESSIONS_MAX: constant(uint256) = 16  # few, because room for all of them costs gas
+SESSION_TYPE: constant(bytes32) = keccak256("Session(address client,address sessionKey,address coordinator,uint128 upTo,uint64 expires)")
+VOUCHER_TYPE: constant(bytes32) = keccak256("Voucher(address payer,address payee,uint128 cumulative)")
 
-event Withdrawn:
-    client: indexed(address)
-    amount: uint256
+COURT: public(immutable(address))
+JOBS: public(immutable(address))
+CLIENT_CLOSE: public(immutable(uint256))
+COORDINATOR_CLOSE: public(immutable(uint256))
 
-COORDINATOR: constant(uint256) = 2
-MASK40: constant(uint256) = 2**40 - 1
-MASK48: constant(uint256) = 2**48 - 1
-MASK60: constant(uint256) = 2**60 - 1
-MASK96: constant(uint256) = 2**96 - 1
-MASK104: constant(uint256) = 2**104 - 1
-MASK128: constant(uint256) = 2**128 - 1
-PERMIT: constant(bytes4) = method_id("permit(address,address,uint256,uint256,uint8,bytes32,bytes32)", output_type=bytes4)
-LISTED_MAX: constant(uint256) = 64  # vouchers of one epoch, payments of one claim
-
-TOKEN: public(immutable(address))
-STAKES: public(immutable(address))
-EPOCHS: public(immutable(address))
-RELEASE_DELAY: public(immutable(uint256))
-WITHDRAWAL_DELAY: public(immutable(uint256))
-
-free_of: public(HashMap[address, uint256])  # deposited, not allocated
-allocations: HashMap[address, HashMap[address, uint256]]  # client -> coordinator -> allocated(60) | charged(60) | unused(96) | since(40)
-releases: HashMap[address, HashMap[address, uint256]]  # amount(128) | readyAt(48)
-withdrawals: HashMap[address, uint256]  # amount(128) | readyAt(48)
-pools: HashMap[address, uint256]  # charged(128) | paid(128): paid <= charged, and 2**32 clients are charged 2**96 at most
-totals: HashMap[address, uint256]  # allocated by all clients, in a whole word: no client's amount leaves too little room for another's
+tabs: HashMap[address, HashMap[address, uint256]]  # payer -> payee
+sessions: HashMap[address, HashMap[address, HashMap[address, uint256]]]  # payer -> payee -> session key
 
 
 @deploy
-def __init__(token: address, stakes: address, epochs: address, releaseDelay: uint256, withdrawalDelay: uint256):
-    """Epochs is named before it exists; its address follows from the deployer's nonces."""
-    TOKEN = token
-    STAKES = stakes
-    EPOCHS = epochs
-    RELEASE_DELAY = releaseDelay
-    WITHDRAWAL_DELAY = withdrawalDelay
+def __init__(token: address, stakes: address, court: address, jobs: address, clientClose: uint256, coordinatorClose: uint256):
+    """Modules are named before they exist; their addresses follow from the deployer's nonces."""
+    balances.__init__(token, stakes)
+    COURT = court
+    JOBS = jobs
+    CLIENT_CLOSE = clientClose
+    COORDINATOR_CLOSE = coordinatorClose
 
 
-# ------------------------------------------------------------------------------------------------------------- clients
-
-
-@external
-@nonreentrant
-def deposit(amount: uint256):
-    """Takes tokens from the sender; the first deposit gives it a registration index."""
-    self._deposit(amount)
+# ------------------------------------------------------------------------------------------------------------ balances
 
 
 @external
 @nonreentrant
-def deposit_with_permit(amount: uint256, deadline: uint256, v: uint256, r: bytes32, s: bytes32):
-    """As deposit, with the sender's permit (EIP-2612) of this amount for this contract, which saves an approval."""
-    # Anybody may have sent the permit before: then this call fails, and the allowance is there.
-    permitted: bool = raw_call(TOKEN, abi_encode(msg.sender, self, amount, deadline, v, r, s, method_id=PERMIT), revert_on_failure=False)
-    self._deposit(amount)
-
-
-@internal
-def _deposit(amount: uint256):
-    assert amount > 0 and amount <= MASK104, "amount"
-    self.free_of[msg.sender] += amount
-    before: uint256 = staticcall Token(TOKEN).balanceOf(self)
-    assert extcall Token(TOKEN).transferFrom(msg.sender, self, amount, default_return_value=True), "token"
-    assert staticcall Token(TOKEN).balanceOf(self) == before + amount, "amount"
-    index: uint256 = extcall Stakes(STAKES).enroll(msg.sender)
-    log Deposited(client=msg.sender, amount=amount, index=index)
-
-
-@external
-def allocate(coordinator: address, amount: uint256):
-    """Puts free deposit aside for one coordinator."""
-    assert amount > 0 and self.free_of[msg.sender] >= amount, "amount"
-    assert staticcall Stakes(STAKES).role_of(coordinator) == COORDINATOR, "unknown"
-    word: uint256 = self.allocations[msg.sender][coordinator]
-    if word == 0:
-        word = block.timestamp
-    assert (word >> 196) + amount <= MASK60, "amount"
-    self.free_of[msg.sender] -= amount
-    self.allocations[msg.sender][coordinator] = word + (amount << 196)
-    self.totals[coordinator] += amount
-    log Allocated(client=msg.sender, coordinator=coordinator, amount=amount)
-
-
-@external
-def request_release(coordinator: address, amount: uint256):
-    """Announces that up to `amount` of an allocation goes back; a newer request replaces it and its delay starts anew."""
-    assert amount > 0 and amount <= MASK104, "amount"
-    ready: uint256 = block.timestamp + RELEASE_DELAY
-    self.releases[msg.sender][coordinator] = (amount << 48) | ready
-    log ReleaseRequested(client=msg.sender, coordinator=coordinator, amount=amount, readyAt=ready)
-
-
-@external
-def finish_release(coordinator: address):
-    """After the delay: what the vouchers left of the announced amount is free again."""
-    request: uint256 = self.releases[msg.sender][coordinator]
-    assert request != 0 and block.timestamp >= request & MASK48, "early"
-    word: uint256 = self.allocations[msg.sender][coordinator]
-    amount: uint256 = min(request >> 48, (word >> 196) - ((word >> 136) & MASK60))
-    self.releases[msg.sender][coordinator] = 0
-    self.allocations[msg.sender][coordinator] = word - (amount << 196)
-    self.totals[coordinator] -= amount
-    self.free_of[msg.sender] += amount
-    log Released(client=msg.sender, coordinator=coordinator, amount=amount)
-
-
-@external
-def request_withdrawal(amount: uint256):
-    """Announces a withdrawal of free deposit; a newer request replaces it and its delay starts anew."""
-    assert amount > 0 and amount <= MASK104, "amount"
-    ready: uint256 = block.timestamp + WITHDRAWAL_DELAY
-    self.withdrawals[msg.sender] = (amount << 48) | ready
-    log WithdrawalRequested(client=msg.sender, amount=amount, readyAt=ready)
+def deposit(amount: uint256, payee: address):
+    """Takes tokens from the sender into its balance, or into its tab for `payee` if one is named."""
+    self._deposit(amount, payee)
 
 
 @external
 @nonreentrant
-def finish_withdrawal():
-    """After the delay: pays what is free of the announced amount."""
-    request: uint256 = self.withdrawals[msg.sender]
-    assert request != 0 and block.timestamp >= request & MASK48, "early"
-    amount: uint256 = min(request >> 48, self.free_of[msg.sender])
-    self.withdrawals[msg.sender] = 0
-    self.free_of[msg.sender] -= amount
-    assert extcall Token(TOKEN).transfer(msg.sender, amount, default_return_value=True), "token"
-    log Withdrawn(client=msg.sender, amount=amount)
-
-
-# -------------------------------------------------------------------------------------------------------------- epochs
-
-
-@external
-def charge(coordinator: address, debts: DynArray[uint256, LISTED_MAX]) -> Pool:
-    """
-    @notice Epochs only: cumulative vouchers move money from their clients' allocations to the coordinator's pool.
-    @param debts client(160) | cumulative(96) of each voucher
-    @return the pool with all of them in it
-    """
-    assert msg.sender == EPOCHS, "epochs"
-    pool: uint256 = self.pools[coordinator]
-    for debt: uint256 in debts:
-        client: address = convert(debt >> 96, address)
-        word: uint256 = self.allocations[client][coordinator]
-        charged: uint256 = (word >> 136) & MASK60
-        cumulative: uint256 = debt & MASK96
-        assert cumulative >= charged, "stale"
-        assert cumulative <= word >> 196, "allocation"
-        added: uint256 = cumulative - charged
-        self.allocations[client][coordinator] = word + (added << 136)
-        pool += added << 128
-    self.pools[coordinator] = pool
-    return self._pool(coordinator, pool)
+def deposit_with_permit(amount: uint256, payee: address, deadline: uint256, v: uint256, r: bytes32, s: bytes32):
+    """As `deposit`, with the sender's permit (EIP-2612) of this amount for this contract, which saves an approval."""
+    balances._permit(amount, deadline, v, r, s)
+    self._deposit(amount, payee)
 
 
 @external
 @nonreentrant
-def pay(coordinator: address, payments: DynArray[uint256, LISTED_MAX]):
+def take(account: address, amount: uint256):
+    """Court and Jobs only: moves an account's balance to the sender's balance, because the account called the sender."""
+    assert msg.sender in [COURT, JOBS], "module"
+    balances._move(account, msg.sender, amount)
+
+
+# ---------------------------------------------------------------------------------------------------------------- tabs
+
+
+@external
+@nonreentrant
+def lock(payee: address, amount: uint256):
+    """Moves the sender's balance into its tab for a payee."""
+    self._lock(msg.sender, payee, amount)
+
+
+@external
+@nonreentrant
+def lock_for(account: address, payee: address, amount: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """As `lock`, relayed."""
+    balances._take_request(account, money_requests._lock(account, payee, amount, terms), terms, fee, sig)
+    self._lock(account, payee, amount)
+
+
+@external
+@nonreentrant
+def lock_many(payer: address, locks: DynArray[uint256, BATCH]):
     """
-    @notice Epochs only: claims. Never more leaves a pool than vouchers brought in.
-    @param payments receiver(160) | amount(96) of each
+    @notice `lock` for many payees by the posting key, within the limit of the day.
+    @param locks payee(160) | amount(96)
     """
-    assert msg.sender == EPOCHS, "epochs"
-    word: uint256 = self.pools[coordinator]
-    amount: uint256 = 0
-    for payment: uint256 in payments:
-        amount += payment & MASK96
-    assert (word & MASK128) + amount <= word >> 128, "pool"
-    self.pools[coordinator] = word + amount
-    for payment: uint256 in payments:
-        assert extcall Token(TOKEN).transfer(convert(payment >> 96, address), payment & MASK96, default_return_value=True), "token"
+    balances._only_poster(payer)
+    total: uint256 = 0
+    for each: uint256 in locks:
+        payee: address = empty(address)
+        amount: uint256 = 0
+        payee, amount = words._pair(each)
+        self._lock(payer, payee, amount)
+        total += amount
+    balances._spend_locks(payer, total)
+
+
+@external
+@nonreentrant
+def redeem(payee: address, root: bytes32, sessions: DynArray[SignedSession, SESSIONS_MAX], vouchers: DynArray[SignedVoucher, VOUCHERS_MAX]):
+    """
+    @notice Pays cumulative vouchers out of their payers' tabs, at once, and as far as is locked. Anyone may send it.
+    @param root over the receipts that they pay for; only the payee and its posting key may state one
+    """
+    poster: address = staticcall Stakes(balances.STAKES).posting_key(payee)
+    domain: bytes32 = signatures._domain(balances.STAKES)
+    for each: SignedSession in sessions:
+        self._show(domain, payee, each)
+    total: uint256 = 0
+    for each: SignedVoucher in vouchers:
+        total += self._redeem(domain, payee, each, poster == empty(address))
+    if poster != empty(address):
+        balances._credit(payee, total)
+    if root != empty(bytes32):
+        assert msg.sender in [payee, poster], "root"
+        log Receipts(payee=payee, root=root)
+
+
+@external
+@nonreentrant
+def payroll(payer: address, root: bytes32, pays: DynArray[uint256, BATCH]):
+    """
+    @notice A coordinator's posting key pays from its balance, within the limit of the day. What is locked for the payees stays locked.
+            Sums are cumulative, so a list that is sent twice pays once.
+    @param root over the receipts that it pays for
+    @param pays payee(160) | cumulative(96)
+    """
+    balances._only_poster(payer)
+    total: uint256 = 0
+    for each: uint256 in pays:
+        payee: address = empty(address)
+        cumulative: uint256 = 0
+        payee, cumulative = words._pair(each)
+        tab: words.Tab = words._tab(self.tabs[payer][payee])
+        if cumulative > tab.paid:
+            added: uint256 = cumulative - tab.paid
+            assert tab.locked + added <= words.AMOUNT_MAX, "amount"
+            tab.locked += added
+            tab.paid = cumulative
+            self.tabs[payer][payee] = words._tab_word(tab)
+            total += added
+    balances._spend_payroll(payer, total)
+    log Payroll(payer=payer, root=root, amount=total)
+
+
+@external
+@nonreentrant
+def draw(payee: address, payers: DynArray[address, BATCH]):
+    """Pays what tabs credited to a payee, to its payout address. Anyone may send it."""
+    receiver: address = balances._receiver(payee)
+    total: uint256 = 0
+    for payer: address in payers:
+        tab: words.Tab = words._tab(self.tabs[payer][payee])
+        credit: uint256 = tab.paid - tab.drawn
+        if credit > 0:
+            tab.drawn = tab.paid
+            self.tabs[payer][payee] = words._tab_word(tab)
+            total += credit
+            log Drawn(payer=payer, payee=payee, receiver=receiver, amount=credit)
+    assert total > 0, "amount"
+    assert balances._is_sent(receiver, total), "token"
+
+
+@external
+@nonreentrant
+def draw_many(payer: address, payees: DynArray[address, BATCH]):
+    """`draw` for many payees of one payer. A payee that the token refuses to pay keeps its credit and stops nobody else."""
+    for payee: address in payees:
+        before: uint256 = self.tabs[payer][payee]
+        tab: words.Tab = words._tab(before)
+        credit: uint256 = tab.paid - tab.drawn
+        if credit == 0:
+            continue
+        receiver: address = balances._receiver(payee)
+        tab.drawn = tab.paid
+        self.tabs[payer][payee] = words._tab_word(tab)
+        if balances._is_sent(receiver, credit):
+            log Drawn(payer=payer, payee=payee, receiver=receiver, amount=credit)
+        else:
+            self.tabs[payer][payee] = before
+
+
+@external
+@nonreentrant
+def give_back(payer: address, payee: address, amount: uint256):
+    """The payee frees a part of what is locked for it, at once; so does its posting key, within the limit of the day."""
+    if msg.sender != payee:
+        balances._only_poster(payee)
+        balances._spend_locks(payee, amount)
+    tab: words.Tab = words._tab(self.tabs[payer][payee])
+    assert amount > 0 and amount <= tab.locked - tab.paid, "amount"
+    tab.locked -= amount
+    self.tabs[payer][payee] = words._tab_word(tab)
+    balances._credit(payer, amount)
+    log GivenBack(payer=payer, payee=payee, amount=amount)
+
+
+@external
+@nonreentrant
+def close(payee: address):
+    """The sender announces the end of its tab for a payee. Vouchers are paid until then, and nothing more is locked."""
+    self._close(msg.sender, payee)
+
+
+@external
+@nonreentrant
+def close_for(account: address, payee: address, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+    """As `close`, relayed."""
+    balances._take_request(account, money_requests._close(account, payee, terms), terms, fee, sig)
+    self._close(account, payee)
+
+
+@external
+@nonreentrant
+def finish(payer: address, payee: address):
+    """After the delay: what is left of a closing tab is the payer's balance. Anyone may send it. The tab can be used again."""
+    tab: words.Tab = words._tab(self.tabs[payer][payee])
+    assert tab.closesAt != 0 and block.timestamp > tab.closesAt, "early"
+    left: uint256 = tab.locked - tab.paid
+    tab.locked = tab.paid
+    tab.closesAt = 0
+    self.tabs[payer][payee] = words._tab_word(tab)
+    balances._credit(payer, left)
+    log Closed(payer=payer, payee=payee, amount=left)
 
 
 # --------------------------------------------------------------------------------------------------------------- views
@@ -230,38 +300,99 @@ def pay(coordinator: address, payments: DynArray[uint256, LISTED_MAX]):
 
 @external
 @view
-def allocation(client: address, coordinator: address) -> Allocation:
-    """One client's allocation for one coordinator."""
-    word: uint256 = self.allocations[client][coordinator]
-    request: uint256 = self.releases[client][coordinator]
-    return Allocation(allocated=word >> 196, charged=(word >> 136) & MASK60, since=word & MASK40, releasing=request >> 48, releaseAt=request & MASK48)
+def tab(payer: address, payee: address) -> words.Tab:
+    """One tab as it stands."""
+    return words._tab(self.tabs[payer][payee])
 
 
 @external
 @view
-def withdrawal(client: address) -> (uint256, uint256):
-    """Announced amount and when it can be finished; zeros when there is none."""
-    request: uint256 = self.withdrawals[client]
-    return request >> 48, request & MASK48
+def session(payer: address, payee: address, key: address) -> (uint256, uint256):
+    """Up to which sum a session key signs, and until when; zeros if it was never shown."""
+    return words._session(self.sessions[payer][payee][key])
 
 
-@external
-@view
-def pool(coordinator: address) -> Pool:
-    """One coordinator's pool."""
-    return self._pool(coordinator, self.pools[coordinator])
+# ------------------------------------------------------------------------------------------------------------ internal
+
+
+@internal
+def _deposit(amount: uint256, payee: address):
+    balances._pull(amount)
+    if payee != empty(address):
+        self._lock(msg.sender, payee, amount)
+
+
+@internal
+def _lock(payer: address, payee: address, amount: uint256):
+    balances._debit(payer, amount)
+    tab: words.Tab = words._tab(self.tabs[payer][payee])
+    assert amount > 0 and payer != payee and tab.locked + amount <= words.AMOUNT_MAX, "amount"
+    assert tab.closesAt == 0, "closing"
+    tab.locked += amount
+    self.tabs[payer][payee] = words._tab_word(tab)
+    log Locked(payer=payer, payee=payee, amount=amount)
+
+
+@internal
+def _close(payer: address, payee: address):
+    word: uint256 = self.tabs[payer][payee]
+    tab: words.Tab = words._tab(word)
+    assert word != 0 and tab.closesAt == 0, "closing"
+    is_coordinator: bool = staticcall Stakes(balances.STAKES).posting_key(payer) != empty(address)
+    tab.closesAt = block.timestamp + (COORDINATOR_CLOSE if is_coordinator else CLIENT_CLOSE)
+    self.tabs[payer][payee] = words._tab_word(tab)
+    log Closing(payer=payer, payee=payee, closesAt=tab.closesAt)
+
+
+@internal
+def _show(domain: bytes32, payee: address, shown: SignedSession):
+    """Each bound of a session key only grows, so showing a session ends no voucher."""
+    digest: bytes32 = keccak256(abi_encode(SESSION_TYPE, shown.payer, shown.sessionKey, payee, shown.upTo, shown.expires))
+    assert signatures._signer(signatures._digest(domain, digest), shown.sig) == shown.payer, "session"
+    word: uint256 = self.sessions[shown.payer][payee][shown.sessionKey]
+    word = words._grown(word, convert(shown.upTo, uint256), convert(shown.expires, uint256))
+    self.sessions[shown.payer][payee][shown.sessionKey] = word
+    upTo: uint256 = 0
+    expires: uint256 = 0
+    upTo, expires = words._session(word)
+    log SessionShown(payer=shown.payer, payee=payee, key=shown.sessionKey, upTo=upTo, expires=expires)
+
+
+@internal
+def _redeem(domain: bytes32, payee: address, voucher: SignedVoucher, isCredit: bool) -> uint256:
+    """What a voucher adds. What is not locked stays due: the same voucher pays it once more is locked."""
+    payer: address = empty(address)
+    cumulative: uint256 = 0
+    payer, cumulative = words._pair(voucher.debt)
+    digest: bytes32 = signatures._digest(domain, keccak256(abi_encode(VOUCHER_TYPE, payer, payee, cumulative)))
+    self._check_key(payer, payee, cumulative, signatures._signer(digest, voucher.sig))
+    tab: words.Tab = words._tab(self.tabs[payer][payee])
+    covered: uint256 = min(cumulative, tab.locked)
+    if covered <= tab.paid:
+        return 0
+    added: uint256 = covered - tab.paid
+    tab.paid = covered
+    if not isCredit:
+        tab.drawn += added
+    self.tabs[payer][payee] = words._tab_word(tab)
+    log Redeemed(payer=payer, payee=payee, paid=covered)
+    return added
 
 
 @internal
 @view
-def _pool(coordinator: address, word: uint256) -> Pool:
-    return Pool(allocated=self.totals[coordinator], charged=word >> 128, paid=word & MASK128)
-
-
-@external
-@view
-def allocated_since(client: address, coordinator: address) -> uint256:
-    """When this client first allocated to this coordinator; 0 = never. The court asks how old a client is."""
-    return self.allocations[client][coordinator] & MASK40
-
-
+def _check_key(payer: address, payee: address, cumulative: uint256, key: address):
+    """A session counts for as long after its end as its tab takes to close; so does a statement key that was replaced."""
+    word: uint256 = self.sessions[payer][payee][key]
+    since: uint256 = 0
+    until: uint256 = 0
+    if word != 0:
+        upTo: uint256 = 0
+        upTo, until = words._session(word)
+        assert block.timestamp <= until + CLIENT_CLOSE, "expired"
+        assert cumulative <= upTo, "amount"
+        return
+    assert staticcall Stakes(balances.STAKES).posting_key(payer) != empty(address), "voucher"
+    since, until = staticcall Stakes(balances.STAKES).key_range(payer, key)
+    assert until != 0, "voucher"
+    assert block.timestamp <= until + COORDINATOR_CLOSE, "expired"

@@ -3,7 +3,8 @@
 @title Stakes
 @notice The registry: accounts and their index, keys with their validity, stake slots per host class, coordinator bonds.
         Every message of the protocol is signed under this contract's EIP-712 domain (PROTOCOL §2, §3).
-@dev No owner and no upgrade: all addresses are fixed at deployment. Only Court and Faults freeze and slash.
+@dev No owner and no upgrade: all addresses are fixed at deployment. Only Court and Faults take stake or bond, at most one slot's stake
+     each time. Money here = stakes + bonds + what was burned, which the events tell.
 """
 
 import bonds
@@ -18,12 +19,12 @@ import slot_list
 initializes: bonds
 initializes: keys
 initializes: profiles
-initializes: slot_list
+initializes: slot_list[profiles := profiles]
 initializes: draws[profiles := profiles, slot_list := slot_list]
-exports: (bonds.COORDINATOR_BOND, bonds.bond_of, bonds.retired_at, bonds.is_bonded, bonds.bonded_at)
+exports: (bonds.COORDINATOR_BOND, bonds.bond_of, bonds.is_bonded, bonds.bonded_at)
 exports: (keys.operator_key, keys.key_valid, keys.key_range)
-exports: (profiles.PROFILE_DELAY, profiles.payout_of, profiles.network_of, profiles.profile_at, profiles.profile_changes)
-exports: (slot_list.slot_count, slot_list.owner_count, slot_list.out_block, slot_list.held, slot_list.open_slots_of)
+exports: (profiles.PROFILE_DELAY, profiles.payout_of, profiles.network_of, profiles.out_block, profiles.profile_at, profiles.profile_changes)
+exports: (slot_list.slot_count, slot_list.owner_count, slot_list.held, slot_list.open_slots_of)
 
 interface Token:
     def transferFrom(owner: address, receiver: address, amount: uint256) -> bool: nonpayable
@@ -32,35 +33,34 @@ interface Token:
 
 PROVIDER: constant(uint256) = 1
 COORDINATOR: constant(uint256) = 2
-MASK32: constant(uint256) = 2**32 - 1
 PAGE: constant(uint256) = 64
 JURORS: constant(uint256) = 7
+DRAWN_MAX: constant(uint256) = 14
+PARTIES: constant(uint256) = 3
+ADDRESSES_MAX: constant(uint256) = 512
 
 TOKEN: public(immutable(address))
 COURT: public(immutable(address))
 FAULTS: public(immutable(address))
-ESCROW: public(immutable(address))
 SLOT_STAKE: public(immutable(uint256))
+# 21 d. No case needs to hold a stake back: it ends earlier. Evidence counts until 1 d (the longest job) + 7 d after acceptBy. Then come twice
+# 2 d of votes (a window and the job again), 1 d of reveals and 1 d of openings: 14 d. Four beacon rounds may be late, each by 1 d: 18 d
 UNBOND_AFTER: public(immutable(uint256))
 
-account_count: public(uint256)
-index_of: public(HashMap[address, uint256])  # from 1; 0 = not registered
-account_at: public(HashMap[uint256, address])
-role_of: public(HashMap[address, uint256])
+role_of: public(HashMap[address, uint256])  # 0 = not registered
+exited_at: public(HashMap[address, uint256])  # an account leaves once: it opens no slot and restores nothing afterwards
 posting_key: public(HashMap[address, address])
 stake_of: public(HashMap[address, uint256])  # of slots, open or unbonding
-frozen: public(HashMap[address, uint256])  # open cases
 request_nonce: public(HashMap[address, uint256])  # relayed requests of an account so far
 
 
 @deploy
-def __init__(token: address, court: address, faults: address, escrow: address, slotStake: uint256,
-             coordinatorBond: uint256, unbondAfter: uint256, profileDelay: uint256):
+def __init__(token: address, court: address, faults: address, slotStake: uint256, coordinatorBond: uint256, unbondAfter: uint256,
+             profileDelay: uint256):
     """The others are named before they exist; their addresses follow from the deployer's nonces."""
     TOKEN = token
     COURT = court
     FAULTS = faults
-    ESCROW = escrow
     SLOT_STAKE = slotStake
     bonds.__init__(coordinatorBond)
     UNBOND_AFTER = unbondAfter
@@ -86,20 +86,8 @@ def register_coordinator(statementKey: address, postingKey: address):
     self.posting_key[msg.sender] = postingKey
     bonds._begin(msg.sender)
     keys._set_key(msg.sender, statementKey)
-    index: uint256 = self._enroll(msg.sender)
     self._pull(msg.sender, bonds.COORDINATOR_BOND)
-    log registry.CoordinatorRegistered(account=msg.sender, index=index, statementKey=statementKey, postingKey=postingKey)
-
-
-@external
-def enroll(account: address) -> uint256:
-    """Escrow only: the index of a client, given at its first deposit."""
-    assert msg.sender == ESCROW, "escrow"
-    index: uint256 = self.index_of[account]
-    if index == 0:
-        index = self._enroll(account)
-        log registry.ClientEnrolled(account=account, index=index)
-    return index
+    log registry.CoordinatorRegistered(account=msg.sender, statementKey=statementKey, postingKey=postingKey)
 
 
 @external
@@ -111,7 +99,7 @@ def rotate_key(key: address):
 
 @external
 def change_payout(payout: address):
-    """Where claims and credits of this provider go, at once. Draws count it after PROFILE_DELAY."""
+    """Where the money of this provider goes, at once. Draws count it after PROFILE_DELAY."""
     self._change_payout(msg.sender, payout)
 
 
@@ -124,7 +112,7 @@ def change_network(network: bytes32):
 
 @external
 def change_posting_key(key: address):
-    """Who may post this coordinator's epochs. It signs nothing, so it needs no history."""
+    """Who may pay for this coordinator and announce it. It signs nothing, so it needs no history."""
     assert self.role_of[msg.sender] == COORDINATOR, "registered"
     assert key != empty(address), "zero"
     self.posting_key[msg.sender] = key
@@ -132,19 +120,23 @@ def change_posting_key(key: address):
 
 
 @external
-def retire_coordinator():
-    """Starts the unbonding of the bond; epochs can still be posted."""
-    assert self.role_of[msg.sender] == COORDINATOR, "registered"
-    self._exit(msg.sender)
+def announce(coordinator: address, peerKey: bytes32, addresses: Bytes[ADDRESSES_MAX]):
+    """
+    @notice Where peers reach a coordinator, for programs that know only the chain. Sent by its posting key while its bond is here.
+    @dev Only logged: the newest one counts, and nothing on chain reads it. The peer key is no proof; the coordinator's statement key
+         signs it too, when a peer connects.
+    @param addresses multiaddrs, one a line. Bytes and not a string, so that no text can be one that programs fail to decode
+    """
+    assert self.posting_key[coordinator] == msg.sender, "signer"
+    assert bonds.bond_of[coordinator] > 0, "registered"
+    log registry.Announced(coordinator=coordinator, peerKey=peerKey, addresses=addresses)
 
 
 @external
 @nonreentrant
 def unbond_coordinator():
     """Pays the bond back once the delay has passed. The account keeps its index and its key history."""
-    retired: uint256 = bonds.retired_at[msg.sender]
-    assert retired != 0 and block.timestamp >= retired + UNBOND_AFTER, "early"
-    assert self.frozen[msg.sender] == 0, "frozen"
+    assert self.exited_at[msg.sender] != 0 and block.timestamp >= self.exited_at[msg.sender] + UNBOND_AFTER, "early"
     amount: uint256 = bonds.bond_of[msg.sender]
     assert amount > 0, "amount"
     bonds._set_bond(msg.sender, 0)
@@ -158,7 +150,7 @@ def unbond_coordinator():
 @external
 @nonreentrant
 def open_slots(hostClass: bytes32, count: uint256):
-    """Opens slots from the next block on. What a slash took from held slots is staked anew with them."""
+    """Opens slots from the next block on. What was burned of held slots is staked again with them."""
     self._open_slots(msg.sender, hostClass, count)
 
 
@@ -171,20 +163,21 @@ def close_slot(hostClass: bytes32, place: uint256):
 @external
 @nonreentrant
 def unbond_slot(hostClass: bytes32, place: uint256):
-    """Pays a closed slot's stake back after the delay and frees its place. Whoever leaves first bears what a slash took."""
+    """Pays a closed slot's stake back after the delay and frees its place. The first slot that leaves bears what was burned."""
     self._unbond_slot(msg.sender, hostClass, place)
 
 
 @external
 def exit():
-    """Closes every slot of a provider from the next block on; a coordinator retires."""
+    """Leaves for good: every slot of a provider closes from the next block on; the delay of a coordinator's bond starts."""
     self._exit(msg.sender)
 
 
 @external
 @nonreentrant
 def top_up(amount: uint256):
-    """Restores what a slash or a fine took of the sender's stake or bond, without opening a slot."""
+    """Restores what was burned of the sender's stake or bond, without opening a slot."""
+    assert self.exited_at[msg.sender] == 0, "exited"
     if self.role_of[msg.sender] == COORDINATOR:
         bonds._restore(msg.sender, amount)
     else:
@@ -254,53 +247,28 @@ def exit_for(account: address, terms: requests.Terms, fee: uint256, sig: signatu
 
 
 @external
-def freeze(account: address):
-    """Modules only: a case is open; nothing of this account unbonds."""
-    self._only_modules()
-    self.frozen[account] += 1
-    log registry.Frozen(account=account, cases=self.frozen[account])
-
-
-@external
-def unfreeze(account: address):
-    """Modules only: one case less."""
-    self._only_modules()
-    self.frozen[account] -= 1
-    log registry.Frozen(account=account, cases=self.frozen[account])
-
-
-@external
 @nonreentrant
-def slash(account: address, amount: uint256) -> uint256:
+def burn(account: address, isBond: bool, amount: uint256, reward: uint256, receiver: address) -> uint256:
     """
-    @notice Modules only: takes at most `amount` of a coordinator's bond or of a provider's stake to the sender; returns what was taken.
-            Every slot of the provider closes.
+    @notice Court and Faults only: takes at most `amount` of a provider's stake or a coordinator's bond, and returns what was taken. It is never
+            more than one slot's stake. The receiver gets `reward` of it, at most half. The rest stays here, and nothing can move it. Slots stay
+            open as long as half of their stake is left.
     """
-    self._only_modules()
-    taken: uint256 = self._take(account, amount)
+    assert msg.sender in [COURT, FAULTS], "module"
+    taken: uint256 = min(amount, SLOT_STAKE)
     out: uint256 = 0
-    if self.role_of[account] == PROVIDER:
-        slot_list._close_all(account)
-        out = block.number + 1
-    self._pay(msg.sender, taken)
-    log registry.Slashed(account=account, amount=taken, outBlock=out)
-    return taken
-
-
-@external
-@nonreentrant
-def fine(account: address, amount: uint256) -> uint256:
-    """
-    @notice Modules only: as `slash`, but slots stay open as long as half of their stake is left.
-    """
-    self._only_modules()
-    taken: uint256 = self._take(account, amount)
-    out: uint256 = 0
-    if self.role_of[account] == PROVIDER and 2 * self.stake_of[account] < slot_list.held[account] * SLOT_STAKE:
-        slot_list._close_all(account)
-        out = block.number + 1
-    self._pay(msg.sender, taken)
-    log registry.Fined(account=account, amount=taken, outBlock=out)
+    if isBond:
+        taken = min(taken, bonds.bond_of[account])
+        bonds._set_bond(account, bonds.bond_of[account] - taken)
+    else:
+        taken = min(taken, self.stake_of[account])
+        self.stake_of[account] -= taken
+        if 2 * self.stake_of[account] < slot_list.held[account] * SLOT_STAKE and slot_list._has_open(account):
+            slot_list._close_all(account)
+            out = block.number + 1
+    paid: uint256 = min(reward, taken // 2)
+    self._pay(receiver, paid)
+    log registry.Burned(account=account, amount=taken, reward=paid, outBlock=out)
     return taken
 
 
@@ -337,47 +305,36 @@ def slot_page(hostClass: bytes32, start: uint256) -> DynArray[registry.Slot, PAG
 
 @external
 @view
-def draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBlock: uint256, openedBy: uint256, profilesAt: uint256, excluded: DynArray[address, 16]) -> DynArray[uint256, JURORS]:
-    """Registration indices of up to `want` owners, see `draws`."""
-    found: DynArray[uint256, JURORS] = []
-    owners: DynArray[address, JURORS] = draws._draw(hostClass, length, seed, want, atBlock, openedBy, profilesAt, excluded)
-    for owner: address in owners:
-        found.append(self.index_of[owner])
-    return found
+def owners_apart(hostClass: bytes32, parties: address[PARTIES]) -> (uint256, uint256):
+    """Owners with open slots in a class, without the parties of a case, and the length of the class's list."""
+    count: uint256 = slot_list.owner_count[hostClass]
+    for i: uint256 in range(PARTIES):
+        isAgain: bool = (i > 0 and parties[i] == parties[0]) or (i > 1 and parties[i] == parties[1])
+        if not isAgain and slot_list.open_in[parties[i]][hostClass] > 0:
+            count -= 1
+    return count, slot_list.slot_count[hostClass]
+
+
+@external
+@view
+def draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[PARTIES], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256):
+    """Up to `want` owners, and the try with which the next call goes on; see `draws`."""
+    return draws._draw(lot, want, start, parties, drawn)
 
 
 # ------------------------------------------------------------------------------------------------------------- internal
 
 
 @internal
-@view
-def _only_modules():
-    assert msg.sender in [COURT, FAULTS], "module"
-
-
-@internal
-def _enroll(account: address) -> uint256:
-    index: uint256 = self.index_of[account]
-    if index == 0:
-        index = self.account_count + 1
-        assert index <= MASK32, "count"
-        self.account_count = index
-        self.index_of[account] = index
-        self.account_at[index] = account
-    return index
-
-
-@internal
 def _register(wanted: requests.Registration):
     account: address = wanted.account
     assert self.role_of[account] == 0, "registered"
-    assert wanted.operatorKey != empty(address) and wanted.network != empty(bytes32), "zero"
+    assert wanted.operatorKey != empty(address), "zero"
     self.role_of[account] = PROVIDER
     profiles._set_payout(account, wanted.payout, self.role_of[wanted.payout] != 0)
-    profiles.network_of[account] = wanted.network
+    profiles._set_network(account, wanted.network, 0)
     keys._set_key(account, wanted.operatorKey)
-    index: uint256 = self._enroll(account)
-    log registry.Registered(account=account, index=index, operatorKey=wanted.operatorKey, payout=wanted.payout, peerKey=wanted.peerKey,
+    log registry.Registered(account=account, operatorKey=wanted.operatorKey, payout=wanted.payout, peerKey=wanted.peerKey,
                             boxKey=wanted.boxKey, network=wanted.network)
 
 
@@ -390,6 +347,7 @@ def _change_payout(account: address, payout: address):
 @internal
 def _open_slots(account: address, hostClass: bytes32, count: uint256):
     assert self.role_of[account] == PROVIDER, "registered"
+    assert self.exited_at[account] == 0, "exited"
     slot_list._open(account, hostClass, count)
     missing: uint256 = slot_list.held[account] * SLOT_STAKE - self.stake_of[account]
     self.stake_of[account] += missing
@@ -399,7 +357,6 @@ def _open_slots(account: address, hostClass: bytes32, count: uint256):
 @internal
 def _unbond_slot(account: address, hostClass: bytes32, place: uint256):
     slot_list._free(account, hostClass, place, UNBOND_AFTER)
-    assert self.frozen[account] == 0, "frozen"
     rest: uint256 = slot_list.held[account] * SLOT_STAKE
     amount: uint256 = 0
     if self.stake_of[account] > rest:
@@ -411,25 +368,13 @@ def _unbond_slot(account: address, hostClass: bytes32, place: uint256):
 
 @internal
 def _exit(account: address):
-    role: uint256 = self.role_of[account]
-    assert role != 0 and bonds.retired_at[account] == 0, "registered"
-    if role == COORDINATOR:
-        bonds.retired_at[account] = block.timestamp
-    else:
+    """What must hold: the account has a role and did not leave before."""
+    assert self.role_of[account] != 0, "registered"
+    assert self.exited_at[account] == 0, "exited"
+    self.exited_at[account] = block.timestamp
+    if slot_list._has_open(account):
         slot_list._close_all(account)
     log registry.Exited(account=account)
-
-
-@internal
-def _take(account: address, amount: uint256) -> uint256:
-    """Takes at most `amount` of the stake or bond from the account's books; returns what was taken."""
-    if self.role_of[account] == COORDINATOR:
-        bonded: uint256 = min(amount, bonds.bond_of[account])
-        bonds._set_bond(account, bonds.bond_of[account] - bonded)
-        return bonded
-    taken: uint256 = min(amount, self.stake_of[account])
-    self.stake_of[account] -= taken
-    return taken
 
 
 @internal
@@ -452,7 +397,7 @@ def _slot(hostClass: bytes32, place: uint256) -> registry.Slot:
     start: uint256 = 0
     end: uint256 = 0
     owner, start, end = slot_list._range(hostClass, place)
-    return registry.Slot(owner=owner, operatorKey=keys.operator_key[owner], payout=profiles.payout_of[owner], network=profiles.network_of[owner], fromBlock=start, untilBlock=end)
+    return registry.Slot(owner=owner, operatorKey=keys.operator_key[owner], payout=profiles.payout_of[owner], network=profiles._network(profiles.owners[owner]), fromBlock=start, untilBlock=end)
 
 
 @internal

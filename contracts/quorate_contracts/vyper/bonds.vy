@@ -10,7 +10,6 @@ MASK48: constant(uint256) = 2**48 - 1
 COORDINATOR_BOND: public(immutable(uint256))
 
 bond_of: public(HashMap[address, uint256])
-retired_at: public(HashMap[address, uint256])  # when the coordinator retired
 bond_spans: HashMap[address, uint256]  # registered(48) | bond lost(48) | bond restored(48)
 
 
@@ -48,9 +47,8 @@ def _begin(account: address):
 
 @internal
 def _restore(account: address, amount: uint256):
-    """A coordinator that did not retire adds what is missing, or less."""
+    """A coordinator adds what is missing, or less."""
     bond: uint256 = self.bond_of[account]
-    assert self.retired_at[account] == 0, "registered"
     assert amount > 0 and amount <= COORDINATOR_BOND - bond, "amount"
     self._set_bond(account, bond + amount)
 

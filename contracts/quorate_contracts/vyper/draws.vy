@@ -5,6 +5,7 @@
 """
 
 import profiles
+import registry
 import slot_list
 
 uses: profiles
@@ -12,51 +13,58 @@ uses: slot_list
 
 MASK32: constant(uint256) = 2**32 - 1
 JURORS: constant(uint256) = 7
+DRAWN_MAX: constant(uint256) = 14  # a jury, and those who replace it
+PARTIES: constant(uint256) = 3  # accuser, accused, and the owner of the contradiction
 SHUFFLED_MAX: constant(uint256) = 64
-TRIES: constant(uint256) = 512  # in a longer list: an owner that made it long, and took its stake back, left its places there
-SIDES: constant(uint256) = 2  # accused and accuser
+TRIES: constant(uint256) = 512  # of one call in a longer list
+# An owner that made a list long, and took its stake back, left its places there. A place that is alive is not met in so many tries with
+# a chance of e**-8; so a draw ends, and finds nearly everybody
+TRIES_PER_PLACE: constant(uint256) = 8
 
 
 @internal
 @view
-def _draw(hostClass: bytes32, length: uint256, seed: bytes32, want: uint256, atBlock: uint256, openedBy: uint256, profilesAt: uint256, excluded: DynArray[address, 16]) -> DynArray[address, JURORS]:
+def _draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[PARTIES], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256):
     """
-    @notice Up to `want` owners, distinct in owner and network from each other and from the jurors in
-            `excluded`, and in owner from the two sides, who come first there; with slots active in `atBlock` and opened by `openedBy`
-            (seconds). Networks are those of the moment `profilesAt`.
-    @dev Up to 64 places are shuffled, so that a small class gives all it has; a longer list is tried until enough are found, at most 512
-         times. Payouts are not compared: each belongs to one account.
+    @notice Up to `want` owners with slots as `lot` says, distinct in owner and network from each other and from those drawn before, and in
+            owner from the parties. The second value is the try with which the next call goes on; 0 = the draw is over.
+    @dev Up to 64 places are shuffled, so that a small class gives all it has. In a longer list places are tried at random. Payouts are not
+         compared: each belongs to one account. Who leaves between opening and draw only removes itself: the order of all others stays.
     """
     found: DynArray[address, JURORS] = []
-    accounts: DynArray[address, 32] = []
-    networks: DynArray[bytes32, 32] = []
-    for i: uint256 in range(len(excluded), bound=16):
-        accounts.append(excluded[i])
-        # A side chooses its network: by another's it would choose who does not judge it
-        if i >= SIDES:
-            networks.append(profiles._network_at(excluded[i], profilesAt))
-    order: uint256[SHUFFLED_MAX] = empty(uint256[SHUFFLED_MAX])
-    for k: uint256 in range(SHUFFLED_MAX):
-        order[k] = k
-    for k: uint256 in range(TRIES):
-        if len(found) >= want or (length <= SHUFFLED_MAX and k >= length):
+    networks: DynArray[bytes32, DRAWN_MAX] = []
+    for juror: address in drawn:
+        networks.append(profiles._network_at(juror, profiles.owners[juror], lot.profilesAt))
+    isShuffled: bool = lot.length <= SHUFFLED_MAX
+    last: uint256 = lot.length if isShuffled else TRIES_PER_PLACE * lot.length
+    order: uint256[SHUFFLED_MAX] = empty(uint256[SHUFFLED_MAX])  # 0 = the place of the same number, else place + 1
+    next: uint256 = start
+    for _: uint256 in range(TRIES):
+        if len(found) >= want or next >= last:
             break
-        roll: uint256 = convert(keccak256(abi_encode(seed, k)), uint256)
+        roll: uint256 = convert(keccak256(abi_encode(lot.seed, next)), uint256)
         place: uint256 = 0
-        if length <= SHUFFLED_MAX:
-            other: uint256 = k + roll % (length - k)
-            place = order[other]
-            order[other] = order[k]
+        if isShuffled:
+            other: uint256 = next + roll % (lot.length - next)
+            place = order[other] - 1 if order[other] != 0 else other
+            order[other] = order[next] if order[next] != 0 else next + 1
         else:
-            place = roll % length
-        word: uint256 = slot_list.slots[hostClass][place]
+            place = roll % lot.length
+        next += 1
+        word: uint256 = slot_list.slots[lot.hostClass][place]
         owner: address = convert(word >> 96, address)
-        if owner == empty(address) or word & MASK32 > openedBy or not slot_list._active(word, owner, atBlock):
+        # A side chooses its network, so networks of parties count for nothing: by another's it would choose who does not judge it
+        if owner == empty(address) or word & MASK32 > lot.openedBy or owner == parties[0] or owner == parties[1] or owner == parties[2]:
             continue
-        network: bytes32 = profiles._network_at(owner, profilesAt)
-        if owner in accounts or network in networks:
+        known: uint256 = profiles.owners[owner]
+        if not slot_list._active_since(word, profiles._out_block(known), lot.atBlock):
             continue
-        accounts.append(owner)
+        network: bytes32 = profiles._network_at(owner, known, lot.profilesAt)
+        # An owner has one network, so this keeps owners apart too
+        if network in networks:
+            continue
         networks.append(network)
         found.append(owner)
-    return found
+    if len(found) >= want or next >= last:
+        next = 0
+    return found, next

@@ -4,6 +4,8 @@
 @notice What Stakes logs and returns.
 """
 
+ADDRESSES_MAX: constant(uint256) = 512  # bytes of all addresses of an announcement
+
 struct Slot:
     owner: address
     operatorKey: address
@@ -12,9 +14,16 @@ struct Slot:
     fromBlock: uint256  # first block in which it can be drawn
     untilBlock: uint256  # first block in which it no longer can; 2**32 - 1 while open
 
+struct Lot:
+    hostClass: bytes32
+    length: uint256  # of the slot list when the case was opened
+    seed: bytes32
+    atBlock: uint256  # slots were active in this block, and are now
+    openedBy: uint256  # slots were opened by this second
+    profilesAt: uint256  # networks are those of this second
+
 event Registered:
     account: indexed(address)
-    index: uint256
     operatorKey: address
     payout: address
     peerKey: bytes32
@@ -23,13 +32,8 @@ event Registered:
 
 event CoordinatorRegistered:
     account: indexed(address)
-    index: uint256
     statementKey: address
     postingKey: address
-
-event ClientEnrolled:
-    account: indexed(address)
-    index: uint256
 
 event KeyRotated:
     account: indexed(address)
@@ -63,19 +67,11 @@ event Unbonded:
     account: indexed(address)
     amount: uint256
 
-event Frozen:
+event Burned:
     account: indexed(address)
-    cases: uint256
-
-event Slashed:
-    account: indexed(address)
-    amount: uint256
-    outBlock: uint256
-
-event Fined:
-    account: indexed(address)
-    amount: uint256
-    outBlock: uint256
+    amount: uint256  # taken of the stake or bond
+    reward: uint256  # the part of it that the sender of a proof got
+    outBlock: uint256  # from this block on all slots are closed; 0 = they stay open
 
 event ToppedUp:
     account: indexed(address)
@@ -83,3 +79,8 @@ event ToppedUp:
 
 event Exited:
     account: indexed(address)
+
+event Announced:
+    coordinator: indexed(address)
+    peerKey: bytes32
+    addresses: Bytes[ADDRESSES_MAX]

@@ -5,7 +5,10 @@
 @dev State of Stakes. A place of a list is reused once its stake was paid back. Tokens are not handled here.
 """
 
+import profiles
 import registry
+
+uses: profiles
 
 NEVER: constant(uint256) = 2**32 - 1
 MASK32: constant(uint256) = 2**32 - 1
@@ -14,10 +17,9 @@ CLASSES_MAX: constant(uint256) = 16  # host classes in which one account has ope
 
 slot_count: public(HashMap[bytes32, uint256])  # length of the list, closed places included
 owner_count: public(HashMap[bytes32, uint256])  # owners with an open slot
-out_block: public(HashMap[address, uint256])  # slots up to this block count as closed: the account left, or was slashed
 held: public(HashMap[address, uint256])  # slots of an account, open or unbonding
 
-out_at: HashMap[address, uint256]  # time of `out_block`
+out_at: HashMap[address, uint256]  # when all slots closed, in the block that `profiles` knows
 open_in: HashMap[address, HashMap[bytes32, uint256]]  # open slots per host class
 classes_of: HashMap[address, DynArray[bytes32, CLASSES_MAX]]
 slots: HashMap[bytes32, HashMap[uint256, uint256]]  # owner(160) | fromBlock(32) | untilBlock(32) | fromTime(32)
@@ -37,8 +39,8 @@ def open_slots_of(account: address, hostClass: bytes32) -> uint256:
 def _open(account: address, hostClass: bytes32, count: uint256):
     """Opens slots from the next block on."""
     assert count > 0 and count <= OPEN_MAX and hostClass != empty(bytes32), "count"
-    # A slot opened in the block of a slash could not be told from those that the slash closed
-    assert block.number >= self.out_block[account], "frozen"
+    # A slot opened in the block of a burn could not be told from those that the burn closed
+    assert block.number >= self._out_block(account), "early"
     if self.open_in[account][hostClass] == 0:
         self.owner_count[hostClass] += 1
         self.classes_of[account].append(hostClass)
@@ -59,7 +61,7 @@ def _close(account: address, hostClass: bytes32, place: uint256, unbondAfter: ui
     assert (word >> 32) & MASK32 == NEVER, "phase"
     self.slots[hostClass][place] = word - ((NEVER - block.number - 1) << 32)
     self.unbond_at[hostClass][place] = block.timestamp + unbondAfter
-    if (word >> 64) & MASK32 > self.out_block[account]:
+    if (word >> 64) & MASK32 > self._out_block(account):
         self.open_in[account][hostClass] -= 1
         if self.open_in[account][hostClass] == 0:
             self.owner_count[hostClass] -= 1
@@ -70,7 +72,7 @@ def _close(account: address, hostClass: bytes32, place: uint256, unbondAfter: ui
 @internal
 def _close_all(account: address):
     """No slot of the account is drawn from the next block on."""
-    self.out_block[account] = block.number + 1
+    profiles._close_all(account)
     self.out_at[account] = block.timestamp
     for hostClass: bytes32 in self.classes_of[account]:
         self.owner_count[hostClass] -= 1
@@ -84,7 +86,7 @@ def _free(account: address, hostClass: bytes32, place: uint256, unbondAfter: uin
     word: uint256 = self.slots[hostClass][place]
     assert word >> 96 == convert(account, uint256), "owner"
     ready: uint256 = self.unbond_at[hostClass][place]
-    if ready == 0 and (word >> 64) & MASK32 <= self.out_block[account]:
+    if ready == 0 and (word >> 64) & MASK32 <= self._out_block(account):
         ready = self.out_at[account] + unbondAfter
     assert ready != 0 and block.timestamp >= ready, "early"
     self.held[account] -= 1
@@ -97,10 +99,23 @@ def _free(account: address, hostClass: bytes32, place: uint256, unbondAfter: uin
 
 @internal
 @view
-def _active(word: uint256, owner: address, at: uint256) -> bool:
+def _has_open(account: address) -> bool:
+    """Without an open slot there is nothing to close, and slots that wait for their stake do not wait longer."""
+    return len(self.classes_of[account]) > 0
+
+
+@internal
+@view
+def _out_block(account: address) -> uint256:
+    return profiles._out_block(profiles.owners[account])
+
+
+@internal
+@view
+def _active_since(word: uint256, out: uint256, since: uint256) -> bool:
+    """Whether a slot has been active from a block on until now. `out`: the block in which its owner's slots closed."""
     start: uint256 = (word >> 64) & MASK32
-    out: uint256 = self.out_block[owner]
-    return start <= at and at < (word >> 32) & MASK32 and (start > out or at < out)
+    return start <= since and block.number < (word >> 32) & MASK32 and (start > out or block.number < out)
 
 
 @internal
@@ -111,8 +126,9 @@ def _range(hostClass: bytes32, place: uint256) -> (address, uint256, uint256):
     owner: address = convert(word >> 96, address)
     start: uint256 = (word >> 64) & MASK32
     end: uint256 = (word >> 32) & MASK32
-    if start <= self.out_block[owner]:
-        end = min(end, self.out_block[owner])
+    out: uint256 = self._out_block(owner)
+    if start <= out:
+        end = min(end, out)
     return owner, start, end
 
 

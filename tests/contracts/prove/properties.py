@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from contracts.mutation.mutant import Mutant
-
 FOLDER = Path(__file__).parent
 
 
@@ -22,49 +20,86 @@ class Property:
     def function(self) -> str:
         return f"check_{self.name}"
 
-    @property
-    def mutant(self) -> Mutant:
-        return Mutant(self.name, self.source, self.old, self.new)
+    def broken(self, text: str) -> str:
+        """The source without the rule."""
+        assert text.count(self.old) == 1, f"{self.name} does not fit its source once"
+        return text.replace(self.old, self.new)
 
 
-DEPLOYED = {"EscrowProofs": "Escrow", "StakesProofs": "Stakes", "LeavesProofs": None}
+DEPLOYED = {"EscrowProofs": "Escrow", "StakesProofs": "Stakes"}
 """Proofs -> the contract whose code they call."""
 
 PROPERTIES = (
     Property(
         "EscrowProofs",
-        "claims_pay_no_more_than_vouchers_brought_in",
+        "a_voucher_pays_a_coordinator_what_it_says_once",
         "Escrow",
-        '    assert (word & MASK128) + amount <= word >> 128, "pool"\n',
+        "    if not isCredit:\n        tab.drawn += added\n",
         "",
     ),
     Property(
         "EscrowProofs",
-        "vouchers_charge_what_clients_allocated",
+        "a_voucher_credits_another_payee",
         "Escrow",
-        '        assert cumulative <= word >> 196, "allocation"\n',
+        "    covered: uint256 = min(cumulative, tab.locked)\n",
+        "    covered: uint256 = cumulative\n",
+    ),
+    Property(
+        "EscrowProofs",
+        "a_payroll_pays_from_the_balance_alone",
+        "Escrow",
+        "            tab.locked += added\n            tab.paid = cumulative\n",
+        "            tab.paid = cumulative\n",
+    ),
+    Property(
+        "EscrowProofs",
+        "a_draw_sends_the_credit_once",
+        "Escrow",
+        "        if credit > 0:\n            tab.drawn = tab.paid\n",
+        "        if credit > 0:\n            tab.drawn = tab.drawn\n",
+    ),
+    Property(
+        "EscrowProofs",
+        "a_lock_moves_the_balance_of_its_sender",
+        "Escrow",
+        '    assert tab.closesAt == 0, "closing"\n    tab.locked += amount\n',
+        "    tab.locked += amount\n",
+    ),
+    Property(
+        "EscrowProofs",
+        "what_is_given_back_was_free",
+        "Escrow",
+        '    assert amount > 0 and amount <= tab.locked - tab.paid, "amount"\n',
         "",
     ),
     Property(
         "EscrowProofs",
-        "an_allocation_moves_free_money_and_nothing_else",
+        "a_tab_ends_after_its_time_and_frees_what_is_left",
         "Escrow",
-        '    assert (word >> 196) + amount <= MASK60, "amount"\n',
-        "",
+        '    assert tab.closesAt != 0 and block.timestamp > tab.closesAt, "early"\n',
+        '    assert tab.closesAt != 0, "early"\n',
     ),
     Property(
         "EscrowProofs",
-        "a_release_leaves_what_is_charged",
+        "closing_starts_once_and_moves_nothing",
         "Escrow",
-        "min(request >> 48, (word >> 196) - ((word >> 136) & MASK60))",
-        "min(request >> 48, word >> 196)",
+        '    assert word != 0 and tab.closesAt == 0, "closing"\n',
+        '    assert word != 0, "closing"\n',
     ),
     Property(
         "EscrowProofs",
-        "a_withdrawal_pays_what_is_free",
-        "Escrow",
-        "    self.withdrawals[msg.sender] = 0\n    self.free_of[msg.sender] -= amount\n",
-        "    self.withdrawals[msg.sender] = 0\n",
+        "a_withdrawal_pays_what_the_balance_has",
+        "balances",
+        '    assert amount <= words._balance(word), "amount"\n'
+        "    self.accounts[account] = word - amount\n",
+        "    self.accounts[account] = word - amount\n",
+    ),
+    Property(
+        "EscrowProofs",
+        "a_module_takes_what_the_balance_has",
+        "balances",
+        "    self._debit(sender, amount)\n    self._credit(receiver, amount)\n",
+        "    self._credit(receiver, amount)\n",
     ),
     Property(
         "StakesProofs",
@@ -79,19 +114,5 @@ PROPERTIES = (
         "Stakes",
         "    self.request_nonce[account] += 1\n",
         "",
-    ),
-    Property(
-        "LeavesProofs",
-        "a_tree_of_two_includes_its_leaves_and_no_other",
-        "leaves",
-        'assert side == 0 and hash == root, "proof"',
-        'assert hash == root, "proof"',
-    ),
-    Property(
-        "LeavesProofs",
-        "both_leaves_of_a_tree_prove_themselves",
-        "leaves",
-        "        if side & 1 == 0:\n            hash =",
-        "        if side & 1 == 1:\n            hash =",
     ),
 )

@@ -1,7 +1,7 @@
 """Proves properties of the contracts' code with halmos, for every storage and every argument.
 
     make prove                          all properties, and each again on a contract that breaks it
-    make prove ARGS="--only release"    those with this in their name
+    make prove ARGS="--only draw"    those with this in their name
 
 halmos reads what Foundry builds: artifacts in `out/`. So this program writes such a folder. It
 holds code as a deployment has it on chain, immutables included, and contracts in Vyper whose
@@ -24,19 +24,23 @@ from typing import Any
 from vyper.compiler import compile_from_file_input
 from vyper.compiler.input_bundle import FileInput, FilesystemInputBundle
 
-from contracts.evm import PyEvm
-from contracts.market import BOSS, planned
+from contracts.evm import GENESIS_TIME, PyEvm
 from contracts.prove.properties import DEPLOYED, FOLDER, PROPERTIES, Property
 from quorate_contracts.abi_codec import encode
+from quorate_contracts.artifact import CONTRACTS
 from quorate_contracts.compile import SOURCES, compiled
 from quorate_contracts.constructors import constructor_arguments
 from quorate_contracts.deploy import Creation, created_address
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import Address
+from quorate_runtime.beacon.bls import keygen, public_key
 
 HALMOS = Path(".venv-prove/bin/halmos")
 CALLER = Address(bytes.fromhex("7fa9385be102ac3eac297483dd6233d62b3e1496"))
 """halmos' address of a contract with properties, which is every neighbour of the proven one."""
+DEPLOYER = Address(b"\x11" * 20)
+RETURNS_SIX = bytes.fromhex("600660005260206000f3")  # the decimals of a token
 OPTIONS = ("--storage-layout", "generic", "--loop", "40", "--solver-timeout-assertion", "300s")
 RUN_SECONDS = 1800
 OUTCOMES = ("holds", "broken", "no answer in time", "stuck", "no path succeeds", "exception")
@@ -54,22 +58,19 @@ class Outcome:
 def on_chain(name: str, sources: Path) -> bytes:
     """Returns a contract's code as a deployment has it, with CALLER for each neighbour."""
     made = compiled(name, sources)
-    places = dict.fromkeys(constructor_names(), CALLER)
-    beacon = planned(DEVNET).deployment.beacon_info()
+    places = dict.fromkeys(CONTRACTS, CALLER)
+    key = public_key(keygen(b"contract tests, local beacon"))
+    beacon = BeaconInfo(key, DEVNET.beacon_period, GENESIS_TIME)
     values = constructor_arguments(places, DEVNET, beacon, False)[name]
     abi: Any = made["abi"]
     types = [
         each["type"] for item in abi if item["type"] == "constructor" for each in item["inputs"]
     ]
     data = bytes.fromhex(str(made["bytecode"])[2:]) + encode(types, values)
-    evm, place = PyEvm.made(), created_address(BOSS.address, 0)
-    evm.create(Creation(name, place, 0, values, data, 8_000_000), BOSS.address)
+    evm, place = PyEvm.made(), created_address(DEPLOYER, 0)
+    evm.place(CALLER, RETURNS_SIX)
+    evm.create(Creation(name, place, 0, values, data, 8_000_000), DEPLOYER)
     return evm.code(place)
-
-
-def constructor_names() -> Iterable[str]:
-    """The names of all contracts."""
-    return planned(DEVNET).deployment.names().values()
 
 
 def build(folder: Path, sources: Path, proofs: Iterable[str]) -> None:
@@ -146,7 +147,7 @@ def noticed(each: Property) -> Outcome:
         sources = Path(name) / "vyper"
         shutil.copytree(SOURCES, sources)
         file = sources / f"{each.source}.vy"
-        file.write_text(each.mutant.mutated(file.read_text()))
+        file.write_text(each.broken(file.read_text()))
         return proven(sources, [each])[each.function]
 
 
