@@ -21,15 +21,12 @@ DIFFERENT_RESULTS = 3  # so many show that the program is not deterministic
 DRAW_TRIES = 64
 JURORS = 7
 JURORS_MIN = 3
-CASE_EXECUTIONS_MAX = 3
 OWNERS_MIN_ADAPTIVE = 8
 OWNERS_MIN_QUORUM = 3
 BEACON_AHEAD_MIN = 2  # periods between a primary's commit and its beacon round
 BEACON_AHEAD_MAX = 10
 FAULT_WINDOW_EXECUTIONS = 300
 FAULTS_FOR_CASE = 3
-HELD_PRICE_MULTIPLE = 16
-SLASH_MULTIPLE = 8
 TRUST_PASSED_MAX = 1000
 TRUST_PRIOR = 100
 TRUST_NEWCOMER = 20
@@ -79,22 +76,19 @@ class Limits(Struct, frozen=True):
     ack_age_max: Seconds
     max_hold: Seconds
     window_jobs: int | None  # W; None = the tier's own
-    allocation_release: Seconds
-    # The coordinator takes a voucher if the chain will honour it for so long. It is three epochs,
-    # because one epoch may be refused and one may be late.
-    voucher_margin: Seconds
-    withdrawal_delay: Seconds
     lead_min: Amount  # the lead of a client that has set none, at a coordinator that it tries
     client_close: Seconds  # a client's tab ends so long after it is closed
     coordinator_close: Seconds
     pay_every: Seconds  # a coordinator's payroll; small sums wait for a week of these
     redeem_every: Seconds  # a payee redeems a voucher that waited so long
+    evidence_window: Seconds  # `Jobs` takes evidence so long after the last that was shown
+    escrow_evidence_age: Seconds  # and at most so long after an execution's acceptBy + maxDuration
+    show_after: Seconds  # an owner shows an unpaid execution so long after its reveal
     slot_stake: Amount
     coordinator_bond: Amount
     class_owners_min_any: int
     class_owner_age: Seconds
     case_evidence_age: Seconds  # a case may use an execution so long after acceptBy + maxDuration
-    case_allocation_age: Seconds
     # A fault counts for a case or a bar once its client has paid so many times the job's price.
     case_spent_multiple: int
     bar_first: Seconds  # the first bar without a jury; each later one is twice as long
@@ -106,14 +100,9 @@ class Limits(Struct, frozen=True):
     jury_beacon_missing: Seconds
     jury_window: Seconds
     jury_gas_fee: Amount
-    jury_pay_min: Amount  # per juror and execution
-    jury_seat_deposit: Amount  # what a juror loses that does not vote or reveal
-    case_duration_max: Seconds  # sum of maxDuration of a case's executions
-    coordinator_fault_penalty: Amount
-    profile_delay: Seconds  # until a new payout, network or operator key counts in a draw
-    epoch_every: Seconds
-    claim_every_epochs: int  # so often the coordinator claims the pay of all accounts
-    challenge_window: Seconds
+    jury_pay_min: Amount  # of one juror, beside its gas
+    case_duration_max: Seconds  # the longest maxDuration that a jury repeats
+    profile_delay: Seconds  # until a new network counts in a draw
     unbond_after: Seconds
     session_max: Seconds
     heartbeat_every: Seconds
@@ -142,22 +131,21 @@ MAINNET = Limits(
     reveal_within=Seconds(60),
     beacon_missing_after=Seconds(600),
     ack_age_max=Seconds(600),
-    max_hold=Seconds(72 * HOUR),
+    max_hold=Seconds(24 * HOUR),
     window_jobs=None,
-    allocation_release=Seconds(9 * DAY),
-    voucher_margin=Seconds(72 * HOUR),
-    withdrawal_delay=Seconds(48 * HOUR),
     lead_min=Amount(USD),
     client_close=Seconds(7 * DAY),
     coordinator_close=Seconds(14 * DAY),
     pay_every=Seconds(DAY),
     redeem_every=Seconds(7 * DAY),
+    evidence_window=Seconds(DAY),
+    escrow_evidence_age=Seconds(14 * DAY),
+    show_after=Seconds(12 * HOUR),
     slot_stake=Amount(100 * USD),
     coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=8,
     class_owner_age=Seconds(14 * DAY),
     case_evidence_age=Seconds(7 * DAY),
-    case_allocation_age=Seconds(7 * DAY),
     case_spent_multiple=50,
     bar_first=Seconds(7 * DAY),
     unverifiable_for=Seconds(30 * DAY),
@@ -169,13 +157,8 @@ MAINNET = Limits(
     jury_window=Seconds(24 * HOUR),
     jury_gas_fee=Amount(USD // 2),
     jury_pay_min=Amount(USD // 20),
-    jury_seat_deposit=Amount(2 * USD),
     case_duration_max=Seconds(24 * HOUR),
-    coordinator_fault_penalty=Amount(100 * USD),
     profile_delay=Seconds(10 * DAY),
-    epoch_every=Seconds(24 * HOUR),
-    claim_every_epochs=24,
-    challenge_window=Seconds(24 * HOUR),
     unbond_after=Seconds(21 * DAY),
     session_max=Seconds(30 * DAY),
     heartbeat_every=Seconds(20),
@@ -194,26 +177,22 @@ TESTNET = replace(
     chain_depth=3,
     max_hold=Seconds(600),
     window_jobs=5,
-    allocation_release=Seconds(HOUR),
-    voucher_margin=Seconds(1800),
-    withdrawal_delay=Seconds(600),
     client_close=Seconds(HOUR),
     coordinator_close=Seconds(2 * HOUR),
     pay_every=Seconds(600),
     redeem_every=Seconds(HOUR),
+    evidence_window=Seconds(600),
+    escrow_evidence_age=Seconds(3 * HOUR),
+    show_after=Seconds(300),
     class_owners_min_any=0,
     class_owner_age=Seconds(0),
     case_evidence_age=Seconds(HOUR),
-    case_allocation_age=Seconds(0),
     jury_owners_min=3,
     jury_slot_age=Seconds(0),
     jury_beacon_missing=Seconds(HOUR),
     jury_window=Seconds(600),
     case_duration_max=Seconds(HOUR),
     profile_delay=Seconds(4 * HOUR),
-    epoch_every=Seconds(600),
-    claim_every_epochs=1,
-    challenge_window=Seconds(600),
     unbond_after=Seconds(3 * HOUR),
     session_max=Seconds(DAY),
 )
@@ -236,20 +215,19 @@ DEVNET = Limits(
     ack_age_max=Seconds(600),
     max_hold=Seconds(20),
     window_jobs=5,
-    allocation_release=Seconds(60),
-    voucher_margin=Seconds(30),
-    withdrawal_delay=Seconds(40),
     lead_min=Amount(100 * USD),
     client_close=Seconds(60),
     coordinator_close=Seconds(90),
     pay_every=Seconds(10),
     redeem_every=Seconds(20),
+    evidence_window=Seconds(10),
+    escrow_evidence_age=Seconds(120),
+    show_after=Seconds(5),
     slot_stake=Amount(100 * USD),
     coordinator_bond=Amount(1000 * USD),
     class_owners_min_any=0,
     class_owner_age=Seconds(0),
     case_evidence_age=Seconds(90),
-    case_allocation_age=Seconds(0),
     case_spent_multiple=1,
     bar_first=Seconds(90),
     unverifiable_for=Seconds(300),
@@ -261,13 +239,8 @@ DEVNET = Limits(
     jury_window=Seconds(20),
     jury_gas_fee=Amount(USD // 2),
     jury_pay_min=Amount(USD // 20),
-    jury_seat_deposit=Amount(2 * USD),
     case_duration_max=Seconds(600),
-    coordinator_fault_penalty=Amount(100 * USD),
     profile_delay=Seconds(240),
-    epoch_every=Seconds(10),
-    claim_every_epochs=1,
-    challenge_window=Seconds(10),
     unbond_after=Seconds(180),
     session_max=Seconds(DAY),
     heartbeat_every=Seconds(3),

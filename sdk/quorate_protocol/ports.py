@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, BlockNumber, Milliseconds, Round, Seconds, Signature
+from quorate_protocol.units import Address, Milliseconds, Round, Seconds, Signature
 
 
 class Clock(Protocol):
@@ -308,15 +308,3 @@ class Signer(Protocol):
 
 
 # -------------------------------------------------------------------------------------------- chain
-
-
-class ChainEvent(Struct, frozen=True):
-    """One decoded contract event in a block of depth `Limits.chain_depth` or more."""
-
-    block: BlockNumber
-    block_time: int
-    transaction: bytes
-    log_index: int
-    contract: str
-    name: str
-    args: Mapping[str, object]

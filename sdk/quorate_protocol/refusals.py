@@ -1,8 +1,7 @@
 """Refusals: the answers to requests that the rules forbid.
 
 The rules and the decoders raise `Refused`, and the request then changes nothing. Each program
-catches it in one place. Every code has an HTTP status and a sentence for people. If the chain
-enforces the same rule, the code also has the contracts' revert reason.
+catches it in one place. Every code has an HTTP status and a sentence for people.
 """
 
 from enum import StrEnum
@@ -32,7 +31,7 @@ class Code(StrEnum):
     NOT_STORED = "not-stored"
     WRONG_CLASS = "wrong-class"
     PRICE_TOO_HIGH = "price-too-high"
-    OVER_ALLOCATION = "over-allocation"
+    INSUFFICIENT_FUNDS = "insufficient-funds"
     NO_VOUCHER = "no-voucher"
     OVER_STAKE = "over-stake"
     BAD_AMOUNT = "bad-amount"
@@ -40,7 +39,6 @@ class Code(StrEnum):
     NO_OFFER = "no-offer"
     TOO_FEW_OWNERS = "too-few-owners"
     NOT_REGISTERED = "not-registered"
-    FROZEN = "frozen"
     BUSY = "busy"
     QUOTA = "quota"
     NOT_YOURS = "not-yours"
@@ -48,62 +46,50 @@ class Code(StrEnum):
 
 
 class Meaning(Struct, frozen=True):
-    """The HTTP status, the revert reason and the sentence of one code."""
+    """The HTTP status and the sentence of one code."""
 
     status: int  # HTTP status
-    revert: str  # revert reason of the contracts; "" when the chain has no such rule
     sentence: str  # for people
 
 
 MEANINGS: dict[Code, Meaning] = {
-    Code.MALFORMED: Meaning(400, "", "The message cannot be read."),
-    Code.NOT_CANONICAL: Meaning(400, "", "The message is not in canonical form."),
-    Code.UNKNOWN_FIELD: Meaning(400, "", "The message has an unknown field."),
-    Code.OVERSIZE: Meaning(413, "", "The message is larger than allowed."),
-    Code.BAD_SIGNATURE: Meaning(401, "signature", "The signature does not verify."),
-    Code.WRONG_SIGNER: Meaning(403, "signer", "This key may not sign this message."),
-    Code.WRONG_CHAIN: Meaning(
-        400, "domain", "The signature was made for another chain or deployment."
-    ),
-    Code.EXPIRED: Meaning(410, "expired", "It has expired; sign a new one."),
-    Code.REPLAYED: Meaning(409, "nonce", "This nonce or message was used before."),
-    Code.STALE: Meaning(409, "stale", "A newer message is already known."),
-    Code.UNKNOWN: Meaning(404, "unknown", "It is not known here."),
-    Code.WRONG_PHASE: Meaning(409, "phase", "This is not possible in the present phase."),
-    Code.TOO_LATE: Meaning(409, "late", "The deadline has passed."),
-    Code.TOO_EARLY: Meaning(409, "early", "It is too early for that."),
+    Code.MALFORMED: Meaning(400, "The message cannot be read."),
+    Code.NOT_CANONICAL: Meaning(400, "The message is not in canonical form."),
+    Code.UNKNOWN_FIELD: Meaning(400, "The message has an unknown field."),
+    Code.OVERSIZE: Meaning(413, "The message is larger than allowed."),
+    Code.BAD_SIGNATURE: Meaning(401, "The signature does not verify."),
+    Code.WRONG_SIGNER: Meaning(403, "This key may not sign this message."),
+    Code.WRONG_CHAIN: Meaning(400, "The signature was made for another chain or deployment."),
+    Code.EXPIRED: Meaning(410, "It has expired; sign a new one."),
+    Code.REPLAYED: Meaning(409, "This nonce or message was used before."),
+    Code.STALE: Meaning(409, "A newer message is already known."),
+    Code.UNKNOWN: Meaning(404, "It is not known here."),
+    Code.WRONG_PHASE: Meaning(409, "This is not possible in the present phase."),
+    Code.TOO_LATE: Meaning(409, "The deadline has passed."),
+    Code.TOO_EARLY: Meaning(409, "It is too early for that."),
     Code.EQUIVOCATION: Meaning(
-        409, "equivocation", "Two different messages were signed where only one is allowed."
+        409, "Two different messages were signed where only one is allowed."
     ),
-    Code.DOES_NOT_OPEN: Meaning(422, "reveal", "The reveal does not open the commitment."),
-    Code.NOT_STORED: Meaning(409, "", "The content is not stored; upload it first."),
-    Code.WRONG_CLASS: Meaning(
-        422, "class", "The determinism class is not the one of the assignment."
-    ),
-    Code.PRICE_TOO_HIGH: Meaning(422, "price", "The price is above what was signed."),
-    Code.OVER_ALLOCATION: Meaning(
-        402, "allocation", "The client's allocation does not cover it; deposit and allocate more."
-    ),
-    Code.NO_VOUCHER: Meaning(402, "", "The client's voucher does not cover it; sign a larger one."),
+    Code.DOES_NOT_OPEN: Meaning(422, "The reveal does not open the commitment."),
+    Code.NOT_STORED: Meaning(409, "The content is not stored; upload it first."),
+    Code.WRONG_CLASS: Meaning(422, "The determinism class is not the one of the assignment."),
+    Code.PRICE_TOO_HIGH: Meaning(422, "The price is above what was signed."),
+    Code.INSUFFICIENT_FUNDS: Meaning(402, "The client's tab does not cover it; deposit more."),
+    Code.NO_VOUCHER: Meaning(402, "The client's voucher does not cover it; sign a larger one."),
     Code.OVER_STAKE: Meaning(
-        402, "", "The provider's stake slots do not cover its run slots; stake more or offer fewer."
+        402, "The provider's stake slots do not cover its run slots; stake more or offer fewer."
     ),
-    Code.BAD_AMOUNT: Meaning(422, "amount", "The rules do not allow this amount."),
-    Code.UNSUPPORTED: Meaning(501, "", "This coordinator or provider does not offer that."),
-    Code.NO_OFFER: Meaning(409, "", "No live offer fits; relax the named limit."),
+    Code.BAD_AMOUNT: Meaning(422, "The rules do not allow this amount."),
+    Code.UNSUPPORTED: Meaning(501, "This coordinator or provider does not offer that."),
+    Code.NO_OFFER: Meaning(409, "No live offer fits; relax the named limit."),
     Code.TOO_FEW_OWNERS: Meaning(
-        409,
-        "owners",
-        "Too few owners to verify by redundancy; set acceptUnverified or another host class.",
+        409, "Too few owners to verify by redundancy; set acceptUnverified or another host class."
     ),
-    Code.NOT_REGISTERED: Meaning(403, "registered", "The account is not registered on chain."),
-    Code.FROZEN: Meaning(
-        403, "frozen", "The account is frozen while a case is open or for strikes."
-    ),
-    Code.BUSY: Meaning(429, "", "Too many requests; retry later."),
-    Code.QUOTA: Meaning(507, "", "The store is full for this account."),
-    Code.NOT_YOURS: Meaning(403, "", "It belongs to another account."),
-    Code.CHAIN: Meaning(502, "", "The chain refused the transaction."),
+    Code.NOT_REGISTERED: Meaning(403, "The account is not registered on chain."),
+    Code.BUSY: Meaning(429, "Too many requests; retry later."),
+    Code.QUOTA: Meaning(507, "The store is full for this account."),
+    Code.NOT_YOURS: Meaning(403, "It belongs to another account."),
+    Code.CHAIN: Meaning(502, "The chain refused the transaction."),
 }
 
 

@@ -146,6 +146,7 @@ class DeclineReason(IntEnum):
     RESOURCES = 10
     GAVE_UP = 11  # after its Accept: the machine failed, or the client stopped the job in time
     PREEMPTED = 12  # another job took the run slot; no provider preempts yet
+    UNSECURED = 13  # guarantee and trust do not cover its pay
 
 
 class WorkStage(IntEnum):

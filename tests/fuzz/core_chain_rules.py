@@ -4,19 +4,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from fuzz.core_machine import FLAGS, PICK, SPAN, U64, U128, WHO, BaseMachine
-from fuzz.core_world import HOSTS
+from fuzz.core_world import HOSTS, US
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_protocol.units import (
-    ZERO_HASH,
-    Amount,
-    BlockNumber,
-    Hash32,
-    Nonce,
-    Price,
-    Round,
-    UnixSeconds,
-)
+from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, Round, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner
 
 
@@ -72,38 +64,48 @@ class ChainRules(BaseMachine):
             ev.ChainSlotFreed(HOSTS[host].id(), index),
         )
 
-    @rule(pick=PICK)
-    def slashed(self, pick: int) -> None:
-        owner = self.world.owners[pick % len(self.world.owners)]
-        self.world.notes(
-            ev.ChainProviderSlashed(owner.address, Amount(1), BlockNumber(self.world.block))
-        )
+    @rule(who=WHO, locked=U128, paid=U128, is_closing=FLAGS)
+    def a_clients_tab_changes(self, who: int, locked: int, paid: int, is_closing: bool) -> None:
+        client = self.world.clients[who].address
+        self.world.notes(self.world.tab(client, US, locked, paid, is_closing))
 
-    @rule(who=WHO, amount=U128)
-    def allocation_changes(self, who: int, amount: int) -> None:
-        self.world.notes(ev.ChainAllocationChanged(self.world.clients[who].address, Amount(amount)))
+    @rule(pick=PICK, locked=U128, paid=U128, is_closing=FLAGS)
+    def an_owners_tab_changes(self, pick: int, locked: int, paid: int, is_closing: bool) -> None:
+        owner = self.world.owners[pick % len(self.world.owners)].address
+        self.world.notes(self.world.tab(US, owner, locked, paid, is_closing))
+
+    @rule(balance=U128, payroll=U128, locks=U128)
+    def balance_and_limits_change(self, balance: int, payroll: int, locks: int) -> None:
+        self.world.notes(
+            ev.ChainBalanceChanged(Amount(balance)),
+            ev.ChainLimitsChanged(Amount(payroll), Amount(locks)),
+        )
 
     @rule(pick=PICK)
     def case_opens(self, pick: int) -> None:
-        owner = self.world.owners[pick % len(self.world.owners)]
-        number = len(self.world.cases) + 1
-        self.world.cases.append((number, owner.address))
+        known = list(self.world.core.state.leases.values())
+        lease = known[pick % len(known)] if known else None
+        execution = lease.assignment_hash if lease else ZERO_HASH
+        accused = lease.provider if lease else self.world.owners[0].address
+        other = known[pick // 7 % len(known)].assignment_hash if known else ZERO_HASH
+        self.world.cases.append(execution)
         self.world.notes(
-            ev.ChainCaseOpened(Nonce(number), owner.address, (), ()),
-            ev.ChainJuryDrawn(Nonce(number), ()),
+            ev.ChainCaseOpened(execution, other, accused, keccak256(bytes([pick % 256]))),
+            ev.ChainJuryDrawn(execution, ()),
         )
 
     @rule(pick=PICK, is_convicted=FLAGS)
     def case_ends(self, pick: int, is_convicted: bool) -> None:
-        number = self.world.cases[pick % len(self.world.cases)][0] if self.world.cases else 99
-        self.world.notes(ev.ChainCaseDecided(Nonce(number), is_convicted, Amount(1)))
+        cases = self.world.cases or [ZERO_HASH]
+        ended = ev.ChainCaseDecided(cases[pick % len(cases)], is_convicted, Amount(1))
+        self.world.notes(ended)
 
-    @rule(pick=PICK, is_posted=FLAGS)
-    def transaction_ends(self, pick: int, is_posted: bool) -> None:
-        purposes = self.world.purposes or ["epoch-7-7", "case-ff-00"]
+    @rule(pick=PICK, is_confirmed=FLAGS)
+    def transaction_ends(self, pick: int, is_confirmed: bool) -> None:
+        purposes = self.world.purposes or ["payroll-7-7", "case-ff-00"]
         purpose = purposes[pick % len(purposes)]
-        if is_posted and purpose.startswith("epoch-"):
-            self.world.notes(ev.ChainEpochPosted(int(purpose.split("-")[1]), Hash32(bytes(32))))
+        if is_confirmed:
+            self.world.send(ev.TransactionConfirmed(purpose, ()))
         else:
             self.world.send(ev.TransactionRefused(purpose, "\N{CJK UNIFIED IDEOGRAPH-4E00}" * 500))
 

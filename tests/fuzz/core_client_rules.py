@@ -120,6 +120,10 @@ class ClientRules(BaseMachine):
         )
         self.world.send(ev.SessionReceived(seal(DOMAIN, message, client.sign)))
 
+    @rule(who=WHO, amount=U128)
+    def give_back(self, who: int, amount: int) -> None:
+        self.world.send(ev.GiveBackAsked(self.world.clients[who].address, Amount(amount)))
+
     @rule(pick=PICK, who=WHO, time=U64)
     def stop(self, pick: int, who: int, time: int) -> None:
         found = self.world.jobs()

@@ -9,11 +9,19 @@ from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import ArchiveRuns, Effect, OpenCase, PostEpoch
+from quorate_coordinator.core.effects import (
+    ArchiveRuns,
+    Effect,
+    OpenCase,
+    SendGiveBack,
+    SendLocks,
+    SendPayroll,
+    SendRedeem,
+)
 from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.lease import Accepted, Assigned, Closed, Lease
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.step_context import Rules, StepContext
+from quorate_coordinator.core.step_context import Rules
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.commitment import commitment, result_digest
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
@@ -49,7 +57,6 @@ from quorate_protocol.units import (
     Hash32,
     JobKind,
     Milliseconds,
-    Nonce,
     Round,
     Seconds,
     Sequence,
@@ -70,18 +77,8 @@ HOSTS = (
 )
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 IMAGE = document_cid(b"image")
-
-
-def check(context: StepContext) -> None:
-    """The ledger's own check.
-
-    It may only find clients that announced the release of more than they still have free.
-    """
-    try:
-        ledger.check(context)
-    except AssertionError:
-        if all(client.charged <= client.allocation for client in context.state.clients.values()):
-            raise
+US = COORDINATOR.address
+SENT = (OpenCase, SendPayroll, SendRedeem, SendLocks, SendGiveBack)
 
 
 @dataclass
@@ -111,14 +108,14 @@ class World:
             b"\x03" * 96,
             ("http://127.0.0.1:1",),
         )
-        self.core = CoordinatorCore(rules, check)
+        self.core = CoordinatorCore(rules, ledger.check)
         self.at, self.steps, self.block = GENESIS + 10_000, 0, 5
         self.refused, self.accepted = 0, 0
         self.purposes: list[str] = []
         self.leaving: list[tuple[Hash32, ...]] = []
         self.deaf: set[Address] = set()  # providers that do nothing in `market_goes_on`
         self.mute: set[Address] = set()  # providers that do not reveal
-        self.cases: list[tuple[int, Address]] = []
+        self.cases: list[Hash32] = []  # executions
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
         self.owners = [
@@ -145,7 +142,7 @@ class World:
         assert len(set(keys)) == len(keys), f"two effects of one step have one key: {keys}"
         for effect in outcome.effects:
             assert CODEC.decode_effect(CODEC.version, CODEC.encode_effect(effect)) == effect
-            if isinstance(effect, OpenCase | PostEpoch):
+            if isinstance(effect, SENT):
                 self.purposes.append(effect.key)
             if isinstance(effect, ArchiveRuns):
                 self.leaving.append(effect.jobs)
@@ -173,7 +170,7 @@ class World:
     def restart(self) -> None:
         """Restores a new core from a snapshot; the state must be the same."""
         taken = self.core.snapshot()
-        fresh = CoordinatorCore(self.core.rules, check)
+        fresh = CoordinatorCore(self.core.rules, ledger.check)
         fresh.restore(taken)
         assert fresh.snapshot() == taken
         self.core = fresh
@@ -361,7 +358,8 @@ class World:
             reach = Amount(known.charged + known.reserved + order.budget)
             ahead = Voucher(client.address, COORDINATOR.address, reach)
             self.send(ev.VoucherReceived(seal(DOMAIN, ahead, key.sign), key.address))
-        return self.send(ev.OrderReceived(submission))
+        # every fifth order has an escrow of its own
+        return self.send(ev.OrderReceived(submission, nonce % 5 == 0))
 
     def market_goes_on(self, lies: list[int], usage: int, turns: int) -> None:
         """One honest round of the market, so that other moves meet jobs in every phase."""
@@ -391,11 +389,9 @@ class World:
         self.deaf.clear()
         self.mute.clear()
         notes: list[ev.ChainNote] = [
-            ev.ChainCaseDecided(Nonce(number), False, Amount(0)) for number, _ in self.cases
+            ev.ChainCaseDecided(execution, False, Amount(0)) for execution in self.cases
         ]
-        notes += [
-            ev.ChainAllocationChanged(client.address, Amount(2**60)) for client in self.clients
-        ]
+        notes += [self.tab(client.address, US, 2**60) for client in self.clients]
         notes += self._stakes()
         self.notes(*notes)
         for client, key in zip(self.clients, self.sessions, strict=True):
@@ -411,22 +407,27 @@ class World:
                 self.send(ev.RoundAppeared(wanted, b"\x05" * 48, hash_tuple("round", wanted, salt)))
 
     def _register(self) -> None:
-        notes: list[ev.ChainNote] = [ev.ChainAccountIndexed(COORDINATOR.address, 1)]
+        notes: list[ev.ChainNote] = []
         for index, owner in enumerate(self.owners):
             network = hash_tuple("net", index)
             notes.append(
-                ev.ChainProviderRegistered(
-                    owner.address, index + 2, owner.key.address, owner.address, network
-                )
+                ev.ChainProviderRegistered(owner.address, owner.key.address, owner.address, network)
             )
         notes += self._stakes()
-        notes += [
-            ev.ChainAllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
-        ]
+        notes += [self.tab(client.address, US, 50_000_000) for client in self.clients]
         assert self.notes(*notes)
         for owner in self.owners:
             assert self.offer(owner, 1, (100_000, 90_000, 80_000), (2, 1, 1), HOSTS[:3])
             assert self.heartbeat(owner)
+
+    def tab(
+        self, payer: Address, payee: Address, locked: int, paid: int = 0, is_closing: bool = False
+    ) -> ev.ChainTabChanged:
+        """A tab of which no more is paid than is locked."""
+        closes_at = UnixSeconds(self.at + 60 if is_closing else 0)
+        return ev.ChainTabChanged(
+            payer, payee, Amount(locked), Amount(min(paid, locked)), closes_at
+        )
 
     def _stakes(self) -> list[ev.ChainNote]:
         """Two stake slots of each owner in each class."""

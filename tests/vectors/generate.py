@@ -20,11 +20,10 @@ from quorate_protocol.crypto.hashing import hash_list, hash_tuple, keccak256
 from quorate_protocol.crypto.merkle import Log, merkle_root, prove
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import MESSAGE_TYPES
-from quorate_protocol.rules import audit_draw, epoch_tree
+from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.rules.eligible_list import EligibleList
-from quorate_protocol.rules.epoch_tree import Leaf
-from quorate_protocol.units import WIRE_TYPES, Address, Amount, BlockNumber, ExitStatus, Hash32, Ppm
+from quorate_protocol.units import WIRE_TYPES, Address, BlockNumber, ExitStatus, Hash32, Ppm
 from quorate_runtime.keys.crypto import KeySigner
 
 FOLDER = Path(__file__).parent
@@ -223,36 +222,6 @@ def draw_vectors() -> Json:
     }
 
 
-def epoch_vectors() -> Json:
-    """Trees of one to seven leaves with every proof."""
-    trees = []
-    for count in (1, 2, 3, 5, 7):
-        leaves = [
-            Leaf(
-                3 * number,
-                _address(f"account/{number}"),
-                Amount(10**6 * number + 1),
-                Amount(number % 3 * 10),
-                _hash(f"r/{number}"),
-            )
-            for number in reversed(range(count))
-        ]
-        root = epoch_tree.build(leaves)
-        proofs = []
-        for leaf in leaves:
-            _, proof = epoch_tree.prove(leaves, leaf.account)
-            assert epoch_tree.root_of(leaf, proof) == root
-            proofs.append({"account": _hex(leaf.account), **canonical.to_json(proof)})
-        trees.append(
-            {
-                "leaves": [canonical.to_json(leaf) for leaf in leaves],
-                "root": canonical.to_json(root),
-                "proofs": proofs,
-            }
-        )
-    return {"trees": trees}
-
-
 def _hash(name: str) -> Hash32:
     return keccak256(name.encode())
 
@@ -269,12 +238,7 @@ def _plain(value: object) -> Json:
     return _hex(value) if isinstance(value, bytes) else value
 
 
-FILES = {
-    "eip712": eip712_vectors,
-    "commitments": commitment_vectors,
-    "draws": draw_vectors,
-    "epochs": epoch_vectors,
-}
+FILES = {"eip712": eip712_vectors, "commitments": commitment_vectors, "draws": draw_vectors}
 
 
 def text_of(name: str) -> str:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from quorate_protocol.codec.identity_cache import Kept
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
-from quorate_protocol.units import ZERO_HASH, Amount, Hash32
+from quorate_protocol.units import ZERO_HASH, Hash32
 
 
 def merkle_root(entries: frozenset[Hash32]) -> Hash32:
@@ -26,16 +26,6 @@ def merkle_root(entries: frozenset[Hash32]) -> Hash32:
         ]
         level = paired + ([level[-1]] if len(level) % 2 else [])
     return Hash32(level[0])
-
-
-def root_of_path(leaf: Hash32, path: Sequence[Hash32]) -> Hash32:
-    """Root that a Merkle path gives for a leaf. Each node is the hash of its two children, the
-    smaller one first, so a path needs no places. An empty path gives the leaf itself.
-    """
-    node = leaf
-    for sibling in path:
-        node = _above(min(node, sibling), max(node, sibling))
-    return node
 
 
 # --------------------------------------------------------------------------------------- grown logs
@@ -79,14 +69,6 @@ class Inclusion(Struct, frozen=True):
     count: int  # entries in the log
     siblings: tuple[Hash32, ...]  # from the entry up to its peak
     other_peaks: tuple[Hash32, ...]  # all peaks but the entry's own, the largest first
-
-
-def credit_entry(assignment_id: Hash32, pay: Amount) -> Hash32:
-    """Entry of a provider's log of credits: H(assignmentId, pay).
-
-    The last entry of an assignment counts. If a credit is taken back, an entry of 0 follows.
-    """
-    return hash_tuple(assignment_id, pay)
 
 
 class FullLog:

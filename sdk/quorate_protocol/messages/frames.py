@@ -20,10 +20,11 @@ from quorate_protocol.messages.signed import (
     CommitSet,
     Decline,
     Heartbeat,
+    Order,
     Reveal,
-    Statement,
     Stop,
     Verdict,
+    Voucher,
 )
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Hash32
@@ -47,11 +48,19 @@ class ReceiptSent(Struct, frozen=True, tag=True):
     receipt: Envelope[CommitReceipt]
 
 
+class EscrowedOrder(Struct, frozen=True):
+    """What an owner shows on chain beside its own messages, for pay by the order's own escrow."""
+
+    order: Order
+    index: int  # of the execution, as in `Assignment.assignment_id`
+
+
 class CommitSetSent(Struct, frozen=True, tag=True):
     """The batch with this assignment is closed, so the provider may now reveal."""
 
     assignment_hash: Hash32
     commit_set: Envelope[CommitSet]
+    escrowed: EscrowedOrder | None = None  # if the order has an escrow of its own
 
 
 class VerdictSent(Struct, frozen=True, tag=True):
@@ -59,15 +68,6 @@ class VerdictSent(Struct, frozen=True, tag=True):
 
     assignment_hash: Hash32
     verdict: Envelope[Verdict]
-
-
-class StatementSent(Struct, frozen=True, tag=True):
-    """The coordinator's cumulative debt to the provider.
-
-    At each connection the provider sends the newest one back, in case the coordinator has lost it.
-    """
-
-    statement: Envelope[Statement]
 
 
 class StopSent(Struct, frozen=True, tag=True):
@@ -132,6 +132,15 @@ class AttestationSent(Struct, frozen=True, tag=True):
     body: bytes  # see `quorate_attestation.session_messages`
 
 
+class VoucherSent(Struct, frozen=True, tag=True):
+    """The coordinator's cumulative debt to the provider.
+
+    At each connection the provider sends the newest one back, in case the coordinator has lost it.
+    """
+
+    voucher: Envelope[Voucher]
+
+
 class Ok(Struct, frozen=True, tag=True):
     """The receiver has accepted the frame. A signed message in it is now stored durably."""
 
@@ -141,7 +150,6 @@ Frame = (
     | ReceiptSent
     | CommitSetSent
     | VerdictSent
-    | StatementSent
     | StopSent
     | OfferSent
     | HeartbeatSent
@@ -150,6 +158,7 @@ Frame = (
     | CommitSent
     | RevealSent
     | LogsSent
+    | VoucherSent
     | AttestationSent
     | Ok
 )

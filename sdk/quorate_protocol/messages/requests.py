@@ -1,7 +1,7 @@
-"""Requests that an account signs and anyone may send to `Stakes` (PROTOCOL 2.8).
+"""Requests that an account signs and anyone may send to `Stakes` or `Escrow` (PROTOCOL 2.8).
 
-The account needs no coin of the chain: it pays the sender in tokens, at most `max_fee`. The order
-of the fields is the order in which they are signed, as in `signed`.
+The account needs no coin of the chain: it pays the sender at most `max_fee`, in tokens at Stakes
+and out of its balance at Escrow. The order of the fields is the order in which they are signed.
 """
 
 from quorate_protocol.readable import Readable
@@ -56,7 +56,7 @@ class UnbondSlotRequest(Readable, frozen=True):
 
 
 class ChangePayoutRequest(Readable, frozen=True):
-    """Account: its claims and credits go to another address."""
+    """Account: its money goes to another address."""
 
     account: Address
     payout: Address
@@ -66,7 +66,7 @@ class ChangePayoutRequest(Readable, frozen=True):
 
 
 class ExitRequest(Readable, frozen=True):
-    """Account: a provider closes all its slots, or a coordinator retires."""
+    """Account: it leaves for good. A provider's slots close; the delay of a bond starts."""
 
     account: Address
     nonce: Nonce
@@ -74,7 +74,38 @@ class ExitRequest(Readable, frozen=True):
     max_fee: Amount
 
 
-Request = (
+class LockRequest(Readable, frozen=True):
+    """Account: a part of its balance is locked in its tab for a payee."""
+
+    account: Address
+    payee: Address
+    amount: Amount
+    nonce: Nonce  # Escrow counts requests of its own, from 0 too
+    deadline: UnixSeconds
+    max_fee: Amount
+
+
+class CloseTabRequest(Readable, frozen=True):
+    """Account: it closes its tab for a payee."""
+
+    account: Address
+    payee: Address
+    nonce: Nonce
+    deadline: UnixSeconds
+    max_fee: Amount
+
+
+class WithdrawRequest(Readable, frozen=True):
+    """Account: so much of its balance goes to its payout address. The fee comes out of it."""
+
+    account: Address
+    amount: Amount
+    nonce: Nonce
+    deadline: UnixSeconds
+    max_fee: Amount
+
+
+StakesRequest = (
     RegisterRequest
     | OpenSlotsRequest
     | CloseSlotRequest
@@ -82,4 +113,6 @@ Request = (
     | ChangePayoutRequest
     | ExitRequest
 )
+EscrowRequest = LockRequest | CloseTabRequest | WithdrawRequest
+Request = StakesRequest | EscrowRequest
 REQUEST_TYPES: dict[str, type] = {kind.__name__: kind for kind in Request.__args__}

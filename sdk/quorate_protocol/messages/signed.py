@@ -144,7 +144,7 @@ class Ack(Readable, frozen=True):
     secret_hash: Hash32  # keccak256 of the secret x, which CommitSet shows
     rule: Label  # the rule by which the job will be verified
     fee_bps: Bps  # the coordinator's fee, as a share of all pay
-    epoch: Sequence  # number of the present epoch
+    escrowed: bool  # the order has an escrow of its own, which settles it; see `Jobs`
 
 
 class Assignment(Readable, frozen=True):
@@ -312,23 +312,15 @@ class Summary(Readable, frozen=True):
     time: UnixSeconds  # as in the Verdict
 
 
-class Statement(Readable, frozen=True):
-    """Coordinator: what it owes a provider in total. It sends one when the sum has changed."""
-
-    provider: Address
-    final: Amount  # cumulative pay that can no longer be taken back; it never falls
-    held: Amount  # pay that may still be taken back
-    epoch: Sequence
-    seq: Sequence  # a higher one replaces this statement
-    receipts_root: Hash32  # root of the log of H(assignmentId, pay), see `merkle.Log`
-
-
 class Voucher(Readable, frozen=True):
-    """Client session: what the client owes the coordinator in total."""
+    """Client session, or coordinator: what the payer owes the payee in total.
 
-    payer: Address  # the client's account
-    payee: Address  # the coordinator's account
-    cumulative: Amount  # total since the first order; a larger one replaces this message
+    A client pays a coordinator, and a coordinator pays a provider, with its statement key.
+    """
+
+    payer: Address  # the client's or the coordinator's account
+    payee: Address  # the coordinator's or the provider's account
+    cumulative: Amount  # total since the first job; a larger one replaces this message
 
 
 class Stop(Readable, frozen=True):
@@ -339,20 +331,11 @@ class Stop(Readable, frozen=True):
 
 
 class JuryVote(Readable, frozen=True):
-    """Juror's operator key: it commits to its findings, which stay hidden until its JuryReveal."""
+    """Juror's operator key: it commits to its result, which its opened ballot shows later."""
 
-    case_id: Nonce
+    case_id: Hash32  # hash of the Filing
     juror: Address
-    ballot: Hash32  # H(caseId, juror, salt, digests...), with zeros up to three digests
-
-
-class JuryReveal(Readable, frozen=True):
-    """Unsigned: it opens the juror's ballot."""
-
-    case_id: Nonce
-    juror: Address
-    digests: tuple[Hash32, ...]  # result digest of each execution of the case; zero = void
-    salt: Hash32
+    ballot: Hash32  # H(execution, juror, salt, digest); the digest is zero without a result
 
 
 class AttestationRecord(Readable, frozen=True):
@@ -398,11 +381,9 @@ Message = (
     | Reveal
     | Verdict
     | Summary
-    | Statement
     | Voucher
     | Stop
     | JuryVote
-    | JuryReveal
     | AttestationRecord
 )
 

@@ -6,7 +6,7 @@ The codec encodes them as JSON with names in camelCase.
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
-from quorate_protocol.messages.signed import Ack, Commit, Summary, Verdict
+from quorate_protocol.messages.signed import Ack, Commit, Summary, Verdict, Voucher
 from quorate_protocol.readable import Readable
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -163,11 +163,26 @@ class AccountView(Readable, frozen=True):
     """
 
     client: Address
-    allocation: Amount
+    locked: Amount  # its tab for this coordinator, by final blocks
+    paid: Amount
+    closes_at: UnixSeconds  # 0 = open
     reserved: Amount
     charged: Amount
-    vouched: Amount
+    vouched: Amount  # what its newest voucher can take out of the tab
+    voucher: Envelope[Voucher] | None  # the newest one, so that a restored client learns of it
     next_nonce: Nonce
+
+
+class GiveBackRequest(Readable, frozen=True):
+    """The body of POST /v1/give-back: a client wants so much of its tab back, with its token."""
+
+    amount: Amount
+
+
+class GiveBackView(Readable, frozen=True):
+    """The answer to POST /v1/give-back: how much of it the coordinator frees on chain now."""
+
+    amount: Amount  # less than asked if vouchers or open jobs need the rest
 
 
 class PlanRequest(Readable, frozen=True):
@@ -259,7 +274,7 @@ class ImportedLogs(Readable, frozen=True):
 
 
 class ProviderView(Readable, frozen=True):
-    """The answer to GET /v1/providers/{address}: a provider's record and credits."""
+    """The answer to GET /v1/providers/{address}: a provider's record and pay."""
 
     provider: Address
     is_alive: bool
@@ -267,7 +282,8 @@ class ProviderView(Readable, frozen=True):
     audits_passed: int  # in a row, summed over the job classes
     final: Amount  # cumulative pay that can no longer be taken back
     held: Amount  # pay that may still be taken back
-    is_frozen: bool
+    vouched: Amount  # cumulative, as this coordinator signed it
+    barred_until: UnixSeconds  # gets no work here after its faults; zero = not barred
     off_offer_until: UnixSeconds  # for giving up too much of its work; zero = on offer
     given_up: int  # of its last answers, see PROTOCOL §4
     answers: int  # at most 20; none directly after a time off offer
@@ -277,10 +293,11 @@ class ProviderView(Readable, frozen=True):
 class CaseView(Readable, frozen=True):
     """One row of GET /v1/cases: a case before the jury."""
 
-    case_id: int
+    execution: Hash32  # digest of the accused's Assignment
+    case_id: Hash32 | None  # None until the chain has it
     accused: Address
-    jobs: tuple[Hash32, ...]
+    job_id: Hash32 | None  # None if this coordinator does not know the execution
     phase: str
     jurors: tuple[Address, ...]
     convicted: bool | None  # None while the case is open
-    slashed: Amount
+    taken: Amount  # of the accused's stake

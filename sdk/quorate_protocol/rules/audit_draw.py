@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.limits import DRAW_TRIES, HELD_PRICE_MULTIPLE, TIERS, TRUST_NEWCOMER
+from quorate_protocol.limits import DRAW_TRIES, JURORS, TIERS, TRUST_NEWCOMER, USD
 from quorate_protocol.messages.signed import Decline
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
@@ -29,6 +29,7 @@ from quorate_protocol.units import (
 DRAW_PASSES = 2  # a draw of a later batch that finds nobody is repeated once
 DECLINES_MAX = 2  # then the provider is not asked again
 FOREVER = BlockNumber(2**48 - 1)
+_JUROR_GAS = USD // 2  # `jury_gas_fee` of all limits
 _FAULTY_AUDITOR_PPM = 200_000  # f of p_econ: the share of faulty auditors that it assumes
 
 
@@ -190,7 +191,7 @@ class CheatingIncentive(Struct, frozen=True):
     """What a cheating provider would gain and lose: the inputs of p_econ."""
 
     pay_max: Amount  # g: the most that the job pays
-    stake: Amount  # the provider's stake
+    stake: Amount  # of one slot; 0 = the provider has none
     held: Amount  # E: the provider's pay that is still held
 
 
@@ -198,7 +199,8 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: CheatingIncent
     """Probability of an audit of one job (`auditPpm`), by PROTOCOL §5.
 
     quorum-2: 1. adaptive: 1 while k < 20, else max(p_min, p_econ, 1 − ε/e) with e = m·λ/(m+k),
-    p_econ = 2g/((g+S+E)(1−f)), f = .2 and S = min(stake, 16 × pay). No other code decides the rate.
+    p_econ = 2g/((g+S+E)(1−f)), f = .2 and S what a conviction costs. No other code decides the
+    rate.
     """
     if rule in (Label.UNVERIFIED, Label.NONE):
         return Ppm(0)
@@ -208,7 +210,8 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: CheatingIncent
     error_ppm = trust.error_ppm()
     p_error = PPM_ONE - limits.epsilon * PPM_ONE // error_ppm if error_ppm > limits.epsilon else 0
     gain = stakes.pay_max
-    loss = gain + min(stakes.stake, HELD_PRICE_MULTIPLE * gain) + stakes.held
+    convict_loses = JURORS * (gain + _JUROR_GAS) // 2  # PROTOCOL 5.149
+    loss = gain + min(stakes.stake, convict_loses) + stakes.held
     p_econ = 2 * gain * PPM_ONE * PPM_ONE // (loss * (PPM_ONE - _FAULTY_AUDITOR_PPM)) if loss else 0
     return Ppm(min(PPM_ONE, max(limits.p_min, p_econ, p_error)))
 

@@ -22,6 +22,12 @@ class Submission(Struct, frozen=True):
     session: Envelope[Session]
     spec: job_spec.JobSpec
     terms: OrderTerms = OrderTerms()
+    escrowed: bool = False  # its client funded it in `Jobs`, with the order's budget
+
+
+def escrow_until(order: Order, limits: Limits) -> UnixSeconds:
+    """Returns until when executions of an order with an escrow of its own can be shown on chain."""
+    return UnixSeconds(order.expiry + order.max_duration + limits.escrow_evidence_age)
 
 
 def validate(

@@ -33,11 +33,8 @@ from quorate_protocol.units import (
 FUND_SHARE_OF_FEE = 10
 """Under quorum-2 one in so many millionths of the fee goes to the audit fund."""
 
-SIGNABLE_MAX = Amount(2**60 - 1)
-"""The largest session limit that the contract `Epochs` stores.
-
-`Epochs` refuses a whole epoch that has a voucher above the stored limit.
-"""
+SIGNABLE_MAX = Amount(2**96 - 1)
+"""The largest sum of a voucher that `Escrow` can be shown. Nobody takes a voucher above it."""
 
 
 USAGE_ALLOWANCE_SECONDS = 120
@@ -117,7 +114,7 @@ def worst_charge(order: Order, rule: Label, fee_bps: Bps) -> Amount:
 
 def charge_limit(order: Order, rule: Label, fee_bps: Bps) -> Amount:
     """Returns the most that a job can cost its client: what all executions that its order allows
-    can cost, at most its budget. The coordinator reserves it from the client's allocation.
+    can cost, at most its budget. The coordinator reserves it from the client's tab.
     """
     most = 1 if rule is Label.UNVERIFIED else order.max_executions
     return Amount(min(order.budget, cost_of(order, most, order.max_duration, fee_bps)))

@@ -173,6 +173,11 @@ class Actor(Generic[E, F]):
         """The time of the newest event; 0 before the first."""
         return self._at
 
+    async def save(self) -> None:
+        """Writes a snapshot of now, so that no later start replays what came before."""
+        if self._journal.last_offset:
+            await self._save_snapshot()
+
     def is_settled(self) -> bool:
         """Returns whether no event waits for its step or its append, and no effect waits."""
         return self._inbox.empty() and not self._flying and not self._outbox.pending
@@ -268,13 +273,14 @@ class Actor(Generic[E, F]):
             events >= SNAPSHOT_LEAST and self._at - self._saved_at >= SNAPSHOT_SECONDS
         )
 
-    def _save_snapshot(self) -> None:
+    def _save_snapshot(self) -> asyncio.Future[None]:
         self._saved_offset, self._saved_at = self._journal.last_offset, self._at
         payload = self._at.to_bytes(8, "big") + self.core.snapshot()
         saved = self._journal.save_snapshot(
             Snapshot(self._saved_offset, self._codec.version, payload)
         )
         saved.add_done_callback(self._saved)
+        return saved
 
     def _saved(self, future: asyncio.Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:

@@ -1,9 +1,9 @@
 """Keeps one account's nonces: which purpose has which nonce, and what was signed for it.
 
-A purpose is a text that names one thing to do on chain, such as `claim-7`. It keeps its nonce until
-a transaction with that nonce is in a block at depth k. A node's answer to a transaction proves
-nothing: the node may have accepted it and lost its answer, or have lied. So two transactions for
-one purpose always have the same nonce, and the chain accepts at most one of them.
+A purpose is a text that names one thing to do on chain, such as `payroll-7`. It keeps its nonce
+until a transaction with that nonce is in a block at depth k. A node's answer to a transaction
+proves nothing: the node may have accepted it and lost its answer, or have lied. So two transactions
+for one purpose always have the same nonce, and the chain accepts at most one of them.
 """
 
 import asyncio

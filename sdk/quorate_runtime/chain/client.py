@@ -138,6 +138,13 @@ class ChainClient:
         found = None if tree is None else member(tree, "transactions")
         return isinstance(found, list | tuple) and transaction in found
 
+    async def call_data(self, transaction: Hash32) -> bytes:
+        """Returns the data of a transaction that is in a block."""
+        tree = await self._read(
+            "eth_getTransactionByHash", lambda w3: w3.eth.get_transaction(_as_any(transaction))
+        )
+        return octets(member(tree, "input"))
+
     async def call(
         self,
         to: Address | None,

@@ -22,7 +22,6 @@ from quorate_runtime.sqlite.durable import SMALL_CACHE, check_whole, make_whole,
 RECEIPT_BYTES_MAX = 32 << 20
 UNSETTLED_MAX = 256
 MINED_MAX = 1_000
-NONCE_MAX = 2**62
 RETRY_SECONDS = 5.0
 
 _SCHEMA = """
@@ -322,16 +321,6 @@ def ensure(path: Path) -> None:
     Raises FileDamaged if it is not whole, Unavailable while nobody can tell.
     """
     _opened(path).close()
-
-
-def has_signed(path: Path, account: Address, prefix: str) -> bool:
-    """Returns whether the file has a purpose of an account that begins with `prefix`, on any chain.
-
-    Raises as `ensure`.
-    """
-    with closing(_opened(path)) as connection:
-        query = "SELECT 1 FROM sends WHERE account=? AND substr(purpose, 1, ?)=? LIMIT 1"
-        return connection.execute(query, (account, len(prefix), prefix)).fetchone() is not None
 
 
 def mined(path: Path, account: Address, known: Set[str]) -> list[tuple[str, Receipt]]:

@@ -37,7 +37,7 @@ async def was_sent(client: ChainClient, account: Address, nonce: int, deep: Bloc
         return True  # not re-raised: many nodes delete old states
     trees = member(tree, "transactions")
     own = [item for item in trees or () if _is_named(item, account, nonce)]
-    return any(item.get("type") != DYNAMIC_FEE or _signer(item) == account for item in own)
+    return any(item.get("type") != DYNAMIC_FEE or signer(item) == account for item in own)
 
 
 async def _block_of(
@@ -61,14 +61,15 @@ def _is_named(tree: Json, account: Address, nonce: int) -> bool:
     return sender == "0x" + account.hex() and member(tree, "nonce") == hex(nonce)
 
 
-def _signer(tree: Json) -> Address | None:
+def signer(tree: Json) -> Address | None:
     """Returns who signed a transaction; None if its form is wrong."""
     from eth_account.typed_transactions.typed_transaction import TypedTransaction
 
     fields = {name: tree.get(name) for name in _SIGNED}
-    fields |= {"type": 2, "to": tree.get("to") or b"", "data": tree.get("input")}
-    fields["accessList"] = tree.get("accessList") or []
+    fields |= {"type": 2, "data": tree.get("input"), "accessList": tree.get("accessList") or []}
     try:
+        # As octets: the library refuses a text whose letters show no checksum, as nodes answer.
+        fields["to"] = bytes.fromhex(str(tree.get("to") or "0x").removeprefix("0x"))
         digest = Hash32(bytes(TypedTransaction.from_dict(fields).hash()))
         parts = [hex_integer(tree.get(name), 256).to_bytes(32, "big") for name in ("r", "s")]
         parity = hex_integer(tree.get("yParity", tree.get("v")), 8)

@@ -101,6 +101,7 @@ POINTS: tuple[Point, ...] = (
         ),
         _CLIENT,
     ),
+    Point("client.after-fund", _CLIENT),  # an order's own escrow is on chain, the order not sent
     # The start and end of a devnet.
     *_around("devnet", ("child", "keys", "genesis", "settings", "marker", "stop"), _DEVNET),
     *_around("wallet", ("send",), _DEVNET),

@@ -36,7 +36,7 @@ def test_a_voucher_must_cover_all_but_the_fees_that_were_paid(
     assert voucher_needed(Amount(charged), Amount(reserved), Amount(fees_paid)) == needed
 
 
-@pytest.mark.rule("2.4", "4.28", "4.75")
+@pytest.mark.rule("2.4", "4.75")
 @pytest.mark.parametrize(
     ("promised", "signed", "allocation", "limit", "following"),
     [

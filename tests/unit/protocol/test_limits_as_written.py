@@ -33,34 +33,33 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ("startBy at most 10 min [20 s] ahead", "decline_ahead_max", 600, 20),
     ("grace of 60 s [20 s]", "commit_grace", 60, 20),
     ("revealBy = closedAt + 60 s [6 s]", "reveal_within", 60, 6),
-    ("is released 9 d [60 s] after its announcement", "allocation_release", 9 * DAY, 60),
-    ("Vouchers can until 72 h [30 s] before", "voucher_margin", 72 * HOUR, 30),
-    ("max_hold of 72 h [20 s]", "max_hold", 72 * HOUR, 20),
-    ("within 7 d [90 s] of Assignment.acceptBy + maxDuration", "case_evidence_age", 7 * DAY, 90),
-    ("(allocated for ≥ 7 d [0])", "case_allocation_age", 7 * DAY, 0),
+    ("max_hold of 24 h [20 s]", "max_hold", DAY, 20),
+    ("at most 7 d [90 s] older than acceptBy + maxDuration", "case_evidence_age", 7 * DAY, 90),
+    ("and maxDuration at most 24 h [10 min]", "case_duration_max", DAY, 600),
     ("cover at least 50 times [once] what the job cost it", "case_spent_multiple", 50, 1),
     ("verified for 30 d [5 min]", "unverifiable_for", 30 * DAY, 300),
     ("The first bar lasts 7 d [90 s]", "bar_first", 7 * DAY, 90),
     ("from ≥ 15 [3]", "jury_owners_min", 15, 3),
     ("≥ 3 periods after the opening", "jury_rounds_ahead", 3, 3),
-    (
-        "no round comes within 24 h [30 s] of its time, the bond is burned",
-        "jury_beacon_missing",
-        24 * HOUR,
-        30,
-    ),
     ("active ≥ 14 d [0] before the executions", "jury_slot_age", 14 * DAY, 0),
-    ("24 h [20 s] each, plus the maxDurations", "jury_window", 24 * HOUR, 20),
+    ("moves a case to a new one after 24 h [30 s]", "jury_beacon_missing", DAY, 30),
+    ("24 h [20 s] each, and the maxDuration", "jury_window", DAY, 20),
     ("1 USD [0.001 USD] beside", "fund_allowance", USD, USD // 1000),
     ("1 USD [100 USD], or a tenth", "lead_min", USD, 100 * USD),
     ("0.50 USD for gas", "jury_gas_fee", USD // 2, USD // 2),
-    ("is final 24 h [10 s] after its posting", "challenge_window", 24 * HOUR, 10),
+    ("price) and 0.05 USD", "jury_pay_min", USD // 20, USD // 20),
+    ("It ends 7 d [60 s] later if a client pays", "client_close", 7 * DAY, 60),
+    ("14 d [90 s] later if a coordinator pays", "coordinator_close", 14 * DAY, 90),
     (
-        "posted at 24 h or when the coordinator is idle with debt [every 10 s",
-        "epoch_every",
-        24 * HOUR,
+        "once a day, and the others once a week, from 0.05 USD on [everything every 10 s]",
+        "pay_every",
+        DAY,
         10,
     ),
+    ("redeems a voucher after 7 d [20 s]", "redeem_every", 7 * DAY, 20),
+    ("Executions are taken until 24 h [10 s] after the last", "evidence_window", DAY, 10),
+    ("expiry + maxDuration + 14 d [120 s]", "escrow_evidence_age", 14 * DAY, 120),
+    ("not paid 12 h [5 s] after its own reveal", "show_after", DAY // 2, 5),
     ("unbond after 21 d [180 s]", "unbond_after", 21 * DAY, 180),
     ("a fixed stake of 100 USD", "slot_stake", 100 * USD, 100 * USD),
     ("coordinator's bond is 1,000 USD", "coordinator_bond", 1000 * USD, 1000 * USD),
@@ -81,7 +80,6 @@ WRITTEN: list[tuple[str, str, int, int]] = [
     ("A record lives 24 h [5 min]", "attestation_ttl", 24 * HOUR, 300),
     ("refreshes its offer every 5 min [20 s]", "offer_refresh", 300, 20),
     ("Beacon period 2 s", "beacon_period", 3, 2),
-    ("withdrawal of unallocated deposits 40 s (MAINNET 48 h)", "withdrawal_delay", 48 * HOUR, 40),
     ("session 1 d", "session_max", 30 * DAY, DAY),
     ("heartbeat every 3 s, alive for 10 s (MAINNET 20 s and 60 s)", "heartbeat_every", 20, 3),
     ("heartbeat every 3 s, alive for 10 s (MAINNET 20 s and 60 s)", "heartbeat_alive", 60, 10),
@@ -97,8 +95,6 @@ CONSTANTS: list[tuple[str, object, object]] = [
     ),
     ("fewer than 8 distinct owners have stake", limits.OWNERS_MIN_ADAPTIVE, 8),
     ("With fewer than 3 owners the coordinator refuses", limits.OWNERS_MIN_QUORUM, 3),
-    ("S = min(stake, 16 × pay)", limits.HELD_PRICE_MULTIPLE, 16),
-    ("max(8 × the sum of the pays named, all pays of", limits.SLASH_MULTIPLE, 8),
     ("within its last 300 checked executions", limits.FAULT_WINDOW_EXECUTIONS, 300),
     ("or three of at least two clients", limits.FAULTS_FOR_CASE, 3),
     ("in chunks of 64 KiB", limits.OUTPUT_CHUNK_BYTES, 64 * 1024),
@@ -122,10 +118,10 @@ CONSTANTS: list[tuple[str, object, object]] = [
     "4.5",
     "5.6",
     "5.18",
-    "5.67",
-    "5.73",
-    "6.16",
-    "6.18",
+    "5.142",
+    "5.144",
+    "6.67",
+    "6.77",
     "6.30",
     "9.1",
 )
@@ -148,32 +144,39 @@ def test_all_deployments_share_these_numbers(words: str, found: object, expected
     assert found == expected
 
 
-@pytest.mark.rule("4.27")
-@pytest.mark.parametrize("found", [MAINNET, TESTNET, DEVNET], ids=lambda limits: limits.name)
-def test_a_release_takes_longer_than_any_holding_time(found: limits.Limits) -> None:
-    """It also takes longer than a voucher's way into an epoch and its challenge. Otherwise a
-    client could get its deposit back before its jobs are final.
+@pytest.mark.rule("5.153")
+def test_stake_unbonds_after_the_longest_case() -> None:
+    """It waits for two missing rounds twice, for two votes with the job again, for reveals and
+    openings.
     """
-    assert found.allocation_release > found.max_hold + found.epoch_every + found.challenge_window
-    assert found.allocation_release > found.voucher_margin >= 3 * found.epoch_every
-    assert found.unbond_after > found.case_evidence_age + 2 * found.jury_window
+    vote = MAINNET.jury_window + MAINNET.case_duration_max
+    shown = MAINNET.case_duration_max + MAINNET.case_evidence_age
+    longest = shown + 2 * (vote + 2 * MAINNET.jury_beacon_missing) + 2 * MAINNET.jury_window
+    assert longest == 18 * DAY < MAINNET.unbond_after
+
+
+@pytest.mark.rule("6.72", "6.77", "6.81", "6.87")
+@pytest.mark.parametrize("found", [MAINNET, TESTNET, DEVNET], ids=lambda limits: limits.name)
+def test_a_payee_acts_before_what_is_its_own_goes_back(found: limits.Limits) -> None:
+    assert found.redeem_every <= found.client_close <= found.coordinator_close
+    assert found.show_after < found.evidence_window < found.escrow_evidence_age
 
 
 @pytest.mark.rule("9.8")
 def test_the_testnets_numbers_are_mainnets_with_the_exceptions_written() -> None:
     words = (
-        "blocks 3 deep, W = 5, max_hold, epochs, challenge window, withdrawal and jury window "
-        "10 min each, release and case evidence 1 h, vouchers until 30 min before, unbonding 3 h, "
-        "juries from 3 owners, and no least age of owners, slots and allocations"
+        "blocks 3 deep, W = 5, max_hold, payrolls, jury window and the window of evidence 10 min "
+        "each, redemption and case evidence 1 h, a client's tab closes in 1 h and a coordinator's "
+        "in 2 h, unbonding 3 h, juries from 3 owners, and no least age of owners and slots"
     )
     assert words in PROTOCOL
-    minutes = ("max_hold", "epoch_every", "challenge_window", "withdrawal_delay", "jury_window")
+    minutes = ("max_hold", "pay_every", "jury_window", "evidence_window")
     assert {getattr(TESTNET, name) for name in minutes} == {600}
-    assert TESTNET.allocation_release == TESTNET.case_evidence_age == HOUR
-    ages = (TESTNET.class_owner_age, TESTNET.jury_slot_age, TESTNET.case_allocation_age)
-    assert ages == (0, 0, 0) and TESTNET.beacon_period == MAINNET.beacon_period
+    hours = (TESTNET.redeem_every, TESTNET.case_evidence_age, TESTNET.client_close)
+    assert hours == (HOUR,) * 3 and TESTNET.coordinator_close == 2 * HOUR
+    assert (TESTNET.class_owner_age, TESTNET.jury_slot_age) == (0, 0)
     numbers = (TESTNET.chain_depth, TESTNET.window_jobs, TESTNET.jury_owners_min)
-    assert numbers == (3, 5, 3) and TESTNET.voucher_margin == 1800
+    assert numbers == (3, 5, 3) and TESTNET.beacon_period == MAINNET.beacon_period
     assert TESTNET.unbond_after == 3 * HOUR
 
 
@@ -193,7 +196,7 @@ def test_nothing_on_chain_can_be_paused() -> None:
             for word in ("pause", "owner", "admin", "upgrade", "govern")
             if word in name
         }
-        assert found <= {"owner_count", "owners_min"}, path.name
+        assert found <= {"owner_count", "owners_apart", "owners_min"}, path.name
 
 
 @pytest.mark.rule("3.57")

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.crypto.merkle import Inclusion, Log, credit_entry, is_included, prove
-from quorate_protocol.units import ZERO_HASH, Amount, Hash32
+from quorate_protocol.crypto.merkle import Inclusion, Log, is_included, prove
+from quorate_protocol.units import ZERO_HASH, Hash32
 from quorate_protocol.values import replace
 
 
@@ -24,7 +24,7 @@ def log_of(entries: list[Hash32]) -> Log:
     return log
 
 
-@pytest.mark.rule("0.8", "3.21")
+@pytest.mark.rule("0.8")
 @given(st.integers(1, 70), st.data())
 def test_every_entry_is_shown_and_no_other(count: int, data: st.DataObject) -> None:
     entries = entries_of(count)
@@ -78,13 +78,3 @@ def test_roots_of_different_logs_differ() -> None:
 def test_a_log_stays_small() -> None:
     log = log_of(entries_of(5_000))
     assert log.count == 5_000 and len(log.peaks) == (5_000).bit_count()
-
-
-@pytest.mark.rule("3.21")
-def test_a_returned_credit_is_superseded_and_not_removed() -> None:
-    paid, gone = credit_entry(hash_tuple("a"), Amount(5)), credit_entry(hash_tuple("a"), Amount(0))
-    entries = [paid, credit_entry(hash_tuple("b"), Amount(7)), gone]
-    root = log_of(entries).root()
-    assert is_included(root, paid, prove(entries, 0)) and is_included(
-        root, gone, prove(entries, 2)
-    ), "the later entry counts"

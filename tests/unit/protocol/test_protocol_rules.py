@@ -272,7 +272,7 @@ def test_a_budget_that_ends_pays_everybody_the_same_fraction() -> None:
 
 @pytest.mark.rule("5.1", "5.4", "5.5", "5.6", "5.41")
 def test_the_audit_rate_follows_rule_tier_and_trust() -> None:
-    stakes = CheatingIncentive(Amount(1_000), Amount(10**8), Amount(0))
+    stakes = CheatingIncentive(Amount(10**7), Amount(10**8), Amount(0))
     old = Trust(passed=200)
     assert audit_draw.rate_ppm(Label.UNVERIFIED, VerifyTier.STANDARD, old, stakes) == 0
     assert audit_draw.rate_ppm(Label.QUORUM_2, VerifyTier.STANDARD, old, stakes) == 1_000_000
@@ -287,11 +287,11 @@ def test_the_audit_rate_follows_rule_tier_and_trust() -> None:
         == 1_000_000 - 1000 * 1_000_000 // 6666
     )
     trusted = Trust(passed=1000, lambda_ppm=Ppm(1_000))
-    # error is small, so p_econ = 2g/((g+16g)·0.8) counts; much held pay lowers it to p_min
+    # error is small, so p_econ = 2g/((g+3.5g+1.75 USD)·0.8) counts; held pay lowers it to p_min
     assert audit_draw.rate_ppm(
         Label.ADAPTIVE, VerifyTier.STANDARD, trusted, stakes
-    ) == 2 * 10**6 * 10**6 // (17 * 800_000)
-    rich = CheatingIncentive(Amount(1_000), Amount(10**8), Amount(10**9))
+    ) == 2 * 10**7 * 10**12 // ((10**7 + 35 * 10**6 + 1_750_000) * 800_000)
+    rich = CheatingIncentive(Amount(10**7), Amount(10**8), Amount(10**10))
     assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.STANDARD, trusted, rich) == 50_000
     assert audit_draw.rate_ppm(Label.ADAPTIVE, VerifyTier.LEAN, trusted, rich) == 20_000
 

@@ -241,34 +241,3 @@ def test_eligible_roots_agree_with_eth_abi() -> None:
         for peak in peaks[-2::-1]:
             folded = keccak256(peak + folded)
         assert raw(root) == (hash_of("uint256 bytes32", length, folded) if length else bytes(32))
-
-
-@pytest.mark.rule("6.11")
-@pytest.mark.parametrize(
-    "tree", LOADED["epochs"]["trees"], ids=lambda item: str(len(item["leaves"]))
-)
-def test_epoch_trees_agree_with_eth_abi(tree: dict[str, Any]) -> None:
-    ordered = sorted(tree["leaves"], key=lambda leaf: int(leaf["index"]))
-    level = []
-    for leaf in ordered:
-        parts = (leaf["index"], leaf["account"], leaf["final"], leaf["held"], leaf["receiptsRoot"])
-        level.append(
-            (
-                hash_of("uint256 address uint256 uint256 bytes32", *parts),
-                leaf["final"],
-                leaf["held"],
-            )
-        )
-    while len(level) & (len(level) - 1):
-        level.append((bytes(32), 0, 0))
-    while len(level) > 1:
-        level = [_parent(a, b) for a, b in zip(level[::2], level[1::2], strict=True)]
-    assert level[0] == (raw(tree["root"]["hash"]), tree["root"]["final"], tree["root"]["held"])
-    for proof in tree["proofs"]:
-        position = [leaf["account"] for leaf in ordered].index(proof["account"])
-        assert proof["position"] == position and 1 << len(proof["siblings"]) >= len(ordered)
-
-
-def _parent(a: tuple[bytes, int, int], b: tuple[bytes, int, int]) -> tuple[bytes, int, int]:
-    types = ["bytes32", "uint256", "uint256"] * 2
-    return keccak256(abi_encode(types, [*a, *b])), a[1] + b[1], a[2] + b[2]

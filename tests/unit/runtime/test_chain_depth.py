@@ -11,8 +11,8 @@ import pytest
 
 from quorate_contracts import deploy
 from quorate_contracts.artifact import artifact
-from quorate_contracts.bindings.events import Allocated
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.escrow import Locked
 from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.core import events as ev
 from quorate_protocol.limits import DEVNET, MAINNET
@@ -36,7 +36,7 @@ def word(value: bytes | int) -> str:
 
 
 class Chain:
-    """A chain node with `head` blocks. In block 5 a client allocated 70."""
+    """A chain node with `head` blocks. In block 5 a client locked 70."""
 
     def __init__(self, head: int) -> None:
         self.head, self.asked_at = head, []  # type: tuple[int, list[str]]
@@ -47,10 +47,10 @@ class Chain:
                 number = self.head if params[0] == "latest" else int(params[0], 16)
                 return self._block(number) if number <= self.head else None
             case "eth_getLogs":
-                return [self._allocated()] if self._names(params[0]) else []
+                return [self._locked()] if self._names(params[0]) else []
             case "eth_call":
                 self.asked_at.append(params[1])
-                return "0x" + word(70) + word(0) * 4
+                return "0x" + word(70) + word(0) * 3
         raise AssertionError(method)
 
     def _names(self, query: Any) -> bool:
@@ -67,11 +67,9 @@ class Chain:
         }
         return {**form, "baseFeePerGas": "0x1"}
 
-    def _allocated(self) -> dict[str, Any]:
+    def _locked(self) -> dict[str, Any]:
         topic = next(
-            key
-            for key, kind in artifact("Escrow").events.items()
-            if kind.name == Allocated.__name__
+            key for key, kind in artifact("Escrow").events.items() if kind.name == Locked.__name__
         )
         topics = ["0x" + topic.hex(), "0x" + word(CLIENT), "0x" + word(COORDINATOR)]
         place = {
@@ -119,8 +117,8 @@ async def test_deposit_counts_once_its_block_is_deep_enough() -> None:
     young = Chain(head=IN_BLOCK + 2)
     assert await notes(young, depth=4) == [] and not young.asked_at
     old = Chain(head=IN_BLOCK + 3)
-    assert await notes(old, depth=4) == [ev.ChainAllocationChanged(CLIENT, 70, 70, 0, 0)]  # type: ignore[arg-type]
-    assert old.asked_at == [hex(IN_BLOCK)], (
+    assert (await notes(old, depth=4))[:1] == [ev.ChainTabChanged(CLIENT, COORDINATOR, 70, 0, 0)]  # type: ignore[arg-type]
+    assert set(old.asked_at) == {hex(IN_BLOCK)}, (
         "the follower asks for the state of an equally old block, not of the newest"
     )
 
@@ -128,7 +126,8 @@ async def test_deposit_counts_once_its_block_is_deep_enough() -> None:
 async def test_after_a_long_absence_the_current_state_is_read() -> None:
     """A chain node keeps the state of a block for only about a hundred blocks."""
     chain = Chain(head=3000)
-    assert len(await notes(chain, depth=4)) == 1 and chain.asked_at == [hex(2997)]
+    assert len(await notes(chain, depth=4)) == 3, "the tab, the balance and its limits"
+    assert set(chain.asked_at) == {hex(2997)}
 
 
 def test_mainnet_waits_for_depth_and_its_acks_are_still_young_enough() -> None:

@@ -34,13 +34,13 @@ def voucher_for(
     promised: Amount,
     lead: Amount,
     signed: Amount,
-    allocation: Amount,
+    locked: Amount,
     session_limit: Amount,
 ) -> Amount:
     """Returns the cumulative sum of a client's next voucher: never less than it signed before.
 
     `checked` are its checked charges, `promised` what its open orders may still be charged. Only
-    what is signed ahead has to fit into `allocation`, the client's money for new orders.
+    what is signed ahead has to fit into `locked`, the client's money in the tab.
     """
-    ahead = min(checked + min(promised, lead), allocation)
+    ahead = min(checked + min(promised, lead), locked)
     return Amount(max(signed, min(max(checked, ahead), session_limit)))

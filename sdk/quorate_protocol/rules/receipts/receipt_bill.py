@@ -7,7 +7,7 @@ from quorate_protocol.rules import settlement
 from quorate_protocol.rules.receipts.receipt_draws import was_held
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.rules.settlement import Bill, Ran
-from quorate_protocol.units import Amount, Hash32
+from quorate_protocol.units import Amount, Hash32, Outcome
 
 
 def bill_of(receipt: Receipt) -> Bill:
@@ -23,6 +23,25 @@ def bill_of(receipt: Receipt) -> Bill:
         is_billed,
         len(receipt.batches) > 1 and was_held(receipt),
     )
+
+
+def paid_by_client(receipt: Receipt) -> dict[Hash32, Amount]:
+    """What the client of a checked receipt pays each execution. The held pay of the first one is
+    lost if a later verdict leaves it out, or if the market ran out on different results (5.111).
+    """
+    order, ack, verdict = receipt.order.message, receipt.ack.message, receipt.verdict.message
+    ran = ran_of(receipt)
+    match verdict.outcome:
+        case _ if len(receipt.batches) == 1 or not was_held(receipt):
+            is_lost = False
+        case Outcome.ACCEPTED:
+            is_lost = ran[0].assignment_hash not in verdict.group
+        case Outcome.UNRESOLVED:
+            is_lost = not settlement.is_clients_limit(order, ack.fee_bps, ran)
+        case _:
+            is_lost = False
+    credits = () if is_lost else bill_of(receipt).split.credits
+    return {item.assignment_hash: item.amount for item in credits}
 
 
 def ran_of(receipt: Receipt) -> list[Ran]:

@@ -12,7 +12,7 @@ def is_over(final: Amount, slot_stake: Amount) -> bool:
 
 
 def shown(final: Amount, held: Amount, is_on_probation: bool) -> tuple[Amount, Amount]:
-    """Returns (final, held) as statements and leaves show them: on probation all pay is held.
+    """Returns (final, held) as others see them: on probation all pay is held.
 
     The final amount never falls over time, because a probation ends once.
     """

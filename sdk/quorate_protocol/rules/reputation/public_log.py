@@ -37,7 +37,7 @@ def read(
 ) -> Reading:
     """Checks a whole log from its first line, and folds it.
 
-    `pinned` maps a length to the root that the log must have there; Acks, epochs and the
+    `pinned` maps a length to the root that the log must have there; Acks, payrolls and the
     coordinator's head name such roots. `told` gets each line with what the lines up to it say.
 
     Raises Refused, with the number of the line, for a line that its coordinator did not sign, that
