@@ -15,10 +15,19 @@ from quorate_coordinator import coordinator_keys
 from quorate_coordinator import settings as settings_file
 from quorate_coordinator.cli_init import init
 from quorate_coordinator.cli_options import fail, home_of, proxies_of
+from quorate_coordinator.commands.accuse_command import accuse
 from quorate_coordinator.commands.backup_commands import backup, restore
+from quorate_coordinator.commands.capital_commands import (
+    balance,
+    deposit,
+    guarantee,
+    limit,
+    payroll,
+)
 from quorate_coordinator.commands.money_commands import retire, withdraw
 from quorate_coordinator.commands.request_command import request
 from quorate_coordinator.commands.status_command import health, served_url_of, status
+from quorate_coordinator.commands.swap_key_command import swap_key
 from quorate_coordinator.commands.top_up_command import top_up
 from quorate_coordinator.commands.unlock_commands import lock, unlock
 from quorate_coordinator.config import (
@@ -35,9 +44,10 @@ from quorate_coordinator.reporting import report_command
 from quorate_coordinator.settings import Settings
 from quorate_coordinator.storage.document_file import DAY_SECONDS, LEAST_SECONDS, Keeping
 from quorate_coordinator.storage.staging_quota import STORE_BYTES_MIN, StagingQuota
-from quorate_protocol.limits import BY_NAME, DEVNET
+from quorate_protocol.limits import BY_NAME, DEVNET, USD
 from quorate_protocol.quantity_input import size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Amount
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
@@ -61,6 +71,9 @@ app = typer.Typer(
 app.command()(init)
 app.command()(health)
 app.command()(status)
+for money_command in (deposit, balance, limit, guarantee, payroll, swap_key):
+    app.command()(money_command)
+app.command()(accuse)
 app.command()(retire)
 app.command()(withdraw)
 app.command()(top_up)
@@ -117,6 +130,7 @@ def up(
         own_urls=(settings.public_url, served_url_of(settings)),
         fee_bps=settings.fee_bps,
         fee_cap_gwei=settings.fee_cap_gwei,
+        accuse_budget=Amount(settings.accuse_usd * USD),
         archive=_keeping("archive", archive_size, archive_age, DAY_SECONDS),
         staging=StagingQuota(
             _size("--store-size", store_size)

@@ -13,10 +13,10 @@ from quorate_contracts.money_texts import currency_of
 from quorate_coordinator import cli_options as options
 from quorate_coordinator import coordinator_keys, settings
 from quorate_coordinator.cli_options import fail, home_of, proxies_of
-from quorate_coordinator.config import FEE_CAP_GWEI
+from quorate_coordinator.config import ACCUSE_USD, FEE_CAP_GWEI
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_protocol.codec import canonical
-from quorate_protocol.limits import BY_NAME, DEVNET
+from quorate_protocol.limits import BY_NAME, DEVNET, USD
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Bps
 from quorate_runtime.files import private_folder
@@ -28,6 +28,8 @@ from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_USAGE
 
 CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 DEPLOYMENT_BYTES_MAX = 1 << 20
+CAPITAL_FIRST = 200 * USD  # guarantees of ten owners with one slot each, and their first pay
+LIMIT_FIRST = 100  # USD a day
 FIELD_OF = {"trusted_proxy": "trusted_proxies", "import_log": "import_logs"}
 """The field of the settings that each option sets, where their names differ."""
 
@@ -44,6 +46,7 @@ def init(
     p2p_announce: options.P2pAnnounce = None,
     fee_bps: options.FeeBps = 200,
     fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
+    accuse_usd: options.AccuseUsd = ACCUSE_USD,
     trusted_proxy: options.TrustedProxies = None,
     proxy_header: options.ProxyHeader = X_FORWARDED_FOR,
     database: options.DatabaseUrl = None,
@@ -54,15 +57,13 @@ def init(
     as_json: options.AsJson = False,
 ) -> None:
     """Make keys and settings; print what to fund. Again: change the settings that you name."""
-    folder, proxies = home_of(home), tuple(trusted_proxy or ())
-    kept = _kept(folder)
+    folder = home_of(home)
+    kept, proxies = _kept(folder), tuple(trusted_proxy or ())
     proxies_of(proxies, proxy_header)
     if database:
         options.database(database, folder)
-    named = _named_fields(ctx)
     made, chain, beacon = _deployment_of(deployment, kept)
-    # A devnet's file names its nodes too.
-    named |= {name for name, url in (("chain_url", chain), ("beacon_url", beacon)) if url}
+    named = _named_fields(ctx, {"chain_url": chain, "beacon_url": beacon})
     try:
         first, second = chain_urls(chain_url or (chain or CHAIN_URL,), CHAIN_URL)
         beacon_url = web_url("--beacon-url", beacon_url or beacon or BEACON_URL, BEACON_URL)
@@ -91,14 +92,15 @@ def init(
         _networks(metrics_from),
         options.log_urls(import_log),
         second,
+        accuse_usd=accuse_usd,
     )
     after = typed if kept is None else settings.changed(kept, typed, named)
     proxies_of(after.trusted_proxies, after.proxy_header)
     settings.write(folder, after)
-    changes = None if kept is None else settings.differences(kept, after)
+    changes = [] if kept is None else settings.differences(kept, after)
     if as_json:
-        _print_json(folder, keys, BY_NAME[made.limits].coordinator_bond, changes)
-    elif changes is None:
+        _print_json(folder, keys, made, changes)
+    elif kept is None:
         _print(folder, home, keys, made, made.limits == DEVNET.name and bool(chain))
     else:
         _print_changes(folder, home, after, changes)
@@ -124,11 +126,11 @@ def _kept(folder: Path) -> settings.Settings | None:
         return None  # not re-raised: this command makes the file again
 
 
-def _named_fields(ctx: typer.Context) -> set[str]:
-    """The fields of the settings whose options the user typed."""
+def _named_fields(ctx: typer.Context, nodes: dict[str, str]) -> set[str]:
+    """The fields of the settings whose options the user typed, and the nodes of a devnet's file."""
     sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
     typed = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
-    return {FIELD_OF.get(name, name) for name in typed}
+    return {FIELD_OF.get(name, name) for name in typed} | {name for name in nodes if nodes[name]}
 
 
 def _networks(texts: list[str] | None) -> tuple[str, ...]:
@@ -147,13 +149,15 @@ def _make_keys(
     return coordinator_keys.create(Keystore.at(folder / "keys", passphrase, BY_NAME[made.limits]))
 
 
-def _print_json(folder: Path, keys: CoordinatorKeys, bond: int, changes: list[str] | None) -> None:
+def _print_json(
+    folder: Path, keys: CoordinatorKeys, made: deploy.Deployment, changes: list[str]
+) -> None:
     facts = {
         "home": str(folder),
         "account": "0x" + keys.account.address.hex(),
         "posting": "0x" + keys.posting.address.hex(),
-        "bond": bond,
-        "changed": changes or [],
+        "bond": BY_NAME[made.limits].coordinator_bond,
+        "changed": changes,
     }
     typer.echo(json.dumps(facts))
 
@@ -167,12 +171,15 @@ def _print(
         f"  account 0x{keys.account.address.hex()}: needs {currency.tokens(bond)} as bond and "
         f"{currency.coin} for gas on {currency.chain}"
     )
-    typer.echo(
-        f"  posting 0x{keys.posting.address.hex()}: needs {currency.coin} for gas, and the same "
-        "token for the bonds of cases"
-    )
+    typer.echo(f"  posting 0x{keys.posting.address.hex()}: needs {currency.coin} for gas")
     fund = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if is_devnet else "fund both"
-    typer.echo(f"Next: {fund}, then `quorate coordinator up{_at(home)}`")
+    capital = currency.tokens(CAPITAL_FIRST)
+    typer.echo(f"  capital, for pay and guarantees: {capital} to begin with, in the account too")
+    at = _at(home)
+    typer.echo(f"Next: {fund}, then `quorate coordinator up{at}`. Then give it capital:")
+    typer.echo(f"  quorate coordinator deposit {CAPITAL_FIRST // USD}{at}")
+    typer.echo(f"  quorate coordinator limit --payroll {LIMIT_FIRST} --locks {LIMIT_FIRST}{at}")
+    typer.echo(f"  quorate coordinator deposit {ACCUSE_USD} --accusations{at}")
 
 
 def _print_changes(

@@ -102,6 +102,14 @@ FeeBps = Annotated[
 FeeCapGwei = Annotated[
     int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")
 ]
+AccuseUsd = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=1_000_000,
+        help="USD that it burns in 30 days to accuse providers by itself; 0 = never",
+    ),
+]
 TrustedProxies = Annotated[
     list[str] | None,
     typer.Option(

@@ -9,7 +9,8 @@ from quorate_contracts.deploy import Deployment
 from quorate_coordinator.request_limits import RequestBounds
 from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.staging_quota import StagingQuota
-from quorate_protocol.units import Bps
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Amount, Bps
 from quorate_runtime.http.client_networks import Proxies
 
 GIB = 1 << 30
@@ -24,6 +25,7 @@ DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # receipts prove a provider's trust, whose strikes last 90 days: twice that
 ARCHIVE_GIB = 50  # enough for about ten million runs
 FEE_CAP_GWEI = 500
+ACCUSE_USD = 20
 ARCHIVE_DAYS = 180  # as long as the receipts of the runs
 
 
@@ -55,9 +57,8 @@ class Config:
     bounds: RequestBounds | None = (
         None  # what one address and one account may ask; None = by the deployment's limits
     )
-    # True: the coordinator claims for all accounts and pays the gas. False: providers claim for
-    # themselves, one period later.
-    claims_for_all: bool = True
+    # The most that this coordinator burns in 30 days to accuse providers by itself.
+    accuse_budget: Amount = Amount(ACCUSE_USD * USD)
     begin_anew: frozenset[str] = (
         frozenset()
     )  # names of lost files that the start makes again, empty

@@ -2,11 +2,13 @@
 messages, the posting key sends transactions, and the peer key proves who it is on libp2p.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_protocol.ports import Signer
 from quorate_protocol.units import Address
+from quorate_runtime.files import sync_folder
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from quorate_runtime.keys.keystore import Keystore
 from quorate_runtime.keys.locked_keys import LockedKeys
@@ -43,6 +45,26 @@ def create(keystore: Keystore) -> CoordinatorKeys:
         if not keystore.has(name):
             keystore.create_account(name)
     return load(keystore)
+
+
+NEXT = "-next"  # the name of a key that replaces another one, until the chain knows it
+
+
+def made_next(keystore: Keystore, name: str) -> KeySigner:
+    """Makes the key that is to replace another one, or opens it if it was made."""
+    draft = f"{name}{NEXT}"
+    return keystore.account(draft) if keystore.has(draft) else keystore.create_account(draft)
+
+
+def put_next(folder: Path, name: str, replaced: Address) -> Path:
+    """Puts the next key in the place of another one. Returns where the other one is kept."""
+    kept = folder / f"{name}-{replaced.hex()[:12]}.json"
+    path = folder / f"{name}.json"
+    if not kept.exists():
+        os.link(path, kept)
+    (folder / f"{name}{NEXT}.json").replace(path)
+    sync_folder(folder)
+    return kept
 
 
 def locked(keys: LockedKeys) -> MoneyKeys:

@@ -7,34 +7,41 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from quorate_contracts.bindings.calls import Call
-from quorate_contracts.bindings.cases import case_bond
-from quorate_contracts.bindings.court import CaseExecution, CaseJob, CaseRun
-from quorate_contracts.bindings.epochs import SignedVoucher
+from quorate_contracts import encodings
+from quorate_contracts.court_facts import CaseEvidence, RunEvidence, job_run
 from quorate_contracts.deploy import Contracts
-from quorate_contracts.money_texts import currency_of, read_currency
-from quorate_coordinator.chain.queries import backers, everything, newest_epoch, view
+from quorate_contracts.generated.contract_calls import Call
+from quorate_contracts.money_texts import currency_of
+from quorate_coordinator.chain import job_escrows
+from quorate_coordinator.chain.queries import tabs_of, view
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import (
     AppendSummary,
     ArchiveRuns,
-    Contradiction,
     Effect,
-    Evidence,
     OpenCase,
-    PostEpoch,
+    PaidVoucher,
+    PayOrder,
     ProveEquivocation,
+    ReleaseOrder,
     Send,
+    SendGiveBack,
+    SendLocks,
+    SendPayroll,
+    SendRedeem,
+    ShowExecution,
+    ShownRun,
     StoreReceipt,
     StoreSpec,
 )
-from quorate_coordinator.core.state import State
 from quorate_coordinator.storage.documents import JobDocuments
-from quorate_protocol.limits import Limits
+from quorate_protocol.limits import JURORS, Limits
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Session
 from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount, Seconds, UnixSeconds, usd
+from quorate_protocol.units import Address, Amount, BlockNumber, Seconds, UnixSeconds, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender, Unfunded
 
@@ -44,6 +51,7 @@ SEND_SECONDS = 60.0
 FUNDS_SECONDS = 15.0
 RECONNECT_LOOKS = 8
 RECONNECT_LOOK_SECONDS = 0.25
+MoneyEffect = SendPayroll | SendRedeem | SendLocks | SendGiveBack
 
 
 @dataclass(slots=True)
@@ -62,10 +70,8 @@ class EffectPerformer:
     clock: Clock
     archive_writer: Callable[[ArchiveRuns | AppendSummary], Awaitable[None]]
     submit: Callable[[ev.Event], Awaitable[object]]
-    state: State
-    # One case at a time checks for its bond and opens: two would count the same money. A case that
-    # waits for money does not have it.
-    bonds: asyncio.Lock = field(default_factory=asyncio.Lock)
+    # One case at a time looks for its money and opens: two would count the same money.
+    opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, effect: Effect) -> None:
         """Performs one effect. Performing it twice does no harm."""
@@ -74,8 +80,14 @@ class EffectPerformer:
                 await self._send(effect)
             case StoreSpec() | StoreReceipt():
                 await self.documents.store_for(effect)
-            case PostEpoch():
-                await self._post(effect)
+            case SendPayroll() | SendRedeem() | SendLocks() | SendGiveBack():
+                await self._move(effect)
+            case ShowExecution():
+                await self._show(effect)
+            case PayOrder():
+                await self._pay_order(effect)
+            case ReleaseOrder():
+                await self._release(effect)
             case OpenCase():
                 await self._open_case(effect)
             case ProveEquivocation():
@@ -100,57 +112,106 @@ class EffectPerformer:
                 return
             raise Unavailable(str(error), 0.3) from error
 
-    async def _post(self, effect: PostEpoch) -> None:
-        epochs = self.contracts.epochs
-        vouchers = [SignedVoucher(item.session, item.voucher) for item in effect.vouchers]
-        # The chain stores a session that it has proven. Leaving that session out saves 7,000 gas
-        # for each voucher.
-        clients = [item.voucher.message.payer for item in effect.vouchers]
-        known = {
-            client: await view(self.client, epochs.session(self.coordinator, client))
-            for client in clients
-        }
-        call = epochs.post(self.coordinator, effect.number, effect.root, vouchers, known)
+    async def _move(self, effect: MoneyEffect) -> None:
+        """Sends a transaction of money, and tells the core what the chain has then."""
+        payers, payees = _accounts(effect)
         try:
-            await self._transact(effect.key, call)
+            block = await self._transact(effect.key, await self._money_call(effect))
         except Refused:
-            # The state differs from the chain's. So the chain's state is queried before the core
-            # builds the next epoch from it.
-            await self.submit(
-                await everything(self.client, self.contracts, self.coordinator, backers(self.state))
-            )
+            # What the core knows may differ from the chain, so it hears that before it builds the
+            # next one.
+            await self.submit(ev.ChainStateQueried(await self._notes(payers, payees, 0)))
             raise
-        # A chain node may withhold the log of the posting, and then all pay would wait. So the
-        # epoch is queried.
-        await self.submit(
-            ev.ChainStateQueried(
-                (await newest_epoch(self.client, self.contracts, self.coordinator),)
-            )
-        )
+        notes = await self._notes(payers, payees, block)
+        await self.submit(ev.TransactionConfirmed(effect.key, notes))
+
+    async def _money_call(self, effect: MoneyEffect) -> Call:
+        escrow, me = self.contracts.escrow, self.coordinator
+        match effect:
+            case SendPayroll(pays=pays, root=root):
+                return escrow.payroll(
+                    me, root, encodings.pairs((pay.payee, pay.cumulative) for pay in pays)
+                )
+            case SendLocks(locks=locks):
+                words = encodings.pairs((lock.payee, lock.amount) for lock in locks)
+                return escrow.lock_many(me, words)
+            case SendGiveBack(client=client, amount=amount):
+                return escrow.give_back(client, me, amount)
+            case SendRedeem(vouchers=vouchers, root=root):
+                shown = [encodings.session(it) for it in await self._unknown(vouchers)]
+                signed = [encodings.voucher(item.voucher) for item in vouchers]
+                return escrow.redeem(me, root, shown, signed)
+
+    async def _unknown(self, vouchers: Sequence[PaidVoucher]) -> list[Envelope[Session]]:
+        """Returns the sessions that the chain does not have. Each that is left out saves gas."""
+        found = []
+        for item in vouchers:
+            body = item.session.message
+            query = self.contracts.escrow.session(body.client, self.coordinator, body.session_key)
+            up_to, expires = await view(self.client, query)
+            if up_to < body.up_to or expires < body.expires:
+                found.append(item.session)
+        return found
+
+    async def _notes(
+        self, payers: Sequence[Address], payees: Sequence[Address], least: int
+    ) -> tuple[ev.ChainNote, ...]:
+        """Returns these tabs and the own money, in the newest block that is deep enough."""
+        head = (await self.client.head()).number
+        at = BlockNumber(max(least, head - self.limits.chain_depth + 1, 0))
+        parts = self.client, self.contracts, self.coordinator
+        return tuple(await tabs_of(*parts, payers, payees, at))
+
+    async def _show(self, effect: ShowExecution) -> None:
+        await self._must_be_past(effect.run.assignment.message.accept_by)
+        run = job_run(_run(effect.run), effect.run.receipt, effect.run.reveal)
+        await self._transact(effect.key, self.contracts.jobs.show(effect.order, run))
+
+    async def _pay_order(self, effect: PayOrder) -> None:
+        """Has an order paid once nothing more can be shown. Others may show and pay it, too."""
+        if self.clock.now() <= effect.not_before:
+            raise Unavailable("its evidence window is open", FUNDS_SECONDS)
+        now = (await self.client.head()).time
+        parts = self.client, self.contracts, effect.order
+        shown = await job_escrows.shown_of(*parts)
+        if shown is None:
+            return
+        if now <= shown.ready_at:
+            raise Unavailable("its evidence window is open", float(shown.ready_at - now + 1))
+        call = self.contracts.jobs.pay(effect.order, shown.providers)
+        try:
+            await self._transact(f"{effect.key}-{len(shown.providers)}", call)
+        except Refused as refused:
+            if await job_escrows.shown_of(*parts) is not None:
+                raise Unavailable(str(refused), FUNDS_SECONDS) from refused
+
+    async def _release(self, effect: ReleaseOrder) -> None:
+        if await job_escrows.is_releasable(self.client, self.contracts, effect.order):
+            await self._transact(effect.key, self.contracts.jobs.release(effect.order))
 
     async def _open_case(self, effect: OpenCase) -> None:
-        executions = [_execution(item) for item in effect.executions]
-        bond = case_bond(executions, self.limits)
-        async with self.bonds:
+        evidence = effect.execution
+        pair = _run(evidence.run), _run(evidence.contradiction)
+        case = CaseEvidence(evidence.session, evidence.order, *pair)
+        burned = Amount(JURORS * (effect.pay + self.limits.jury_gas_fee))
+        async with self.opening:
             if not await self.sender.known(effect.key):
-                runs = [run for each in executions for run in (each.run, each.contradiction)]
-                await self._must_be_past(max(run.assignment.message.accept_by for run in runs))
-                await self._must_hold(bond, executions)
-            # Without a limit: an exact approval would replace that of another case. The court pulls
-            # a bond only for a case that its sender opens.
-            court = self.contracts.deployment.court
-            await self._transact(f"{effect.key}-approve", self.contracts.token.approve(court))
-            await self._transact(effect.key, self.contracts.cases.open_case(executions))
+                await self._must_be_past(max(run.assignment.message.accept_by for run in pair))
+                await self._must_hold(burned, case)
+            await self._transact(
+                effect.key, self.contracts.court.open_case(case.shown(), effect.pay)
+            )
 
     async def _prove(self, effect: ProveEquivocation) -> None:
-        """Shows two Commits to the chain, and withdraws what it pays for the gas."""
-        faults, me = self.contracts.faults, self.sender.address
+        """Shows two Commits to the chain."""
         if not await self.sender.known(effect.key):
             await self._must_be_past(effect.assignment.message.accept_by)
-        call = faults.equivocation(effect.assignment, effect.one, effect.other)
+        shown = (effect.assignment, effect.one, effect.other)
+        assignment, one, other = shown
+        call = self.contracts.faults.equivocation(
+            assignment.message, assignment.sig, one.message, one.sig, other.message, other.sig
+        )
         await self._transact(effect.key, call)
-        if await view(self.client, faults.credit_of(me)):
-            await self._transact(f"{effect.key}-withdraw", faults.withdraw(me))
 
     async def _must_be_past(self, latest: UnixSeconds) -> None:
         """Raises Unavailable until the last `acceptBy` lies before the newest block."""
@@ -161,30 +222,25 @@ class EffectPerformer:
                 float(latest - now + 1),
             )
 
-    async def _must_hold(self, bond: Amount, executions: Sequence[CaseExecution]) -> None:
-        """Raises Unavailable while the posting key has too little money for a case's bond.
+    async def _must_hold(self, burned: Amount, case: CaseEvidence) -> None:
+        """Raises Unavailable while the posting key's balance in Escrow is too small for a case.
 
         Once the court would refuse the case as too late, it raises nothing. Then the court's
         refusal tells the core.
         """
-        held = await view(self.client, self.contracts.token.balance_of(self.sender.address))
-        if held >= bond:
-            return
-        heard_until = min(
-            item.run.assignment.message.accept_by + item.run.assignment.message.max_duration
-            for item in executions
-        )
-        if (await self.client.head()).time <= heard_until + self.limits.case_evidence_age:
-            deployment = self.contracts.deployment
-            currency = await read_currency(self.client, deployment.chain_id, deployment.token)
+        held = await view(self.client, self.contracts.escrow.balance_of(self.sender.address))
+        accused = case.run.assignment.message
+        heard_until = accused.accept_by + accused.max_duration + self.limits.case_evidence_age
+        if held < burned and (await self.client.head()).time <= heard_until:
+            lacks = usd(Amount(burned - held))
             told = (
-                f"the posting key 0x{self.sender.address.hex()} needs {usd(bond)} USD for the "
-                f"bond of a case, and has {usd(held)}: "
-                f"{currency.send(self.sender.address, bond - held)}"
+                f"an accusation burns {usd(burned)} USD, and {usd(held)} are there for it: "
+                f"quorate coordinator deposit {lacks} --accusations"
             )
             raise Unavailable(told, FUNDS_SECONDS)
 
-    async def _transact(self, purpose: str, call: Call) -> None:
+    async def _transact(self, purpose: str, call: Call) -> BlockNumber:
+        """Sends a call once. Returns the block that has it."""
         try:
             receipt = await self.sender.send(
                 purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
@@ -198,23 +254,29 @@ class EffectPerformer:
                 FUNDS_SECONDS,
             ) from error
         log.info("%s: %d gas", purpose, receipt.gas_used)
+        return receipt.block
 
 
 def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
-    """Returns (purpose, reason) of an epoch or a case that the chain refused; None for other
-    effects, of which the core need not hear.
+    """Returns (purpose, reason) of a transaction that the chain refused and of which the core must
+    hear; None for other effects.
     """
-    return (
-        (effect.key, refused.detail or str(refused))
-        if isinstance(effect, PostEpoch | OpenCase)
-        else None
-    )
+    is_heard = isinstance(effect, MoneyEffect | OpenCase)
+    return (effect.key, refused.detail or str(refused)) if is_heard else None
 
 
-def _execution(item: Evidence) -> CaseExecution:
-    job = CaseJob(item.session, item.order)
-    return CaseExecution(job, _run(item), _run(item.contradiction))
+def _accounts(effect: MoneyEffect) -> tuple[list[Address], list[Address]]:
+    """Returns the payers and the payees whose tabs a transaction may change."""
+    match effect:
+        case SendPayroll(pays=pays):
+            return [], [pay.payee for pay in pays]
+        case SendLocks(locks=locks):
+            return [], [lock.payee for lock in locks]
+        case SendRedeem(vouchers=vouchers):
+            return [item.voucher.message.payer for item in vouchers], []
+        case SendGiveBack(client=client):
+            return [client], []
 
 
-def _run(item: Evidence | Contradiction) -> CaseRun:
-    return CaseRun(item.index, item.blind, item.assignment, item.commit)
+def _run(run: ShownRun) -> RunEvidence:
+    return RunEvidence(run.index, run.blind, run.assignment, run.commit)

@@ -1,7 +1,7 @@
 """The coordinator's HTTP server: API, event streams, uploads, metrics."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import ip_network
 
@@ -31,9 +31,11 @@ from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.signed import Order
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http.client_networks import address_of
 from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
@@ -81,6 +83,8 @@ class HttpServer:
     p2p_addresses: Callable[[], tuple[str, ...]]
     chain_answered_at: Callable[[], float]
     imports: ImportedLogs
+    must_be_funded: Callable[[Order], Awaitable[None]]
+    has_balance: Callable[[Address], Awaitable[bool]]
     report: OperatorReport | None = None  # once the journal is replayed
 
     async def listen(self, app: web.Application, runner: web.AppRunner) -> str:
@@ -119,6 +123,7 @@ class HttpServer:
             self.problems,
             self.tables.history,
             self._input_search().check,
+            self.must_be_funded,
             self.imports.view,
         ).add_routes(app)
         Streams(
@@ -130,7 +135,10 @@ class HttpServer:
             return await access.may_read(cid, auth.account(request))
 
         async def grant(request: web.Request) -> UploadGrant:
-            return self.staging.grant(auth.required(request), request)
+            account, state = auth.required(request), core.state
+            is_new = account not in state.clients and account not in state.providers
+            has_balance = is_new and await self.has_balance(account)
+            return self.staging.grant(account, request, has_balance)
 
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
         app.router.add_get("/metrics", self._metrics)

@@ -7,12 +7,14 @@ its earlier ones. So it ends if it finds that its journal is not the newest.
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.queries import newest_epoch
+from quorate_coordinator.chain.queries import everything
 from quorate_coordinator.config import RESTORED, TRANSACTIONS, Config
+from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.records.retirement import ARCHIVED
 from quorate_coordinator.storage import startup_checks
@@ -38,19 +40,20 @@ class JournalComparison:
     client: ChainClient
     sender: Sender
     clock: Clock
+    submit: Callable[[ev.Event], Awaitable[object]]
     compared: asyncio.Event = field(default_factory=asyncio.Event)
     unknown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     """What a provider showed with our signature and our state does not have."""
-    found: startup_checks.JournalAtStart = startup_checks.JournalAtStart()
+    may_be_older: bool = False  # wait for what providers show, too
 
     async def check_files(self, newest_at: int) -> None:
         """Compares the journal with the other files. `newest_at` is the second of its newest event.
         Raises JournalOlder or FileDamaged.
         """
         config, state = self.config, self.core.state
-        self.found = startup_checks.JournalAtStart.of(state.own, newest_at, self.clock.now())
-        if config.path(RESTORED).exists():
-            self.found = replace(self.found, may_be_older=True)
+        is_restored = config.path(RESTORED).exists()
+        parts = state.own, newest_at, self.clock.now()
+        self.may_be_older = is_restored or startup_checks.may_be_older(*parts)
         self._compare_archive()
         path = config.path(TRANSACTIONS)
         if startup_checks.may_start_empty(path, state, config.begin_anew):
@@ -74,38 +77,37 @@ class JournalComparison:
             )
 
     async def compare_with_chain(self) -> None:
-        """Compares the journal with the epochs on the chain, as soon as the chain answers."""
-        coordinator, path = self.core.rules.coordinator, self.config.path(TRANSACTIONS)
-        while not self.config.is_newest:
+        """Tells the core what the chain has of all tabs, as soon as it answers.
+
+        Then compares it with what the journal knows to be signed.
+        """
+        core = self.core
+        parts = self.client, self.contracts, core.rules.coordinator, core.state
+        while True:
             try:
-                newest = await newest_epoch(self.client, self.contracts, coordinator)
-                await asyncio.to_thread(
-                    startup_checks.check_chain,
-                    newest.number,
-                    self.found.epochs,
-                    path,
-                    self.sender.address,
-                )
+                await self.submit(await everything(*parts))
                 break
             except Unavailable as error:
-                # Not re-raised: nothing can be posted before the chain answers.
+                # Not re-raised: nothing can be paid before the chain answers.
                 log.warning("the journal is not compared with the chain yet: %s", error)
                 await self.clock.sleep(COMPARE_RETRY_SECONDS)
+        if not self.config.is_newest:
+            startup_checks.check_paid(core.state)
         self.compared.set()
 
     async def wait(self) -> None:
         """Waits before the first tick, because only ticks sign sums.
 
-        The chain has a moment to show a newer epoch, unless it does not answer. After a longer time
+        The chain has a moment to show what it paid, unless it does not answer. After a longer time
         without events, as with a restored backup, providers also have a moment to show newer
-        statements.
+        vouchers.
         """
-        # It does not wait for a chain that does not answer: then nothing can be posted, and
+        # It does not wait for a chain that does not answer: then nothing can be paid, and
         # deadlines must still be applied.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(COMPARE_SECONDS):
                 await self.compared.wait()
-        if self.found.may_be_older:
+        if self.may_be_older:
             pause = startup_checks.HEARTBEATS_AWAITED * self.core.rules.limits.heartbeat_every
             await self.clock.sleep(pause)
 

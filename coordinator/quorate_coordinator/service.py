@@ -18,11 +18,11 @@ from quorate_coordinator.api.middleware import before_handlers
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new, refuse_orders
 from quorate_coordinator.attestation.attestation_service import AttestationService, coordinator_key
-from quorate_coordinator.chain.batch_claims import BatchClaims
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.chain.copied_keys import refuse_beside_a_copy
 from quorate_coordinator.chain.court_driver import CourtDriver
+from quorate_coordinator.chain.job_escrows import has_balance, must_be_funded
 from quorate_coordinator.chain.registration import ensure_registered
 from quorate_coordinator.config import ARCHIVE, DOCUMENTS, LOGS, TRANSACTIONS, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
@@ -89,6 +89,23 @@ LEAVE_POLL_SECONDS = 0.05
 STAGING_SECONDS = 2.0
 
 
+def rules_of(config: Config, keys: CoordinatorKeys) -> Rules:
+    """Returns the rules of a coordinator. It does not know its own URL yet."""
+    deployment = config.deployment
+    return Rules(
+        domain=deployment.domain(),
+        coordinator=keys.account.address,
+        statement_key=keys.statement.address,
+        sign=keys.statement.sign,
+        limits=BY_NAME[deployment.limits],
+        fee_bps=config.fee_bps,
+        beacon_genesis=deployment.beacon_genesis,
+        beacon_key=deployment.beacon_key,
+        sources=(),
+        accuse_budget=config.accuse_budget,
+    )
+
+
 @dataclass(slots=True)
 class Service:
     """One coordinator. `run` serves until cancelled; `url` is set once it listens."""
@@ -147,7 +164,7 @@ class Service:
             config.bounds or BOUNDS_BY_LIMITS[config.deployment.limits], self.clock.now
         )
         app = self._application(rates)
-        core, registry = CoordinatorCore(self._rules()), CollectorRegistry()
+        core, registry = CoordinatorCore(rules_of(self.config, self.keys)), CollectorRegistry()
         beacon = HttpBeacon(config.beacon_url, config.deployment.beacon_info(), session, self.clock)
         archive, file = self._open_files(stack, has_worked)
         add_disk_gauges(registry, config, archive, file)
@@ -238,20 +255,6 @@ class Service:
         trusted = self.config.deployment.trusted()
         return Sender(client, key, self.config.path(file), self.clock, **trusted)
 
-    def _rules(self) -> Rules:
-        deployment = self.config.deployment
-        return Rules(
-            domain=deployment.domain(),
-            coordinator=self.keys.account.address,
-            statement_key=self.keys.statement.address,
-            sign=self.keys.statement.sign,
-            limits=BY_NAME[deployment.limits],
-            fee_bps=self.config.fee_bps,
-            beacon_genesis=deployment.beacon_genesis,
-            beacon_key=deployment.beacon_key,
-            sources=(),
-        )
-
     def announce(self, coordinator: Address) -> None:
         """Reports that it serves: in the log, in the ready file, and to systemd."""
         log.info("coordinator 0x%s serves at %s", coordinator.hex(), self.url)
@@ -299,6 +302,7 @@ class _Parts:
             self.client,
             self.sender,
             clock,
+            actor.submit,
         )
         handler = FrameHandler(
             core.rules.domain,
@@ -360,7 +364,6 @@ class _Parts:
                 self.history, self.outputs, actor.submit, self.documents.store_before_leaving
             ),
             actor.submit,
-            self.core.state,
         )
 
         async def on_refused(effect: Effect, refusal: Refused) -> None:
@@ -410,6 +413,8 @@ class _Parts:
             p2p_service.addresses if p2p_service else tuple,
             lambda: service.chain_answered_at,
             self._imports(),
+            partial(must_be_funded, self.client, self.contracts, limits=self.core.rules.limits),
+            partial(has_balance, self.client, self.contracts),
         )
 
     def _imports(self) -> ImportedLogs:
@@ -441,8 +446,6 @@ class _Parts:
                 await own.submit(ev.Restarted())
                 group.create_task(self._follower(actor).run(), name="chain")
                 group.create_task(self._court().run(), name="court")
-                if service.config.claims_for_all:
-                    group.create_task(self._claims().run(), name="claims")
                 group.create_task(comparison.compare_with_chain(), name="comparison")
                 group.create_task(comparison.end_when_older(), name="older journal")
                 group.create_task(own.tick(comparison), name="ticks")
@@ -482,11 +485,6 @@ class _Parts:
         return CourtDriver(
             self.client, self.contracts, self.core, self.sender, self.beacon, self.service.clock
         )
-
-    def _claims(self) -> BatchClaims:
-        rules = self.core.rules
-        parts = self.client, self.contracts, rules.coordinator, self.core.state, self.sender
-        return BatchClaims(*parts, rules.limits, self.service.clock)
 
     def _rounds(self, own: OwnEvents) -> BeaconPoller:
         return BeaconPoller(

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from quorate_contracts import deploy
-from quorate_coordinator.config import FEE_CAP_GWEI
+from quorate_coordinator.config import ACCUSE_USD, FEE_CAP_GWEI
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Bps
@@ -48,6 +48,7 @@ class Settings(Struct, frozen=True):
     import_logs: tuple[str, ...] = ()  # URLs of other coordinators whose public logs are read
     second_chain_url: str = ""  # if named, only what both nodes say counts
     backup: str = ""  # folder of the second place; "" = none
+    accuse_usd: int = ACCUSE_USD  # burned in 30 days to accuse providers by itself, at most
 
 
 def check_p2p(listen_name: str, listen: str, announce_name: str, announce: tuple[str, ...]) -> None:

@@ -26,7 +26,6 @@ DECIMAL_PATTERN = "^-?[0-9]{16,78}$"
 PATHS: dict[str, Json] = {
     "job": {"type": "string", "pattern": "^0x[0-9a-f]{64}$"},
     "address": {"type": "string", "pattern": "^0x[0-9a-f]{40}$"},
-    "number": {"type": "string", "pattern": "^[0-9]{1,11}$"},
     "cid": {"type": "string", "pattern": "^[A-Za-z0-9]{1,120}$"},
 }
 ALSO_READ = {"/v1/content": (CAR,)}

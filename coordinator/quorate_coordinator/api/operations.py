@@ -4,16 +4,7 @@ A test compares it with the mounted routes.
 
 from msgspec import Struct
 
-from quorate_coordinator.api.responses import (
-    Cases,
-    Done,
-    EpochsKept,
-    Health,
-    LeafProof,
-    Offers,
-    Runs,
-    Stored,
-)
+from quorate_coordinator.api.responses import Cases, Done, Health, Offers, Runs, Stored
 from quorate_coordinator.monitoring.operator_view import OperatorView
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.market_history import MarketHistory
@@ -22,6 +13,8 @@ from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AccountView,
     AckView,
+    GiveBackRequest,
+    GiveBackView,
     ImportedLogs,
     InfoView,
     ObservedView,
@@ -198,7 +191,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "POST",
         "/v1/vouchers",
-        "Takes a client's signature for its cumulative debt.",
+        "Takes a client's voucher, which pays cumulatively.",
         Done,
         Envelope[Voucher],
     ),
@@ -213,6 +206,15 @@ OPERATIONS: tuple[Operation, ...] = (
         "/v1/accounts/{address}",
         "A client's money at this coordinator, for the client only.",
         AccountView,
+        needs_token=True,
+    ),
+    Operation(
+        "POST",
+        "/v1/give-back",
+        "Frees what neither vouchers nor jobs of the client need in its tab; the transaction "
+        "follows.",
+        GiveBackView,
+        GiveBackRequest,
         needs_token=True,
     ),
     Operation("GET", "/v1/providers/{address}", "A provider's record and money.", ProviderView),
@@ -234,10 +236,6 @@ OPERATIONS: tuple[Operation, ...] = (
         queries=(PROVIDER,),
     ),
     Operation("GET", "/v1/cases", "Court cases known here.", Cases),
-    Operation("GET", "/v1/epochs", "Epochs whose proofs are kept.", EpochsKept),
-    Operation(
-        "GET", "/v1/epochs/{number}/proofs/{address}", "An account's leaf and its proof.", LeafProof
-    ),
     Operation(
         "PUT",
         "/v1/content",

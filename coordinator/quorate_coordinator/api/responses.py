@@ -5,8 +5,6 @@ The codec encodes them.
 from msgspec import Struct
 
 from quorate_protocol.messages.views import CaseView, OfferView, RunView
-from quorate_protocol.rules.epoch_tree import Leaf, Proof
-from quorate_protocol.units import Hash32
 from quorate_runtime.process.health import Problem
 
 
@@ -50,33 +48,6 @@ class Cases(Struct, frozen=True):
     """GET /v1/cases"""
 
     cases: tuple[CaseView, ...]
-
-
-class EpochView(Struct, frozen=True):
-    """One row of GET /v1/epochs. `leaves` says how many accounts the epoch credits. `log_root` is
-    the root of the public log's first `log_length` lines, which it had then.
-    """
-
-    number: int
-    root: Hash32
-    is_posted: bool
-    leaves: int
-    log_root: Hash32
-    log_length: int
-
-
-class EpochsKept(Struct, frozen=True):
-    """GET /v1/epochs: epochs whose proofs are still kept."""
-
-    epochs: tuple[EpochView, ...]
-
-
-class LeafProof(Struct, frozen=True):
-    """GET /v1/epochs/{number}/proofs/{address}, for `Epochs.claim`."""
-
-    leaf: Leaf
-    proof: Proof
-    epoch: int
 
 
 class Stored(Struct, frozen=True):

@@ -13,16 +13,7 @@ from aiohttp import web
 
 from quorate_coordinator.api.auth import Auth, session_signer
 from quorate_coordinator.api.openapi import document
-from quorate_coordinator.api.responses import (
-    Cases,
-    Done,
-    EpochsKept,
-    EpochView,
-    Health,
-    LeafProof,
-    Offers,
-    Runs,
-)
+from quorate_coordinator.api.responses import Cases, Done, Health, Offers, Runs
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
@@ -38,9 +29,11 @@ from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.job_spec import validate as validate_spec
 from quorate_protocol.messages.market_history import MarketHistory
-from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
+from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AckView,
+    GiveBackRequest,
+    GiveBackView,
     ImportedLogs,
     ImportedView,
     InfoView,
@@ -49,9 +42,8 @@ from quorate_protocol.messages.views import (
 )
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.rules import orders
-from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http import client_networks
 from quorate_runtime.keys.crypto import recover, recover_again
@@ -86,6 +78,8 @@ class Api:
     market_history: Callable[[HistoryQuery], Awaitable[MarketHistory]]
     # Raises Refused if image or an input is in no source.
     check_inputs: Callable[[JobSpec, Address], Awaitable[None]]
+    # Raises Refused or Unavailable unless `Jobs` has the order's budget.
+    must_be_funded: Callable[[Order], Awaitable[None]]
     imported: Callable[[Address | None], tuple[ImportedView, ...]] = lambda _: ()
 
     def add_routes(self, app: web.Application) -> None:
@@ -107,13 +101,12 @@ class Api:
         app.router.add_post("/v1/vouchers", self.post_voucher)
         app.router.add_get("/v1/receipts/{job}", self.get_receipt)
         app.router.add_get("/v1/accounts/{address}", self.get_account)
+        app.router.add_post("/v1/give-back", self.post_give_back)
         app.router.add_get("/v1/providers/{address}", self.get_provider)
         app.router.add_get("/v1/reputation", self.get_reputation)
         app.router.add_get("/v1/reputation/log", self.get_reputation_log)
         app.router.add_get("/v1/reputation/imported", self.get_imported)
         app.router.add_get("/v1/cases", self.get_cases)
-        app.router.add_get("/v1/epochs", self.get_epochs)
-        app.router.add_get("/v1/epochs/{number}/proofs/{address}", self.get_proof)
 
     def now(self) -> UnixSeconds:
         """Returns the present second."""
@@ -206,9 +199,14 @@ class Api:
         self.auth.rates.count_account(client)
         job_id = digest(rules.domain, submission.order.message)
         try:
-            if client in self.core.state.clients and job_id not in self.core.state.jobs:
+            is_known = job_id in self.core.state.jobs
+            if submission.escrowed and not is_known:
+                await self.must_be_funded(submission.order.message)
+            if not is_known and (submission.escrowed or client in self.core.state.clients):
                 await self.check_inputs(submission.spec, client)
-            ack = await self.actor.submit(ev.OrderReceived(submission))
+            ack = await self.actor.submit(ev.OrderReceived(submission, submission.escrowed))
+            if isinstance(ack, Refused):
+                raise ack
         except Refused as refused:
             if refused.code not in (Code.REPLAYED, Code.NOT_STORED):
                 raise
@@ -290,6 +288,16 @@ class Api:
             raise Refused(Code.NOT_YOURS, "account: only its owner may see it")
         return answer(views.account_view(self.core.state, account))
 
+    async def post_give_back(self, request: web.Request) -> web.Response:
+        """Answers the GiveBackView of a GiveBackRequest of the client that the token names."""
+        account = self.auth.required(request)
+        asked = canonical.from_json(
+            GiveBackRequest, canonical.parse(await request.read(), BODY_BYTES_MAX)
+        )
+        amount = await self.actor.submit(ev.GiveBackAsked(account, asked.amount))
+        assert isinstance(amount, int)
+        return answer(GiveBackView(Amount(amount)))
+
     async def get_provider(self, request: web.Request) -> web.Response:
         """Answers ProviderView."""
         return answer(views.provider_view(self.core.state, address_of(request), self.now()))
@@ -317,35 +325,6 @@ class Api:
     async def get_cases(self, _: web.Request) -> web.Response:
         """Answers {"cases": [CaseView]}."""
         return answer(Cases(tuple(views.case_views(self.core.state))))
-
-    async def get_epochs(self, _: web.Request) -> web.Response:
-        """Answers the epochs whose proofs are still kept."""
-        kept = (
-            EpochView(
-                item.number,
-                item.root,
-                item.is_posted,
-                len(item.leaves),
-                item.log_root,
-                item.log_length,
-            )
-            for item in self.core.state.epochs.values()
-        )
-        return answer(EpochsKept(tuple(kept)))
-
-    async def get_proof(self, request: web.Request) -> web.Response:
-        """Answers {"leaf", "proof", "epoch"} of an account, for `Epochs.claim`."""
-        text = request.match_info["number"]
-        record = (
-            self.core.state.epochs.get(int(text)) if text.isdecimal() and len(text) < 12 else None
-        )
-        if record is None:
-            raise Refused(Code.UNKNOWN, f"epoch {text[:20]}: its proofs are not kept here")
-        try:
-            leaf, proof = trees.prove(record.leaves, address_of(request))
-        except KeyError as error:
-            raise Refused(Code.UNKNOWN, "epoch: the account has no leaf in it") from error
-        return answer(LeafProof(leaf, proof, record.number))
 
 
 def answer(view: object) -> web.Response:

@@ -1,1 +1,1 @@
-"""The coordinator on chain: registration, log follower, claims, cases, beacon rounds."""
+"""The coordinator on chain: registration, log follower, own money, cases, beacon rounds."""

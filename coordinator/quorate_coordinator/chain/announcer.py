@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorate_contracts.announced_coordinators import ADDRESSES_MAX, newest_announcement
-from quorate_contracts.bindings.epochs import ADDRESSES_BYTES_MAX
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.encodings import ADDRESSES_BYTES_MAX
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -57,7 +57,8 @@ class Announcer:
         newest = await newest_announcement(self.client, self.contracts, self.coordinator)
         if newest and (newest.peer_key, newest.addresses) == (self.peer_key, addresses):
             return False
-        call = self.contracts.epochs.announce(self.coordinator, self.peer_key, addresses)
+        text = "\n".join(addresses).encode()
+        call = self.contracts.stakes.announce(self.coordinator, self.peer_key, text)
         # A content that returns later, after another one, is another purpose.
         after = newest.block if newest else 0
         purpose = f"announce-{after}-{keccak256(call.data).hex()[:16]}"

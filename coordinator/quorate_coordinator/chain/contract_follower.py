@@ -1,29 +1,26 @@
 """Follows the contracts' logs and submits what they report to the core.
 
-For allocations it reads the present amount instead of the change, so a repeated note is harmless.
+For money it reads the present tab or balance instead of the change, so a repeated note is harmless.
 """
 
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
-from quorate_contracts.bindings import events as logs
+from quorate_contracts.court_facts import Outcome, case_id
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.queries import (
-    RETRY_SECONDS,
-    allocation_of,
-    backers,
-    everything,
-    view,
-)
+from quorate_contracts.encodings import read_pair
+from quorate_contracts.events import Event
+from quorate_contracts.generated import court, escrow, stakes
+from quorate_coordinator.chain.queries import RETRY_SECONDS, everything, tabs_of, view
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.audit_draw import FOREVER
-from quorate_protocol.units import Address, BlockNumber, Nonce, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.follower import Checkpoint, Cursor, LogBatch, LogFollower, Reorganised
@@ -91,38 +88,38 @@ class ContractFollower:
 
     async def _reorganised(self, notice: Reorganised) -> None:
         await self.actor.submit(ev.ChainReorganised(notice.kept or BlockNumber(0)))
-        asked = await everything(
-            self.client, self.contracts, self.coordinator, backers(self.core.state)
-        )
-        await self.actor.submit(asked)
+        parts = self.client, self.contracts, self.coordinator
+        await self.actor.submit(await everything(*parts, self.core.state))
 
     async def _batch(self, batch: LogBatch) -> None:
         notes: list[ev.ChainNote] = []
-        changed: dict[Address, None] = {}
+        moved = Moved()
         for entry in batch.logs:
             event = self.contracts.event(entry.address, entry.topics, entry.data)
-            if (
-                isinstance(event, logs.Allocated | logs.ReleaseRequested | logs.Released)
-                and event.coordinator == self.coordinator
-            ):
-                changed[event.client] = None
-            note = note_of(event, self.coordinator, entry.block) if event is not None else None
-            if isinstance(event, logs.KeyRotated):
+            if event is None:
+                continue
+            moved.add(event, self.coordinator)
+            note = note_of(event, entry.block)
+            if isinstance(event, stakes.KeyRotated):
                 note = await self._rotation(event)
-            if isinstance(event, logs.Unbonded):
+            if isinstance(event, stakes.Unbonded):
                 notes += await self._freed(event.account, batch.last.number)
             if note is not None:
                 notes.append(note)
-        at = await self._newest_deep(batch.last.number) if changed else batch.last.number
-        for client in changed:
-            notes.append(
-                await allocation_of(self.client, self.contracts, client, self.coordinator, at)
-            )
+        if moved.is_any:
+            notes += await self._money(moved, await self._newest_deep(batch.last.number))
         await self.actor.submit(
             ev.ChainAdvanced(
                 batch.last.number, batch.last.hash, UnixSeconds(batch.last.time), tuple(notes)
             )
         )
+
+    async def _money(self, moved: "Moved", at: BlockNumber) -> list[ev.ChainNote]:
+        payees = set(moved.payees)
+        if moved.is_payroll:  # its event does not name whom it paid
+            payees |= self.core.state.payees.keys()
+        parts = self.client, self.contracts, self.coordinator
+        return await tabs_of(*parts, sorted(moved.payers), sorted(payees), at)
 
     async def _newest_deep(self, least: BlockNumber) -> BlockNumber:
         """Returns the number of the newest block that no reorganisation can replace.
@@ -147,51 +144,84 @@ class ContractFollower:
                         found.append(ev.ChainSlotFreed(host_class, slot.index))
         return found
 
-    async def _rotation(self, event: logs.KeyRotated) -> ev.ChainKeyRotated:
+    async def _rotation(self, event: stakes.KeyRotated) -> ev.ChainKeyRotated:
         """Returns a key rotation with the time from which the key is valid. The contract's event
         does not have that time, so it queries the contract.
         """
-        query = self.contracts.stakes.key_range(event.account, event.key)
-        since, _ = query.decode(await self.client.call(query.to, query.data))
-        return ev.ChainKeyRotated(event.account, event.key, since)
+        since, _ = await view(
+            self.client, self.contracts.stakes.key_range(event.account, event.key)
+        )
+        return ev.ChainKeyRotated(event.account, event.key, UnixSeconds(since))
 
 
-def note_of(event: logs.Event, coordinator: Address, block: BlockNumber) -> ev.ChainNote | None:
-    """Returns what a contract event of a block means for this coordinator; None when it means
-    nothing.
+@dataclass(slots=True)
+class Moved:
+    """What a batch of logs says of this coordinator's money."""
+
+    payers: set[Address] = field(default_factory=set)  # clients whose tab for it changed
+    payees: set[Address] = field(default_factory=set)  # accounts whose tab from it changed
+    is_payroll: bool = False
+    is_balance: bool = False
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything has to be asked."""
+        return bool(self.payers or self.payees or self.is_payroll or self.is_balance)
+
+    def add(self, event: Event, me: Address) -> None:
+        """Adds one event."""
+        match event:
+            case (
+                escrow.Locked(payer, payee)
+                | escrow.Redeemed(payer, payee)
+                | escrow.GivenBack(payer, payee)
+                | escrow.Closing(payer, payee)
+                | escrow.Closed(payer, payee)
+            ):
+                if payee == me:
+                    self.payers.add(payer)
+                if payer == me:
+                    self.payees.add(payee)
+            case escrow.Payroll(payer):
+                self.is_payroll |= payer == me
+            case escrow.Deposited(account) | escrow.Withdrawn(account) | escrow.LimitsSet(account):
+                self.is_balance |= account == me
+            case escrow.Paid(sender, receiver):
+                self.is_balance |= me in (sender, receiver)
+            case escrow.PaidMany(sender, pays):
+                self.is_balance |= me in (sender, *(read_pair(word)[0] for word in pays))
+            case _:
+                pass
+
+
+def note_of(event: Event, block: BlockNumber) -> ev.ChainNote | None:
+    """Returns what a contract event of a block means; None when it means nothing, or when the chain
+    must be asked.
     """
     match event:
-        case logs.Registered():
+        case stakes.Registered():
             return ev.ChainProviderRegistered(
-                event.account, event.index, event.operator_key, event.payout, event.network
+                event.account, event.operator_key, event.payout, event.network
             )
-        case logs.CoordinatorRegistered() | logs.ClientEnrolled():
-            return ev.ChainAccountIndexed(event.account, event.index)
-        case logs.PayoutChanged():
+        case stakes.PayoutChanged():
             return ev.ChainPayoutChanged(event.account, event.payout)
-        case logs.NetworkChanged():
+        case stakes.NetworkChanged():
             return ev.ChainNetworkChanged(event.account, event.network)
-        case logs.Exited():
+        case stakes.Exited():
             return ev.ChainSlotsClosed(event.account, BlockNumber(block + 1))
-        case logs.Fined() if event.out_block:
+        case stakes.Burned() if event.out_block:
             return ev.ChainSlotsClosed(event.account, event.out_block)
-        case logs.SlotOpened():
+        case stakes.SlotOpened():
             return ev.ChainSlotOpened(
                 event.host_class, event.place, event.account, event.from_block
             )
-        case logs.SlotClosed():
+        case stakes.SlotClosed():
             return ev.ChainSlotClosed(event.host_class, event.place, event.until_block)
-        case logs.Slashed():
-            return ev.ChainProviderSlashed(event.account, event.amount, event.out_block)
-        case logs.EpochPosted() if event.coordinator == coordinator:
-            return ev.ChainEpochPosted(event.epoch, event.root)
-        case logs.CaseOpened():
-            named = tuple(item for item in event.assignment_hashes if item != bytes(32))
-            others = tuple(item for item in event.contradictions if item != bytes(32))
-            return ev.ChainCaseOpened(Nonce(event.case_id), event.accused, named, others)
-        case logs.JuryDrawn():
-            return ev.ChainJuryDrawn(Nonce(event.case_id), event.jurors)
-        case logs.Decided():
-            return ev.ChainCaseDecided(Nonce(event.case_id), event.convicted, event.slashed)
+        case court.CaseOpened(execution, accused, filing):
+            return ev.ChainCaseOpened(execution, filing.contradiction, accused, case_id(filing))
+        case court.JuryDrawn(execution, jury):
+            return ev.ChainJuryDrawn(execution, jury)
+        case court.Decided(execution, outcome, taken):
+            return ev.ChainCaseDecided(execution, outcome == Outcome.CONVICTED, taken)
         case _:
             return None

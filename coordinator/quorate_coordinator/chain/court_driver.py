@@ -1,24 +1,27 @@
 """Advances cases on chain: proves the beacon round, draws the jury, acts after deadlines, and opens
-the accused's reveals.
+both commitments.
 
-Anyone may do this; the coordinator does it for the cases that it opened. Every transaction has a
-purpose, so it repeats none after a restart.
+Anyone may do this; the coordinator does it for the cases whose evidence it has. Every transaction
+has a purpose, so it repeats none after a restart.
 """
 
 import asyncio
 import logging
 from dataclasses import dataclass, field
 
-from quorate_contracts.bindings.calls import Call
-from quorate_contracts.bindings.court import Case as ChainCase
-from quorate_contracts.bindings.court import CaseId, Phase
+from quorate_contracts.court_facts import Phase, jury_hash
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.encodings import round_proof
+from quorate_contracts.generated import court
+from quorate_contracts.generated.contract_calls import Call
+from quorate_coordinator.chain.case_files import CaseFile, read_case_file
+from quorate_coordinator.chain.queries import view
 from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Round
+from quorate_protocol.units import Hash32, Round
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender, Unfunded
 
@@ -30,7 +33,7 @@ STEPS_MAX = 64
 
 @dataclass(slots=True)
 class CourtDriver:
-    """One task of the service, which advances this coordinator's cases."""
+    """One task of the service, which advances the cases whose evidence this coordinator has."""
 
     client: ChainClient
     contracts: Contracts
@@ -38,8 +41,7 @@ class CourtDriver:
     sender: Sender
     beacon: Beacon
     clock: Clock
-    withdrawn: set[CaseId] = field(default_factory=set)
-    steps: dict[CaseId, asyncio.Task[None]] = field(default_factory=dict)  # at most one for a case
+    steps: dict[Hash32, asyncio.Task[None]] = field(default_factory=dict)  # one for a case at most
 
     async def run(self) -> None:
         """Looks at the cases once a second until cancelled."""
@@ -53,93 +55,87 @@ class CourtDriver:
             await asyncio.gather(*self.steps.values(), return_exceptions=True)
 
     async def look(self) -> None:
-        """Starts at most one step in each case of this coordinator, the cheapest case first, and
-        waits at most a second for them. A step that takes longer goes on, so that no case waits for
-        a slow or a dear one.
+        """Starts at most one step in each open case, the cheapest case first, and waits at most a
+        second for them. A step that takes longer goes on, so that no case waits for a slow or a
+        dear one.
         """
-        due = [case for case in self.core.state.cases.values() if case.executions]
-        for case in sorted(due, key=_longest_runs):
-            number = CaseId(case.case_id or 0)
-            if number and number not in self.steps and len(self.steps) < STEPS_MAX:
-                self.steps[number] = asyncio.create_task(self._step(case, number))
+        cases = self.core.state.cases.values()
+        due = [case for case in cases if case.evidence is not None and case.is_convicted is None]
+        for case in sorted(due, key=_most_pay):
+            case_id = case.case_id
+            if case_id and case_id not in self.steps and len(self.steps) < STEPS_MAX:
+                self.steps[case_id] = asyncio.create_task(self._step(case, case_id))
         if self.steps:
             await asyncio.wait(self.steps.values(), timeout=POLL_SECONDS)
-        for number in [number for number, step in self.steps.items() if step.done()]:
-            self.steps.pop(number).result()
+        for case_id in [case_id for case_id, step in self.steps.items() if step.done()]:
+            self.steps.pop(case_id).result()
 
-    async def _step(self, case: Case, number: CaseId) -> None:
-        if case.is_convicted is not None:
-            await self._withdraw_once(number)
-            return
+    async def _step(self, case: Case, case_id: Hash32) -> None:
+        name = f"case 0x{case_id.hex()[:12]}"
         try:
-            await self._move(case, number)
+            await self._move(case, case_id)
         except Unfunded as error:
             log.warning(
-                "case %d: the posting key needs coins for gas: %s", number, error
+                "%s: the posting key needs coins for gas: %s", name, error
             )  # not re-raised: the next look tries again
         except Refused as refused:
             # Not re-raised: another sender was faster, or by the block's clock it is too early. The
             # next look decides.
-            log.info("case %d: %s", number, refused)
+            log.info("%s: %s", name, refused)
         except Unavailable as error:
-            log.warning("case %d waits for the chain: %s", number, error)
+            log.warning("%s waits for the chain: %s", name, error)
 
-    async def _withdraw_once(self, number: CaseId) -> None:
-        """Withdraws the bond and the costs that the court owes the accuser."""
-        if number in self.withdrawn:
-            return
-        account = self.sender.address
-        query = self.contracts.court.credit_of(account)
-        try:
-            if query.decode(await self.client.call(query.to, query.data)):
-                await self._send(f"case-{number}-withdraw", self.contracts.court.withdraw(account))
-            self.withdrawn.add(number)
-        except (Refused, Unavailable) as error:
-            # Not re-raised: two cases decided at once share one credit, which is withdrawn once.
-            log.info("case %d: %s", number, error)
-
-    async def _move(self, case: Case, number: CaseId) -> None:
-        query = self.contracts.court.case(number)
-        state = query.decode(await self.client.call(query.to, query.data))
+    async def _move(self, case: Case, case_id: Hash32) -> None:
+        state = await view(self.client, self.contracts.court.case_of(case.execution))
         now = (await self.client.head()).time
+        name = f"case-{case_id.hex()[:24]}"
         match state.phase:
             case Phase.DRAWING:
-                await self._draw(number, state, now)
-            case Phase.VOTING if now > state.deadline:
-                await self._send(
-                    f"case-{number}-advance-{state.deadline}", self.contracts.court.advance(number)
-                )
-            case Phase.REVEALING | Phase.DECIDING if (
-                state.phase is Phase.DECIDING or now > state.deadline
-            ):
+                await self._draw(case, case_id, state, now)
+            case Phase.VOTING if now > state.when:
+                case_file = await self._case_file(case, case_id)
+                call = self.contracts.court.advance(case.execution, case_id, case_file.jury_bytes)
+                await self._send(f"{name}-advance-{state.when}", call)
+            case Phase.REVEALING if now > state.when or _have_all_revealed(state):
                 # A juror that voted and does not reveal does not delay the case: the others'
                 # answers decide.
-                await self._send(
-                    f"case-{number}-decide",
-                    self.contracts.court.decide(
-                        number, [reveal for item in case.executions for reveal in item.reveals]
-                    ),
-                )
+                case_file = await self._case_file(case, case_id)
+                await self._send(f"{name}-decide", self._decision(case, case_file))
             case _:
                 pass
 
-    async def _draw(self, number: CaseId, state: ChainCase, now: int) -> None:
-        found = await self.beacon.round(state.round)
+    def _decision(self, case: Case, case_file: CaseFile) -> Call:
+        assert case.evidence is not None, "only such cases are moved"
+        openings = [
+            court.Opening(reveal.exit_status, reveal.output_digest, reveal.salt)
+            for reveal in case.evidence.reveals
+        ]
+        jury = jury_hash(case_file.jury)
+        return self.contracts.court.decide(case_file.filing, jury, case_file.ballots(), openings)
+
+    async def _case_file(self, case: Case, case_id: Hash32) -> CaseFile:
+        parts = self.client, self.contracts, case.execution, case_id
+        found = await read_case_file(*parts)
         if found is None:
-            # If the first round never appears, giving it up would burn our bond. Only a redraw is
-            # given up; the jurors that voted then go on.
-            if state.is_redrawn and now > self._missing_from(state.round):
-                await self._send(
-                    f"case-{number}-advance-round-{state.round}",
-                    self.contracts.court.advance(number),
-                )
+            raise Unavailable("the chain node does not give the logs of the case", POLL_SECONDS)
+        return found
+
+    async def _draw(self, case: Case, case_id: Hash32, state: court.CaseOf, now: int) -> None:
+        number, name = Round(state.when), f"case-{case_id.hex()[:24]}"
+        found = await self.beacon.round(number)
+        if found is None:
+            if now > self._missing_from(number):
+                case_file = await self._case_file(case, case_id)
+                call = self.contracts.court.advance(case.execution, case_id, case_file.jury_bytes)
+                await self._send(f"{name}-advance-round-{number}", call)
             return
-        proven = self.contracts.beacon.randomness(state.round)
-        if proven.decode(await self.client.call(proven.to, proven.data)) == bytes(32):
-            await self._send(f"beacon-{state.round}", self.contracts.beacon.submit(found))
-        await self._send(
-            f"case-{number}-draw-{state.round}", self.contracts.court.draw_jury(number)
-        )
+        if await view(self.client, self.contracts.beacon.randomness(number)) == bytes(32):
+            await self._send(
+                f"beacon-{number}", self.contracts.beacon.submit(number, round_proof(found))
+            )
+        case_file = await self._case_file(case, case_id)
+        call = self.contracts.court.draw(case_file.filing, case_file.jury_bytes)
+        await self._send(f"{name}-draw-{number}-{state.tries}", call)
 
     def _missing_from(self, number: Round) -> int:
         """When the court stops waiting for a round, in unix seconds."""
@@ -157,7 +153,12 @@ class CourtDriver:
         )
 
 
-def _longest_runs(case: Case) -> int:
-    """Returns what the executions of a case cost at most, in amount units times an hour."""
-    assignments = [item.assignment.message for item in case.executions]
-    return sum(each.price_per_hour * each.max_duration for each in assignments)
+def _have_all_revealed(state: court.CaseOf) -> bool:
+    return state.revealed.bit_count() == state.voted.bit_count()
+
+
+def _most_pay(case: Case) -> int:
+    """Returns what the accused execution costs at most, in amount units times an hour."""
+    assert case.evidence is not None, "only such cases are moved"
+    assignment = case.evidence.run.assignment.message
+    return assignment.price_per_hour * assignment.max_duration

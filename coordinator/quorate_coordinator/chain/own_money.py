@@ -1,19 +1,35 @@
-"""Gets the operator's money out: claims the fees, sends tokens and coins to a wallet, and takes the
-bond back.
+"""The operator's money on chain: puts capital in and takes it out, locks guarantees, sets limits,
+and takes the bond back.
 
 Each step is asked from the chain first, so that a repeated command does nothing twice.
 """
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from quorate_contracts.bindings.calls import Call
+from quorate_contracts import encodings
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated import escrow
+from quorate_contracts.generated.contract_calls import Call
+from quorate_contracts.generated.escrow import LimitsOf
+from quorate_contracts.log_search import newest_logs, topic_of
 from quorate_contracts.money_texts import currency_of
-from quorate_coordinator.chain.registration import ask
+from quorate_coordinator.chain.registration import ask, is_registered
+from quorate_protocol.limits import DAY
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.epoch_tree import Leaf, Proof
-from quorate_protocol.units import Address, Amount, Seconds, UnixSeconds, usd
+from quorate_protocol.rules.money import tabs
+from quorate_protocol.rules.money.tabs import Pay
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Seconds,
+    UnixSeconds,
+    usd,
+)
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Sender, Unfunded
@@ -21,8 +37,6 @@ from quorate_runtime.chain.sender import Sender, Unfunded
 SEND_SECONDS = 180.0
 TRANSFER_GAS = 21_000
 Report = Callable[[str], None]
-OwnLeaf = Callable[[int], Awaitable[tuple[Leaf, Proof] | None]]
-"""Returns the coordinator's leaf in an epoch and its proof, or None if they cannot be had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,6 @@ class Retirement:
     retired_at: UnixSeconds  # 0 while it has not
     due_at: UnixSeconds  # from when on the bond can be taken; 0 before it has retired
     bond: Amount
-    cases: int  # open against it
     now: UnixSeconds
 
 
@@ -43,6 +56,19 @@ class Holding:
 
     tokens: Amount
     wei: int  # less the gas of the transaction that sends them
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What is locked for one provider, and not paid."""
+
+    payee: Address
+    tab: escrow.Tab
+
+    @property
+    def free(self) -> Amount:
+        """What vouchers can still take."""
+        return Amount(self.tab.locked - self.tab.paid)
 
 
 @dataclass(slots=True)
@@ -62,21 +88,20 @@ class OwnMoney:
     async def retirement(self) -> Retirement:
         """Asks the chain how far the retirement is."""
         stakes = self.contracts.stakes
-        retired_at = await ask(self.client, stakes.retired_at(self.account))
+        retired_at = await ask(self.client, stakes.exited_at(self.account))
         after: Seconds = self.contracts.deployment.constants().unbond_after
         return Retirement(
-            is_registered=await ask(self.client, stakes.index_of(self.account)) > 0,
-            retired_at=retired_at,
+            is_registered=await is_registered(self.client, self.contracts, self.account),
+            retired_at=UnixSeconds(retired_at),
             due_at=UnixSeconds(retired_at + after if retired_at else 0),
             bond=await ask(self.client, stakes.bond_of(self.account)),
-            cases=await ask(self.client, stakes.frozen(self.account)),
             now=UnixSeconds((await self.client.head()).time),
         )
 
     async def retire(self) -> None:
         """Starts the unbonding of the bond. Calling it again does nothing."""
         if not (await self.retirement()).retired_at:
-            await self.send("retire", self.contracts.stakes.retire_coordinator())
+            await self.send("retire", self.contracts.stakes.exit())
 
     async def unbond(self) -> Amount:
         """Takes the bond back to the account, and returns it. Raises Refused before its time."""
@@ -86,7 +111,7 @@ class OwnMoney:
         return bond
 
     async def bond_lacks(self) -> Amount:
-        """Returns what a slash or a fine took of the bond; 0 for one that leaves."""
+        """Returns what was burned of the bond; 0 for one that leaves."""
         found = await self.retirement()
         whole = self.contracts.deployment.constants().coordinator_bond
         is_here = found.is_registered and not found.retired_at
@@ -101,42 +126,124 @@ class OwnMoney:
                 f"{usd(amount)} USD of bond are missing, and the account has {usd(held)}: send it "
                 f"more (0x{self.account.hex()})",
             )
-        stakes, name = self.contracts.stakes, await self._once("top-up")
+        stakes, name = self.contracts.stakes, await self.once("top-up")
         await self.send(f"{name}-approve", self.contracts.token.approve(stakes.address, amount))
         await self.send(name, stakes.top_up(amount))
 
-    async def claim(self, own_leaf: OwnLeaf) -> Amount:
-        """Claims the fees of the newest final epoch, and returns what that brought."""
-        epochs = self.contracts.epochs
-        newest = await ask(self.client, epochs.newest_final(self.account))
-        if not newest.number:
-            return Amount(0)
-        found = await own_leaf(newest.number)
-        if found is None:
-            return Amount(0)
-        leaf, proof = found
-        claimed = await ask(self.client, epochs.claimed(self.account, self.account))
-        if leaf.account != self.account or leaf.final <= claimed:
-            return Amount(0)
-        call = epochs.claim(self.account, newest.number, leaf, proof)
-        await self.send(f"claim-{newest.number}", call)
-        return Amount(leaf.final - claimed)
+    # ---- capital in Escrow
 
-    async def is_all_claimed(self, number: int, purposes: Iterable[str]) -> bool:
-        """Whether the newest final epoch `number` owes nothing, from the chain and from the
-        `purposes` of mined transactions. False if neither says so.
+    async def capital(self, of: Address | None = None) -> Amount:
+        """Returns a balance in Escrow: the account's, or that of the key `of`."""
+        return await ask(self.client, self.contracts.escrow.balance_of(of or self.account))
+
+    async def deposit(self, amount: Amount, of: Address | None = None) -> None:
+        """Moves tokens of the account into its balance in Escrow, or into that of the key `of`.
+
+        Raises Refused if the account has too few.
         """
-        epochs = self.contracts.epochs
-        newest = await ask(self.client, epochs.epoch(self.account, number))
-        pool = await ask(self.client, self.contracts.escrow.pool(self.account))
-        if newest.sum_final <= pool.paid:
-            return True
-        names = (purpose.split("-") for purpose in purposes)
-        claimed = [int(words[1]) for words in names if words[0] in ("claim", "claims")]
-        if not claimed:
-            return False
-        before = await ask(self.client, epochs.epoch(self.account, max(claimed)))
-        return before.number > 0 and before.sum_final == newest.sum_final
+        held = await self.balance()
+        if held < amount:
+            currency = currency_of(self.contracts.deployment)
+            lacks = currency.send(self.account, amount - held)
+            raise Refused(Code.BAD_AMOUNT, f"the account has {usd(held)} USD: {lacks}")
+        place, token = self.contracts.escrow, self.contracts.token
+        # A repeat after a kill waits for the deposit that it sent, which still has its allowance.
+        if await ask(self.client, token.allowance(self.account, place.address)) < amount:
+            await self.send(await self.once("approve"), token.approve(place.address, amount))
+        await self.send(await self.once("deposit"), place.deposit(amount, ZERO_ADDRESS))
+        if of is not None:
+            words = encodings.pairs([(of, amount)])
+            await self.send(await self.once("pass-on"), place.pay(words))
+
+    async def take_out(self, amount: Amount) -> None:
+        """Moves a part of the balance in Escrow to the account's tokens."""
+        await self.send(await self.once("take-out"), self.contracts.escrow.withdraw(amount))
+
+    async def limits(self, of: Address | None = None) -> LimitsOf:
+        """Returns what the posting key may move in a day, and what it moved today."""
+        return await ask(self.client, self.contracts.escrow.limits_of(of or self.account))
+
+    async def set_limits(self, payroll: Amount, locks: Amount) -> None:
+        """Says what the posting key may pay, and what it may lock and give back, in a day."""
+        call = self.contracts.escrow.set_limits(payroll, locks)
+        await self.send(await self.once("limits"), call)
+
+    async def limits_suggested(self) -> tuple[Amount, Amount]:
+        """Returns the limits that the last 30 days suggest, for payrolls and for locks."""
+        pays = await self._days(escrow.Payroll)
+        return tabs.limit_suggested(pays), tabs.limit_suggested(await self._days(escrow.Locked))
+
+    async def _days(self, kind: type[escrow.Payroll] | type[escrow.Locked]) -> list[Amount]:
+        """Returns what events of the account moved on each of the last 30 days."""
+        since = (await self.client.head()).time - tabs.LIMIT_DAYS * DAY
+        days: dict[int, int] = defaultdict(int)
+        for event, at in await self._events(kind, since):
+            assert isinstance(event, escrow.Payroll | escrow.Locked)
+            days[at // DAY] += event.amount
+        return [Amount(amount) for _, amount in sorted(days.items())]
+
+    async def _events(self, kind: type, since: int) -> list[tuple[object, int]]:
+        """Returns events of Escrow whose first member is the account, with their times, the newest
+        first, down to a moment.
+        """
+        topics = (topic_of("Escrow", kind), Hash32(bytes(12) + self.account))
+        place, head = self.contracts.escrow.address, (await self.client.head()).number
+        found: list[tuple[object, int]] = []
+        async for _, logs in newest_logs(
+            self.client, self.contracts, place, topics, BlockNumber(0), head
+        ):
+            for log in logs:
+                if log.block_time < since:
+                    return found
+                event = self.contracts.event(log.address, log.topics, log.data)
+                if isinstance(event, kind):
+                    found.append((event, log.block_time))
+        return found
+
+    async def guarantees(self) -> list[Guarantee]:
+        """Returns the tabs that the account ever locked, and that hold or pay something."""
+        found = await self._events(escrow.Locked, 0)
+        payees = {event.payee for event, _ in found if isinstance(event, escrow.Locked)}
+        tabs_found = [Guarantee(payee, await self.tab(payee)) for payee in sorted(payees)]
+        return [each for each in tabs_found if each.free or each.tab.closes_at]
+
+    async def tab(self, payee: Address, payer: Address | None = None) -> escrow.Tab:
+        """Returns a tab for a payee: the account's, or that of another payer."""
+        return await ask(self.client, self.contracts.escrow.tab(payer or self.account, payee))
+
+    async def lock(self, payee: Address, amount: Amount) -> None:
+        """Locks more for a provider."""
+        await self.send(await self.once("lock"), self.contracts.escrow.lock(payee, amount))
+
+    async def close(self, payee: Address) -> None:
+        """Announces the end of a guarantee."""
+        await self.send(await self.once("close"), self.contracts.escrow.close(payee))
+
+    async def finish(self, payee: Address) -> None:
+        """Takes back what is left of a tab whose delay has passed."""
+        call = self.contracts.escrow.finish(self.account, payee)
+        await self.send(await self.once("finish"), call)
+
+    # ---- keys
+
+    async def statement_key(self) -> Address:
+        """Returns the statement key that the chain knows."""
+        return await ask(self.client, self.contracts.stakes.operator_key(self.account))
+
+    async def posting_key(self) -> Address:
+        """Returns the posting key that the chain knows."""
+        return await ask(self.client, self.contracts.stakes.posting_key(self.account))
+
+    async def replace_statement_key(self, key: Address) -> None:
+        """Names another statement key."""
+        await self.send(f"statement-{key.hex()}", self.contracts.stakes.rotate_key(key))
+
+    async def replace_posting_key(self, key: Address) -> None:
+        """Names another posting key."""
+        call = self.contracts.stakes.change_posting_key(key)
+        await self.send(f"posting-{key.hex()}-{await self.once('swap')}", call)
+
+    # ---- tokens and coins
 
     async def balance(self) -> Amount:
         """Returns the account's tokens."""
@@ -154,7 +261,7 @@ class OwnMoney:
         """Sends tokens. While such a transaction waits to be mined, calling it again waits for that
         one.
         """
-        await self.send(await self._once("withdraw"), self.contracts.token.transfer(to, amount))
+        await self.send(await self.once("withdraw"), self.contracts.token.transfer(to, amount))
 
     async def send_coins(self, to: Address) -> int:
         """Sends all coins but the gas of this transaction, and returns them in wei. It returns 0
@@ -163,13 +270,13 @@ class OwnMoney:
         value = (await self.spendable()).wei
         if not value:
             return 0
-        purpose = await self._once("coins")
+        purpose = await self.once("coins")
         await self.sender.send(
             purpose, to, b"", value=value, gas=TRANSFER_GAS, deadline_seconds=SEND_SECONDS
         )
         return value
 
-    async def _once(self, what: str) -> str:
+    async def once(self, what: str) -> str:
         """Returns a purpose that stays the same until its transaction is in a block."""
         return f"{what}-{await self.client.nonce(self.account)}"
 
@@ -192,19 +299,25 @@ class OwnMoney:
             ) from error
 
 
-def amount_of(text: str, held: Amount) -> Amount:
-    """Returns the amount that `--amount` names: `all`, or USD. Raises Refused for another text, or
-    for more than there is.
+def payroll_call(contracts: Contracts, account: Address, root: Hash32, pays: Sequence[Pay]) -> Call:
+    """Returns the payroll of an account."""
+    words = encodings.pairs((pay.payee, pay.cumulative) for pay in pays)
+    return contracts.escrow.payroll(account, root, words)
+
+
+def amount_of(text: str, held: Amount, name: str = "--amount") -> Amount:
+    """Returns the amount that a text names: `all`, or USD. Raises Refused for another text, or for
+    more than there is.
     """
     if text == "all":
         return held
     whole, _, part = text.partition(".")
     is_number = (whole + part).isascii() and (whole + part).isdecimal() and len(whole) <= 20
     if not is_number or not whole:
-        raise Refused(Code.MALFORMED, f"--amount {text[:40]!r}: a number of USD, or all")
+        raise Refused(Code.MALFORMED, f"{name} {text[:40]!r}: a number of USD, or all")
     if len(part) > 6:
-        raise Refused(Code.MALFORMED, f"--amount {text[:40]}: USD have at most 6 decimals")
+        raise Refused(Code.MALFORMED, f"{name} {text[:40]}: USD have at most 6 decimals")
     amount = Amount(int(whole) * 10**6 + int(part.ljust(6, "0")))
     if not 0 < amount <= held:
-        raise Refused(Code.BAD_AMOUNT, f"--amount {text}: the account holds {usd(held)} USD")
+        raise Refused(Code.BAD_AMOUNT, f"{name} {text}: there are {usd(held)} USD")
     return amount

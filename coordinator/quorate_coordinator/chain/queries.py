@@ -2,11 +2,12 @@
 node may withhold a log.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
-from quorate_contracts.bindings.calls import Query
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.contract_calls import Query
+from quorate_contracts.generated.escrow import LimitsOf
 from quorate_coordinator.chain.registration import ask
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.state import State
@@ -18,61 +19,71 @@ T = TypeVar("T")
 RETRY_SECONDS = 2.0
 
 
-async def newest_epoch(
-    chain: ChainClient, contracts: Contracts, coordinator: Address
-) -> ev.ChainNewestEpoch:
-    """Returns the newest epoch that this coordinator has posted."""
-    number = await view(chain, contracts.epochs.newest(coordinator))
-    if number >= 1 << 32:
-        raise Unavailable(
-            f"the chain node says that epoch {hex(number)[:40]} is the newest", RETRY_SECONDS
-        )
-    return ev.ChainNewestEpoch(
-        number, (await view(chain, contracts.epochs.epoch(coordinator, number))).root
-    )
-
-
-async def allocation_of(
+async def tab_of(
     chain: ChainClient,
     contracts: Contracts,
-    client: Address,
-    coordinator: Address,
+    payer: Address,
+    payee: Address,
     block: BlockId = "latest",
-) -> ev.ChainAllocationChanged:
-    """Returns what a client has allocated, and what its vouchers have charged. Raises Unavailable
-    if the chain node answers nonsense.
-    """
-    held = await view(chain, contracts.escrow.allocation(client, coordinator), block)
-    free = max(0, held.allocated - held.releasing)
-    if held.allocated >= 2**128 or held.charged > held.allocated or held.release_at >= 2**64:
-        said = (
-            f"allocated {hex(held.allocated)[:40]}, charged {hex(held.charged)[:40]}, "
-            f"releasing at {hex(held.release_at)[:40]}"
-        )
-        raise Unavailable(f"the chain node says of 0x{client.hex()}: {said}", RETRY_SECONDS)
-    return ev.ChainAllocationChanged(
-        client, Amount(free), Amount(held.allocated), held.release_at, Amount(held.charged)
-    )
+) -> ev.ChainTabChanged:
+    """Returns a tab. Raises Unavailable if the chain node answers nonsense."""
+    tab = await view(chain, contracts.escrow.tab(payer, payee), block)
+    if tab.locked >= 1 << 96 or tab.paid > tab.locked or tab.closes_at >= 1 << 64:
+        said = f"locked {hex(tab.locked)[:40]}, paid {hex(tab.paid)[:40]}"
+        raise Unavailable(f"the chain node says of 0x{payer.hex()}'s tab: {said}", RETRY_SECONDS)
+    return ev.ChainTabChanged(payer, payee, tab.locked, tab.paid, tab.closes_at)
+
+
+async def own_money(
+    chain: ChainClient, contracts: Contracts, coordinator: Address, block: BlockId = "latest"
+) -> tuple[ev.ChainBalanceChanged, ev.ChainLimitsChanged]:
+    """Returns a coordinator's balance, and what the day's limits leave to its posting key."""
+    balance = await view(chain, contracts.escrow.balance_of(coordinator), block)
+    limits = await view(chain, contracts.escrow.limits_of(coordinator), block)
+    return ev.ChainBalanceChanged(balance), ev.ChainLimitsChanged(*left_of(limits))
+
+
+def left_of(limits: LimitsOf) -> tuple[Amount, Amount]:
+    """Returns what is left today for payrolls, and for locks and give-backs."""
+    payroll, locks = limits.payroll - limits.paid, limits.locks - limits.moved
+    return Amount(max(0, payroll)), Amount(max(0, locks))
+
+
+async def tabs_of(
+    chain: ChainClient,
+    contracts: Contracts,
+    coordinator: Address,
+    payers: Iterable[Address],
+    payees: Iterable[Address],
+    block: BlockId = "latest",
+) -> list[ev.ChainNote]:
+    """Returns the tabs of these clients and of these payees, and the coordinator's own money."""
+    notes: list[ev.ChainNote] = [
+        await tab_of(chain, contracts, payer, coordinator, block) for payer in payers
+    ]
+    notes += [await tab_of(chain, contracts, coordinator, payee, block) for payee in payees]
+    return [*notes, *await own_money(chain, contracts, coordinator, block)]
 
 
 async def everything(
-    chain: ChainClient, contracts: Contracts, coordinator: Address, clients: Iterable[Address]
+    chain: ChainClient, contracts: Contracts, coordinator: Address, state: State
 ) -> ev.ChainStateQueried:
-    """Returns all of the chain's state on which an epoch depends. It takes a request for each
-    client, so it is used only after a reorganisation or a refused posting.
+    """Returns all of the chain's state about money. It takes a request for each account, so it is
+    used only at a start and after a reorganisation.
     """
-    allocations = [await allocation_of(chain, contracts, client, coordinator) for client in clients]
-    return ev.ChainStateQueried((*allocations, await newest_epoch(chain, contracts, coordinator)))
+    payees = known_payees(state)
+    notes = await tabs_of(chain, contracts, coordinator, list(state.clients.keys()), payees)
+    return ev.ChainStateQueried(tuple(notes))
 
 
-def backers(state: State) -> list[Address]:
-    """Returns the clients whose money an epoch may count on."""
-    return [client.account for client in state.clients.values() if client.escrowed or client.posted]
+def known_payees(state: State) -> Collection[Address]:
+    """Returns the accounts that this coordinator pays, or may pay."""
+    return dict.fromkeys((*state.payees.keys(), *state.providers.keys()))
 
 
 async def view(chain: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
     """Queries a function that never reverts. Raises Unavailable if the chain node says that it
-    reverts: the node is faulty, and no caller must take that for a refused posting.
+    reverts: the node is faulty, and no caller must take that for a refused transaction.
     """
     try:
         return await ask(chain, query, block)

@@ -3,13 +3,14 @@
 import logging
 from typing import TypeVar
 
-from quorate_contracts.bindings.calls import Call, Query
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.contract_calls import Call, Query
 from quorate_contracts.money_texts import read_currency
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.money.tabs import LIMIT_LEAST
 from quorate_protocol.units import Address, Amount, usd
 from quorate_runtime.chain.client import BlockId, ChainClient
 from quorate_runtime.chain.fee_bids import first_bid
@@ -18,12 +19,17 @@ from quorate_runtime.chain.sender import Sender
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 SEND_SECONDS = 60.0
-GAS_NEEDED = 450_000  # to approve the bond and register, with a margin
+GAS_NEEDED = 550_000  # to approve the bond, set limits and register, with a margin
 
 
 async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
     """Returns the answer to a binding's query at a block."""
     return query.decode(await client.call(query.to, query.data, block=block))
+
+
+async def is_registered(client: ChainClient, contracts: Contracts, account: Address) -> bool:
+    """Whether the account is, or was, a coordinator."""
+    return any(await ask(client, contracts.stakes.posting_key(account)))
 
 
 async def ensure_registered(
@@ -34,7 +40,7 @@ async def ensure_registered(
     """
     await check_chain(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account.address
-    if await ask(client, stakes.index_of(account)):
+    if await is_registered(client, contracts, account):
         await _check_keys(client, contracts, account, keys)
         return
     bond = BY_NAME[contracts.deployment.limits].coordinator_bond
@@ -42,6 +48,9 @@ async def ensure_registered(
     await _send(
         sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond)
     )
+    # Without limits the posting key pays nobody. `quorate coordinator limit` sets others.
+    limits = contracts.escrow.set_limits(LIMIT_LEAST, LIMIT_LEAST)
+    await _send(sender, "register-limits", limits)
     await _send(
         sender,
         "register",
@@ -79,9 +88,8 @@ async def _check_keys(
         raise Refused(
             Code.WRONG_SIGNER,
             (
-                "the chain knows other statement or posting keys for this coordinator; rotate "
-                "them or "
-                "use those"
+                "the chain knows other statement or posting keys for this coordinator: "
+                "`quorate coordinator swap-key` names those of this folder"
             ),
         )
 

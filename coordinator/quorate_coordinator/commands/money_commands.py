@@ -19,18 +19,18 @@ from quorate_coordinator import coordinator_keys
 from quorate_coordinator import settings as settings_file
 from quorate_coordinator.cli_options import fail, home_of
 from quorate_coordinator.commands.status_command import served_url_of
+from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, usd
-from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.locked_keys import LockedKeys
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
 
 if TYPE_CHECKING:
     from quorate_coordinator.chain.own_money import Holding, OwnMoney, Retirement
-    from quorate_coordinator.coordinator_keys import MoneyKeys
+    from quorate_coordinator.coordinator_keys import CoordinatorKeys, MoneyKeys
     from quorate_coordinator.monitoring.operator_view import OperatorView
     from quorate_coordinator.settings import Settings
-    from quorate_protocol.rules.epoch_tree import Leaf, Proof
 
 POLL_SECONDS = 2.0
 ACCOUNT_FILE = "account.sqlite"  # the sends of the account key
@@ -64,7 +64,10 @@ def withdraw(
     yes: Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Claim the fees, and send the account's tokens to your wallet. Without --to it only claims."""
+    """Take what pay does not need out of Escrow, and send the account's tokens to your wallet.
+
+    Without --to they stay in the account.
+    """
     with sentences():
         receiver = address_of(to) if to else None
         if receiver is None and (everything or amount != "all"):
@@ -92,11 +95,16 @@ async def _retire(
             confirm(yes, "Retire?")
             await money.retire()
             found = await money.retirement()
-        left = await _left(settings)
-        while found.bond and (found.now < found.due_at or found.cases) and wait:
+        for each in await money.guarantees():
+            if not each.tab.closes_at:
+                await money.close(each.payee)
+            elif found.now > each.tab.closes_at:
+                await money.finish(each.payee)
+        left = await running(settings)
+        while found.bond and found.now < found.due_at and wait:
             await asyncio.sleep(POLL_SECONDS)
             found = await money.retirement()
-        if found.bond and found.now >= found.due_at and not found.cases:
+        if found.bond and found.now >= found.due_at:
             note(f"{usd(await money.unbond())} USD of bond came back to the account")
             found = await money.retirement()
         held = await money.balance()
@@ -132,31 +140,49 @@ async def _withdraw(
         money = await stack.enter_async_context(own_money(folder, settings, keys))
         if everything:
             await _must_be_over(money)
-        claimed = await money.claim(lambda number: _own_leaf(folder, settings, keys, money, number))
+        needed = Amount(0) if everything else await unpaid_of(settings)
+        free = Amount(max(0, await money.capital() - needed))
         rows = [("account", money, await money.spendable())]
+        held = Amount(rows[0][2].tokens + free)
         if everything:
-            posting = await stack.enter_async_context(_posting_money(folder, settings, keys))
+            posting = await stack.enter_async_context(posting_money(folder, settings, keys))
+            accusations = await posting.capital()
+            if accusations:
+                await posting.take_out(accusations)
             rows.append(("posting key", posting, await posting.spendable()))
-        held = rows[0][2].tokens
-        sent, coins = Amount(0), 0
-        if to is not None and held:
-            rows[0] = ("account", money, Holding(amount_of(text, held), rows[0][2].wei))
+        sum_ = amount_of(text, held) if held else Amount(0)
+        rows[0] = ("account", money, Holding(sum_, rows[0][2].wei))
         coin = money_texts.currency_of(settings.deployment).coin
         told = going(
             [(name, one.account, holding) for name, one, holding in rows],
             coin if everything else "",
         )
-        if to is not None and told:
-            note(f"{told} go to 0x{to.hex()}")
+        sent, coins, out = Amount(0), 0, Amount(0)
+        if told:
+            note(f"{told} go to {'0x' + to.hex() if to is not None else 'the account'}")
             confirm(yes, "Send?")
-            for _, one, holding in rows:
+            tokens = await money.balance() if to is not None else Amount(0)
+            out = Amount(max(0, min(free, sum_ - tokens)))
+            if out:
+                await money.take_out(out)
+            for _, one, holding in rows if to is not None else ():
+                assert to is not None, "nothing is sent without a receiver"
                 if holding.tokens:
                     await one.send_tokens(to, holding.tokens)
                     sent = Amount(sent + holding.tokens)
                 if everything:
                     coins += await one.send_coins(to)
-    left = Amount(held - (rows[0][2].tokens if sent else 0))
-    _print_withdrawal(folder, keys, to, claimed, sent, left, coins, json_)
+        left = await money.balance()
+    _print_withdrawal(folder, keys, to, out, sent, left, coins, json_)
+
+
+async def unpaid_of(settings: "Settings") -> Amount:
+    """Returns the signed pay that the balance is kept for, as the running coordinator says."""
+    view = await running(settings)
+    if view is None:
+        note("nothing answers, so pay that is signed and not paid is not kept back")
+        return Amount(0)
+    return view.money.unpaid
 
 
 def going(rows: "Sequence[tuple[str, Address, Holding]]", coin: str) -> str:
@@ -189,8 +215,6 @@ def before_everything(found: "Retirement") -> str:
         return ""
     if not found.retired_at:
         return "first `quorate coordinator retire`"
-    if found.cases:
-        return f"{found.cases} open cases hold it: repeat `quorate coordinator retire` later"
     if found.now < found.due_at:
         return (
             f"the bond can be taken on {date(found.due_at)}; repeat "
@@ -209,7 +233,6 @@ def _print_retirement(
             "retiredAt": found.retired_at,
             "bondAt": found.due_at,
             "bond": found.bond,
-            "openCases": found.cases,
             "account": held,
         }
         typer.echo(json.dumps(facts))
@@ -221,9 +244,6 @@ def _print_retirement(
     if is_done:
         typer.echo(f"bond        is back; the account holds {usd(held)} USD")
         typer.echo(f"Next: quorate coordinator withdraw --to YOUR-WALLET --everything{at}")
-    elif found.cases:
-        typer.echo(f"bond        waits for {found.cases} open cases against this coordinator")
-        typer.echo(f"Next: repeat `quorate coordinator retire{at}` when they are decided")
     else:
         typer.echo(f"bond        {usd(found.bond)} USD can be taken on {date(found.due_at)}")
         typer.echo(f"Next: repeat `quorate coordinator retire{at}` then, or add --wait")
@@ -251,7 +271,7 @@ def _print_withdrawal(
     folder: Path,
     keys: "MoneyKeys",
     to: Address | None,
-    claimed: Amount,
+    out: Amount,
     sent: Amount,
     left: Amount,
     coins: int,
@@ -259,11 +279,11 @@ def _print_withdrawal(
 ) -> None:
     account = "0x" + keys.account.address.hex()
     if json_:
-        facts = {"account": account, "claimed": claimed, "sent": sent, "left": left}
+        facts = {"account": account, "takenOut": out, "sent": sent, "left": left}
         where = {"to": None if to is None else "0x" + to.hex(), "coinsWei": str(coins)}
         typer.echo(json.dumps({**facts, **where}))
         return
-    typer.echo(f"claimed     {usd(claimed)} USD of fees")
+    typer.echo(f"taken out   {usd(out)} USD of the balance in Escrow")
     if to is not None:
         also = f" and {money_texts.coins(coins)} coins" if coins else ""
         typer.echo(f"sent        {usd(sent)} USD{also} to 0x{to.hex()}")
@@ -273,14 +293,14 @@ def _print_withdrawal(
         typer.echo(f"Next: quorate coordinator withdraw --to YOUR-WALLET{at}")
 
 
-def address_of(text: str) -> Address:
-    """Returns the address of `--to`. Raises Refused for another text."""
+def address_of(text: str, name: str = "--to") -> Address:
+    """Returns the address that an option names. Raises Refused for another text."""
     try:
         found = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
         found = b""  # not re-raised: its length is refused below
     if len(found) != 20 or not any(found):
-        raise Refused(Code.MALFORMED, f"--to {text[:60]!r}: an address is 0x and 40 hex digits")
+        raise Refused(Code.MALFORMED, f"{name} {text[:60]!r}: an address is 0x and 40 hex digits")
     return Address(found)
 
 
@@ -293,6 +313,19 @@ def opened(home: Path | None, password_file: Path | None) -> tuple[Path, "Settin
     settings = settings_file.read(folder)
     keys = LockedKeys(folder / "keys", options.passphrase_prompt(password_file))
     return folder, settings, coordinator_keys.locked(keys)
+
+
+def opened_whole(
+    folder: Path, settings: "Settings", password_file: Path | None
+) -> "CoordinatorKeys":
+    """Opens all keys of a coordinator. Raises KeystoreError."""
+    return coordinator_keys.load(keystore_of(folder, settings, password_file))
+
+
+def keystore_of(folder: Path, settings: "Settings", password_file: Path | None) -> Keystore:
+    """Returns a coordinator's keystore."""
+    passphrase = options.passphrase_prompt(password_file)()
+    return Keystore.at(folder / "keys", passphrase, BY_NAME[settings.deployment.limits])
 
 
 @asynccontextmanager
@@ -322,7 +355,7 @@ async def own_money(
 
 
 @asynccontextmanager
-async def _posting_money(
+async def posting_money(
     folder: Path, settings: "Settings", keys: "MoneyKeys"
 ) -> AsyncIterator["OwnMoney"]:
     """Yields the posting key's money. Raises JournalBusy while `coordinator up` uses that key."""
@@ -337,50 +370,16 @@ async def _posting_money(
         await journal.close()
 
 
-async def _left(settings: "Settings") -> "OperatorView | None":
+async def running(settings: "Settings") -> "OperatorView | None":
     """Returns what the running coordinator says; None when nothing answers."""
     from quorate_coordinator.monitoring.operator_view import OperatorView
     from quorate_protocol.codec import canonical
 
-    body = await _asked(settings, "/v1/operator")
+    body = await asked(settings, "/v1/operator")
     return None if body is None else canonical.decode(OperatorView, body)
 
 
-async def _own_leaf(
-    folder: Path, settings: "Settings", keys: "MoneyKeys", money: "OwnMoney", number: int
-) -> "tuple[Leaf, Proof] | None":
-    """Returns the account's leaf from the running coordinator, which keeps the proofs."""
-    from quorate_coordinator.api.responses import LeafProof
-    from quorate_protocol.codec import canonical
-
-    body = await _asked(settings, f"/v1/epochs/{number}/proofs/0x{money.account.hex()}")
-    if body is None:
-        if not await money.is_all_claimed(number, _claims_sent(folder, keys)):
-            note(
-                "fees of the newest epoch may be unclaimed: start `quorate coordinator up`, and "
-                "repeat this command while it runs"
-            )
-        return None
-    if not body:
-        return None
-    found = canonical.decode(LeafProof, body)
-    return found.leaf, found.proof
-
-
-def _claims_sent(folder: Path, keys: "MoneyKeys") -> list[str]:
-    """Returns what the mined transactions of both keys were for."""
-    from quorate_coordinator.config import TRANSACTIONS
-    from quorate_runtime.chain import send_records
-
-    files = ((TRANSACTIONS, keys.posting.address), (ACCOUNT_FILE, keys.account.address))
-    return [
-        purpose
-        for file, key in files
-        for purpose, _ in send_records.mined(folder / file, key, frozenset())
-    ]
-
-
-async def _asked(settings: "Settings", path: str) -> bytes | None:
+async def asked(settings: "Settings", path: str) -> bytes | None:
     """Returns the running coordinator's answer: b"" for a refusal, None when nothing answers."""
     from aiohttp import ClientError, ClientSession, ClientTimeout
 

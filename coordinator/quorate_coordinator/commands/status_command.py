@@ -50,7 +50,7 @@ def health(
 def status(
     url: options.ServedUrl = "", home: options.Home = None, as_json: options.AsJson = False
 ) -> None:
-    """Show providers, orders, latency, fees, bond, gas, unpaid work and unmet demand."""
+    """Show providers, orders, latency, fees, capital, bond, gas, unpaid work and unmet demand."""
     place = served_url(url, home)
     answer = asked(place, "/v1/operator")
     if as_json:
@@ -80,7 +80,7 @@ def status_lines(url: str, view: "OperatorView") -> list[str]:
         *((item.name, item.text) for item in view.problems),
         *(("warning", sentence) for sentence in view.warnings),
         *(("retiring", told) for told in [retiring_text(chain.retired_at, chain.bond_at)] if told),
-        ("chain", f"block {view.block}, {view.chain_lag_seconds} s old; epoch {view.epoch}"),
+        ("chain", f"block {view.block}, {view.chain_lag_seconds} s old"),
         (
             "providers",
             (
@@ -97,11 +97,19 @@ def status_lines(url: str, view: "OperatorView") -> list[str]:
                 f"{endings.decided_seconds_median} s to a verdict (medians)"
             ),
         ),
+        ("fees", f"{usd(money.fee_final)} USD final, {usd(money.fee_held)} held"),
         (
-            "fees",
+            "capital",
             (
-                f"{usd(money.fee_final)} USD final, {usd(chain.fee_claimed)} of it claimed; "
-                f"{usd(money.fee_held)} held"
+                f"{usd(money.balance)} USD in Escrow, {usd(money.locked)} locked as guarantees; "
+                f"accusations may burn {usd(chain.accusations)}"
+            ),
+        ),
+        (
+            "limits",
+            (
+                f"today the posting key may still pay {usd(money.payroll_left)} USD, and lock or "
+                f"give back {usd(money.locks_left)}"
             ),
         ),
         ("bond", bond_text(chain)),
@@ -111,8 +119,9 @@ def status_lines(url: str, view: "OperatorView") -> list[str]:
         (
             "unpaid",
             (
-                f"{usd(money.provider_held)} USD of pay is held, "
-                f"{usd(money.uncovered)} USD waits for clients' vouchers"
+                f"{usd(money.unpaid)} USD waits for a payroll, {usd(money.provider_held)} USD is "
+                f"held, {usd(money.uncovered)} USD waits for clients' vouchers, "
+                f"{usd(money.redeemable)} USD of vouchers is not redeemed"
             ),
         ),
     ]
@@ -123,10 +132,8 @@ def bond_text(chain: "ChainView") -> str:
     """Says what the bond is, and what to do if a part of it was taken."""
     if not chain.bond_lacks:
         return f"{usd(chain.bond)} USD"
-    is_enough = chain.bond >= chain.bond_lacks
-    told = "" if is_enough else "; less than half is there, so no epoch is posted"
     return (
-        f"{usd(chain.bond)} USD, {usd(chain.bond_lacks)} were taken{told}: "
+        f"{usd(chain.bond)} USD, {usd(chain.bond_lacks)} were burned: "
         "`quorate coordinator top-up` restores them"
     )
 

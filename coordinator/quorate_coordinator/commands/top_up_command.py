@@ -1,4 +1,4 @@
-"""`quorate coordinator top-up`: restores what a slash or a fine took of the bond."""
+"""`quorate coordinator top-up`: restores what was burned of the bond."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ def top_up(
     yes: money_commands.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Restore what was taken of the bond, from the account. Below half of it nothing is posted."""
+    """Restore what was burned of the bond, from the account. Below half, no court hears it."""
     with money_commands.sentences():
         folder, settings, keys = money_commands.opened(home, password_file)
         with money_commands.alone(folder):

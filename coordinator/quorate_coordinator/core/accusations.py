@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from quorate_coordinator.core.effects import Evidence
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Nonce, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
 
 
 class Fault(Struct, frozen=True):
@@ -13,13 +13,10 @@ class Fault(Struct, frozen=True):
     job_id: Hash32
     client: Address
     at: UnixSeconds
-    is_case_used: bool = False
+    is_used: bool = False  # it counted for a bar
     checked: int = (
         0  # how many of its provider's executions were checked by then, this one included
     )
-    # the court hears it only in a case of three, because its client had allocated too shortly
-    # before (PROTOCOL §5)
-    is_for_three: bool = False
     price: Amount = Amount(0)  # what the job cost its client
     image: Hash32 = ZERO_HASH  # digest of the job's image
 
@@ -34,16 +31,17 @@ class UnverifiableImage(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True):
-    """A case in court, opened by this coordinator or by another account. The chain gives
-    `case_id`.
-    """
+    """A case in court over one execution, opened by this coordinator or by another account."""
 
-    key: str
+    execution: Hash32  # digest of the accused's Assignment
     accused: Address
-    jobs: tuple[Hash32, ...]
-    executions: tuple[Evidence, ...]
-    case_id: Nonce | None = None
+    job_id: Hash32 | None  # None if the state does not have the execution
+    evidence: Evidence | None
+    key: str = ""  # of the effect that opens it; "" = another account opened it
+    burned: Amount = Amount(0)  # by this coordinator
+    opened_at: UnixSeconds = UnixSeconds(0)
+    case_id: Hash32 | None = None  # None until the chain has it
     jurors: tuple[Address, ...] = ()
-    is_convicted: bool | None = None
-    slashed: Amount = Amount(0)
+    is_convicted: bool | None = None  # None = it is open
+    taken: Amount = Amount(0)
     phase: str = "opening"

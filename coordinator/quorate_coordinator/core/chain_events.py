@@ -1,57 +1,50 @@
-"""Applies what the chain reports: registrations, slots, allocations, epochs, cases."""
+"""Applies what the chain reports: registrations, slots, tabs, cases."""
 
 from collections.abc import Callable
 from typing import assert_never
 
 from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.core.audit import bars, faults
-from quorate_coordinator.core.entities import Client, HostList, PastKey, Provider
+from quorate_coordinator.core.entities import HostList, PastKey, Provider
 from quorate_coordinator.core.events import (
-    ChainAccountIndexed,
     ChainAdvanced,
-    ChainAllocationChanged,
+    ChainBalanceChanged,
     ChainCaseDecided,
     ChainCaseOpened,
-    ChainEpochPosted,
     ChainJuryDrawn,
     ChainKeyRotated,
+    ChainLimitsChanged,
     ChainNetworkChanged,
-    ChainNewestEpoch,
     ChainNote,
     ChainPayoutChanged,
     ChainProviderRegistered,
-    ChainProviderSlashed,
     ChainReorganised,
     ChainSlotClosed,
     ChainSlotFreed,
     ChainSlotOpened,
     ChainSlotsClosed,
     ChainStateQueried,
+    ChainTabChanged,
+    TransactionConfirmed,
     TransactionRefused,
 )
 from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.money import epochs, ledger
+from quorate_coordinator.core.money import payees, transactions
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.audit_draw import FOREVER, StakeSlot
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,
     Address,
+    Amount,
     BlockNumber,
     Hash32,
-    Nonce,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
-# Words in the reason for which `Court` refuses a case:
-NO_JURY = "owners"  # the class has too few owners for a jury
-CASE_PAIR = 2  # executions of a case to which `TOO_YOUNG` applies
-TOO_YOUNG = "allocation"  # the case names two, and a client had allocated for less than 7 days
-ELSEWHERE = "named"  # another case has named one of its executions
-TOO_LATE = "late"  # one of its executions is too old
 LIST_SLOTS_MAX = (
     1 << 20
 )  # slots in one class's list; a chain node that names a later slot is faulty
@@ -100,66 +93,42 @@ def _apply(context: StepContext, note: ChainNote) -> None:
         case ChainNetworkChanged(owner, network):
             _change_provider(context, owner, network=network)
         case ChainSlotsClosed(owner, out_block):
+            if owner == context.rules.coordinator:
+                context.change_own(is_leaving=True)
             _close_slots(context, owner, out_block)
             _draw_if_exiting(context, owner)
         case ChainSlotFreed():
             _free_slot(context, note)
-        case ChainProviderSlashed():
-            _slashed(context, note)
-        case ChainAccountIndexed(account, index):
-            context.state.indices[account] = index
-        case ChainAllocationChanged():
-            _allocate(context, note)
-        case ChainEpochPosted(number, root):
-            epochs.on_posted(context, number, root)
-        case ChainNewestEpoch(number, root):
-            epochs.on_newest(context, number, root)
+        case ChainTabChanged():
+            transactions.on_tab(context, note)
+        case ChainBalanceChanged(amount):
+            context.change_own(balance=amount)
+            payees.wake(context)
+        case ChainLimitsChanged(payroll_left, locks_left):
+            context.change_own(payroll_left=payroll_left, locks_left=locks_left)
+            payees.wake(context)
         case ChainCaseOpened():
             _case_opened(context, note)
-        case ChainJuryDrawn(case_id, jurors):
-            _change_case(context, case_id, jurors=jurors, phase="voting")
+        case ChainJuryDrawn(execution, jurors):
+            _change_case(context, execution, jurors=jurors, phase="voting")
         case ChainCaseDecided():
             _case_decided(context, note)
         case _:
             assert_never(note)
 
 
-def _allocate(context: StepContext, note: ChainAllocationChanged) -> None:
-    """Records a client's allocation.
-
-    Deletes a client that took everything back and never ordered. Otherwise one deposit, passed on
-    from account to account, would fill the table.
-    """
-    account, escrowed = note.client, note.allocation if note.escrowed is None else note.escrowed
-    client = context.state.clients.get(account) or Client(account)
-    posted = client.posted if note.posted is None else note.posted
-    fresh = replace(
-        client,
-        allocation=note.allocation,
-        escrowed=escrowed,
-        release_at=note.release_at,
-        posted=posted,
-    )
-    context.state.clients[account] = fresh
-    ledger.reconsider(context, account)
-    if not escrowed and not client.charged and account not in context.state.nonces:
-        del context.state.clients[account]
-
-
 def _register(context: StepContext, note: ChainProviderRegistered) -> None:
     known = context.state.providers.get(note.owner)
+    number = len(context.state.providers)
     fresh = Provider(
-        note.owner, note.index, note.operator_key, note.payout, note.network, is_on_probation=True
+        note.owner, number, note.operator_key, note.payout, note.network, is_on_probation=True
     )
     if known is not None:
         key = (
             known.operator_key if known.past_keys else note.operator_key
         )  # a log that is read again has the first key
-        fresh = replace(
-            known, index=note.index, operator_key=key, payout=note.payout, network=note.network
-        )
+        fresh = replace(known, operator_key=key, payout=note.payout, network=note.network)
     context.state.providers[note.owner] = fresh
-    context.state.indices[note.owner] = note.index
 
 
 def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
@@ -196,12 +165,6 @@ def _change_slots(
             )
 
 
-def _slashed(context: StepContext, note: ChainProviderSlashed) -> None:
-    if note.owner in context.state.providers:
-        _close_slots(context, note.owner, note.out_block)
-        _freeze(context, note.owner, is_frozen=True)
-
-
 def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -> None:
     """Closes the slots that an owner had opened before a block, as `Stakes` does."""
     _change_slots(
@@ -232,10 +195,9 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
         provider.network,
         note.active_from,
     )
-    if provider.is_frozen:
-        _end_freeze(context, note.owner)  # it has staked again after a slash
     if provider.is_on_probation:
-        ledger.end_probation(context, note.owner)
+        payees.end_probation(context, note.owner)
+    payees.wake(context)
     context.state.hosts[note.host_class] = _list_with_owners(
         before, tuple(slots), context.state.own.block_time
     )
@@ -288,132 +250,64 @@ def _draw_if_exiting(context: StepContext, owner: Address) -> None:
 
 
 def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
-    """Records an opened case and freezes the accused: it gets no new work. The core recognises its
-    own case by the executions that the case names.
-
-    If another account opened the case, the coordinator publishes its evidence on the named
-    executions. Otherwise an accomplice of the accused could name executions and let the case end
-    without evidence, after the days in which they can be named.
+    """Records an opened case. If another account opened it, the coordinator keeps what it knows of
+    the execution, because the decision needs both Reveals.
     """
-    if any(case.case_id == note.case_id for case in context.state.cases.values()):
+    known = context.state.cases.get(note.execution)
+    if known is not None and known.case_id == note.case_id:
         return  # the same log again, after a reorganisation
-    waiting = (
-        case
-        for case in context.state.cases.values()
-        if case.accused == note.accused and case.case_id is None
-    )
-    ours = next(
-        (
-            case
-            for case in waiting
-            if set(_executions_named(context, case)) == set(note.assignments)
-        ),
-        None,
-    )
-    if ours is None:
-        known = faults.known_evidence(context, note.assignments, note.contradictions)
-        jobs = (
-            tuple(context.state.leases[digest].job_id for digest in note.assignments)
-            if known
-            else ()
-        )
-        ours = Case(f"foreign-{note.case_id}", note.accused, jobs, known)
-    context.state.cases[ours.key] = replace(
-        ours, case_id=note.case_id, phase="drawing", is_convicted=None
-    )
-    _freeze(context, note.accused, is_frozen=True)
-
-
-def _executions_named(context: StepContext, case: Case) -> list[Hash32]:
-    return [context.digest(item.assignment.message) for item in case.executions]
+    if known is None or known.is_convicted is not None:
+        job_id, evidence = faults.known_evidence(context, note.execution, note.contradiction)
+        known = Case(note.execution, note.accused, job_id, evidence, opened_at=context.at)
+    context.state.cases[note.execution] = replace(known, case_id=note.case_id, phase="drawing")
 
 
 def _case_decided(context: StepContext, note: ChainCaseDecided) -> None:
     case = _change_case(
-        context, note.case_id, is_convicted=note.is_convicted, slashed=note.slashed, phase="decided"
+        context, note.execution, is_convicted=note.is_convicted, taken=note.taken, phase="decided"
     )
     if case is None:
         return
-    if note.is_convicted:
-        faults.mark_judged(context, case)
-    else:
-        _end_freeze(context, case.accused)
-    for job_id in case.jobs:
-        result = (
-            f"convicted, {note.slashed} micro-USD slashed" if note.is_convicted else "not convicted"
-        )
-        if (
-            job_id in context.state.jobs
-        ):  # the log may come again after a reorganisation, when the job is archived
-            context.note(job_id, "judged", f"case {note.case_id}: {result}")
+    if note.is_convicted and case.accused in context.state.providers:
+        bars.bar(context, case.accused)
+    result = f"convicted, {note.taken} micro-USD taken" if note.is_convicted else "not convicted"
+    job = context.state.jobs.get(case.job_id) if case.job_id is not None else None
+    if job is not None:  # it may have been archived meanwhile
+        context.note(job.id, "judged", f"its case: {result}")
     faults.forget_old_cases(context)
-    if case.accused in context.state.providers:
-        faults.open_case_if_due(context, case.accused)
 
 
-def _change_case(context: StepContext, case_id: Nonce, **changes: object) -> Case | None:
-    case = next((item for item in context.state.cases.values() if item.case_id == case_id), None)
+def _change_case(context: StepContext, execution: Hash32, **changes: object) -> Case | None:
+    case = context.state.cases.get(execution)
     if case is None:
         return None
     changed: Case = replace(case, **changes)  # type: ignore[arg-type]
-    context.state.cases[case.key] = changed
+    context.state.cases[execution] = changed
     return changed
 
 
-def _freeze(context: StepContext, owner: Address, is_frozen: bool) -> None:
-    provider = context.state.providers.get(owner)
-    if provider is not None:
-        context.state.providers[provider.owner] = replace(provider, is_frozen=is_frozen)
+def on_transaction(context: StepContext, event: TransactionConfirmed | TransactionRefused) -> None:
+    """Applies what became of a transaction of the posting key."""
+    if isinstance(event, TransactionConfirmed):
+        on_confirmed(context, event)
+    else:
+        on_refused(context, event)
 
 
-def _end_freeze(context: StepContext, owner: Address) -> None:
-    """Gives a provider work again, unless another case against it is open or it is barred."""
-    provider = context.state.providers.get(owner)
-    if provider is not None and context.at < provider.barred_until:
-        return
-    if all(
-        case.is_convicted is not None
-        for case in context.state.cases.values()
-        if case.accused == owner
-    ):
-        _freeze(context, owner, is_frozen=False)
+def on_confirmed(context: StepContext, event: TransactionConfirmed) -> None:
+    """Applies what a transaction has changed, and ends it."""
+    for note in event.notes:
+        _apply(context, note)
+    transactions.on_confirmed(context, event)
 
 
 def on_refused(context: StepContext, event: TransactionRefused) -> None:
-    """Applies that the chain will never take a transaction. An epoch is built again. A case is
-    given up, and its provider keeps its strikes.
+    """Applies that the chain will never take a transaction. A case is given up, and its provider
+    keeps its strikes.
     """
-    if event.purpose.startswith("epoch-"):
-        epochs.on_refused(context, event.purpose)
-    case = context.state.cases.get(event.purpose)
-    if (
-        case is not None and case.case_id is None and case.is_convicted is None
-    ):  # only once: a newer case may be open by now
-        context.state.cases[case.key] = replace(
-            case, phase=f"refused: {event.reason[:200]}", is_convicted=False
-        )
-        if NO_JURY in event.reason or TOO_LATE in event.reason.split():
-            bars.bar(context, case.accused)
-        _end_freeze(context, case.accused)
-        is_young = TOO_YOUNG in event.reason and len(case.executions) == CASE_PAIR
-        if is_young or ELSEWHERE in event.reason:
-            _free_faults_for_another_case(context, case, is_young)
-
-
-def _free_faults_for_another_case(context: StepContext, case: Case, is_young: bool) -> None:
-    """Lets the faults of a refused case be named in another one.
-
-    A client's time since its first allocation was fixed when the execution was assigned. So waiting
-    does not help, but a third fault does. If another case names a fault, that fault is free again,
-    or judged, when that case ends.
-    """
-    faults.free_faults(context, case, is_young)
-    if is_young:
-        why = (
-            "refused: a client had first allocated too shortly before; a third fault of the "
-            "provider is needed"
-        )
-        for job_id in case.jobs:
-            if job_id in context.state.jobs:
-                context.note(job_id, "case", why)
-        faults.open_case_if_due(context, case.accused)
+    transactions.on_refused(context, event)
+    for case in list(context.state.cases.values()):
+        if case.key == event.purpose and case.case_id is None:
+            context.state.cases[case.execution] = replace(
+                case, phase=f"refused: {event.reason[:200]}", is_convicted=False, burned=Amount(0)
+            )

@@ -17,7 +17,7 @@ from quorate_coordinator.core.holds.windows import HoldQueue
 from quorate_coordinator.core.intake import client_signatures, log_reads, orders
 from quorate_coordinator.core.matching import attestations, heartbeats, offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
-from quorate_coordinator.core.money import epochs, ledger
+from quorate_coordinator.core.money import ledger, payees, transactions
 from quorate_coordinator.core.records import retirement
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import Rules, StepContext
@@ -75,17 +75,20 @@ class CoordinatorCore:
         """Whether time alone can change anything by `at` (None: ever). An idle coordinator
         journals no ticks.
         """
-        state = self.state
-        return bool(
-            state.live or state.held or state.statements_due or state.own.is_dirty
-        ) or self.retirement_queue.is_due(at)
+        state, money_at = self.state, self.state.own.money_at
+        is_money_due = bool(money_at) and (at is None or money_at <= at)
+        return (
+            bool(state.live or state.held or state.vouchers_due)
+            or is_money_due
+            or self.retirement_queue.is_due(at)
+        )
 
     def _handle(self, context: StepContext, event: ev.Event) -> object:
         match event:
-            case ev.OrderReceived(submission):
-                job = orders.on_order(context, submission)
+            case ev.OrderReceived(submission, is_escrowed):
+                answer = orders.answer(context, submission, is_escrowed)
                 places.match_waiting(context, self.queue)
-                return job.ack
+                return answer
             case ev.OfferReceived():
                 offers.on_offer(context, event)
                 places.match_waiting(context, self.queue)
@@ -117,6 +120,8 @@ class CoordinatorCore:
             case ev.VoucherReceived():
                 ledger.on_voucher(context, event)
                 faults.on_spent(context, event.voucher.message.payer)
+            case ev.GiveBackAsked():
+                return transactions.on_give_back(context, event)
             case ev.StopReceived():
                 client_signatures.on_stop(context, event)
             case ev.LogRead():
@@ -132,14 +137,14 @@ class CoordinatorCore:
                 chain_events.on_state_queried(context, event)
             case ev.SessionReceived(session):
                 orders.on_session(context, session)
-            case ev.TransactionRefused():
-                chain_events.on_refused(context, event)
+            case ev.TransactionConfirmed() | ev.TransactionRefused():
+                chain_events.on_transaction(context, event)
             case ev.RunsArchived():
                 retirement.on_archived(context, event)
             case ev.Restarted():
                 _on_restart(context)
             case ev.Compared():
-                context.change_own(is_compared=True, epoch_at_start=None)
+                context.change_own(is_compared=True)
             case ev.Tick():
                 on_tick(context, self.queue, self.hold_queue)
                 retirement.archive_due(context, self.retirement_queue)
@@ -157,20 +162,15 @@ def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> Non
         held_pay.finish_after_window(context, job)
     for job in queue.releasable(context.at):
         held_pay.draw_at_hold_end(context, job)
-    ledger.state_credits(context)
-    epochs.build_if_due(context)
+    payees.vouch(context)
+    transactions.send_due(context)
 
 
 def _on_restart(context: StepContext) -> None:
     """Sends the open CommitSets again, because the process may have ended before they were
     delivered. Heartbeats that came meanwhile were lost, so silence counts from now on.
     """
-    own = context.state.own
-    context.change_own(restarted_at=context.at)
-    if own.is_compared:
-        # If it is false, the last start ended before it had compared. Then the epoch noted at that
-        # start still counts.
-        context.change_own(is_compared=False, epoch_at_start=own.epoch)
+    context.change_own(restarted_at=context.at, is_compared=False)
     for job_id in list(context.state.live.keys()):
         job = context.state.jobs[job_id]
         if isinstance(job.phase, Revealing):

@@ -10,14 +10,15 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import (
     Assignment,
     Commit,
+    CommitReceipt,
     Order,
     Reveal,
     Session,
     Summary,
     Voucher,
 )
-from quorate_protocol.rules.epoch_tree import Node
-from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
+from quorate_protocol.rules.money.tabs import Pay
+from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSeconds
 
 
 class Send(Struct, frozen=True, tag=True):
@@ -79,65 +80,146 @@ class PaidVoucher(Struct, frozen=True):
     session: Envelope[Session]
 
 
-class PostEpoch(Struct, frozen=True, tag=True):
-    """Posts an epoch's Merkle-sum root to the chain, with the newest vouchers."""
+class SendPayroll(Struct, frozen=True, tag=True):
+    """Pays these cumulative sums from this coordinator's balance. `root` is that of the log of
+    Summaries.
+    """
 
     key: str
-    number: int
-    root: Node
-    vouchers: tuple[PaidVoucher, ...]
+    pays: tuple[Pay, ...]
+    root: Hash32
 
     @property
     def lane(self) -> str:
-        """One lane, so that the posting key sends one transaction after the other."""
-        return "chain"
+        """A lane of its own, as for each kind of transaction: at most one is under way."""
+        return "payroll"
 
 
-class Contradiction(Struct, frozen=True):
-    """Another owner's execution of the same job, with another result. `index` and `blind` (a random
-    value) open the `assignmentId`.
+class SendRedeem(Struct, frozen=True, tag=True):
+    """Redeems clients' vouchers into this coordinator's balance."""
+
+    key: str
+    vouchers: tuple[PaidVoucher, ...]
+    root: Hash32
+
+    @property
+    def lane(self) -> str:
+        """See `SendPayroll`."""
+        return "redeem"
+
+
+class Lock(Struct, frozen=True):
+    """What to lock for a provider beside what is locked."""
+
+    payee: Address
+    amount: Amount
+
+
+class SendLocks(Struct, frozen=True, tag=True):
+    """Locks guarantees for providers, from this coordinator's balance."""
+
+    key: str
+    locks: tuple[Lock, ...]
+
+    @property
+    def lane(self) -> str:
+        """See `SendPayroll`."""
+        return "locks"
+
+
+class SendGiveBack(Struct, frozen=True, tag=True):
+    """Frees so much of a client's tab for the client."""
+
+    key: str
+    client: Address
+    amount: Amount
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own: one client never waits for another."""
+        return self.key
+
+
+class ShownRun(Struct, frozen=True):
+    """One execution with all that `Jobs` and `Court` check. `index` and `blind` (a random value)
+    open the `assignmentId`.
     """
 
     index: int
     blind: Hash32
     assignment: Envelope[Assignment]
     commit: Envelope[Commit]
+    receipt: Envelope[CommitReceipt]
     reveal: Reveal
+
+
+class ShowExecution(Struct, frozen=True, tag=True):
+    """Shows `Jobs` an accepted execution of an order with an escrow of its own."""
+
+    key: str
+    order: Order
+    run: ShownRun
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own."""
+        return self.key
+
+
+class PayOrder(Struct, frozen=True, tag=True):
+    """Has `Jobs` pay an order, once it takes no more evidence: not before `not_before`.
+
+    `providers` are those that this coordinator shows, in ascending order. Others may have been
+    shown too.
+    """
+
+    key: str
+    order: Order
+    providers: tuple[Address, ...]
+    not_before: UnixSeconds
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own: it waits for days."""
+        return self.key
+
+
+class ReleaseOrder(Struct, frozen=True, tag=True):
+    """Has `Jobs` give the budget of an order back early, because nobody executed it."""
+
+    key: str
+    order: Order
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own."""
+        return self.key
 
 
 class Evidence(Struct, frozen=True):
-    """One execution named in a case. It has all that `Cases` checks, and the Reveal that the jury
-    reads. `index` and `blind` (a random value) open the `assignmentId`.
-    """
+    """The execution that a case names, and another owner's of the same job with another result."""
 
     order: Envelope[Order]
     session: Envelope[Session]
-    index: int
-    blind: Hash32
-    assignment: Envelope[Assignment]
-    commit: Envelope[Commit]
-    reveal: Reveal
-    contradiction: Contradiction
+    run: ShownRun
+    contradiction: ShownRun
 
     @property
-    def reveals(self) -> tuple[Reveal, ...]:
-        """Returns what opens the case's claims over this execution."""
-        return self.reveal, self.contradiction.reveal
+    def reveals(self) -> tuple[Reveal, Reveal]:
+        """Returns what opens the commitments of both."""
+        return self.run.reveal, self.contradiction.reveal
 
 
 class OpenCase(Struct, frozen=True, tag=True):
-    """Opens a case on chain, with a bond."""
+    """Opens a case on chain. `pay` is what each juror gets beside its gas."""
 
     key: str
-    accused: Address
-    host_class: Hash32
-    executions: tuple[Evidence, ...]
+    execution: Evidence
+    pay: Amount
 
     @property
     def lane(self) -> str:
-        """A lane of its own: a case may wait for its bond, and neither pay nor a cheaper case must
-        wait with it.
-        """
+        """A lane of its own: pay must not wait with it."""
         return self.key
 
 
@@ -183,7 +265,13 @@ Effect = (
     Send
     | StoreSpec
     | StoreReceipt
-    | PostEpoch
+    | SendPayroll
+    | SendRedeem
+    | SendLocks
+    | SendGiveBack
+    | ShowExecution
+    | PayOrder
+    | ReleaseOrder
     | OpenCase
     | ProveEquivocation
     | ArchiveRuns

@@ -1,10 +1,9 @@
-"""The values in the coordinator's tables: providers, clients, jobs, epochs. All frozen."""
+"""The values in the coordinator's tables: providers, clients, jobs, money. All frozen."""
 
 from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from quorate_coordinator.core.effects import PaidVoucher
 from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
@@ -19,13 +18,11 @@ from quorate_protocol.messages.signed import (
 )
 from quorate_protocol.rules.audit_draw import Drawn, StakeSlot
 from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.rules.hold_window import Window
+from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.rules.reputation import probation
 from quorate_protocol.rules.settlement import NOTHING, Split
 from quorate_protocol.units import (
-    ZERO_HASH,
     Address,
     Amount,
     BlockNumber,
@@ -33,7 +30,6 @@ from quorate_protocol.units import (
     Ppm,
     Price,
     Round,
-    Seconds,
     Sequence,
     Signature,
     UnixSeconds,
@@ -61,41 +57,31 @@ class SlotsElsewhere(Struct, frozen=True):
 
 
 class Provider(Struct, frozen=True):
-    """A registered provider: its keys from the chain, its newest offer and heartbeat, and its
-    money.
+    """A registered provider: its keys from the chain, its newest offer and heartbeat. Its money is
+    in the table `payees`.
     """
 
     owner: Address
-    index: int
+    index: int  # in the order of registration
     operator_key: Address
     payout: Address
     network: Hash32
     offer: Offer | None = None
     heartbeat_seq: Sequence = Sequence(0)
     alive_until: UnixSeconds = UnixSeconds(0)
-    is_frozen: bool = False
-    barred_until: UnixSeconds = UnixSeconds(0)  # gets no work until then, whatever a court decides
+    barred_until: UnixSeconds = UnixSeconds(0)  # gets no work until then; 0 = not barred
     bars: int = 0  # so often barred without a jury; counts until 90 days after the last bar
     last_bar_end: UnixSeconds = UnixSeconds(0)
-    final: Amount = Amount(0)
-    held: Amount = Amount(0)
-    statement_seq: Sequence = Sequence(0)
     past_keys: tuple[PastKey, ...] = ()  # oldest first
-    credits: Log = (
-        Log()
-    )  # H(assignmentId, pay) of every credit, oldest first; its root is `receiptsRoot`
     offer_signature: Signature | None = None  # the operator key's, over `offer.signed()`
     reported_at: UnixSeconds = UnixSeconds(0)  # the time in its last heartbeat
     elsewhere: tuple[SlotsElsewhere, ...] = ()  # by its last heartbeat; only counts above 0
     # off offer until then, because it gave up too much work; 0 = on offer
     off_offer_until: UnixSeconds = UnixSeconds(0)
+    # not matched until then, because it declined as `unsecured`; 0 = matched
+    unsecured_until: UnixSeconds = UnixSeconds(0)
     # it never had a stake slot, and has not earned the stake of one
     is_on_probation: bool = False
-
-    @property
-    def shown(self) -> tuple[Amount, Amount]:
-        """(final, held) as statements and leaves show them."""
-        return probation.shown(self.final, self.held, self.is_on_probation)
 
     def taken_elsewhere(self, host_class: Hash32) -> int:
         """Run slots of a class that others used at the last heartbeat."""
@@ -106,13 +92,13 @@ class Provider(Struct, frozen=True):
 
     def is_alive(self, now: UnixSeconds) -> bool:
         """Whether its heartbeats arrive in time, it has an unexpired offer, and it is neither
-        frozen nor off offer.
+        barred nor off offer.
         """
         return (
             self.offer is not None
             and now < self.alive_until
             and now < self.offer.expires
-            and not self.is_frozen
+            and not self.barred_until
             and not self.off_offer_until
         )
 
@@ -173,24 +159,18 @@ class Client(Struct, frozen=True):
     """A client's money here. All amounts but `reserved` are cumulative."""
 
     account: Address
-    allocation: Amount = Amount(0)  # the limit of orders, without announced releases
-    escrowed: Amount = Amount(0)  # all that the chain holds until a release is finished
-    release_at: UnixSeconds = UnixSeconds(
-        0
-    )  # from when on an announced release may be finished; 0 = none
+    tab: Tab = Tab()  # for this coordinator, by final blocks
     reserved: Amount = Amount(0)  # the most that its jobs under way may be charged
     charged: Amount = Amount(0)
-    vouched: Amount = Amount(
-        0
-    )  # the part of its newest voucher that counts: all, unless the chain holds less
+    vouched: Amount = Amount(0)  # its newest voucher, as far as the tab has it locked
     voucher: Envelope[Voucher] | None = None
     voucher_session: Envelope[Session] | None = (
         None  # the session of that voucher; newer ones may be shorter or smaller
     )
-    posted: Amount = Amount(0)  # voucher amount that the chain has seen
+    gave_back_at: UnixSeconds = UnixSeconds(0)  # when it last got a part of its tab back
+    unpaid_since: UnixSeconds = UnixSeconds(0)  # when its voucher first passed what its tab paid
+    redeem_after: UnixSeconds = UnixSeconds(0)  # the chain refused its voucher; 0 = it did not
     fees_paid: Amount = Amount(0)  # the coordinator's fees in its final charges: its credit
-    refund: Amount = Amount(0)  # held pay that came back to it and that its vouchers cover
-    refund_held: Amount = Amount(0)
     fund_paid: Amount = Amount(0)  # what its jobs paid into the audit fund
     fund_spent: Amount = Amount(0)  # what the fund paid for its jobs
     sessions: tuple[Envelope[Session], ...] = ()
@@ -201,16 +181,6 @@ class Client(Struct, frozen=True):
     def is_prepaid(self) -> bool:
         """Whether its vouchers cover all that its jobs are charged, and may still be."""
         return self.vouched >= self.charged + self.reserved
-
-    def reach(self, now: UnixSeconds, margin: Seconds) -> Amount:
-        """Returns the highest cumulative amount that the chain honours. That is all the chain
-        holds; near the end of an announced release, it is only what the release leaves.
-        """
-        return (
-            self.allocation
-            if self.release_at and now >= self.release_at - margin
-            else self.escrowed
-        )
 
 
 # --------------------------------------------------------------------------------------------- jobs
@@ -384,9 +354,15 @@ class Job(Struct, frozen=True):
     read: tuple[Hash32, ...] = ()  # executions of which the client has read log lines
     unfetched: int = 0  # executions whose provider could not fetch image or inputs
     is_started: bool = False  # a provider has said that its program runs, or has committed
-    is_covered: bool = False
-    is_released: bool = False
+    is_covered: bool = False  # a voucher reaches its charge
+    is_pay_final: bool = False  # its providers' pay can no longer be taken back
+    is_released: bool = False  # all its money is final
     receipt_cid: str | None = None
+
+    @property
+    def is_escrowed(self) -> bool:
+        """Whether its order has an escrow of its own, which pays it: no tab is charged."""
+        return self.ack.message.escrowed
 
     @property
     def repeat_batch(self) -> Batch | None:
@@ -425,20 +401,37 @@ def open_leases(job: Job) -> tuple[Hash32, ...]:
             return ()
 
 
-# ------------------------------------------------------------------------------------------- epochs
+# -------------------------------------------------------------------------------------------- money
 
 
-class EpochRecord(Struct, frozen=True):
-    """One epoch that was built. Its leaves stay as long as accounts may ask for proofs."""
+class Payee(Struct, frozen=True):
+    """What this coordinator owes a provider, or a client that leaves. Amounts are cumulative."""
 
-    number: int
-    leaves: tuple[Leaf, ...]
-    root: Hash32
-    vouchers: tuple[PaidVoucher, ...]
-    built_at: UnixSeconds
-    is_posted: bool = False
-    log_root: Hash32 = ZERO_HASH  # of the log of Summaries when the epoch was built
-    log_length: int = 0
+    account: Address
+    final: Amount = Amount(0)
+    held: Amount = Amount(0)  # may still be taken back; no voucher covers it
+    vouched: Amount = Amount(0)  # as this coordinator signed it
+    tab: Tab = Tab()  # from this coordinator, by final blocks
+    paid_at: UnixSeconds = UnixSeconds(0)  # its last payroll, or its first pay
+    day: int = 0  # of the newest pay, since 1970
+    earned: Amount = Amount(0)  # on that day
+    daily: Amount = Amount(0)  # average of the days before
+
+    @property
+    def unpaid(self) -> Amount:
+        """What was signed and not paid."""
+        return Amount(max(0, self.vouched - self.tab.paid))
+
+
+class Sending(Struct, frozen=True):
+    """The newest transaction of one kind. Another one is built when it is confirmed, or refused
+    and `retry_at` has passed.
+    """
+
+    key: str
+    amount: Amount  # that it takes from the balance
+    accounts: tuple[Address, ...] = ()  # that it pays, or whose vouchers it redeems
+    retry_at: UnixSeconds = UnixSeconds(0)  # 0 = under way
 
 
 class OwnRecord(Struct, frozen=True):
@@ -452,13 +445,14 @@ class OwnRecord(Struct, frozen=True):
     block_time: UnixSeconds = UnixSeconds(0)
     verdict_seq: Sequence = Sequence(0)
     log: Log = Log()  # of the digests of all its Summaries
-    epoch: int = 0  # last built
-    last_epoch_at: UnixSeconds = UnixSeconds(0)
-    is_dirty: bool = False  # finals or vouchers changed since the last epoch
-    next_index: int = 0
+    balance: Amount = Amount(0)  # in `Escrow`
+    payroll_left: Amount = Amount(0)  # what the day's limits leave to the posting key
+    locks_left: Amount = Amount(0)
+    money_at: UnixSeconds = UnixSeconds(0)  # when a transaction may be due; 0 = none is
+    looked_at: UnixSeconds = UnixSeconds(0)  # when the core looked for one
     is_compared: bool = False  # after the start, chain and providers have shown what we had signed
-    epoch_at_start: int | None = None  # `epoch` at the start; None once compared
     restarted_at: UnixSeconds = UnixSeconds(0)
+    is_leaving: bool = False  # the chain says that it has retired
 
 
 class Windows(Struct, frozen=True):

@@ -26,7 +26,6 @@ from quorate_protocol.units import (
     Amount,
     BlockNumber,
     Hash32,
-    Nonce,
     Round,
     Sequence,
     Signature,
@@ -131,9 +130,14 @@ class AttestationReceived(Struct, frozen=True, tag=True):
 
 
 class OrderReceived(Struct, frozen=True, tag=True):
-    """A client's order. Its signatures, spec and session have passed `orders.validate`."""
+    """A client's order. Its signatures, spec and session have passed `orders.validate`.
+
+    `is_escrowed`: `Jobs` holds its budget until `orders.escrow_until` at least. The answer to such
+    an order may be the refusal, because that changes the state.
+    """
 
     submission: Submission
+    is_escrowed: bool = False
 
 
 class WitnessReceived(Struct, frozen=True, tag=True):
@@ -148,6 +152,15 @@ class VoucherReceived(Struct, frozen=True, tag=True):
 
     voucher: Envelope[Voucher]
     key: Address
+
+
+class GiveBackAsked(Struct, frozen=True, tag=True):
+    """A client wants so much of what is free in its tab back. The reply is the amount that it
+    gets.
+    """
+
+    client: Address
+    amount: Amount
 
 
 class LogRead(Struct, frozen=True, tag=True):
@@ -178,10 +191,9 @@ class RoundAppeared(Struct, frozen=True, tag=True):
 
 
 class ChainProviderRegistered(Struct, frozen=True, tag=True):
-    """From `Stakes`: a provider is registered, with this registration index and these keys."""
+    """From `Stakes`: a provider is registered with these keys."""
 
     owner: Address
-    index: int
     operator_key: Address
     payout: Address
     network: Hash32
@@ -206,27 +218,27 @@ class ChainSlotClosed(Struct, frozen=True, tag=True):
     active_until: BlockNumber
 
 
-class ChainAccountIndexed(Struct, frozen=True, tag=True):
-    """From `Stakes`: the registration index of a client or coordinator."""
+class ChainTabChanged(Struct, frozen=True, tag=True):
+    """From `Escrow`: a tab as it is now. This coordinator is its payee or its payer."""
 
-    account: Address
-    index: int
+    payer: Address
+    payee: Address
+    locked: Amount
+    paid: Amount
+    closes_at: UnixSeconds = UnixSeconds(0)  # 0 = open
 
 
-class ChainAllocationChanged(Struct, frozen=True, tag=True):
-    """From `Escrow`: what a client has allocated to this coordinator. It includes what was charged,
-    and excludes announced releases.
-    """
+class ChainBalanceChanged(Struct, frozen=True, tag=True):
+    """From `Escrow`: this coordinator's balance as it is now."""
 
-    client: Address
-    allocation: Amount
-    escrowed: Amount | None = (
-        None  # all that the chain holds until a release is finished; None = `allocation`
-    )
-    release_at: UnixSeconds = UnixSeconds(
-        0
-    )  # from when on, in the chain's time, an announced release may be finished; 0 = none
-    posted: Amount | None = None  # what vouchers have charged on the chain; None = unchanged
+    amount: Amount
+
+
+class ChainLimitsChanged(Struct, frozen=True, tag=True):
+    """From `Escrow`: what the day's limits leave to the posting key now."""
+
+    payroll_left: Amount
+    locks_left: Amount
 
 
 class ChainKeyRotated(Struct, frozen=True, tag=True):
@@ -254,8 +266,8 @@ class ChainNetworkChanged(Struct, frozen=True, tag=True):
 
 
 class ChainSlotsClosed(Struct, frozen=True, tag=True):
-    """From `Stakes`: an owner has left, or a fine took more than half of its stake. Its slots are
-    closed from `out_block` on.
+    """From `Stakes`: an owner has left, or lost more than half of its stake. Its slots are closed
+    from `out_block` on.
     """
 
     owner: Address
@@ -269,56 +281,32 @@ class ChainSlotFreed(Struct, frozen=True, tag=True):
     index: int
 
 
-class ChainProviderSlashed(Struct, frozen=True, tag=True):
-    """From `Stakes`: a court took stake from an owner, and all its slots are closed from
-    `out_block` on. It gets no work until it opens new ones.
-    """
-
-    owner: Address
-    amount: Amount
-    out_block: BlockNumber
-
-
-class ChainEpochPosted(Struct, frozen=True, tag=True):
-    """From `Epochs`: the chain has a root that our posting key posted."""
-
-    number: int
-    root: Hash32
-
-
-class ChainNewestEpoch(Struct, frozen=True, tag=True):
-    """From `Epochs`, by a query: our newest posting. Number 0 and root zero mean that there is
-    none.
-    """
-
-    number: int
-    root: Hash32
-
-
 class ChainCaseOpened(Struct, frozen=True, tag=True):
-    """From `Court`: a case against `accused` is open, which names these executions, and for each of
-    them another one that contradicts it.
+    """From `Court`: a case over one execution of `accused` is open. `execution` and `contradiction`
+    are the digests of both Assignments.
     """
 
-    case_id: Nonce
+    execution: Hash32
+    contradiction: Hash32
     accused: Address
-    assignments: tuple[Hash32, ...]
-    contradictions: tuple[Hash32, ...]
+    case_id: Hash32  # of its Filing
 
 
 class ChainJuryDrawn(Struct, frozen=True, tag=True):
-    """From `Court`: the jury of a case is drawn."""
+    """From `Court`: all jurors that were drawn so far for the case over an execution."""
 
-    case_id: Nonce
+    execution: Hash32
     jurors: tuple[Address, ...]
 
 
 class ChainCaseDecided(Struct, frozen=True, tag=True):
-    """From `Court`: the jury convicted the accused or not; `slashed` is the stake that it lost."""
+    """From `Court`: the case over an execution has ended; `taken` is the stake that the accused
+    lost.
+    """
 
-    case_id: Nonce
+    execution: Hash32
     is_convicted: bool
-    slashed: Amount
+    taken: Amount
 
 
 ChainNote = (
@@ -330,11 +318,9 @@ ChainNote = (
     | ChainSlotClosed
     | ChainSlotsClosed
     | ChainSlotFreed
-    | ChainProviderSlashed
-    | ChainAccountIndexed
-    | ChainAllocationChanged
-    | ChainEpochPosted
-    | ChainNewestEpoch
+    | ChainTabChanged
+    | ChainBalanceChanged
+    | ChainLimitsChanged
     | ChainCaseOpened
     | ChainJuryDrawn
     | ChainCaseDecided
@@ -372,6 +358,15 @@ class SessionReceived(Struct, frozen=True, tag=True):
     """
 
     session: Envelope[Session]
+
+
+class TransactionConfirmed(Struct, frozen=True, tag=True):
+    """A transaction is deep enough in the chain. `purpose` is the key of the effect that ordered
+    it. The notes are what it may have changed, as the chain has it now.
+    """
+
+    purpose: str
+    notes: tuple[ChainNote, ...]
 
 
 class TransactionRefused(Struct, frozen=True, tag=True):
@@ -416,12 +411,14 @@ Event = (
     | WitnessReceived
     | VoucherReceived
     | StopReceived
+    | GiveBackAsked
     | LogRead
     | RoundAppeared
     | ChainAdvanced
     | ChainReorganised
     | ChainStateQueried
     | SessionReceived
+    | TransactionConfirmed
     | TransactionRefused
     | RunsArchived
     | Restarted

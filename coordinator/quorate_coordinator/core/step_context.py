@@ -12,17 +12,18 @@ from quorate_coordinator.core.state import State
 from quorate_coordinator.core.tables import LINES, OWN
 from quorate_protocol.crypto import eip712
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
-from quorate_protocol.limits import Limits
+from quorate_protocol.limits import USD, Limits
 from quorate_protocol.messages.envelope import Envelope, Sign, seal
 from quorate_protocol.messages.receipt import Evidence
 from quorate_protocol.messages.signed import Commit, Message
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.rules.beacon_rounds import Timing
-from quorate_protocol.units import Address, Bps, Hash32, Sequence, UnixSeconds
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 
 M = TypeVar("M", bound=Message)
 EVENTS_PER_JOB_MAX = 256
+ACCUSE_BUDGET = Amount(20 * USD)
 
 
 class Rules(Struct, frozen=True):
@@ -39,6 +40,7 @@ class Rules(Struct, frozen=True):
     beacon_genesis: int
     beacon_key: bytes
     sources: tuple[str, ...]  # gateway base URLs given to providers
+    accuse_budget: Amount = ACCUSE_BUDGET  # burned in court by itself in 30 days, at most
 
     @property
     def timing(self) -> Timing:

@@ -5,13 +5,14 @@ from quorate_coordinator.core.entities import (
     Attestation,
     Client,
     EligibleSnapshot,
-    EpochRecord,
     HostList,
     Job,
     JobHold,
     MedianPrice,
     OwnRecord,
+    Payee,
     Provider,
+    Sending,
     SlotList,
     Windows,
     WorkWindow,
@@ -38,7 +39,10 @@ class StateTables(Tables):
         self.providers: Table[Address, Provider] = Table(Address, Provider)
         self.hosts: Table[Hash32, HostList] = Table(Hash32, HostList)
         self.clients: Table[Address, Client] = Table(Address, Client)
-        self.indices: Table[Address, int] = Table(Address, int)
+        self.payees: Table[Address, Payee] = Table(Address, Payee)
+        self.sending: Table[str, Sending] = Table(
+            str, Sending
+        )  # by kind: payroll, redeem, locks, or a client's give-back
         self.jobs: Table[Hash32, Job] = Table(Hash32, Job)
         self.eligible_snapshots: Table[Hash32, EligibleSnapshot] = Table(
             Hash32, EligibleSnapshot
@@ -81,19 +85,18 @@ class StateTables(Tables):
         self.off_offer: Table[Address, Seconds] = Table(
             Address, Seconds
         )  # provider -> how long it was last taken off offer
-        self.statements_due: Table[Address, bool] = Table(
+        self.vouchers_due: Table[Address, bool] = Table(
             Address, bool
-        )  # providers whose credit is newer than their last Statement
+        )  # payees whose final pay is above what was signed
         self.faults: Table[Address, tuple[Fault, ...]] = Table(Address, tuple[Fault, ...])
         self.blocks: Table[BlockNumber, Hash32] = Table(BlockNumber, Hash32)
         self.unverifiable: Table[Address, tuple[UnverifiableImage, ...]] = Table(
             Address, tuple[UnverifiableImage, ...]
         )  # by client
-        self.cases: Table[str, Case] = Table(str, Case)
+        self.cases: Table[Hash32, Case] = Table(Hash32, Case)  # by `Case.execution`
         self.commits: Table[Hash32, Hash32] = Table(
             Hash32, Hash32
         )  # digest of a primary's Commit -> its job
-        self.epochs: Table[int, EpochRecord] = Table(int, EpochRecord)
         self.events: Table[Hash32, tuple[JobEvent, ...]] = Table(Hash32, tuple[JobEvent, ...])
         self.own_record: Table[str, OwnRecord] = Table(str, OwnRecord)
         self.counters: Table[str, int] = Table(

@@ -5,6 +5,7 @@ from quorate_coordinator.core.audit import reliability
 from quorate_coordinator.core.entities import Client, Decided, Job, Provider
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import attestation_levels, nearest_offer, offers
+from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.phase_names import phase_name
 from quorate_coordinator.core.state import State
@@ -24,7 +25,7 @@ from quorate_protocol.messages.views import (
 )
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
-from quorate_protocol.rules.reputation import fold, rank
+from quorate_protocol.rules.reputation import fold, probation, rank
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Label, Price, UnixSeconds
 from quorate_protocol.values import replace
 
@@ -49,7 +50,7 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
         created_at=job.created_at,
         executions=shown,
         verdict=verdict,
-        charged=job.split.charged,
+        charged=Amount(0) if job.is_escrowed else job.split.charged,
         budget=job.submission.order.message.budget,
         receipt_cid=job.receipt_cid if may_see else None,
         is_final=isinstance(job.phase, Decided) and job.phase.is_final,
@@ -204,13 +205,15 @@ def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderVie
     if provider is None:
         raise Refused(Code.UNKNOWN, f"provider 0x{owner.hex()}")
     strikes, passed = _record(state, provider, now)
+    payee = payees.of(state, owner)
     return ProviderView(
         owner,
         provider.is_alive(now),
         strikes,
         passed,
-        *provider.shown,
-        provider.is_frozen,
+        *probation.shown(payee.final, payee.held, provider.is_on_probation),
+        payee.vouched,
+        provider.barred_until,
         provider.off_offer_until if provider.off_offer_until > now else UnixSeconds(0),
         sum(state.answers.get(owner) or ()),
         len(state.answers.get(owner) or ()),
@@ -236,7 +239,15 @@ def account_view(state: State, account: Address) -> AccountView:
     client = state.clients.get(account) or Client(account)
     following = (state.nonces.get(account) or UsedNonces()).next()
     return AccountView(
-        account, client.allocation, client.reserved, client.charged, client.vouched, following
+        account,
+        client.tab.locked,
+        client.tab.paid,
+        client.tab.closes_at,
+        client.reserved,
+        client.charged,
+        client.vouched,
+        client.voucher,
+        following,
     )
 
 
@@ -244,13 +255,14 @@ def case_views(state: State) -> list[CaseView]:
     """Returns all known cases."""
     return [
         CaseView(
-            int(case.case_id or 0),
+            case.execution,
+            case.case_id,
             case.accused,
-            case.jobs,
+            case.job_id,
             case.phase,
             case.jurors,
             case.is_convicted,
-            case.slashed,
+            case.taken,
         )
         for case in state.cases.values()
     ]

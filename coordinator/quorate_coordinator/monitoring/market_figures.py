@@ -5,7 +5,7 @@ from collections.abc import Collection
 from quorate_coordinator.core.entities import AwaitingRound, Matching, Revealing, Running
 from quorate_coordinator.core.state import State
 from quorate_coordinator.monitoring.operator_view import MoneyView, OrdersView, ProvidersView
-from quorate_protocol.units import Address, Amount, UnixSeconds
+from quorate_protocol.units import Address, Amount, UnixSeconds, usd
 
 
 def providers_of(state: State, connected: Collection[Address], now: UnixSeconds) -> ProvidersView:
@@ -36,14 +36,36 @@ def orders_of(state: State, now: UnixSeconds) -> OrdersView:
 
 
 def money_of(state: State) -> MoneyView:
-    """Returns the coordinator's fees, and what it owes."""
-    own, providers = state.own, list(state.providers.values())
-    uncovered = sum(max(0, item.charged - item.vouched) for item in state.clients.values())
+    """Returns the coordinator's fees and capital, and what it owes."""
+    own, payees, clients = state.own, list(state.payees.values()), list(state.clients.values())
     return MoneyView(
         fee_final=own.fee,
         fee_held=own.fee_held,
         fund=Amount(own.fund + own.fund_held),
-        provider_final=Amount(sum(item.final for item in providers)),
-        provider_held=Amount(sum(item.held for item in providers)),
-        uncovered=Amount(uncovered),
+        provider_final=Amount(sum(item.final for item in payees)),
+        provider_held=Amount(sum(item.held for item in payees)),
+        uncovered=Amount(sum(max(0, item.charged - item.vouched) for item in clients)),
+        unpaid=Amount(sum(item.unpaid for item in payees)),
+        redeemable=Amount(sum(max(0, item.vouched - item.tab.paid) for item in clients)),
+        balance=own.balance,
+        locked=Amount(sum(item.tab.free for item in payees)),
+        payroll_left=own.payroll_left,
+        locks_left=own.locks_left,
     )
+
+
+def money_warnings(money: MoneyView) -> list[str]:
+    """Returns what stops pay, and what the operator can do. A day's limit ends at midnight UTC."""
+    told = []
+    lacks = money.unpaid - money.balance - money.redeemable
+    if lacks > 0:
+        told.append(
+            f"{usd(money.unpaid)} USD of signed pay is more than the balance and what clients "
+            f"signed: quorate coordinator deposit {usd(Amount(lacks))}"
+        )
+    if money.unpaid > money.payroll_left:
+        told.append(
+            f"{usd(money.unpaid)} USD of signed pay is more than today's limit of the posting key "
+            f"leaves ({usd(money.payroll_left)}): `quorate coordinator limit` says what to set"
+        )
+    return told

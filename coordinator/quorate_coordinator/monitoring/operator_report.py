@@ -10,7 +10,12 @@ from prometheus_client.registry import Collector
 
 from quorate_coordinator.core.state import State
 from quorate_coordinator.monitoring.ending_counts import EndingCounts
-from quorate_coordinator.monitoring.market_figures import money_of, orders_of, providers_of
+from quorate_coordinator.monitoring.market_figures import (
+    money_of,
+    money_warnings,
+    orders_of,
+    providers_of,
+)
 from quorate_coordinator.monitoring.operator_view import BackupView, EndingsView, OperatorView
 from quorate_coordinator.monitoring.own_account import OwnAccount
 from quorate_coordinator.storage.backup.second_place import SecondPlace
@@ -64,20 +69,19 @@ class OperatorReport(Collector):
             matched_seconds_median=self.endings.seconds_median("matched"),
             decided_seconds_median=self.endings.seconds_median("decided"),
         )
+        money = money_of(state)
+        warnings = own.warning, backup.problem if backup else "", *money_warnings(money)
         return OperatorView(
             version=version_number(),
             started_at=self.started_at,
             block=state.own.block,
             chain_lag_seconds=max(0, now - state.own.block_time),
-            epoch=state.own.epoch,
             problems=self.problems(),
-            warnings=tuple(
-                text for text in (own.warning, backup.problem if backup else "") if text
-            ),
+            warnings=tuple(text for text in warnings if text),
             providers=providers_of(state, self.connected(), now),
             orders=orders_of(state, now),
             endings=endings,
-            money=money_of(state),
+            money=money,
             chain=own.figures,
             backup=backup,
         )
@@ -90,7 +94,6 @@ class OperatorReport(Collector):
         for name, text, value in (
             ("block", "Newest block that the coordinator has followed.", view.block),
             ("chain_lag_seconds", "Age of that block.", view.chain_lag_seconds),
-            ("epoch", "Newest epoch that was built.", view.epoch),
             (
                 "oldest_wait_seconds",
                 "How long the oldest order waits for an offer.",
@@ -100,6 +103,17 @@ class OperatorReport(Collector):
                 "uncovered_usd",
                 "Charged without a client's voucher yet.",
                 view.money.uncovered / USD,
+            ),
+            ("unpaid_usd", "Signed for providers and not paid yet.", view.money.unpaid / USD),
+            (
+                "redeemable_usd",
+                "Signed by clients and not redeemed yet.",
+                view.money.redeemable / USD,
+            ),
+            (
+                "accusations_usd",
+                "The posting key's balance in Escrow, which accusations burn.",
+                chain.accusations / USD,
             ),
             ("audit_fund_usd", "The audit fund.", view.money.fund / USD),
             ("bond_usd", "The coordinator's bond on chain.", chain.bond / USD),
@@ -159,12 +173,17 @@ def _market_families(view: OperatorView) -> Iterator[Family]:
 
 def _own_families(view: OperatorView) -> Iterator[Family]:
     money, chain = view.money, view.chain
-    fees = {
-        "held": money.fee_held / USD,
-        "final": money.fee_final / USD,
-        "claimed": chain.fee_claimed / USD,
-    }
-    yield "fees_usd", "Own fees: in hold windows, final, and claimed on chain.", "state", fees
+    fees = {"held": money.fee_held / USD, "final": money.fee_final / USD}
+    yield "fees_usd", "Own fees: in hold windows, and final.", "state", fees
+    capital = {"balance": money.balance / USD, "locked": money.locked / USD}
+    yield (
+        "capital_usd",
+        "Own capital: balance in Escrow, and locked as guarantees.",
+        "state",
+        capital,
+    )
+    left = {"payroll": money.payroll_left / USD, "locks": money.locks_left / USD}
+    yield "limit_left_usd", "What the day's limits leave to the posting key.", "limit", left
     coins = {
         "posting": chain.posting_gwei / GWEI_OF_COIN,
         "account": chain.account_gwei / GWEI_OF_COIN,

@@ -47,8 +47,8 @@ class EndingsView(Struct, frozen=True):
 
 
 class MoneyView(Struct, frozen=True):
-    """The coordinator's fees, and what it owes. `uncovered` is charged to clients that have signed
-    no voucher for it yet; nobody is paid from it before they do.
+    """The coordinator's fees and capital, and what it owes. `uncovered` is charged to clients that
+    have signed no voucher for it yet; nobody is paid from it before they do.
     """
 
     fee_final: Amount
@@ -57,6 +57,12 @@ class MoneyView(Struct, frozen=True):
     provider_final: Amount
     provider_held: Amount
     uncovered: Amount
+    unpaid: Amount  # vouchers of this coordinator that no payroll has paid
+    redeemable: Amount  # vouchers of clients that are not redeemed
+    balance: Amount  # in Escrow; payrolls and guarantees come from it
+    locked: Amount  # of it, as guarantees of providers
+    payroll_left: Amount  # what the day's limits leave to the posting key
+    locks_left: Amount
 
 
 class ChainView(Struct, frozen=True):
@@ -69,7 +75,6 @@ class ChainView(Struct, frozen=True):
     checked_at: int
     bond: Amount
     retired_at: int  # Unix seconds; 0 while it has not retired
-    fee_claimed: Amount
     account: Address
     account_amount: Amount
     account_gwei: int
@@ -79,8 +84,9 @@ class ChainView(Struct, frozen=True):
     spent_gwei: int  # by the posting key, in the last seven days
     days_left: int | None
     coin: str  # symbol of the coin that pays for gas, or "coins"
-    bond_lacks: Amount = Amount(0)  # what a slash or a fine took, until it is topped up
+    bond_lacks: Amount = Amount(0)  # what was burned, until it is topped up
     bond_at: int = 0  # Unix seconds from when on the bond can be taken; 0 as `retired_at`
+    accusations: Amount = Amount(0)  # the posting key's balance in Escrow, which cases burn
 
 
 class BackupView(Struct, frozen=True):
@@ -102,7 +108,6 @@ class OperatorView(Struct, frozen=True):
     started_at: int
     block: int
     chain_lag_seconds: int
-    epoch: int
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
     providers: ProvidersView

@@ -1,4 +1,4 @@
-"""Watches what the chain says of this coordinator: bond, retirement, fees, coins of its keys."""
+"""Watches what the chain says of this coordinator: bond, retirement, coins of its keys."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ DAY_SECONDS = 86_400
 PERIOD_SECONDS = 7 * DAY_SECONDS
 SHORTEST_SECONDS = 600  # a use of less time than this says nothing about a day
 DAYS_WARNED = 7
-GAS_LEAST = 3_000_000  # units; a few epochs and one case
+GAS_LEAST = 3_000_000  # units; a few payrolls and one case
 
 
 @dataclass(slots=True)
@@ -71,19 +71,7 @@ class OwnAccount:
     def __post_init__(self) -> None:
         none = Amount(0)
         self.figures = ChainView(
-            0,
-            none,
-            0,
-            none,
-            self.account,
-            none,
-            0,
-            self.posting,
-            none,
-            0,
-            0,
-            None,
-            self.currency.coin,
+            0, none, 0, self.account, none, 0, self.posting, none, 0, 0, None, self.currency.coin
         )
 
     @property
@@ -109,7 +97,7 @@ class OwnAccount:
                 warned.failed(self.warning)
             else:
                 warned.recovered("the posting key has coins for gas again")
-            every = self.contracts.deployment.constants().epoch_every
+            every = self.contracts.deployment.constants().pay_every
             await self.clock.sleep(min(POLL_SECONDS_MAX, every / 2))
 
     async def look(self) -> None:
@@ -130,8 +118,7 @@ class OwnAccount:
         self._use.add(costs, now)
         coins = await self.client.balance(self.posting)
         days_left = self._use.days_left(coins, now)
-        epochs = self.contracts.epochs
-        retired_at = await view(self.client, stakes.retired_at(self.account))
+        retired_at = await view(self.client, stakes.exited_at(self.account))
         after = self.contracts.deployment.constants().unbond_after
         bond = await view(self.client, stakes.bond_of(self.account))
         whole = self.contracts.deployment.constants().coordinator_bond
@@ -141,7 +128,7 @@ class OwnAccount:
             bond_lacks=Amount(0 if retired_at else whole - bond),
             retired_at=retired_at,
             bond_at=retired_at + after if retired_at else 0,
-            fee_claimed=await view(self.client, epochs.claimed(self.account, self.account)),
+            accusations=await view(self.client, self.contracts.escrow.balance_of(self.posting)),
             account=self.account,
             account_amount=await view(self.client, token.balance_of(self.account)),
             account_gwei=await self.client.balance(self.account) // GWEI,
@@ -163,7 +150,7 @@ def gas_warning(
     told = f"the posting key 0x{posting.hex()} has {currency.coins(coins)} for gas"
     least = GAS_LEAST * base_fee_wei
     if coins < least:
-        return f"{told}, too few for the next epochs: send it some"
+        return f"{told}, too few for the next payrolls: send it some"
     if days_left is not None and days_left < DAYS_WARNED:
         return f"{told}, enough for {days_left} days at the present use: send it some"
     return ""

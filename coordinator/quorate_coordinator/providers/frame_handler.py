@@ -14,6 +14,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.money import payees
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.providers.observed_network import check_network
 from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
@@ -28,10 +29,10 @@ from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
 from quorate_protocol.messages.job_spec import Resources
 from quorate_protocol.messages.offer import OfferEnvelope
-from quorate_protocol.messages.signed import Commit, Heartbeat, Reveal, Statement
+from quorate_protocol.messages.signed import Commit, Heartbeat, Reveal, Voucher
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.units import Address, Hash32, UnixSeconds, usd
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.keys.crypto import recover
 
@@ -96,9 +97,9 @@ class FrameHandler:
                 await self._reveal(reveal)
             case frames.CommitSent(commit):
                 await self._commit(commit)
-            case frames.StatementSent(statement):
+            case frames.VoucherSent(voucher):
                 self.tolerance.unasked(sender)
-                self._statement(statement)
+                self._voucher(voucher)
             case frames.OfferSent(offer):
                 self.tolerance.unasked(sender)
                 _check_sender(sender, offer.offer.provider, "offer")
@@ -162,21 +163,23 @@ class FrameHandler:
     def _signer(self, envelope: AnyEnvelope) -> Address:
         return signer(self.domain, envelope, recover)
 
-    def _statement(self, statement: Envelope[Statement]) -> None:
-        """Checks a statement of this coordinator that its provider sends back. Only this
-        coordinator can have signed it. If the state does not know it, the journal is too old.
+    def _voucher(self, voucher: Envelope[Voucher]) -> None:
+        """Checks a voucher of this coordinator that its provider sends back. Only this coordinator
+        can have signed it. If the state does not know it, the journal is too old.
         """
-        if self._signer(statement) != self.core.rules.statement_key:
+        message = voucher.message
+        if (
+            message.payer != self.core.rules.coordinator
+            or self._signer(voucher) != self.core.rules.statement_key
+        ):
             raise Refused(
-                Code.WRONG_SIGNER, "statement: not signed by this coordinator's statement key"
+                Code.WRONG_SIGNER, "voucher: not signed by this coordinator's statement key"
             )
-        provider = self.core.state.providers.get(statement.message.provider)
-        known = provider.statement_seq if provider is not None else 0
-        if statement.message.seq > known:
-            who = f"0x{statement.message.provider.hex()}"
+        if payees.is_newer(self.core.state, message):
+            known = usd(payees.of(self.core.state, message.payee).vouched)
             self.on_older(
-                f"provider {who} has shown its statement {statement.message.seq}, and the journal "
-                f"knows {known}"
+                f"provider 0x{message.payee.hex()} has shown a voucher for "
+                f"{usd(message.cumulative)} USD, and the journal knows {known}"
             )
 
     async def _commit(self, commit: Envelope[Commit]) -> None:

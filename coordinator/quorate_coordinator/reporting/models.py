@@ -80,8 +80,12 @@ class ProviderRow(Base):
     region: Mapped[str] = mapped_column(String(64))
     final: Mapped[int] = mapped_column(AmountType)
     held: Mapped[int] = mapped_column(AmountType)
+    vouched: Mapped[int] = mapped_column(AmountType)
+    """What was signed for it; `paid` is what the chain paid it, and `locked` its guarantee."""
+    paid: Mapped[int] = mapped_column(AmountType)
+    locked: Mapped[int] = mapped_column(AmountType)
     faults: Mapped[int]
-    is_frozen: Mapped[int]
+    is_barred: Mapped[int]
 
 
 class MarketPeriod(Base):
@@ -129,17 +133,19 @@ class HostClassRow(Base):
 
 
 class CaseRow(Base):
-    """One court case of this coordinator. `seen_at` is when the tables first had it."""
+    """One court case that is known here. `seen_at` is when the tables first had it."""
 
     __tablename__ = "cases"
 
-    key: Mapped[str] = mapped_column(String(160), primary_key=True)
-    case_id: Mapped[str | None] = mapped_column(String(78))
+    execution: Mapped[str] = mapped_column(String(64), primary_key=True)
+    """Digest of the accused's Assignment."""
+    case_id: Mapped[str | None] = mapped_column(String(64))
     accused: Mapped[str] = mapped_column(String(40))
     phase: Mapped[str] = mapped_column(String(16))
-    jobs: Mapped[int]
+    burned: Mapped[int] = mapped_column(AmountType)
+    """By this coordinator, in millionths of a USD; so is `taken` of the accused's stake."""
     is_convicted: Mapped[int | None]
-    slashed: Mapped[int] = mapped_column(AmountType)
+    taken: Mapped[int] = mapped_column(AmountType)
     seen_at: Mapped[int] = mapped_column(BigInteger, index=True)
 
 
@@ -150,7 +156,7 @@ class TransactionRow(Base):
 
     purpose: Mapped[str] = mapped_column(String(200), primary_key=True)
     kind: Mapped[str] = mapped_column(String(16))
-    """The purpose up to its first hyphen or slash: epoch, case, claim ..."""
+    """The purpose up to its first hyphen or slash: payroll, redeem, case ..."""
     block: Mapped[int] = mapped_column(BigInteger)
     succeeded: Mapped[int]
     gas_used: Mapped[int] = mapped_column(BigInteger)

@@ -104,21 +104,23 @@ class _Followed:
 
     jobs: set[Hash32]
     providers: set[Address]
-    cases: set[str]
+    cases: set[Hash32]
+    payees: set[Address]  # whose money changed: a provider's row shows it
 
     @classmethod
     def of(cls, state: State) -> "_Followed":
         """Follows a state from now on. It begins with all rows of the state."""
-        return cls(state.jobs.follow(), state.providers.follow(), state.cases.follow())
+        owners = state.providers.follow()
+        return cls(state.jobs.follow(), owners, state.cases.follow(), state.payees.follow())
 
     def add_all(self, state: State) -> None:
         """Marks every row of the state as to be written."""
-        self.put_back(_Followed({*state.jobs}, {*state.providers}, {*state.cases}))
+        self.put_back(_Followed({*state.jobs}, {*state.providers}, {*state.cases}, set()))
 
     def take(self) -> "_Followed":
         """Returns the keys to write now, and begins a new list."""
-        taken = _Followed({*self.jobs}, {*self.providers}, {*self.cases})
-        for kept in (self.jobs, self.providers, self.cases):
+        taken = _Followed({*self.jobs}, self.providers | self.payees, {*self.cases}, set())
+        for kept in (self.jobs, self.providers, self.cases, self.payees):
             kept.clear()
         return taken
 

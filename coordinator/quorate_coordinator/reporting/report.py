@@ -32,7 +32,7 @@ class ClassDemand:
 
 @dataclass(frozen=True, slots=True)
 class GasSpent:
-    """Mined transactions of one kind (epoch, claims, case ...) and what their gas cost, in wei."""
+    """Mined transactions of one kind (payroll, redeem ...) and what their gas cost, in wei."""
 
     kind: str
     transactions: int
@@ -42,13 +42,16 @@ class GasSpent:
 
 @dataclass(frozen=True, slots=True)
 class Disputes:
-    """Court cases that were first seen in the period. `slashed`: millionths of a USD."""
+    """Court cases that were first seen in the period. `burned` by this coordinator,
+    and `taken` of stake: millionths of a USD.
+    """
 
     opened: int
     convicted: int
     acquitted: int
     undecided: int
-    slashed: int
+    burned: int
+    taken: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ async def _volume_by_class(
 
 
 async def _disputes(connection: AsyncConnection, since: int, until: int) -> Disputes:
-    query = select(cases.c.is_convicted, cases.c.slashed).where(
+    query = select(cases.c.is_convicted, cases.c.burned, cases.c.taken).where(
         cases.c.seen_at >= since, cases.c.seen_at < until
     )
     rows = (await connection.execute(query)).all()
@@ -107,7 +110,8 @@ async def _disputes(connection: AsyncConnection, since: int, until: int) -> Disp
         convicted=results[1],
         acquitted=results[0],
         undecided=results[None],
-        slashed=sum(row.slashed for row in rows),
+        burned=sum(row.burned for row in rows),
+        taken=sum(row.taken for row in rows),
     )
 
 

@@ -82,7 +82,8 @@ def print_report(report: "Report", as_json: bool) -> None:
             ("cases convicted", disputes.convicted),
             ("cases acquitted", disputes.acquitted),
             ("cases undecided", disputes.undecided),
-            ("slashed, USD", usd(disputes.slashed)),
+            ("burned by accusations, USD", usd(disputes.burned)),
+            ("taken of stake, USD", usd(disputes.taken)),
         ],
     )
     _print_table(
@@ -123,7 +124,8 @@ def _tree(report: "Report") -> dict[str, Any]:
             "convicted": disputes.convicted,
             "acquitted": disputes.acquitted,
             "undecided": disputes.undecided,
-            "slashed": str(disputes.slashed),
+            "burned": str(disputes.burned),
+            "taken": str(disputes.taken),
         },
         "gas": [
             {

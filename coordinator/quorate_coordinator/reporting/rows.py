@@ -5,6 +5,7 @@ from itertools import islice
 
 from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.core.entities import Decided, Ended, Job
+from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.phase_names import phase_name
 from quorate_coordinator.core.state import State
 from quorate_protocol.codec import canonical
@@ -12,7 +13,7 @@ from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address
 from quorate_runtime.chain.types import Receipt
 
-NAME_MAX, REGION_MAX, PURPOSE_MAX = 63, 64, 200
+NAME_MAX, REGION_MAX, PURPOSE_MAX, PHASE_MAX = 63, 64, 200, 16
 Row = dict[str, object]
 
 
@@ -55,28 +56,30 @@ def run_row(job: Job) -> Row:
 
 def provider_row(state: State, owner: Address) -> Row:
     """A provider's row."""
-    provider = state.providers[owner]
-    final, held = provider.shown
+    provider, payee = state.providers[owner], payees.of(state, owner)
     return {
         "owner": owner.hex(),
         "region": plain_text(provider.offer.region, REGION_MAX) if provider.offer else "",
-        "final": final,
-        "held": held,
+        "final": payee.final,
+        "held": payee.held,
+        "vouched": payee.vouched,
+        "paid": payee.tab.paid,
+        "locked": payee.tab.free,
         "faults": len(state.faults.get(provider.owner) or ()),
-        "is_frozen": int(provider.is_frozen),
+        "is_barred": int(provider.barred_until > 0),
     }
 
 
 def case_row(case: Case, seen_at: int) -> Row:
     """A case's row."""
     return {
-        "key": case.key,
-        "case_id": None if case.case_id is None else str(case.case_id),
+        "execution": case.execution.hex(),
+        "case_id": None if case.case_id is None else case.case_id.hex(),
         "accused": case.accused.hex(),
-        "phase": case.phase,
-        "jobs": len(case.jobs),
+        "phase": case.phase[:PHASE_MAX],
+        "burned": case.burned,
         "is_convicted": None if case.is_convicted is None else int(case.is_convicted),
-        "slashed": case.slashed,
+        "taken": case.taken,
         "seen_at": seen_at,
     }
 

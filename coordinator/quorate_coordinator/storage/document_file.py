@@ -32,7 +32,7 @@ from quorate_runtime.sqlite.optional import OptionalFile
 
 log = logging.getLogger(__name__)
 DAY_SECONDS = 86_400
-# A coordinator's bond can be taken for 21 days, and its last epoch waits for a day (PROTOCOL §6).
+# A coordinator's bond can be taken for 21 days, and a case takes longer (PROTOCOL §5).
 LEAST_SECONDS = 23 * DAY_SECONDS
 FRESH_SECONDS = DAY_SECONDS  # a document this young is not written again
 BATCH_MAX = 256  # documents in one transaction

@@ -37,17 +37,17 @@ IsStored = Callable[[Hash32], Awaitable[bool]]
 def demanded_seconds(limits: Limits) -> int:
     """Returns for how long after its end somebody may still need a run.
 
-    That is while its session and its order are valid, while the bond of its coordinator or its
-    providers can be taken, and while its evidence counts. The window of an epoch comes on top.
+    That is while its session and its order are valid, while vouchers and escrows of orders pay for
+    it, while the bond of its coordinator or its providers can be taken, and while its evidence
+    counts.
     """
-    longest = max(
-        limits.session_max,
+    return max(
+        limits.session_max + limits.client_close,
         limits.unbond_after,
         limits.case_evidence_age + limits.jury_window,
-        limits.allocation_release,
+        limits.escrow_evidence_age + limits.evidence_window,
         limits.max_hold,
     )
-    return longest + limits.challenge_window
 
 
 @dataclass(slots=True)

@@ -182,17 +182,22 @@ class Staging:
 
     # ------------------------------------------------------------------------------- who may upload
 
-    def grant(self, account: Address, request: web.Request) -> UploadGrant:
-        """Returns what this account may upload now. Raises `Refused(NOT_REGISTERED | WRONG_PHASE)`,
-        which says what to do.
+    def grant(
+        self, account: Address, request: web.Request, has_balance: bool = False
+    ) -> UploadGrant:
+        """Returns what this account may upload now. One with a balance on chain may upload a little
+        before its first order, which has an escrow of its own.
+
+        Raises `Refused(NOT_REGISTERED | WRONG_PHASE)`, which says what to do.
         """
         self._in_use.refresh()
         leases = self._awaited(account) if request.content_type != CAR_TYPE else []
         if leases:
             return self._for_output(account, leases)
         client = self._state.clients.get(account)
-        if client is not None:
-            return self._for_client(client, self._line(network_of(request.remote)))
+        if client is not None or has_balance:
+            line = self._line(network_of(request.remote))
+            return self._for_client(client or Client(account), line)
         if account in self._state.providers:
             when = "send it between Accept and Commit"
             raise Refused(
@@ -201,10 +206,7 @@ class Staging:
             )
         raise Refused(
             Code.NOT_REGISTERED,
-            (
-                f"upload: {owner_name(account)} has no execution and no allocation here; deposit "
-                f"and allocate first"
-            ),
+            (f"upload: {owner_name(account)} has no execution and no money here; deposit first"),
         )
 
     def _awaited(self, provider: Address) -> list[Lease]:
@@ -220,7 +222,7 @@ class Staging:
         jobs = [self._state.jobs[lease.job_id] for lease in leases]
         allowed = [ciphertext_most(job.submission.spec.resources) for job in jobs]
         weight = sum(
-            _allocation(self._state, client)
+            _locked(self._state, client)
             for client in {job.submission.order.message.client for job in jobs}
         )
         commit_by = max(
@@ -260,10 +262,7 @@ class Staging:
         for store in (self.uploads, self.small):
             if await store.is_pinned_for(cid, owner_name(client)):
                 return
-        found = self._state.clients.get(client)
-        if found is None:
-            raise Refused(Code.NOT_REGISTERED, f"{owner_name(client)} has no allocation here")
-        grant = self._for_client(found, None)
+        grant = self._for_client(self._state.clients.get(client) or Client(client), None)
         if await grant.store.stat(cid) is not None:
             await asyncio.to_thread(root_from, sources, cid, ROOT_SECONDS)
         async with await grant.store.get(cid, sources, bytes_max, deadline_seconds, grant.owner):
@@ -273,12 +272,11 @@ class Staging:
         shares, unspent = self._shares, _unspent(client)
         bought, until = shares.bought(unspent), self._clock.now() + KEEP_SECONDS
         each = (
-            f"{shares.bytes_per_usd} bytes for each USD allocated and not spent, at most "
+            f"{shares.bytes_per_usd} bytes for each USD deposited and not spent, at most "
             f"{shares.account}"
         )
         remedy = (
-            f"allocate more ({each}), or wait: uploads end after "
-            f"{round(KEEP_SECONDS / 86_400)} days"
+            f"deposit more ({each}), or wait: uploads end after {round(KEEP_SECONDS / 86_400)} days"
         )
         is_small = bought <= shares.floor_bytes
         owner = Owner(
@@ -354,13 +352,13 @@ class Staging:
                 self.claims.unkept.pop(digest, None)
 
     def _payer(self, client: Address) -> Owner:
-        return Owner(owner_name(client), None, _allocation(self._state, client))
+        return Owner(owner_name(client), None, _locked(self._state, client))
 
     async def _update_weights(self) -> None:
         for store, weight in (
             (self.uploads, self._unspent_of),
             (self.small, self._unspent_of),
-            (self.outputs, self._allocation_of),
+            (self.outputs, self._locked_of),
         ):
             names = await store.owned()
             await store.set_weights(
@@ -375,12 +373,12 @@ class Staging:
         client = self._state.clients.get(account)
         return _unspent(client) if client is not None else 0
 
-    def _allocation_of(self, name: str) -> int | None:
-        """Returns a client's allocation. None for what the coordinator fetches for itself, and for
-        ciphertexts without a commit: they keep the weight of the clients that pay their providers.
+    def _locked_of(self, name: str) -> int | None:
+        """Returns what a client's tab holds. None for what the coordinator fetches for itself, and
+        for ciphertexts without a commit: they keep the weight of the clients that pay for them.
         """
         account = _account(name)
-        return None if account is None else _allocation(self._state, account)
+        return None if account is None else _locked(self._state, account)
 
 
 def owner_name(account: Address) -> str:
@@ -394,12 +392,12 @@ def _account(name: str) -> Address | None:
 
 
 def _unspent(client: Client) -> Amount:
-    return Amount(max(0, client.allocation - client.charged))
+    return Amount(max(0, client.tab.locked - client.charged))
 
 
-def _allocation(state: State, account: Address) -> int:
+def _locked(state: State, account: Address) -> int:
     client = state.clients.get(account)
-    return client.allocation if client is not None else 0
+    return client.tab.locked if client is not None else 0
 
 
 async def refresh_for_ever(staging: Staging, clock: Clock, every_seconds: float) -> None:

@@ -18,7 +18,7 @@ class StagingQuota:
     """Half of the store is for outputs of executions, a twenty-fifth for clients with almost no
     money, and the rest for clients' uploads.
 
-    A client may keep `bytes_per_usd` for each USD that it has allocated and not spent, at most
+    A client may keep `bytes_per_usd` for each USD in its tab that is not spent, at most
     half of the part for uploads. A client whose money buys less may keep `floor_bytes`, in the
     small part. When a part is full, its store deletes the oldest content of the owner that holds
     most in relation to its money.

@@ -8,16 +8,17 @@ messages that contradict its earlier ones. So it does not start then.
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_coordinator.core.entities import Decided, Ended, OwnRecord
+from quorate_coordinator.core.money import payees
+from quorate_coordinator.core.money.transactions import LOCKS, PAYROLL, REDEEM
 from quorate_coordinator.core.state import State
 from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import Address, Hash32, usd
 from quorate_runtime.chain import ChainClient
-from quorate_runtime.chain.send_records import ensure, has_signed
+from quorate_runtime.chain.send_records import ensure
 from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.sqlite.durable import FileDamaged
 
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 RUNS_COMPARED = 100
 # Every block is an event. If the newest event is older, the journal may be an old backup.
 AWAY_SECONDS = 60
-# Heartbeat intervals, in which every provider connects and shows its newest statement.
+# Heartbeat intervals, in which every provider connects and shows its newest voucher.
 HEARTBEATS_AWAITED = 2
 
 
@@ -35,27 +36,14 @@ class JournalOlder(JournalError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class JournalAtStart:
-    """What the journal says at the start, to be compared with what others know.
+def may_be_older(own: OwnRecord, newest_at: int, now: float) -> bool:
+    """Whether providers get time to show newer vouchers before this coordinator signs any.
+    `newest_at` is the second of the journal's newest event; 0 before the first.
 
-    The last start may have ended because others showed newer statements. Then this start compares
-    with the same epoch again, and waits for the providers' statements again.
+    The last start may have ended because others showed some. Then this one waits again.
     """
-
-    epochs: int = 0  # number of the newest epoch that it has
-    may_be_older: bool = False  # wait for the providers' statements, too
-
-    @classmethod
-    def of(cls, own: OwnRecord, newest_at: int, now: float) -> "JournalAtStart":
-        """Returns what the journal says. `newest_at` is the second of its newest event; 0 before
-        the first.
-        """
-        is_again = own.epoch_at_start is not None
-        return cls(
-            own.epoch if own.epoch_at_start is None else own.epoch_at_start,
-            is_again or 0 < newest_at < now - AWAY_SECONDS,
-        )
+    is_again = own.restarted_at > 0 and not own.is_compared
+    return is_again or 0 < newest_at < now - AWAY_SECONDS
 
 
 def missing_file_remedy(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
@@ -87,15 +75,12 @@ def check_sends(path: Path, state: State, begin_anew: Collection[str]) -> None:
 
 
 def _newest_sent(state: State) -> str:
-    posted = [record.number for record in state.epochs.values() if record.is_posted]
-    if posted:
-        return f"epoch {max(posted)}"
-    cases = [
-        case.case_id
-        for case in state.cases.values()
-        if case.case_id is not None and case.executions
-    ]
-    return f"case {cases[-1]}" if cases else ""
+    for kind in (PAYROLL, REDEEM, LOCKS):
+        count = state.counters.get(kind)
+        if count:
+            return f"{kind} {count}"
+    own = [case.key for case in state.cases.values() if case.key and case.case_id is not None]
+    return own[-1] if own else ""
 
 
 async def check_nothing_is_under_way(client: ChainClient, account: Address, path: Path) -> None:
@@ -135,19 +120,17 @@ def check_archive(state: State, archive: RunArchive) -> None:
             )
 
 
-def check_chain(newest: int, known: int, path: Path, posting: Address) -> None:
-    """Raises `JournalOlder` if the chain has a newer epoch of this coordinator than the journal.
-
-    The chain may have one epoch more than the journal. That epoch was given up or removed by a
-    reorganisation, and mined later. Then `path`, the file of sent transactions, has it.
+def check_paid(state: State) -> None:
+    """Raises `JournalOlder` if the chain paid providers more than the journal knows to be signed.
+    The state has their tabs.
     """
-    if newest <= known or (newest == known + 1 and has_signed(path, posting, f"epoch-{newest}-")):
-        return
-    lost = f"epoch {newest}" if newest == known + 1 else f"epochs {known + 1} to {newest}"
-    raise journal_older(
-        f"the chain has epoch {newest} of this coordinator, and the journal knows {known or 'none'}"
-        f": without a newer one {lost} and its orders are lost"
-    )
+    beyond = payees.paid_beyond(state)
+    if beyond:
+        payee = payees.of(state, beyond[0])
+        raise journal_older(
+            f"the chain paid 0x{payee.account.hex()} {usd(payee.tab.paid)} USD, and the journal "
+            f"knows {usd(payee.vouched)} ({len(beyond)} such accounts)"
+        )
 
 
 def journal_older(what: str) -> JournalOlder:

@@ -90,11 +90,11 @@ async def test_the_task_waits_for_addresses_and_for_the_chain(stage: Stage) -> N
 
 
 @pytest.mark.rule("3.53")
-async def test_a_coordinator_that_retired_is_not_listed(stage: Stage) -> None:
+async def test_a_coordinator_that_left_is_not_listed(stage: Stage) -> None:
     async with announcer_of(stage, [HOME]) as announcer:
         await announcer.announce(HOME)
-        retire = announcer.contracts.stakes.retire_coordinator()
-        await stage.send(stage.keys.account, retire)
+        leave = announcer.contracts.stakes.exit()
+        await stage.send(stage.keys.account, leave)
         assert await announced_coordinators(announcer.client, announcer.contracts) == ()
 
 

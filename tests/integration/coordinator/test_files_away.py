@@ -22,7 +22,6 @@ from quorate_coordinator.config import FILES_KEPT, Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.entities import EpochRecord
 from quorate_coordinator.core.lease import Revealed
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.core.state import State
@@ -300,10 +299,10 @@ def test_a_missing_record_of_sent_transactions_is_not_silently_replaced(tmp_path
     assert path.exists(), "nothing was sent yet"
     path.unlink()
     with state.transaction():
-        state.epochs[3] = EpochRecord(3, (), ZERO_HASH, (), UnixSeconds(1), is_posted=True)
+        state.counters["payroll"] = 3
     with pytest.raises(
         FileDamaged,
-        match=r"transactions\.sqlite: it is gone.*epoch 3.*--begin-anew transactions\.sqlite",
+        match=r"transactions\.sqlite: it is gone.*payroll 3.*--begin-anew transactions\.sqlite",
     ):
         startup_checks.check_sends(path, state, ())
     assert not path.exists()

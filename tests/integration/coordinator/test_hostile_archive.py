@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from quorate_coordinator.config import ARCHIVE_DAYS
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.reporting.projection import Projection, runs
 from quorate_coordinator.storage import retention
@@ -189,12 +190,10 @@ async def test_the_tables_forget_the_runs_that_the_archive_deletes(tmp_path: Pat
 def test_a_run_is_kept_while_a_session_a_bond_or_a_case_may_need_it() -> None:
     for limits in (MAINNET, DEVNET):
         kept = demanded_seconds(limits)
-        assert kept >= limits.session_max + limits.challenge_window
-        assert (
-            kept >= limits.unbond_after + limits.challenge_window
-            and kept >= limits.case_evidence_age + limits.jury_window
-        )
-    assert demanded_seconds(MAINNET) < 32 * DAY_SECONDS, "less than a default could be"
+        assert kept >= limits.session_max + limits.client_close
+        assert kept >= limits.escrow_evidence_age + limits.evidence_window
+        assert kept >= max(limits.unbond_after, limits.case_evidence_age + limits.jury_window)
+    assert demanded_seconds(MAINNET) < ARCHIVE_DAYS * DAY_SECONDS, "less than the default"
 
 
 def test_pages_of_deleted_runs_are_reused(tmp_path: Path, some: list[ArchivedRun]) -> None:

@@ -43,10 +43,10 @@ class Crowd(ArchivingMarket):
         self.core._check = None  # no check of sums, whose cost grows with the accounts
         self.blocks = 5
 
-    def allocate(self, accounts: list[Address], amount: int) -> None:
-        """Reports the allocations as the chain does."""
+    def lock(self, accounts: list[Address], amount: int) -> None:
+        """Adds so much to the tabs of these clients, and reports it as the chain does."""
         self.blocks += 1
-        notes = tuple(ev.ChainAllocationChanged(account, Amount(amount)) for account in accounts)
+        notes = tuple(self.escrow.lock(account, amount) for account in accounts)
         self.send(
             ev.ChainAdvanced(
                 BlockNumber(self.blocks),
@@ -69,7 +69,7 @@ class Crowd(ArchivingMarket):
             KeySigner((1 << 200 | first + number).to_bytes(32, "big")) for number in range(PER_WAVE)
         ]
         self.sessions = self.clients
-        self.allocate([client.address for client in self.clients], 50_000_000)
+        self.lock([client.address for client in self.clients], 50_000_000)
         return [self.order(number, 1, budget=Amount(20_000)) for number in range(PER_WAVE)]
 
 
@@ -96,22 +96,22 @@ def test_accounts_without_jobs_leave_the_queue() -> None:
     assert not history._newest and not history._mine and not history._client_of
 
 
-def test_a_client_that_allocates_and_releases_without_a_job_leaves_no_row() -> None:
+def test_a_client_that_deposits_and_leaves_without_a_job_leaves_no_row() -> None:
     market = Crowd()
     before = dict(market.core.state.clients.items())
     strangers = [
         KeySigner((1 << 200 | number).to_bytes(32, "big")).address for number in range(ACCOUNTS)
     ]
-    market.allocate(strangers, 1_000_000)
+    market.lock(strangers, 1_000_000)
     assert len(market.core.state.clients) == len(before) + ACCOUNTS
-    market.allocate(strangers, 0)
+    market.lock(strangers, -1_000_000)
     assert dict(market.core.state.clients.items()) == before
     job_id = market.order(0, 1)
     market.until_archived(job_id)
-    market.allocate([market.clients[0].address], 0)
-    assert market.core.state.clients[market.clients[0].address].charged > 0, (
-        "clients that owe or owed money stay"
-    )
+    account = market.clients[0].address
+    tab = market.core.state.clients[account].tab
+    market.lock([account], tab.paid - tab.locked)
+    assert market.core.state.clients[account].charged > 0, "clients that owe or owed money stay"
 
 
 def test_the_coordinator_remembers_few_strangers_that_ask_for_their_runs(

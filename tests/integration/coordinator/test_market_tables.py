@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, select, text
 
 from quorate_coordinator.core.accusations import Case
-from quorate_coordinator.reporting import migrations, report_command, volume
+from quorate_coordinator.reporting import report_command, volume
 from quorate_coordinator.reporting.database import DATABASE_ERRORS, Database, database_of
 from quorate_coordinator.reporting.history import HistoryQuery, query_of, read_history
 from quorate_coordinator.reporting.market_tables import REFRESH_SECONDS, MarketTables
@@ -28,7 +27,7 @@ from quorate_coordinator.reporting.rows import transaction_row
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Nonce, UnixSeconds
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.chain.types import Receipt
 from quorate_runtime.clock import VirtualClock
@@ -102,21 +101,12 @@ async def test_migrations_lead_to_the_declared_tables(tables: Projection) -> Non
         assert await connection.run_sync(_differences) == []
 
 
-async def test_the_newest_migration_can_be_undone_and_repeated(tables: Projection) -> None:
-    async with tables.engine.begin() as connection:
-        await connection.run_sync(lambda made: command.downgrade(migrations.settings(made), "0002"))
-        await connection.execute(text("insert into providers values ('cc', 'eu', '5', '6', 0, 0)"))
-        await connection.run_sync(migrations.upgrade)
-        assert await connection.run_sync(_differences) == []
-        found = (await connection.execute(select(Base.metadata.tables["providers"]))).one()
-    assert (found.final, found.held) == (5, 6)
-
-
 async def test_an_amount_of_128_bits_is_read_back_exactly(tables: Projection) -> None:
     row = {"owner": "aa", "region": "", "final": 2**128 - 1, "held": 0}
+    row |= dict.fromkeys(("vouched", "paid", "locked"), 0)
     providers = Base.metadata.tables["providers"]
     async with tables.engine.begin() as connection:
-        await connection.execute(providers.insert().values(**row, faults=0, is_frozen=0))
+        await connection.execute(providers.insert().values(**row, faults=0, is_barred=0))
         assert (await connection.execute(select(providers.c.final))).scalar() == 2**128 - 1
 
 
@@ -302,26 +292,25 @@ async def test_report_adds_up_disputes_and_gas(tables: Projection) -> None:
     state, at = market.core.state, market.at
     with state.transaction():
         for number, result in enumerate((True, False, None)):
-            key = f"case-{number}"
-            slashed = Amount(LARGE if result else 0)
-            state.cases[key] = Case(
-                key, Address(bytes(20)), (), (), Nonce(number), is_convicted=result, slashed=slashed
-            )
+            execution = Hash32(bytes([number]) * 32)
+            case = Case(execution, Address(bytes(20)), None, None, case_id=execution)
+            taken = Amount(LARGE if result else 0)
+            state.cases[execution] = replace(case, is_convicted=result, taken=taken)
     await tables.refresh(state, market.archive, at)
     await tables.refresh(state, market.archive, at + 5_000)
     receipts = [a_receipt(21_000 + number) for number in range(2)]
     rows = [
-        transaction_row(f"epoch-{number}", receipt, at) for number, receipt in enumerate(receipts)
+        transaction_row(f"payroll-{number}", receipt, at) for number, receipt in enumerate(receipts)
     ]
     for _ in range(2):
         await tables.add_transactions([*rows, transaction_row("case-x/y", receipts[0], at)])
     report = await read_report(tables.engine, at, at + 1)
     found = report.disputes
     assert (found.opened, found.convicted, found.acquitted, found.undecided) == (3, 1, 1, 1)
-    assert found.slashed == LARGE
+    assert found.taken == LARGE
     assert [(gas.kind, gas.transactions, gas.gas_used) for gas in report.gas] == [
         ("case", 1, 21_000),
-        ("epoch", 2, 42_001),
+        ("payroll", 2, 42_001),
     ]
     assert report.gas[1].cost_wei == 42_001 * 10**30
     async with tables.engine.connect() as connection:

@@ -8,14 +8,11 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from contracts.fault_evidence import ack
 from quorate_contracts import deploy
-from quorate_contracts.chain_cli.relaying import Relay, read_file
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_coordinator import coordinator_keys
 from quorate_coordinator.http_server import check_port
@@ -24,7 +21,7 @@ from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount, Hash32, usd
+from quorate_protocol.units import Address, Amount, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.keys.crypto import KeySigner
@@ -94,7 +91,7 @@ async def test_wrong_input_ends_with_a_sentence_and_sends_nothing(
     await stage.send(GIVER, token.mint(account, Amount(5 * USD)))
     for amount, status, sentence in (
         ("1.0000001", 2, "at most 6 decimals"),
-        ("6", 3, "holds 5.00 USD"),
+        ("6", 3, "there are 5.00 USD"),
         ("-1", 2, "a number of USD"),
         ("5", 3, "send 0."),
     ):
@@ -117,42 +114,70 @@ async def test_wrong_input_ends_with_a_sentence_and_sends_nothing(
     assert found == 3 and "serves chain 31337" in said
 
 
-@pytest.mark.rule("2.31")
-async def test_a_bond_that_two_acks_cost_is_topped_up_once(
-    stage: Stage, tmp_path: Path, word: Path
-) -> None:
-    home, account, statement = tmp_path / "market", stage.keys.account, stage.keys.statement
+@pytest.fixture
+async def registered(stage: Stage, tmp_path: Path, word: Path) -> tuple[object, ...]:
+    """Makes a registered coordinator with the stage's keys. Returns its options."""
+    home, account = tmp_path / "market", stage.keys.account
     await made(stage, home, word, stage.deployment)
     shutil.rmtree(home / "keys")
     keystore = Keystore.at(home / "keys", "a passphrase", DEVNET)
     for number, name in enumerate(coordinator_keys.NAMES, 1):
         keystore.create_account(name, dev_account(number))
-    c, opened = Contracts.of(stage.deployment), ("--home", home, "--password-file", word)
-    stage.home.mkdir(exist_ok=True)
-    register = c.stakes.register_coordinator(statement.address, stage.keys.posting.address)
-    await stage.send(account, c.token.approve(c.stakes.address), register)
-    found, said = await command("top-up", *opened, "--yes")
-    assert found == 0 and "no bond is missing" in said, said
-    evm = SimpleNamespace(now=int(time.time()))
-    world = cast("Any", SimpleNamespace(evm=evm, domain=stage.deployment.domain()))
-    acks = [ack(world, Hash32(b"j" * 32), epoch, statement) for epoch in (1, 2)]
-    await stage.send(GIVER, c.faults.two_acks(account.address, *acks))
-    restored = f"{usd(DEVNET.coordinator_fault_penalty)} USD of bond restored"
-    found, said = await command("top-up", *opened)
-    assert found == 2 and "give --yes" in said
-    for sentence in (restored, "no bond is missing"):
-        found, said = await command("top-up", *opened, "--yes")
-        assert found == 0 and sentence in said, said
-    out = tmp_path / "requests.json"
-    found, said = await command("request", *opened, "--yes", "--out", out)
-    assert found == 3 and "the token has no permits" in said, said
-    await stage.send(account, c.token.approve(c.stakes.address))
-    found, said = await command("request", *opened, "--yes", "--out", out)
-    assert found == 0 and "quorate chain relay" in said, said
-    client = ChainClient(Rpc(stage.chain_url, stage.session))
-    assert (await Relay(client, c, GIVER, str).send(read_file(out), None)).sent == 1
-    found, said = await command("request", *opened, "--yes", "--out", out)
-    assert found == 3 and "has retired" in said, said
+    c, keys = Contracts.of(stage.deployment), stage.keys
+    bond = DEVNET.coordinator_bond
+    register = c.stakes.register_coordinator(keys.statement.address, keys.posting.address)
+    await stage.send(GIVER, c.token.mint(account.address, Amount(bond + 500 * USD)))
+    await stage.send(account, c.token.approve(c.stakes.address, bond), register)
+    return "--home", home, "--password-file", word
+
+
+async def said_by(*words: object) -> dict[str, Any]:
+    """Returns what a command prints with --json."""
+    status, said = await command(*words, "--json")
+    assert status == 0, said
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found
+
+
+async def test_capital_goes_in_works_within_limits_and_comes_out(
+    stage: Stage, registered: tuple[object, ...]
+) -> None:
+    owner, wallet = "0x" + "0a" * 20, "0x" + "ab" * 20
+    yes = (*registered, "--yes")
+    assert (await said_by("deposit", "100", *yes))["balance"] == 100 * USD
+    assert (await said_by("deposit", "20", "--accusations", *yes))["balance"] == 20 * USD
+    limits = await said_by("limit", "--payroll", "50", *yes)
+    assert limits["payroll"] == {"limit": 50 * USD, "moved": 0, "suggested": 20 * USD}
+    locked = (await said_by("guarantee", owner, "--raise", "30", *yes))["guarantees"]
+    assert locked == [{"provider": owner, "free": 30 * USD, "closesAt": 0}]
+    facts = await said_by("balance", *registered)
+    assert (facts["balance"], facts["locked"], facts["unpaid"]) == (70 * USD, 30 * USD, None)
+    closing = (await said_by("guarantee", owner, "--close", *yes))["guarantees"]
+    assert closing[0]["closesAt"] > time.time()
+    stage.chain_clock.error += DEVNET.coordinator_close + 5
+    assert (await said_by("guarantee", owner, "--finish", *yes))["guarantees"] == []
+    assert (await said_by("payroll", *yes)) == {"paid": 0, "accounts": 0}
+    before = (await said_by("balance", *registered))["account"]
+    out = await said_by("withdraw", "--to", wallet, "--amount", str(before // USD + 40), *yes)
+    assert out["sent"] == (before // USD + 40) * USD and out["takenOut"] >= 39 * USD
+    status, said = await command("guarantee", "--close", *yes)
+    assert status == 2 and "name a provider" in said
+
+
+@pytest.mark.parametrize("name", ["statement", "posting"])
+async def test_a_hot_key_is_replaced_and_nothing_is_closed(
+    stage: Stage, registered: tuple[object, ...], name: str
+) -> None:
+    made_key = await said_by("swap-key", name, *registered, "--yes")
+    stakes = Contracts.of(stage.deployment).stakes
+    query = (stakes.operator_key if name == "statement" else stakes.posting_key)(stage.coordinator)
+    known = query.decode(
+        await ChainClient(Rpc(stage.chain_url, stage.session)).call(query.to, query.data)
+    )
+    assert "0x" + known.hex() == made_key["address"] and Path(made_key["kept"]).exists()
+    home = cast("Path", registered[1])
+    opened = Keystore.at(home / "keys", "a passphrase", DEVNET).account(name)
+    assert opened.address == known
 
 
 async def test_a_retired_coordinator_takes_no_new_orders_and_says_so(
@@ -168,7 +193,7 @@ async def test_a_retired_coordinator_takes_no_new_orders_and_says_so(
 
         found = await until(view, lambda answer: answer["chain"]["checkedAt"] > 0)
         assert found["chain"]["bond"] == DEVNET.coordinator_bond, found
-        await stage.send(stage.keys.account, contracts.stakes.retire_coordinator())
+        await stage.send(stage.keys.account, contracts.stakes.exit())
         await until(view, lambda answer: answer["chain"]["retiredAt"] > 0)
         order = stage.submission(stage.client, a_spec("late"), 1, now=int(time.time()))
         async with stage.session.post(
@@ -186,10 +211,10 @@ async def test_a_copy_of_a_running_coordinator_does_not_start(stage: Stage, tmp_
         copy = dataclasses.replace(service.config, home=tmp_path / "copy", own_urls=(service.url,))
         with pytest.raises(Refused, match=f"another process serves .* at {service.url}; stop"):
             await Service(copy, stage.keys).run()
-        epochs = Contracts.of(stage.deployment).epochs
+        stakes = Contracts.of(stage.deployment).stakes
         announced = f"/ip4/127.0.0.1/tcp/{int(service.url.rsplit(':', 1)[1]) + 1}"
         peer = Hash32(stage.keys.peer.public)
-        call = epochs.announce(stage.coordinator, peer, [announced])
+        call = stakes.announce(stage.coordinator, peer, announced.encode())
         await stage.send(stage.keys.posting, call)
         with pytest.raises(Refused, match="another process serves"):
             await Service(dataclasses.replace(copy, own_urls=()), stage.keys).run()

@@ -1,6 +1,6 @@
 """Tests migrations of the SQLite tables.
 
-From nothing, from every older version and from broken files they lead to the tables that the models
+From nothing and from broken files they lead to the tables that the models
 declare.
 """
 
@@ -15,15 +15,11 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, MetaData, create_engine, inspect, select, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from quorate_coordinator.reporting import migrations
 from quorate_coordinator.reporting.database import is_damage
 from quorate_coordinator.reporting.models import Base
 from quorate_coordinator.reporting.projection import Projection, providers
 from quorate_coordinator.storage.archive import MemoryArchive
 from support.markets.scripted_market import Market, Party
-
-OLDER = ("0001", "0002")
-NEWEST = "0003"
 
 
 def engine_of(path: Path) -> Engine:
@@ -76,39 +72,6 @@ async def test_migrations_give_the_declared_tables(tmp_path: Path) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize(
-    ("revision", "is_stamped"),
-    [*((revision, True) for revision in OLDER), (migrations.FIRST, False)],
-)
-async def test_older_tables_are_migrated_and_runs_are_read_again(
-    tmp_path: Path, revision: str, is_stamped: bool
-) -> None:
-    engine = engine_of(tmp_path / "market.sqlite")
-    with engine.begin() as connection:
-        migrations.upgrade(connection, revision)
-        connection.execute(
-            text("insert into runs values('aa','bb','job','decided','quorum_2',null,2,123,1,null)")
-        )
-        connection.execute(text("insert into providers values('cc','eu',5,6,0,0)"))
-        if not is_stamped:
-            connection.execute(text("drop table alembic_version"))
-    engine.dispose()
-    assert await made_shape(tmp_path / "market.sqlite") == declared(tmp_path, Base.metadata)
-    engine = engine_of(tmp_path / "market.sqlite")
-    with engine.connect() as connection:
-        assert connection.execute(text("select count(*) from runs")).scalar() == 0
-        assert connection.execute(select(providers.c.final, providers.c.held)).one() == (5, 6)
-    engine.dispose()
-
-
-async def test_these_tests_know_the_newest_revision(tmp_path: Path) -> None:
-    await made_shape(tmp_path / "market.sqlite")
-    engine = engine_of(tmp_path / "market.sqlite")
-    with engine.connect() as connection:
-        assert MigrationContext.configure(connection).get_current_revision() == NEWEST
-    engine.dispose()
-
-
 @pytest.mark.parametrize("ruin", ["garbage", "newer", "killed half way", "two at once"])
 async def test_a_file_that_cannot_be_used_is_replaced(
     tmp_path: Path, ruin: str, caplog: pytest.LogCaptureFixture
@@ -128,14 +91,16 @@ async def test_a_file_that_cannot_be_used_is_replaced(
         await made_shape(path)
         engine = engine_of(path)
         with engine.begin() as connection:
-            connection.execute(text("insert into alembic_version values('0001')"))
+            connection.execute(text("insert into alembic_version values('0000')"))
         engine.dispose()
     else:
         await made_shape(path)
         engine = engine_of(path)
         with engine.begin() as connection:
             connection.execute(text("update alembic_version set version_num = '9999'"))
-            connection.execute(text("insert into providers values('cc','eu','5','6',0,0)"))
+            connection.execute(
+                text("insert into providers values('cc','eu','5','6','0','0','0',0,0)")
+            )
         engine.dispose()
     assert await made_shape(path) == declared(tmp_path, Base.metadata)
     assert "replacing the tables' file" in caplog.text
@@ -154,7 +119,10 @@ async def test_a_column_holds_an_amount_of_128_bits(tmp_path: Path) -> None:
             "final": 2**128 - 1,
             "held": 0,
             "faults": 0,
-            "is_frozen": 0,
+            "vouched": 0,
+            "paid": 0,
+            "locked": 0,
+            "is_barred": 0,
         }
         await connection.execute(providers.insert().values(row))
         assert (await connection.execute(select(providers.c.final))).scalar() == 2**128 - 1

@@ -11,7 +11,7 @@ JOBS = 3_000
 PER_BEAT = 50
 WARM_BEATS = 20  # the first seconds, until as many jobs end as begin
 STAKE_SLOT_BYTES = 200  # of a snapshot
-NOT_OF_JOBS = {"blocks", "counters", "own_record", "epochs"}
+NOT_OF_JOBS = {"blocks", "counters", "own_record"}
 
 
 class BusyMarket(ArchivingMarket):
@@ -43,8 +43,8 @@ def test_state_and_snapshot_do_not_grow_with_finished_jobs() -> None:
             sizes.append(len(market.core.snapshot()))
     early, late = rows[WARM_BEATS : WARM_BEATS + 10], rows[-10:]
     assert max(late) <= 1.05 * max(early), f"rows grow: {early} ... {late}"
-    # Each client keeps a bounded list of used nonces; all else in a snapshot is of jobs under way,
-    # accounts, and eight epochs.
+    # Each client keeps a bounded list of used nonces; all else in a snapshot is of jobs under way
+    # and of accounts.
     nonces = 14 * sum(len(used.listed) for used in market.core.state.nonces.values())
     assert sizes[-1] - nonces <= 1.05 * max(sizes[WARM_BEATS // 10 - 1 : WARM_BEATS // 10 + 1]), (
         f"snapshots grow: {sizes}"

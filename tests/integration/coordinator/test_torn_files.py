@@ -117,7 +117,7 @@ def fill_outbox(outbox: object, number: int) -> Iterator[None]:
     attempt = Attempt(Hash32(number.to_bytes(32, "big")), b"raw %d " % number * 60, 2, 1)
     outbox.add(
         SendRecord(
-            f"epoch-{number}", number, COORDINATOR, b"data %d " % number * 40, 0, 1, (attempt,)
+            f"payroll-{number}", number, COORDINATOR, b"data %d " % number * 40, 0, 1, (attempt,)
         )
     )
     yield

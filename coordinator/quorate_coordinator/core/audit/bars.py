@@ -1,7 +1,7 @@
-"""Bars: a provider gets no work for a while although no jury convicted it (PROTOCOL §5 Faults).
+"""Bars: a provider gets no work for a while (PROTOCOL §5 Faults).
 
-A bar replaces a case that no jury can hear. It needs what a case needs: faults of two clients that
-have both spent enough here. So one client with a program that gives random results bars nobody.
+A bar needs no jury, but faults of two clients that have both spent enough here. So one client with
+a program that gives random results bars nobody.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ def is_due(context: StepContext, faults: Sequence[Fault]) -> bool:
     """
     age = context.rules.limits.case_evidence_age
     young = [fault for fault in faults if context.at - fault.at < age]
-    found = [context.state.jobs.get(fault.job_id) for fault in young if not fault.is_for_three]
+    found = [context.state.jobs.get(fault.job_id) for fault in young]
     clients = {
         job.submission.order.message.client
         for job in found
@@ -52,9 +52,9 @@ def bar(context: StepContext, owner: Address) -> None:
     seconds = Seconds(min(STRIKE_SECONDS, context.rules.limits.bar_first << bars))
     until = UnixSeconds(context.at + seconds)
     context.state.providers[owner] = replace(
-        provider, is_frozen=True, barred_until=until, bars=min(bars + 1, 16), last_bar_end=until
+        provider, barred_until=until, bars=min(bars + 1, 16), last_bar_end=until
     )
     context.state.faults[owner] = tuple(
-        replace(fault, is_case_used=True) for fault in context.state.faults.get(owner) or ()
+        replace(fault, is_used=True) for fault in context.state.faults.get(owner) or ()
     )
     held_pay.reexecute_all(context, owner)

@@ -9,6 +9,7 @@ from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.entities import Batch, Job, Revealing, Running, SkippedPlace
 from quorate_coordinator.core.execution.assignment import step_lease
 from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.money import escrows
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
@@ -120,7 +121,8 @@ def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) ->
     """Sends the CommitSet to these members. Their time to reveal counts from the newest signing."""
     for lease in members:
         step_lease(context, lease, leases.BatchClosed(batch.commit_set.message.closed_at))
-        frame = frames.CommitSetSent(lease.assignment_hash, batch.commit_set)
+        escrowed = escrows.order_of(job, lease)
+        frame = frames.CommitSetSent(lease.assignment_hash, batch.commit_set, escrowed)
         expires = UnixSeconds(context.at + context.rules.limits.reveal_within)
         context.emit(
             Send(

@@ -16,6 +16,7 @@ from quorate_coordinator.core.entities import (
 from quorate_coordinator.core.execution.assignment import assign, assign_in_vain
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES
 from quorate_protocol.rules import audit_draw
@@ -49,10 +50,10 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     provider = context.state.providers[primary.provider]
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
-    staked = context.state.eligible(job).count_of(provider.owner)
-    stakes = audit_draw.CheatingIncentive(
-        pay_max, Amount(staked * context.rules.limits.slot_stake), provider.held
-    )
+    is_staked = context.state.eligible(job).count_of(provider.owner) > 0
+    stake = context.rules.limits.slot_stake if is_staked else Amount(0)
+    held = payees.of(context.state, provider.owner).held
+    stakes = audit_draw.CheatingIncentive(pay_max, stake, held)
     rule = job.ack.message.rule
     if rule is Label.ADAPTIVE and job.witness is None and not order.accept_unwitnessed:
         return Ppm(PPM_ONE)

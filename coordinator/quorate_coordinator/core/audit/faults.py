@@ -1,24 +1,32 @@
-"""Applies a verdict to providers' records, and opens cases (PROTOCOL §5)."""
+"""Applies a verdict to providers' records: faults, bars and accusations (PROTOCOL §5)."""
 
 from collections import Counter
-from collections.abc import Callable
 
 from quorate_coordinator.core.accusations import Case, Fault
 from quorate_coordinator.core.audit import bars
-from quorate_coordinator.core.effects import Contradiction, Evidence, OpenCase
+from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Lease, Revealed
+from quorate_coordinator.core.money import escrows
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.limits import CASE_EXECUTIONS_MAX, FAULT_WINDOW_EXECUTIONS, FAULTS_FOR_CASE
+from quorate_protocol.limits import DAY, FAULT_WINDOW_EXECUTIONS, JURORS
 from quorate_protocol.messages.job_spec import image_digest
-from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.rules.reputation.fold import KILLS_FOR_STRIKE, Trusts
-from quorate_protocol.units import KILLED, Address, Comparator, Hash32, UnixSeconds
-from quorate_protocol.values import replace
+from quorate_protocol.rules.settlement import pay_of
+from quorate_protocol.units import (
+    KILLED,
+    Address,
+    Amount,
+    Comparator,
+    Hash32,
+    Milliseconds,
+    UnixSeconds,
+)
 
 FAULTS_KEPT = 64
 CASES_KEPT = 256
+ACCUSE_PERIOD = 30 * DAY  # of the budget with which this coordinator accuses
 CASE_SECONDS = 10  # time to open a case before the court finds its evidence too old
 
 
@@ -53,7 +61,7 @@ def judge(context: StepContext, job: Job, faulted: list[Lease]) -> None:
             ),
         )
         held_pay.reexecute_after_fault(context, lease.provider, job)
-        open_case_if_due(context, lease.provider)
+        stop_if_due(context, lease.provider)
 
 
 def is_killed(lease: Lease) -> bool:
@@ -72,56 +80,61 @@ def _note_kills(context: StepContext, job: Job, owner: Address) -> None:
     )
 
 
-def open_case_if_due(context: StepContext, accused: Address) -> None:
-    """Freezes a provider (it gets no new work) and opens a case if a court would hear its faults.
+def stop_if_due(context: StepContext, owner: Address) -> None:
+    """Bars a provider if its faults suffice (`bars.is_due`), and accuses it of one of them.
 
-    The coordinator puts its own bond at risk only over faults of two clients at least, which have
-    both spent enough here (`bars.is_backed`). It names two of different clients, or three if the
-    court refused the two. A client may open a case over its own jobs with its own bond.
+    That is the newest that the court can hear and the operator's budget covers.
     """
-    if context.state.providers[accused].is_frozen or any(
-        case.accused == accused and case.is_convicted is None
-        for case in context.state.cases.values()
-    ):
-        return
     due = [
         fault
-        for fault in recent(context, accused)
-        if not fault.is_case_used and bars.is_backed(context, fault)
+        for fault in recent(context, owner)
+        if not fault.is_used and bars.is_backed(context, fault)
     ]
-    chosen = _choose_in_one_class(
-        context, [fault for fault in due if _can_be_heard(context, fault)]
-    )
-    if not chosen:
-        if bars.is_due(context, due):
-            bars.bar(context, accused)
+    if context.state.providers[owner].barred_until or not bars.is_due(context, due):
         return
-    host_class = _class_of(context, chosen[0])
-    executions = tuple(_evidence(context, fault) for fault in chosen)
-    key = f"case-{accused.hex()}-{chosen[0].assignment_hash.hex()[:16]}"
-    while context.state.cases.get(key) is not None:
-        # The court refused the last case, and the sender never sends the same key again.
-        key += f"-{context.at}"
-    jobs = tuple(fault.job_id for fault in chosen)
-    context.state.cases[key] = Case(key, accused, jobs, executions)
-    named = {fault.assignment_hash for fault in chosen}
-    used = tuple(
-        replace(fault, is_case_used=fault.is_case_used or fault.assignment_hash in named)
-        for fault in context.state.faults[accused]
+    for fault in reversed(due):
+        if context.at < heard_until_of(context, fault) and _accuse(context, fault):
+            break
+    bars.bar(context, owner)
+
+
+def _accuse(context: StepContext, fault: Fault) -> bool:
+    """Opens a case. Returns False if its jury costs more than the budget has left."""
+    job, lease = context.state.jobs[fault.job_id], context.state.leases[fault.assignment_hash]
+    other, limits = contradiction_of(context, job, lease), context.rules.limits
+    assert other is not None, "a fault that no other result contradicts is in no case"
+    pay = jury_pay(context, job, lease)
+    burned = Amount(JURORS * (pay + limits.jury_gas_fee))
+    spent = sum(
+        case.burned
+        for case in context.state.cases.values()
+        if context.at < case.opened_at + ACCUSE_PERIOD
     )
-    context.state.faults[accused] = used
-    context.state.providers[accused] = replace(context.state.providers[accused], is_frozen=True)
-    context.emit(OpenCase(key, accused, host_class, executions))
-    held_pay.reexecute_all(context, accused)
-    for job_id in jobs:
-        context.note(job_id, "case", f"a case is opened against 0x{accused.hex()}")
+    if spent + burned > context.rules.accuse_budget:
+        return False
+    evidence = evidence_of(context, job, lease, other)
+    execution = fault.assignment_hash
+    key = f"case-{execution.hex()}-{context.at}"
+    context.state.cases[execution] = Case(
+        execution, lease.provider, job.id, evidence, key, burned, context.at
+    )
+    context.emit(OpenCase(key, evidence, pay))
+    context.note(job.id, "case", f"a case is opened against 0x{lease.provider.hex()}")
+    return True
+
+
+def jury_pay(context: StepContext, job: Job, lease: Lease) -> Amount:
+    """Returns the least that a juror is paid for repeating an execution, beside its gas."""
+    assignment, order = lease.assignment.message, job.submission.order.message
+    whole = Milliseconds(assignment.max_duration * 1000)
+    return max(context.rules.limits.jury_pay_min, pay_of(order, assignment, whole))
 
 
 def on_spent(context: StepContext, client: Address) -> None:
-    """Opens the cases that waited until this client had spent enough."""
+    """Stops the providers whose faults waited until this client had spent enough."""
     for owner, known in list(context.state.faults.items()):
-        if any(fault.client == client and not fault.is_case_used for fault in known):
-            open_case_if_due(context, owner)
+        if any(fault.client == client and not fault.is_used for fault in known):
+            stop_if_due(context, owner)
 
 
 def recent(context: StepContext, owner: Address) -> list[Fault]:
@@ -143,31 +156,24 @@ def has_faulted_since(context: StepContext, owner: Address, job: Job) -> bool:
     return any(fault.at >= since for fault in context.state.faults.get(owner) or ())
 
 
-def _can_be_heard(context: StepContext, fault: Fault) -> bool:
-    job = context.state.jobs.get(fault.job_id)
-    # A job that was archived is too old.
-    return job is not None and context.at < _heard_until(context, job, fault)
-
-
-def _heard_until(context: StepContext, job: Job, fault: Fault) -> UnixSeconds:
-    """Returns the time from which no case can name this fault; 0 if no case ever could."""
+def heard_until_of(context: StepContext, fault: Fault) -> UnixSeconds:
+    """Returns the time from which no case can be over this fault; 0 if none could ever be. A job
+    that was archived is too old.
+    """
+    job, limits = context.state.jobs.get(fault.job_id), context.rules.limits
+    if job is None or fault.assignment_hash in context.state.cases:
+        return UnixSeconds(0)
     lease, order = context.state.leases[fault.assignment_hash], job.submission.order.message
+    assignment = lease.assignment.message
     if (
-        fault.is_case_used
-        or order.comparator is not Comparator.EXACT
+        order.comparator is not Comparator.EXACT
         or not order.caseable
-        or _contradiction(context, job, lease) is None
+        or assignment.max_duration > limits.case_duration_max
+        or contradiction_of(context, job, lease) is None
     ):
         return UnixSeconds(0)
-    assignment = lease.assignment.message
-    if assignment.max_duration > context.rules.limits.case_duration_max // 2:
-        return UnixSeconds(0)
-    return UnixSeconds(
-        assignment.accept_by
-        + assignment.max_duration
-        + context.rules.limits.case_evidence_age
-        - CASE_SECONDS
-    )
+    ends = assignment.accept_by + assignment.max_duration
+    return UnixSeconds(ends + limits.case_evidence_age - CASE_SECONDS)
 
 
 def heard_until(context: StepContext, job: Job) -> UnixSeconds:
@@ -176,115 +182,48 @@ def heard_until(context: StepContext, job: Job) -> UnixSeconds:
     for digest in job.leases:
         for fault in context.state.faults.get(context.state.leases[digest].provider) or ():
             if fault.assignment_hash == digest:
-                found.append(_heard_until(context, job, fault))
+                found.append(heard_until_of(context, fault))
     return max(found)
 
 
 def in_court(context: StepContext) -> frozenset[Hash32]:
     """Returns the jobs that an undecided case names."""
     return frozenset(
-        job_id
+        case.job_id
         for case in context.state.cases.values()
-        if case.is_convicted is None
-        for job_id in case.jobs
+        if case.is_convicted is None and case.job_id is not None
     )
-
-
-def free_faults(context: StepContext, case: Case, is_for_three: bool) -> None:
-    """Lets a case's faults be named again, because the court did not hear it. `is_for_three`: only
-    a case of three faults may name them.
-    """
-    _mark(
-        context,
-        case,
-        lambda fault: replace(
-            fault, is_case_used=False, is_for_three=fault.is_for_three or is_for_three
-        ),
-    )
-
-
-def mark_judged(context: StepContext, case: Case) -> None:
-    """Marks the faults of a case that convicted. The court hears none of them again."""
-    _mark(context, case, lambda fault: replace(fault, is_case_used=True))
-
-
-def _mark(context: StepContext, case: Case, change: Callable[[Fault], Fault]) -> None:
-    named = {context.digest(item.assignment.message) for item in case.executions}
-    known = context.state.faults.get(case.accused) or ()
-    if any(fault.assignment_hash in named for fault in known):
-        context.state.faults[case.accused] = tuple(
-            change(fault) if fault.assignment_hash in named else fault for fault in known
-        )
 
 
 def known_evidence(
-    context: StepContext, assignments: tuple[Hash32, ...], contradictions: tuple[Hash32, ...]
-) -> tuple[Evidence, ...]:
-    """Returns the evidence of executions that another account's case names, in that order. Empty
-    unless the coordinator has the evidence of all of them.
+    context: StepContext, execution: Hash32, contradiction: Hash32
+) -> tuple[Hash32 | None, Evidence | None]:
+    """Returns the job of an execution that another account's case names, and both executions if the
+    coordinator has them.
     """
-    if len(assignments) != len(contradictions):
-        return ()
-    found = []
-    for digest, opposed in zip(assignments, contradictions, strict=True):
-        lease = context.state.leases.get(digest)
-        job = None if lease is None else context.state.jobs.get(lease.job_id)
-        if lease is None or job is None or not isinstance(lease.phase, Revealed):
-            return ()
-        against = context.state.leases.get(opposed)
-        other = None if against is None else _contradicting(against)
-        if other is None:
-            return ()
-        found.append(_shown(job, lease, other))
-    return tuple(found)
+    lease = context.state.leases.get(execution)
+    job = None if lease is None else context.state.jobs.get(lease.job_id)
+    if lease is None or job is None:
+        return None, None
+    other = context.state.leases.get(contradiction)
+    if other is None or not all(isinstance(item.phase, Revealed) for item in (lease, other)):
+        return job.id, None
+    return job.id, evidence_of(context, job, lease, other)
 
 
 def forget_old_cases(context: StepContext) -> None:
-    """Deletes all decided cases but the newest `CASES_KEPT`."""
-    decided = [case.key for case in context.state.cases.values() if case.is_convicted is not None]
-    for key in decided[:-CASES_KEPT]:
-        del context.state.cases[key]
+    """Deletes the decided cases but the newest `CASES_KEPT` and those that count for the budget."""
+    decided = [
+        case.execution
+        for case in context.state.cases.values()
+        if case.is_convicted is not None
+        and not (case.burned and context.at < case.opened_at + ACCUSE_PERIOD)
+    ]
+    for execution in decided[:-CASES_KEPT]:
+        del context.state.cases[execution]
 
 
-def _assignment_of(context: StepContext, fault: Fault) -> Assignment:
-    return context.state.leases[fault.assignment_hash].assignment.message
-
-
-def _class_of(context: StepContext, fault: Fault) -> Hash32:
-    return _assignment_of(context, fault).host_class
-
-
-def _choose_in_one_class(context: StepContext, faults: list[Fault]) -> list[Fault]:
-    for host_class in sorted({_class_of(context, fault) for fault in faults}):
-        chosen = _choose([fault for fault in faults if _class_of(context, fault) == host_class])
-        durations = (_assignment_of(context, fault).max_duration for fault in chosen)
-        if chosen and sum(durations) <= context.rules.limits.case_duration_max:
-            return chosen
-    return []
-
-
-def _choose(faults: list[Fault]) -> list[Fault]:
-    """Chooses two faults of different clients, else three of at least two; the newest ones."""
-    pairs = [fault for fault in faults if not fault.is_for_three]
-    for newer in reversed(pairs):
-        other = next((fault for fault in reversed(pairs) if fault.client != newer.client), None)
-        if other is not None:
-            return [other, newer]
-    newest = faults[-CASE_EXECUTIONS_MAX:]
-    if len({fault.client for fault in newest}) == 1:
-        other = next((item for item in reversed(faults) if item.client != newest[0].client), None)
-        newest = [other, *newest[1:]] if other is not None else []
-    return newest if len(newest) >= FAULTS_FOR_CASE else []
-
-
-def _evidence(context: StepContext, fault: Fault) -> Evidence:
-    lease, job = context.state.leases[fault.assignment_hash], context.state.jobs[fault.job_id]
-    other = _contradiction(context, job, lease)
-    assert other is not None, "a fault that no other result contradicts is in no case"
-    return _shown(job, lease, other)
-
-
-def _contradiction(context: StepContext, job: Job, lease: Lease) -> Contradiction | None:
+def contradiction_of(context: StepContext, job: Job, lease: Lease) -> Lease | None:
     """Returns another owner's execution of the job with the result that most of the others found;
     None if there is none that a court hears.
     """
@@ -302,7 +241,7 @@ def _contradiction(context: StepContext, job: Job, lease: Lease) -> Contradictio
     if not counts:
         return None
     likely = counts.most_common(1)[0][0]
-    return _contradicting(next(other for other in others if _result(other) == likely))
+    return next(other for other in others if _result(other) == likely)
 
 
 def _result(lease: Lease) -> Hash32:
@@ -310,23 +249,8 @@ def _result(lease: Lease) -> Hash32:
     return lease.phase.result
 
 
-def _contradicting(lease: Lease) -> Contradiction | None:
-    phase = lease.phase
-    if not isinstance(phase, Revealed):
-        return None
-    return Contradiction(lease.index, lease.blind, lease.assignment, phase.commit, phase.reveal)
-
-
-def _shown(job: Job, lease: Lease, other: Contradiction) -> Evidence:
-    submission, phase = job.submission, lease.phase
-    assert isinstance(phase, Revealed)
-    return Evidence(
-        submission.order,
-        submission.session,
-        lease.index,
-        lease.blind,
-        lease.assignment,
-        phase.commit,
-        phase.reveal,
-        other,
-    )
+def evidence_of(context: StepContext, job: Job, lease: Lease, other: Lease) -> Evidence:
+    """Returns what shows an execution and its contradiction to the court."""
+    submission = job.submission
+    run, against = escrows.shown(context, lease), escrows.shown(context, other)
+    return Evidence(submission.order, submission.session, run, against)

@@ -49,10 +49,17 @@ def count_suspects(context: StepContext, job: Job) -> None:
 
 
 def rested(context: StepContext, provider: Provider) -> Provider:
-    """Puts a provider on offer again when its time off offer is over."""
-    if not provider.off_offer_until or context.at < provider.off_offer_until:
-        return provider
-    return replace(provider, off_offer_until=UnixSeconds(0))
+    """Lets a provider work again that was barred, off offer or unsecured until now."""
+    return replace(
+        provider,
+        barred_until=_left(context, provider.barred_until),
+        off_offer_until=_left(context, provider.off_offer_until),
+        unsecured_until=_left(context, provider.unsecured_until),
+    )
+
+
+def _left(context: StepContext, until: UnixSeconds) -> UnixSeconds:
+    return until if context.at < until else UnixSeconds(0)
 
 
 def owners_on_offer(context: StepContext, host_class: Hash32) -> int:
@@ -67,6 +74,8 @@ def owners_on_offer(context: StepContext, host_class: Hash32) -> int:
 
 def _is_to_blame(context: StepContext, lease: Lease, reason: DeclineReason | None) -> bool:
     job = context.state.jobs[lease.job_id]
+    if reason is DeclineReason.UNSECURED:
+        return False
     if job.stop is not None or (reason is None and _was_away(context, lease)):
         return False
     if reason in _CLIENTS:

@@ -7,6 +7,7 @@ from quorate_coordinator.core.entities import Ended, Job, Matching
 from quorate_coordinator.core.execution import work_windows
 from quorate_coordinator.core.lease import Effect, Lease
 from quorate_coordinator.core.matching import fetched_content
+from quorate_coordinator.core.money import escrows
 from quorate_coordinator.core.money.ledger import release_reservation
 from quorate_coordinator.core.records import summaries
 from quorate_coordinator.core.step_context import StepContext
@@ -168,5 +169,6 @@ def end_unpaid(context: StepContext, job: Job, reason: str) -> Job:
     context.set_live(job, False)
     context.state.finished[job.id] = context.at
     context.note(job.id, "ended", reason)
+    escrows.release(context, job)
     summaries.append_ended(context, job)
     return job

@@ -17,12 +17,14 @@ from quorate_coordinator.core.execution.assignment import lease_of, step_lease
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import heartbeats
 from quorate_coordinator.core.matching.job_queue import JobQueue
+from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
-from quorate_protocol.units import DeclineReason, UnixSeconds
+from quorate_protocol.units import Address, DeclineReason, UnixSeconds
+from quorate_protocol.values import replace
 
 RECEIPT_SECONDS = 600
 
@@ -57,8 +59,20 @@ def on_decline(context: StepContext, event: DeclineReceived) -> None:
         advance(context, places.reopen(context, job, moved, UnixSeconds(0)))
         return
     assert isinstance(phase, leases.Declined)
+    if event.decline.message.reason is DeclineReason.UNSECURED:
+        _leave_out(context, lease.provider)
     context.note(job.id, "declined", f"execution {lease.index}: {reason}")
     advance(context, places.reopen(context, job, moved, phase.start_by))
+
+
+def _leave_out(context: StepContext, owner: Address) -> None:
+    """Matches a provider no more that a guarantee does not cover, until its tab or its voucher
+    changes, or for a while. A tick looks whether a lock is due.
+    """
+    until = UnixSeconds(context.at + context.rules.limits.decline_ahead_max)
+    provider = context.state.providers[owner]
+    context.state.providers[owner] = replace(provider, unsecured_until=until)
+    payees.wake(context)
 
 
 def on_commit(context: StepContext, event: CommitReceived) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.lease import Lease, Revealed
-from quorate_coordinator.core.money import ledger
+from quorate_coordinator.core.money import ledger, payees
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.envelope import Envelope
@@ -177,11 +177,10 @@ def refund_held_pay(
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     held = _cancel_held_credit(context, job, _primary(context, job))
-    client = context.state.clients[job.submission.order.message.client]
-    context.state.clients[client.account] = replace(
-        client, refund_held=Amount(client.refund_held + held)
-    )
     job = context.put(job, split=replace(job.split, credits=(), refund=held))
+    context.set_live(job, False)
+    ledger.refund(context, job, held)
+    job = context.state.jobs[job.id]
     _pay_revealed(context, job, members[1:])
     return _finish_and_release(context, job)
 
@@ -197,9 +196,7 @@ def _finish_and_release(context: StepContext, job: Job) -> Job:
 
 
 def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amount:
-    """Takes the primary's held credit away, and returns its amount. The provider's log of credits
-    only grows, so a later entry of zero replaces the first one.
-    """
+    """Takes the primary's held credit away, and returns its amount."""
     amount = Amount(
         sum(
             credit.amount
@@ -207,12 +204,7 @@ def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amoun
             if credit.assignment_hash == primary.assignment_hash
         )
     )
-    provider = context.state.providers[primary.provider]
-    credits = ledger.with_entry(provider, primary, Amount(0))
-    context.state.providers[provider.owner] = replace(
-        provider, held=Amount(provider.held - amount), credits=credits
-    )
-    context.state.statements_due[provider.owner] = True
+    payees.hold(context, primary.provider, -amount)
     return amount
 
 
@@ -232,7 +224,7 @@ def _pay_from_forfeit(
             continue
         left = Amount(left - pay)
         credits.append(Credit(lease.assignment_hash, pay))
-        ledger.credit(context, lease, pay)
+        ledger.hold(context, lease, pay)
     own = context.state.own
     context.change_own(fund_held=Amount(own.fund_held + left))
     split = replace(job.split, credits=tuple(credits), fund=Amount(job.split.fund + left))

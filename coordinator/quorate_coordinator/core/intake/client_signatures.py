@@ -73,6 +73,11 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
         return
     if isinstance(job.phase, Decided | Ended):
         return
+    if job.is_escrowed:
+        raise Refused(
+            Code.UNSUPPORTED,
+            "stop: its escrow pays only what two owners agree on, so it runs to its end",
+        )
     if job.stop is None:
         job = context.put(job, stop=event.stop)
         context.note(job.id, "stopped", "by its client")

@@ -36,7 +36,8 @@ def access(state: State, job: Job, lease: Lease) -> LogAccess:
         if not (job.is_paid_for or is_read):
             return LogAccess.NONE
         return LogAccess.FREE if job.is_covered else LogAccess.UNPAID
-    if not state.clients[job.submission.order.message.client].is_prepaid:
+    client = state.clients[job.submission.order.message.client]
+    if not (job.is_escrowed or client.is_prepaid):
         return LogAccess.UNPAID
     return LogAccess.FREE if is_read else LogAccess.MARKED
 

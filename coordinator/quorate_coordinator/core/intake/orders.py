@@ -7,6 +7,7 @@ from quorate_coordinator.core.audit import eligible_snapshots, reliability, unve
 from quorate_coordinator.core.effects import StoreSpec
 from quorate_coordinator.core.entities import Client, Job, Matching
 from quorate_coordinator.core.matching import nearest_offer, offers
+from quorate_coordinator.core.money import escrows, ledger
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.commitment import secret_hash
@@ -19,7 +20,16 @@ from quorate_protocol.rules import settlement
 from quorate_protocol.rules.classes import determinism_class, job_class
 from quorate_protocol.rules.money import credit
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import ZERO_HASH, Amount, Hash32, Label, Sequence, usd
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Comparator,
+    Hash32,
+    Label,
+    Sequence,
+    usd,
+)
 from quorate_protocol.values import replace
 
 LIVE_JOBS_MAX = 100_000
@@ -27,16 +37,21 @@ JOBS_MAX = 400_000  # with finished ones that are not archived yet
 JOBS_PER_CLIENT_MAX = 4096  # under way; a 24th of `LIVE_JOBS_MAX`
 OPEN_CHARGES_MAX = 4096  # finished jobs of a client that its voucher does not cover
 SESSIONS_KEPT = 4
+CURABLE = frozenset({Code.BUSY, Code.REPLAYED})
+"""Refusals after which a funded order stays: its client sends it again, or it ran before."""
 
 
-def on_order(context: StepContext, submission: Submission) -> Job:
-    """Takes an order or refuses it. The same order again returns the same job."""
+def on_order(context: StepContext, submission: Submission, is_escrowed: bool = False) -> Job:
+    """Takes an order or refuses it. The same order again returns the same job.
+
+    `is_escrowed`: the chain holds its budget and pays it, so no tab of its client is asked.
+    """
     order = submission.order.message
     job_id = context.digest(order)
     known = context.state.jobs.get(job_id)
     if known is not None:
         return known
-    client = _client(context, order)
+    client = _client(context, order, is_escrowed)
     nonces = context.state.nonces.get(order.client) or UsedNonces()
     if nonces.is_used(order.nonce):
         raise Refused(
@@ -50,11 +65,14 @@ def on_order(context: StepContext, submission: Submission) -> Job:
             f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}",
         )
     host_class, rule = choose_class(context, submission)
+    if is_escrowed:
+        rule = _rule_of_escrow(order, rule)
     terms = order, rule, context.rules.fee_bps
     _check_budget(order, rule, settlement.worst_charge(*terms))
-    most = settlement.charge_limit(*terms)
-    _check_funds(context, submission, client, most)
-    job = _new_job(context, submission, job_id, host_class, rule, most)
+    most = Amount(0) if is_escrowed else settlement.charge_limit(*terms)
+    if not is_escrowed:
+        _check_funds(context, submission, client, most)
+    job = _new_job(context, submission, job_id, host_class, rule, most, is_escrowed)
     context.put(job)
     context.state.live[job_id] = True
     context.state.nonces[order.client] = nonces.using(order.nonce)
@@ -65,22 +83,34 @@ def on_order(context: StepContext, submission: Submission) -> Job:
         under_way=client.under_way + 1,
     )
     context.emit(StoreSpec(f"spec-{job_id.hex()}", job_id))
-    context.note(
-        job.id,
-        "acked",
-        f"rule {rule.name.lower().replace('_', '-')}, at most {usd(most)} USD is charged",
-    )
+    cost = "its escrow pays" if is_escrowed else f"at most {usd(most)} USD is charged"
+    context.note(job.id, "acked", f"rule {rule.name.lower().replace('_', '-')}, {cost}")
     return job
+
+
+def answer(
+    context: StepContext, submission: Submission, is_escrowed: bool
+) -> Envelope[Ack] | Refused:
+    """Returns the Ack of an order. If it refuses a funded one for good, it returns the refusal: the
+    order can never be taken then, and the chain gives its budget back early (PROTOCOL 6.79).
+    """
+    try:
+        return on_order(context, submission, is_escrowed).ack
+    except Refused as refused:
+        if not is_escrowed or refused.code in CURABLE:
+            raise
+        order = submission.order.message
+        nonces = context.state.nonces.get(order.client) or UsedNonces()
+        context.state.nonces[order.client] = nonces.using(order.nonce)
+        escrows.give_back(context, order)
+        return refused
 
 
 def on_session(context: StepContext, session: Envelope[Session]) -> None:
     """Records a funded client's session, so that its key may upload before the first order."""
     client = context.state.clients.get(session.message.client)
     if client is None:
-        raise Refused(
-            Code.OVER_ALLOCATION,
-            f"client 0x{session.message.client.hex()} has allocated nothing to this coordinator",
-        )
+        raise _no_tab(session.message.client)
     context.state.clients[client.account] = replace(client, sessions=_with_session(client, session))
 
 
@@ -89,14 +119,28 @@ def rate_fee(context: StepContext) -> int:
     return context.rules.fee_bps
 
 
-def _client(context: StepContext, order: Order) -> Client:
+def _client(context: StepContext, order: Order, is_escrowed: bool) -> Client:
     client = context.state.clients.get(order.client)
-    if client is None:
-        raise Refused(
-            Code.OVER_ALLOCATION,
-            f"client 0x{order.client.hex()} has allocated nothing to this coordinator",
-        )
-    return client
+    if client is None and not is_escrowed:
+        raise _no_tab(order.client)
+    return client or Client(order.client)
+
+
+def _no_tab(account: Address) -> Refused:
+    return Refused(
+        Code.INSUFFICIENT_FUNDS, f"client 0x{account.hex()} has locked nothing for this coordinator"
+    )
+
+
+def _rule_of_escrow(order: Order, rule: Label) -> Label:
+    """The rule of an order with an escrow of its own. `Jobs` pays only what two owners agree on, so
+    every such job is executed twice at least, and only `exact` results count as the same.
+    """
+    if order.comparator is not Comparator.EXACT:
+        raise Refused(Code.UNSUPPORTED, "order: only an exact comparator has an escrow of its own")
+    if rule is Label.UNVERIFIED:
+        raise Refused(Code.TOO_FEW_OWNERS, "order: its escrow pays only what two owners agree on")
+    return Label.QUORUM_2
 
 
 def _check_room(context: StepContext, client: Client) -> None:
@@ -155,20 +199,26 @@ def _check_budget(order: Order, rule: Label, worst: Amount) -> None:
 
 def _check_funds(context: StepContext, submission: Submission, client: Client, most: int) -> None:
     session = submission.session.message
-    committed = client.charged + client.reserved + most
-    if committed > client.allocation:
-        available = max(0, client.allocation - client.charged - client.reserved)
-        depth = context.rules.limits.chain_depth
-        young = f"; an allocation counts once it is {depth} blocks deep" if depth > 1 else ""
+    if client.tab.closes_at:
         raise Refused(
-            Code.OVER_ALLOCATION,
-            f"order: it may cost {usd(most)} USD at most, and {usd(available)} USD of the "
-            f"allocation is available{young}",
+            Code.INSUFFICIENT_FUNDS,
+            "order: its client's tab is closing; finish it and deposit again",
+        )
+    committed = client.charged + client.reserved + most
+    locked = ledger.orderable(context.state, client)
+    if committed > locked:
+        available = max(0, locked - client.charged - client.reserved)
+        depth = context.rules.limits.chain_depth
+        young = f"; a deposit counts once it is {depth} blocks deep" if depth > 1 else ""
+        raise Refused(
+            Code.INSUFFICIENT_FUNDS,
+            f"order: it may cost {usd(most)} USD at most, and {usd(available)} USD of what is "
+            f"locked is available{young}",
         )
     up_to = settlement.signable(session)
     if committed > up_to:
         raise Refused(
-            Code.OVER_ALLOCATION,
+            Code.INSUFFICIENT_FUNDS,
             f"session: its limit of {usd(up_to)} USD is below the cumulative debt of "
             f"{usd(committed)} USD; sign a new session",
         )
@@ -232,6 +282,7 @@ def _new_job(
     host_class: Hash32,
     rule: Label,
     most: Amount,
+    is_escrowed: bool,
 ) -> Job:
     eligible = context.state.market.eligible(host_class, context.at)
     host = offers.host_of(context, host_class)
@@ -249,7 +300,7 @@ def _new_job(
         secret_hash=secret_hash(secret),
         rule=rule,
         fee_bps=context.rules.fee_bps,
-        epoch=Sequence(context.state.own.epoch),
+        escrowed=is_escrowed,
     )
     spec = submission.spec
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())

@@ -10,7 +10,7 @@ Alternatives: sorted Python lists with bisect were three times slower at 10^5 ro
 slower. `tests/bench/market.py` has the figures.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -431,9 +431,3 @@ class _Search:
         self.needs, self.at, self.without = needs, at, without
         self.models = [model_number(name) for name in needs.models]
         self.bits = np.uint64(needs.bits)
-
-
-def rows_in(bucket: Bucket) -> Iterator[tuple[Address, int]]:
-    """(owner, price) of every row; for tests and figures."""
-    positions = np.flatnonzero(bucket._bits[: bucket._used])
-    yield from zip(bucket.owners_at(positions), bucket.prices_at(positions).tolist(), strict=True)

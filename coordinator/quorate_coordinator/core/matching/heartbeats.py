@@ -23,6 +23,7 @@ from quorate_coordinator.core.audit import reliability
 from quorate_coordinator.core.entities import Provider, SlotsElsewhere
 from quorate_coordinator.core.events import HeartbeatReceived, OfferRefresh
 from quorate_coordinator.core.matching import market_index, offers
+from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.signed import Accept, Assignment, Heartbeat
 from quorate_protocol.refusals import Code, Refused
@@ -45,7 +46,7 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
             Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}"
         )
     moved = replace(
-        _refreshed(reliability.rested(context, _unbarred(context, provider)), event.refresh),
+        _refreshed(reliability.rested(context, provider), event.refresh),
         heartbeat_seq=beat.seq,
         alive_until=UnixSeconds(context.at + context.rules.limits.heartbeat_alive),
         reported_at=beat.time,
@@ -54,9 +55,10 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
     context.state.providers[provider.owner] = moved
     if not moved.is_alive(context.at):
         return False
-    return not provider.is_alive(context.at) or any(
-        moved.taken_elsewhere(item.host_class) < item.count for item in provider.elsewhere
-    )
+    if not provider.is_alive(context.at):
+        payees.wake(context)  # it may want a guarantee
+        return True
+    return any(moved.taken_elsewhere(item.host_class) < item.count for item in provider.elsewhere)
 
 
 def note_accept(context: StepContext, assignment: Assignment, accept: Accept) -> None:
@@ -119,14 +121,3 @@ def _known_leases(
         if accept is not None and assignment.host_class == host_class:
             count += accept.message.time <= by
     return count
-
-
-def _unbarred(context: StepContext, provider: Provider) -> Provider:
-    """Lets a barred provider work again after its time, unless a case has been opened meanwhile."""
-    if not provider.barred_until or context.at < provider.barred_until:
-        return provider
-    is_accused = any(
-        case.accused == provider.owner and case.is_convicted is None
-        for case in context.state.cases.values()
-    )
-    return replace(provider, is_frozen=is_accused, barred_until=UnixSeconds(0))

@@ -117,7 +117,8 @@ def _changes_rows(before: Provider, after: Provider) -> bool:
     is_same = (
         before.offer is after.offer
         and before.alive_until == after.alive_until
-        and before.is_frozen == after.is_frozen
+        and before.barred_until == after.barred_until
+        and before.unsecured_until == after.unsecured_until
         and before.off_offer_until == after.off_offer_until
         and before.elsewhere == after.elsewhere
     )
@@ -260,7 +261,7 @@ class MarketIndex:
         trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= rows.STRUCK
-        is_away = provider.is_frozen or provider.off_offer_until
+        is_away = provider.barred_until or provider.off_offer_until or provider.unsecured_until
         until = 0 if is_away else min(provider.alive_until, offer.expires)
         # A row is live before `until`, and is derived again at the next heartbeat.
         level = attestation_levels.level_of(self._state, provider, slot, UnixSeconds(until - 1))

@@ -1,1 +1,1 @@
-"""Money: the ledger, epochs, and what the chain has money for."""
+"""Money: the ledger, payees and their vouchers, and what goes to the chain."""

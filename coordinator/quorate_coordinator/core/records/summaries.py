@@ -19,6 +19,7 @@ from quorate_protocol.units import (
     KILLED,
     ZERO_HASH,
     Amount,
+    DeclineReason,
     ExecutionEnd,
     Hash32,
     Milliseconds,
@@ -48,7 +49,11 @@ def append(
 
 def append_ended(context: StepContext, job: Job) -> None:
     """Appends the line of a job that ended without a verdict, if an execution of it ended."""
-    shown = [lease for lease in _leases(context, job) if _end_of(lease, None) is not None]
+    shown = [
+        lease
+        for lease in _leases(context, job)
+        if _end_of(lease, None) is not None and not _is_unsecured(context, lease)
+    ]
     if shown:
         _append(context, job, None, shown, [], is_again=False)
 
@@ -96,7 +101,7 @@ def _execution(
 ) -> ExecutionSummary | None:
     """Returns what the log says of an execution; None for one that counts in nothing."""
     end = _end_of(lease, verdict)
-    if end is None:
+    if end is None or _is_unsecured(context, lease):
         return None
     phase, usage, quoted, took = lease.phase, 0, 0, 0
     if isinstance(phase, leases.Revealed | leases.Silent):
@@ -116,6 +121,12 @@ def _execution(
         quoted_seconds=Seconds(quoted),
         took_seconds=Seconds(took),
     )
+
+
+def _is_unsecured(context: StepContext, lease: Lease) -> bool:
+    """Whether its provider declined because this coordinator's guarantee was too small."""
+    said = context.state.declines.get(lease.assignment_hash)
+    return said is not None and said.decline.message.reason is DeclineReason.UNSECURED
 
 
 def _end_of(lease: Lease, verdict: Verdict | None) -> ExecutionEnd | None:

@@ -9,10 +9,9 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, inspect
+from sqlalchemy import Connection
 
 log = logging.getLogger(__name__)
-FIRST = "0001"
 
 
 def settings(connection: Connection) -> Config:
@@ -34,10 +33,5 @@ def is_known(connection: Connection) -> bool:
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """Brings the tables to a revision. Tables from before there were migrations are those of the
-    first one.
-    """
-    config, names = settings(connection), set(inspect(connection).get_table_names())
-    if "runs" in names and "alembic_version" not in names:
-        command.stamp(config, FIRST)
-    command.upgrade(config, revision)
+    """Brings the tables to a revision."""
+    command.upgrade(settings(connection), revision)

@@ -103,7 +103,7 @@ class RunAccess:
         is_final = isinstance(job.phase, Decided) and job.phase.is_final
         if is_final and self._has_executed(job, account):
             return Share.EVIDENCE
-        named = (case for case in self._open_cases(account) if job.id in case.jobs)
+        named = (case for case in self._open_cases(account) if job.id == case.job_id)
         return Share.EVIDENCE if next(named, None) is not None else None
 
     def _open_cases(self, account: Address) -> Iterator[Case]:
@@ -156,18 +156,18 @@ class RunAccess:
             lease = self.state.leases.get(digest)
             if lease is not None and isinstance(lease.phase, Assigned | Accepted):
                 yield self.state.jobs[lease.job_id]
-        for case in self._open_cases(account):
-            yield from self._jobs_of(case)
+        yield from self._jobs_in_court(account)
 
-    def _jobs_of(self, case: Case) -> Iterator[Job]:
-        # A job stays in the state while a case names it.
-        found = (self.state.jobs.get(job_id) for job_id in case.jobs)
-        return (job for job in found if job is not None)
+    def _jobs_in_court(self, account: Address) -> Iterator[Job]:
+        """Yields the jobs of the open cases of an account; they stay in the state until then."""
+        for case in self._open_cases(account):
+            job = None if case.job_id is None else self.state.jobs.get(case.job_id)
+            if job is not None:
+                yield job
 
     def _is_in_evidence(self, digest: Hash32, account: Address) -> bool:
         """Whether it is the receipt of a job that an open case of this account names."""
-        jobs = (job for case in self._open_cases(account) for job in self._jobs_of(case))
-        receipts = (job.receipt_cid for job in jobs)
+        receipts = (job.receipt_cid for job in self._jobs_in_court(account))
         return any(cid is not None and cid_parts(cid)[1] == digest for cid in receipts)
 
 

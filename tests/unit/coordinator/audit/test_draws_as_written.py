@@ -88,9 +88,7 @@ def test_missing_beacon_round_delays_jobs_and_faults_no_provider() -> None:
         market.at += 10
         market.send(ev.Tick())
     assert isinstance(market.job(job_id).phase, AwaitingRound) and not market.core.state.faults
-    assert not any(
-        provider.final + provider.held for provider in market.core.state.providers.values()
-    )
+    assert not any(market.earned(owner) for owner in market.parties)
     market.until_decided(job_id)
 
 

@@ -5,7 +5,6 @@ The rules are in PROTOCOL §5: Rate, Batches, Holding, Faults.
 
 import pytest
 
-from quorate_coordinator.core import chain_events
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.accusations import Fault
 from quorate_coordinator.core.audit import faults, trust
@@ -34,7 +33,6 @@ from quorate_protocol.units import (
     BlockNumber,
     DeclineReason,
     Hash32,
-    Nonce,
     Outcome,
     Ppm,
     UnixSeconds,
@@ -92,9 +90,7 @@ def test_silent_member_of_a_batch_of_one_is_unpaid_and_not_faulted() -> None:
     assert verdict.faulted == (liar,) and silent not in verdict.group
     state, owner = market.core.state, market.core.state.leases[silent].provider
     assert (
-        not state.faults.get(owner)
-        and not state.trust[owner].checked
-        and not state.providers[owner].held + state.providers[owner].final
+        not state.faults.get(owner) and not state.trust[owner].checked and not market.earned(owner)
     )
     body = market.receipts[-1]
     data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
@@ -212,182 +208,96 @@ def contradict(market: Market, job: Job, execution: Hash32 | None = None) -> Non
     state.jobs[job.id] = replace(job, leases=(*job.leases, place))
 
 
-def opened(market: Market, owner: Address) -> list[Effect]:
+def stopped(market: Market, owner: Address) -> list[Effect]:
     with market.core.state.transaction():
         accuse(market, owner)
         context = turn_of(market)
-        faults.open_case_if_due(context, owner)
+        faults.stop_if_due(context, owner)
     return context.effects
 
 
-@pytest.mark.rule("5.60")
-def test_all_held_jobs_of_an_accused_provider_are_executed_again() -> None:
+@pytest.mark.rule("5.60", "5.157")
+def test_a_stopped_provider_is_barred_and_accused_and_its_held_jobs_are_executed_again() -> None:
     market, owner = market_with_held_jobs()
     jobs = held_pay.held_jobs_of(turn_of(market), owner)
-    (case,) = opened(market, owner)
-    assert isinstance(case, OpenCase) and market.core.state.providers[owner].is_frozen
+    (case,) = stopped(market, owner)
+    assert isinstance(case, OpenCase) and market.core.state.providers[owner].barred_until
     assert not held_pay.held_jobs_of(turn_of(market), owner)
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in jobs)
+    found = market.core.state.cases[digest(DOMAIN, case.execution.run.assignment.message)]
+    assert found.burned == 7 * (case.pay + DEVNET.jury_gas_fee)
+    assert case.execution.run.assignment.message.provider == owner
+    assert case.execution.contradiction.assignment.message.provider != owner
 
 
-@pytest.mark.rule("5.61")
-@pytest.mark.parametrize("reason", ["owners", "late"])
-def test_provider_is_barred_for_a_while_if_no_case_can_be_opened(reason: str) -> None:
-    """No case can be opened: there are too few owners, or chain or bond were missing until the
-    evidence was too old.
-    """
+@pytest.mark.rule("5.157")
+def test_a_coordinator_accuses_within_its_budget() -> None:
+    """A case over a small job costs 7 x 0.55 USD. A case that the chain refused costs nothing."""
     market, owner = market_with_held_jobs()
-    (case,) = opened(market, owner)
+    market.core.rules = replace(market.core.rules, accuse_budget=Amount(5_000_000))
+    (case,) = stopped(market, owner)
     assert isinstance(case, OpenCase)
-    market.send(ev.TransactionRefused(case.key, reason))
-    state, until = market.core.state, market.at + DEVNET.bar_first
-    assert state.providers[owner].is_frozen and state.providers[owner].barred_until == until
-    market.beat()
-    assert state.providers[owner].is_frozen, "heard of again, it stays barred"
-    market.at = until - 2
-    market.beat()
-    assert state.providers[owner].is_frozen
-    market.beat()
-    assert not state.providers[owner].is_frozen
+
+    def accuse_again() -> list[Effect]:
+        with market.core.state.transaction():
+            known = market.core.state.providers[owner]
+            market.core.state.providers[owner] = replace(known, barred_until=UnixSeconds(0))
+            earlier = [fault.assignment_hash for fault in market.core.state.faults[owner]]
+            again = tuple(replace(item, is_used=False) for item in market.core.state.faults[owner])
+            market.core.state.faults[owner] = again
+            context = turn_of(market)
+            faults.stop_if_due(context, owner)
+        assert all(digest in earlier for digest in market.core.state.cases)
+        return context.effects
+
+    assert not accuse_again(), "twice 3.85 USD is more than the budget"
+    market.send(ev.TransactionRefused(case.key, "owners"))
+    (other,) = accuse_again()
+    assert isinstance(other, OpenCase) and other.execution != case.execution
 
 
-@pytest.mark.rule("5.61")
-def test_a_case_that_is_refused_for_another_cause_bars_nobody() -> None:
-    market, owner = market_with_held_jobs()
-    (case,) = opened(market, owner)
-    assert isinstance(case, OpenCase)
-    market.send(ev.TransactionRefused(case.key, "token"))
-    assert (
-        not market.core.state.providers[owner].is_frozen
-        and not market.core.state.providers[owner].barred_until
-    )
-
-
-def third(market: Market, owner: Address) -> Fault:
-    """Returns one more fault of a provider, for a further job."""
-    known = {fault.job_id for fault in market.core.state.faults[owner]}
-    job = next(
-        job
-        for job in market.core.state.jobs.values()
-        if job.id not in known and owner in providers_of(market, job)
-    )
-    lease = next(
-        digest
-        for digest in job.batches[0].members
-        if market.core.state.leases[digest].provider == owner
-    )
-    return Fault(lease, job.id, job.submission.order.message.client, UnixSeconds(market.at))
-
-
-def providers_of(market: Market, job: Job) -> set[Address]:
-    return {market.core.state.leases[digest].provider for digest in job.batches[0].members}
-
-
-def test_two_faults_that_the_court_refuses_are_named_again_with_a_third() -> None:
-    """The court refuses a case if a client's allocation is younger than seven days. The two faults
-    must stay usable.
-    """
-    market, owner = market_with_held_jobs()
-    (case,) = opened(market, owner)
-    assert isinstance(case, OpenCase)
-    market.send(ev.TransactionRefused(case.key, "allocation"))
-    state = market.core.state
-    assert not state.providers[owner].is_frozen and not state.providers[owner].barred_until
-    assert all(not fault.is_case_used for fault in state.faults[owner])
-    with state.transaction():
-        again = turn_of(market)
-        faults.open_case_if_due(again, owner)
-        assert not again.effects, "the court would refuse the same two faults again"
-        more = third(market, owner)
-        contradict(market, market.job(more.job_id), more.assignment_hash)
-        state.faults[owner] = (*state.faults[owner], more)
-        later = turn_of(market)
-        faults.open_case_if_due(later, owner)
-    (heard,) = later.effects
-    assert (
-        isinstance(heard, OpenCase)
-        and len(heard.executions) == 3
-        and heard.key != case.key
-        and state.providers[owner].is_frozen
-    )
-    market.beat()
-    market.send(ev.TransactionRefused(heard.key, "allocation"))
-    assert not [case for case in state.cases.values() if case.is_convicted is None], (
-        "a node that lies would have us approve bonds for ever"
-    )
-
-
-def test_an_accomplice_who_names_one_execution_first_gains_nothing() -> None:
-    """A friend of the provider opens a case first, so the court refuses ours. When that case ends
-    in an acquittal, the coordinator opens its own again.
-    """
-    market, owner = market_with_held_jobs()
-    (case,) = opened(market, owner)
-    assert isinstance(case, OpenCase)
-    state, mine = market.core.state, digest(DOMAIN, case.executions[0].assignment.message)
-    other = keccak256(b"contradiction" + mine)
-    market.send(ev.TransactionRefused(case.key, "named"))
-    with state.transaction():
-        context = turn_of(market)
-        chain_events._apply(context, ev.ChainCaseOpened(Nonce(7), owner, (mine,), (other,)))
-        found = state.cases["foreign-7"]
-        assert [digest(DOMAIN, item.assignment.message) for item in found.executions] == [mine]
-        assert state.providers[owner].is_frozen
-        chain_events._apply(context, ev.ChainCaseDecided(Nonce(7), False, Amount(0)))
-    (again,) = context.effects
-    assert isinstance(again, OpenCase) and again.executions == case.executions
-    assert again.key != case.key, "the transaction sender sends each key only once"
-
-
-def test_executions_that_convicted_in_another_case_are_not_named_again() -> None:
-    """The court refuses a case that names an execution that was already judged.
-
-    If the coordinator named them again, a provider that was convicted over a small sum could stake
-    again and never be tried.
-    """
-    market, owner = market_with_held_jobs()
-    (case,) = opened(market, owner)
-    assert isinstance(case, OpenCase)
-    state = market.core.state
-    judged = tuple(digest(DOMAIN, item.assignment.message) for item in case.executions)
-    others = tuple(keccak256(b"contradiction" + each) for each in judged)
-    market.send(ev.TransactionRefused(case.key, "named"))
-    with state.transaction():
-        context = turn_of(market)
-        chain_events._apply(context, ev.ChainCaseOpened(Nonce(7), owner, judged, others))
-        chain_events._apply(context, ev.ChainProviderSlashed(owner, Amount(1), BlockNumber(1)))
-        chain_events._apply(context, ev.ChainCaseDecided(Nonce(7), True, Amount(1)))
-        chain_events._apply(context, ev.ChainSlotOpened(HOST, 0, owner, BlockNumber(2)))
-        assert not state.providers[owner].is_frozen and all(
-            fault.is_case_used for fault in state.faults[owner]
-        )
-        state.faults[owner] = (*state.faults[owner], third(market, owner))
-        faults.open_case_if_due(context, owner)
-    assert not context.effects, "one unused fault does not make a case"
-
-
-def test_case_with_unknown_executions_is_only_recorded() -> None:
+@pytest.mark.rule("5.149", "5.151")
+@pytest.mark.parametrize("is_convicted", [True, False])
+def test_a_verdict_of_the_court_bars_a_convict_and_changes_nothing_else(is_convicted: bool) -> None:
     market, owner = market_with_held_jobs()
     with market.core.state.transaction():
-        unknown = (ZERO_HASH,)
-        note = ev.ChainCaseOpened(Nonce(7), owner, unknown, unknown)
-        chain_events._apply(turn_of(market), note)
-    assert (
-        market.core.state.cases["foreign-7"].executions == ()
-        and market.core.state.providers[owner].is_frozen
-    )
+        accuse(market, owner)
+    state = market.core.state
+    named = state.faults[owner][0].assignment_hash
+    other = keccak256(b"contradiction" + named)
+    at, block = UnixSeconds(market.at), BlockNumber(state.own.block + 1)
+    opening = ev.ChainCaseOpened(named, other, owner, keccak256(b"filing"))
+    jury = ev.ChainJuryDrawn(named, (owner,))
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, at, (opening, jury)))
+    case = state.cases[named]
+    assert case.evidence is not None and case.jurors == (owner,) and not case.key
+    assert case.job_id in faults.in_court(turn_of(market)), "jurors read its inputs"
+    assert not state.providers[owner].barred_until, "a case alone stops nobody"
+    end = ev.ChainCaseDecided(named, is_convicted, Amount(5))
+    market.send(ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, at, (opening, end)))
+    assert bool(state.providers[owner].barred_until) == is_convicted
+    assert not faults.in_court(turn_of(market))
+
+
+def test_case_with_an_unknown_execution_is_only_recorded() -> None:
+    market, owner = Market(Party(0)), Party(0).owner
+    note = ev.ChainCaseOpened(ZERO_HASH, ZERO_HASH, owner, keccak256(b"filing"))
+    market.send(ev.ChainStateQueried((note,)))
+    case = market.core.state.cases[ZERO_HASH]
+    assert case.evidence is None and case.job_id is None and case.is_convicted is None
 
 
 @pytest.mark.rule("5.61")
 @pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
-def test_three_faults_that_cannot_be_named_to_the_court_bar_a_provider(
+def test_three_faults_that_the_court_cannot_hear_bar_a_provider(
     count: int, is_barred: bool
 ) -> None:
     """The faulty executions belong to archived jobs or were never revealed, so no case can name
     them.
     """
     market, owner = Market(Party(0)), Party(0).owner
-    assert faulted(market, owner, [0, 1, 0][:count]).providers[owner].is_frozen == is_barred
+    state = faulted(market, owner, [0, 1, 0][:count])
+    assert bool(state.providers[owner].barred_until) == is_barred
 
 
 def faulted(
@@ -402,7 +312,7 @@ def faulted(
             Fault(ZERO_HASH, ZERO_HASH, market.clients[who].address, at, price=Amount(price))
             for who in clients
         )
-        faults.open_case_if_due(turn_of(market, later), owner)
+        faults.stop_if_due(turn_of(market, later), owner)
     return state
 
 
@@ -418,18 +328,19 @@ def test_faults_count_once_both_clients_have_spent_enough(vouched: int) -> None:
             state.clients[client.address] = replace(
                 known, charged=Amount(amount), vouched=Amount(amount)
             )
-    assert faulted(market, owner, [0, 1, 1], price=2).providers[owner].is_frozen == (vouched == 100)
+    found = faulted(market, owner, [0, 1, 1], price=2)
+    assert bool(found.providers[owner].barred_until) == (vouched == 100)
     with state.transaction():
         known = state.clients[market.clients[1].address]
         state.clients[known.account] = replace(known, charged=Amount(100), vouched=Amount(100))
         faults.on_spent(turn_of(market), known.account)
-    assert state.providers[owner].is_frozen, "it counts as soon as a voucher covers enough"
+    assert state.providers[owner].barred_until, "it counts as soon as a voucher covers enough"
 
 
 @pytest.mark.rule("5.112")
 def test_one_clients_faults_bar_nobody() -> None:
     market, owner = Market(Party(0)), Party(0).owner
-    assert not faulted(market, owner, [0] * 9).providers[owner].is_frozen
+    assert not faulted(market, owner, [0] * 9).providers[owner].barred_until
 
 
 @pytest.mark.rule("5.113")
@@ -441,7 +352,7 @@ def test_a_bar_lasts_twice_as_long_each_time_and_is_forgotten() -> None:
         spans.append(until - market.at)
         market.at = until
         market.beat()
-        assert not market.core.state.providers[owner].is_frozen
+        assert not market.core.state.providers[owner].barred_until
     first = DEVNET.bar_first
     assert spans == [first, 2 * first, 4 * first]
     market.at = market.core.state.providers[owner].last_bar_end + 90 * DAY
@@ -451,8 +362,8 @@ def test_a_bar_lasts_twice_as_long_each_time_and_is_forgotten() -> None:
 @pytest.mark.rule("5.113")
 def test_old_faults_bar_nobody() -> None:
     market, owner, age = Market(Party(0)), Party(0).owner, DEVNET.case_evidence_age
-    assert not faulted(market, owner, [0, 1, 0], later=age).providers[owner].is_frozen
-    assert faulted(market, owner, [0, 1, 0], later=age - 1).providers[owner].is_frozen
+    assert not faulted(market, owner, [0, 1, 0], later=age).providers[owner].barred_until
+    assert faulted(market, owner, [0, 1, 0], later=age - 1).providers[owner].barred_until
 
 
 @pytest.mark.rule("5.56", "5.57")

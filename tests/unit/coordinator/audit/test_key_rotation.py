@@ -92,7 +92,7 @@ def test_repeated_registration_does_not_restore_the_first_key() -> None:
         )
     )
     again = (
-        ev.ChainProviderRegistered(owner, 2, first, owner, ZERO_HASH),
+        ev.ChainProviderRegistered(owner, first, owner, ZERO_HASH),
         ev.ChainKeyRotated(owner, A, UnixSeconds(market.at)),
     )
     market.send(ev.ChainAdvanced(BlockNumber(7), ZERO_HASH, UnixSeconds(market.at), again))

@@ -59,8 +59,7 @@ def test_unconfirmed_time_out_is_not_paid(status: ExitStatus) -> None:
                 "somebody else has run it"
             )
             assert primary.assignment_hash in job.phase.verdict.message.faulted
-    provider = market.core.state.providers[liar]
-    assert provider.held == provider.final == 0
+    assert not market.earned(liar)
     assert not market.core.state.faults.get(liar), "it is never part of a case"
 
 

@@ -24,7 +24,17 @@ from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Assignment, CommitSet, Decline
 from quorate_protocol.rules.beacon_rounds import Timing, round_time
 from quorate_protocol.rules.receipts import receipt_checks
-from quorate_protocol.units import ZERO_HASH, DeclineReason, Round, Seconds, UnixSeconds
+from quorate_protocol.rules.receipts.receipt_bill import paid_by_client
+from quorate_protocol.units import (
+    ZERO_HASH,
+    DeclineReason,
+    Hash32,
+    Outcome,
+    Round,
+    Seconds,
+    Small,
+    UnixSeconds,
+)
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import sign_round, verify_round
 from quorate_runtime.keys.crypto import recover
@@ -298,14 +308,19 @@ def test_rounds_of_held_jobs_follow_from_fault_or_exit() -> None:
     ) == timing.later_round(closed + timing.max_hold)
 
 
-@pytest.mark.rule("5.50")
-def test_a_receipt_of_a_held_job_shows_a_round_of_its_holding_time() -> None:
+def executed_again() -> tuple[Job, Receipt]:
+    """Returns a held job that was executed again, and its receipt."""
     market, job = held_job()
     context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
     with market.core.state.transaction():
         held_pay.reexecute_all(context, market.core.state.held[job.id].owner)
     market.until_decided(job.id)
-    body = canonical.decode(Receipt, market.receipts[-1])
+    return job, canonical.decode(Receipt, market.receipts[-1])
+
+
+@pytest.mark.rule("5.50")
+def test_a_receipt_of_a_held_job_shows_a_round_of_its_holding_time() -> None:
+    job, body = executed_again()
     assert len(body.batches) == 2 and failures(body) == []
     shorter = replace(body, timing=replace(body.timing, max_hold=Seconds(0)))
     shorter = verdict_again(shorter, DOMAIN, STATEMENT.sign)
@@ -316,3 +331,27 @@ def test_a_receipt_of_a_held_job_shows_a_round_of_its_holding_time() -> None:
     assert failures(signed_again(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + 2))) == [
         "round[1]"
     ], "before its reveals were due"
+
+
+@pytest.mark.rule("5.111")
+def test_a_receipt_shows_whether_held_pay_was_lost() -> None:
+    _, body = executed_again()
+    first, second = body.executions
+    assert first.reveal is not None and second.reveal is not None
+    primary, auditor = (item.commit.message.assignment_hash for item in body.executions)
+    other = replace(second, reveal=replace(second.reveal, output_digest=ZERO_HASH))
+    differing = replace(body, executions=(first, other))
+
+    def paid(found: Receipt, **changes: object) -> list[Hash32]:
+        verdict = replace(found.verdict.message, **changes)  # type: ignore[arg-type]
+        return list(paid_by_client(replace(found, verdict=replace(found.verdict, message=verdict))))
+
+    assert paid(body) == [primary]
+    assert paid(differing, group=(auditor,)) == []
+    assert paid(differing, outcome=Outcome.UNRESOLVED, group=()) == [], "the market ran out"
+    at_its_limit = replace(
+        differing,
+        order=replace(body.order, message=replace(body.order.message, max_executions=Small(2))),
+    )
+    assert paid(at_its_limit, outcome=Outcome.UNRESOLVED, group=()) == [primary]
+    assert paid(body, outcome=Outcome.CANNOT_VERIFY, group=()) == [primary]

@@ -48,7 +48,7 @@ def test_the_client_pays_the_audit_that_its_absence_causes() -> None:
     assert split.charged == 2 * PAY + 2 * FEE and market.core.state.own.fund_held == 0
 
 
-@pytest.mark.rule("3.10", "4.21", "6.1")
+@pytest.mark.rule("3.10", "4.21")
 def test_client_that_witnesses_or_accepts_no_witness_pays_the_premium() -> None:
     market = LargeMarket()
     accepted = market.order(0, 1, accept_unwitnessed=True)

@@ -92,7 +92,7 @@ def market() -> LargeMarket:
     return made
 
 
-@pytest.mark.rule("5.26", "5.47", "6.6")
+@pytest.mark.rule("5.26", "5.47")
 def test_a_held_job_is_final_after_w_further_ones_long_before_its_time(market: LargeMarket) -> None:
     state = market.core.state
     held_at: dict[Hash32, tuple[Address, int]] = {}

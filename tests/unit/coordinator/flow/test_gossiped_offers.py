@@ -50,7 +50,7 @@ class Gossiped:
 
     def open_slots(self, first: int) -> None:
         """Registers the provider with one more stake slot."""
-        note = ev.ChainProviderRegistered(OWNER, 2, OPERATOR.address, OWNER, hash_tuple("net"))
+        note = ev.ChainProviderRegistered(OWNER, OPERATOR.address, OWNER, hash_tuple("net"))
         slot = ev.ChainSlotOpened(HOST.id(), first - 1, OWNER, BlockNumber(1))
         block = BlockNumber(self.market.core.state.own.block + 1)
         notes = (note, slot) if first == 1 else (slot,)

@@ -232,7 +232,7 @@ LIES_ABOUT_ITS_CACHE = 8  # the number of a provider that never had what its off
 
 def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
     """Puts one provider with its leases and record into the state."""
-    size, price, count, held, life, is_frozen, kinds, network, strikes, caches = machine
+    size, price, count, held, life, is_barred, kinds, network, strikes, caches = machine
     owner = owner_of(number + 1)
     millis, memory, gpu, vram = size
     slot = a_slot(
@@ -247,9 +247,9 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
     )
     if caches and number != LIES_ABOUT_ITS_CACHE:
         state.fetched[owner] = cached
-    alive = UnixSeconds(NOW + life)
+    alive, barred = UnixSeconds(NOW + life), UnixSeconds(NOW + 9 if is_barred else 0)
     state.providers[owner] = Provider(
-        owner, number, owner, owner, hash_tuple(network), offer, Sequence(1), alive, is_frozen
+        owner, number, owner, owner, hash_tuple(network), offer, Sequence(1), alive, barred
     )
     for index in range(held):
         message = Assignment(

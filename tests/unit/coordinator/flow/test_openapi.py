@@ -32,14 +32,13 @@ def references(tree: Any) -> set[str]:
 
 
 def signatures(value: Any) -> list[bytes]:
-    envelopes = (
-        [value]
-        if isinstance(value, Envelope)
-        else [value.verdict]
-        if isinstance(value, RunView) and value.verdict
-        else []
-    )
-    return [item.sig for item in envelopes]
+    match value:
+        case RunView(verdict=found) | AccountView(voucher=found):
+            return [found.sig] if found else []
+        case Envelope(sig=sig):
+            return [sig]
+        case _:
+            return []
 
 
 def fits(schema: Any, tree: Any, components: Any) -> bool:

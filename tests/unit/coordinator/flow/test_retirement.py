@@ -76,13 +76,15 @@ def test_a_finished_job_leaves_and_can_still_be_read(market: ArchivingMarket) ->
     after = rows(market.core)
     grown = {name for name in before if after[name] > before[name]}
     # What is left: balances, passed audits, answered draws, which content its providers have had,
-    # the epoch, chain blocks, counters. Not the job.
+    # chain blocks, counters. Not the job.
     assert grown <= {
         "trust",
         "answers",
         "fetched",
         "leases_in_slots",
-        "epochs",
+        "payees",
+        "sending",
+        "vouchers_due",
         "own_record",
         "counters",
         "nonces",
@@ -160,16 +162,16 @@ def test_a_job_stays_in_the_state_while_its_case_is_open(market: ArchivingMarket
     market.until_decided(job_id)
     while not market.waiting:
         market.beat()
-    case = Case("case-x", next(iter(market.parties)), (job_id,), ())
+    case = Case(hash_of_nothing(), next(iter(market.parties)), job_id, None)
     with market.core.state.transaction():
-        market.core.state.cases["case-x"] = case
+        market.core.state.cases[case.execution] = case
     market.is_archive_down = False
     market.perform_archive()
     for _ in range(2 * retirement.LOOK_AGAIN_SECONDS):
         market.beat()
         assert job_id in market.core.state.jobs
     with market.core.state.transaction():
-        del market.core.state.cases["case-x"]
+        del market.core.state.cases[case.execution]
     market.until_archived(job_id, seconds=2 * retirement.LOOK_AGAIN_SECONDS)
 
 

@@ -1,12 +1,13 @@
-"""Tests that an exit, a fine, a payment of stake and a new network reach an owner's slots."""
+"""Tests that an exit, a loss of stake, its payment and a new network reach an owner's slots."""
 
 from types import SimpleNamespace
 
 import pytest
 
 from quorate_contracts import deploy
-from quorate_contracts.bindings import events as logs
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.events import Event
+from quorate_contracts.generated import stakes
 from quorate_coordinator.chain.contract_follower import ContractFollower, note_of
 from quorate_coordinator.core import events as ev
 from quorate_protocol.limits import DEVNET
@@ -35,14 +36,17 @@ CONTRACTS = Contracts.of(
 @pytest.mark.parametrize(
     ("event", "note"),
     [
-        (logs.Exited(OWNER), ev.ChainSlotsClosed(OWNER, BlockNumber(BLOCK + 1))),
-        (logs.Fined(OWNER, Amount(5), BlockNumber(3)), ev.ChainSlotsClosed(OWNER, BlockNumber(3))),
-        (logs.Fined(OWNER, Amount(5), BlockNumber(0)), None),
-        (logs.NetworkChanged(OWNER, ZERO_HASH), ev.ChainNetworkChanged(OWNER, ZERO_HASH)),
+        (stakes.Exited(OWNER), ev.ChainSlotsClosed(OWNER, BlockNumber(BLOCK + 1))),
+        (
+            stakes.Burned(OWNER, Amount(5), Amount(0), BlockNumber(3)),
+            ev.ChainSlotsClosed(OWNER, BlockNumber(3)),
+        ),
+        (stakes.Burned(OWNER, Amount(5), Amount(0), BlockNumber(0)), None),
+        (stakes.NetworkChanged(OWNER, ZERO_HASH), ev.ChainNetworkChanged(OWNER, ZERO_HASH)),
     ],
 )
-def test_an_event_of_stakes_becomes_a_note(event: logs.Event, note: ev.ChainNote | None) -> None:
-    assert note_of(event, COORDINATOR.address, BLOCK) == note
+def test_an_event_of_stakes_becomes_a_note(event: Event, note: ev.ChainNote | None) -> None:
+    assert note_of(event, BLOCK) == note
 
 
 def told(market: Market, *notes: ev.ChainNote) -> tuple[StakeSlot, ...]:

@@ -1,4 +1,4 @@
-"""What `coordinator status` says of a bond of which a part was taken."""
+"""What `coordinator status` says of a bond of which a part was burned."""
 
 import pytest
 
@@ -14,13 +14,14 @@ NONE = Amount(0)
     ("bond", "lacks", "told"),
     [
         (1_000, 0, "1000.00 USD"),
-        (600, 400, "600.00 USD, 400.00 were taken: `quorate coordinator top-up` restores them"),
-        (499, 501, "less than half is there, so no epoch is posted: `quorate coordinator top-up`"),
+        (990, 10, "990.00 USD, 10.00 were burned: `quorate coordinator top-up` restores them"),
     ],
 )
-def test_a_bond_of_which_a_part_was_taken_names_the_remedy(
+def test_a_bond_of_which_a_part_was_burned_names_the_remedy(
     bond: int, lacks: int, told: str
 ) -> None:
-    money = (Amount(bond * USD), 0, NONE, ZERO_ADDRESS, NONE, 0, ZERO_ADDRESS, NONE)
-    text = bond_text(ChainView(1, *money, 0, 0, None, "ETH", Amount(lacks * USD)))
-    assert told in text
+    account, posting = (ZERO_ADDRESS, NONE, 0), (ZERO_ADDRESS, NONE, 0)
+    view = ChainView(
+        1, Amount(bond * USD), 0, *account, *posting, 0, None, "ETH", Amount(lacks * USD)
+    )
+    assert bond_text(view) == told

@@ -26,9 +26,7 @@ class CrowdedMarket(Market):
         self.given: list[Hash32] = []
         self.at_work: list[tuple[Party, Assignment, JobSpec]] = []
         super().__init__(*parties)
-        plenty = tuple(
-            ev.ChainAllocationChanged(client.address, Amount(10**12)) for client in self.clients
-        )
+        plenty = tuple(self.escrow.lock(client.address, 10**12) for client in self.clients)
         self.send(
             ev.ChainAdvanced(BlockNumber(6), Hash32(b"\x06" * 32), UnixSeconds(self.at), plenty)
         )

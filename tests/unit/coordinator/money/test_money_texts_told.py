@@ -29,19 +29,18 @@ def test_the_announcement_names_all_that_is_sent() -> None:
 
 
 def test_everything_says_when_the_bond_is_due() -> None:
-    def told(retired_at: int, bond: Amount, cases: int, now: int) -> str:
+    def told(retired_at: int, bond: Amount, now: int) -> str:
         at, due = UnixSeconds(retired_at), UnixSeconds(retired_at + 180)
-        return before_everything(Retirement(True, at, due, bond, cases, UnixSeconds(now)))
+        return before_everything(Retirement(True, at, due, bond, UnixSeconds(now)))
 
-    assert told(0, BOND, 0, 1000) == "first `quorate coordinator retire`"
-    assert "can be taken on 1970-01-01 00:19:40 UTC; repeat" in told(1000, BOND, 0, 1100)
-    assert "can be taken now" in told(1000, BOND, 0, 1200)
-    assert "2 open cases" in told(1000, BOND, 2, 1200)
-    assert not told(1000, Amount(0), 0, 1200)
+    assert told(0, BOND, 1000) == "first `quorate coordinator retire`"
+    assert "can be taken on 1970-01-01 00:19:40 UTC; repeat" in told(1000, BOND, 1100)
+    assert "can be taken now" in told(1000, BOND, 1200)
+    assert not told(1000, Amount(0), 1200)
 
 
 def test_a_retired_folder_is_over_only_when_no_key_holds_anything() -> None:
-    found = Retirement(True, UnixSeconds(1), UnixSeconds(2), Amount(0), 0, UnixSeconds(3))
+    found = Retirement(True, UnixSeconds(1), UnixSeconds(2), Amount(0), UnixSeconds(3))
     none = Holding(Amount(0), 0)
     assert is_over(found, [none, none])
     assert not is_over(found, [none, Holding(Amount(0), 1)])

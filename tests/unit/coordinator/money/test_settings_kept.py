@@ -12,7 +12,7 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Address, BlockNumber, Seconds
 from support.cli_prompt import typed
 
-PLACES = tuple(Address(bytes([index]) * 20) for index in range(1, 9))
+PLACES = tuple(Address(bytes([index]) * 20) for index in range(1, 8))
 DEPLOYMENT = Deployment(31337, BlockNumber(0), DEVNET.name, *PLACES, bytes(96), Seconds(2), 1)
 URLS = ("--chain-url", "http://127.0.0.1:1", "--beacon-url", "http://127.0.0.1:2")
 

@@ -62,7 +62,7 @@ def test_a_voucher_only_grows_covers_what_was_charged_and_needs_its_session() ->
     charged = market.core.state.clients[everybody[0].address].charged
     assert charged == 2040
     refusals = [
-        (50_000_001, None, COORDINATOR.address, Code.OVER_ALLOCATION),
+        (50_000_001, None, COORDINATOR.address, Code.INSUFFICIENT_FUNDS),
         (charged, STRANGER, COORDINATOR.address, Code.WRONG_SIGNER),
         (charged, None, STRANGER.address, Code.WRONG_SIGNER),
     ]
@@ -72,14 +72,14 @@ def test_a_voucher_only_grows_covers_what_was_charged_and_needs_its_session() ->
         assert refused.value.code is code
     vouch(market, charged - 1)
     assert market.core.state.clients[everybody[0].address].vouched == charged - 1
-    assert not any(provider.final for provider in market.core.state.providers.values()), (
+    assert not any(payee.final for payee in market.core.state.payees.values()), (
         "one unit is missing: it stays held"
     )
     with pytest.raises(Refused) as refused:
         vouch(market, charged - 2)
     assert refused.value.code is Code.STALE
     vouch(market, charged)
-    assert sum(provider.final for provider in market.core.state.providers.values()) == 2000
+    assert sum(payee.final for payee in market.core.state.payees.values()) == 2000
 
 
 def _order(market: Market, everybody: list[KeySigner]) -> Hash32:
@@ -186,10 +186,7 @@ def test_silent_provider_is_not_paid_for_an_unstable_program() -> None:
     market.until_decided(job_id, seconds=200)
     phase = market.job(job_id).phase
     assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED
-    paid = {
-        owner: provider.final + provider.held
-        for owner, provider in market.core.state.providers.items()
-    }
+    paid = {owner: market.earned(owner) for owner in market.parties}
     assert (
         mute.commits and paid[mute.owner] == 0 and sum(amount > 0 for amount in paid.values()) == 3
     )

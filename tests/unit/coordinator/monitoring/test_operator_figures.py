@@ -83,4 +83,4 @@ def test_the_warning_comes_before_the_posting_key_is_empty() -> None:
     assert gas_warning(DEVNET, posting, 10**18, 7, 10**9) == ""
     told = gas_warning(DEVNET, posting, 10**18, 6, 10**9)
     assert "1 ETH" in told and "6 days" in told and "0x0505" in told
-    assert "next epochs" in gas_warning(DEVNET, posting, 10**15, None, 10**9)
+    assert "next payrolls" in gas_warning(DEVNET, posting, 10**15, None, 10**9)

@@ -1,0 +1,160 @@
+"""Orders with an escrow of their own: the chain pays them, and no tab is charged (PROTOCOL §6)."""
+
+import pytest
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core import views
+from quorate_coordinator.core.effects import PayOrder, ReleaseOrder, Send, ShowExecution
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended, Matching
+from quorate_protocol.codec import canonical
+from quorate_protocol.crypto.commitment import assignment_id, check_opens
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.signed import Stop
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Amount, Comparator, Hash32, Label, Outcome, Small, UnixSeconds
+from quorate_protocol.values import replace
+from quorate_runtime.keys.crypto import recover
+from support.markets.scripted_market import DOMAIN, STATEMENT, Market, Party
+
+
+class Escrowed(Market):
+    """A market whose first client funds its orders in `Jobs`, and has no tab."""
+
+    def send(self, event: ev.Event) -> object:
+        if isinstance(event, ev.OrderReceived):
+            event = replace(event, is_escrowed=True)
+        answer = super().send(event)
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    def order(self, who: int, nonce: int, **changes: object) -> Hash32:
+        return super().order(who, nonce, prepays=False, **changes)
+
+
+def a_market(*parties: Party) -> Escrowed:
+    return Escrowed(*(parties or [Party(number) for number in range(4)]))
+
+
+@pytest.mark.rule("6.74", "6.75", "6.81", "I1")
+def test_an_escrowed_order_charges_nobody_and_its_executions_are_shown() -> None:
+    market = a_market()
+    account = market.clients[0].address
+    with market.core.state.transaction():
+        del market.core.state.clients[account]
+    job_id = market.order(0, 1)
+    job = market.job(job_id)
+    assert job.ack.message.escrowed and job.ack.message.rule is Label.QUORUM_2
+    market.until_decided(job_id)
+    job, state = market.job(job_id), market.core.state
+    client = state.clients[account]
+    assert client.charged == client.reserved == 0 and not client.open_charges
+    assert not any(market.earned(owner) for owner in market.parties) and not state.own.fee
+    assert job.is_readable and job.is_released, "no voucher is needed"
+    view = views.run_view(state, job, True)
+    assert view.charged == 0 and [item.pay for item in view.executions] == [1000, 1000]
+    assert view.output is not None
+
+    shown = [item for item in market.effects if isinstance(item, ShowExecution)]
+    order = job.submission.order.message
+    for effect in shown:
+        run = effect.run
+        assert (
+            effect.order == order
+            and recover(digest(DOMAIN, run.receipt.message), run.receipt.sig) == STATEMENT.address
+        )
+        assert run.receipt.message.commit_hash == digest(DOMAIN, run.commit.message)
+        assert run.assignment.message.assignment_id == assignment_id(job_id, run.index, run.blind)
+        check_opens(run.commit.message, run.reveal)
+    (pay,) = [item for item in market.effects if isinstance(item, PayOrder)]
+    assert pay.order == order and pay.not_before == market.at + DEVNET.evidence_window
+    assert list(pay.providers) == sorted(item.run.assignment.message.provider for item in shown)
+    assert len(pay.providers) == 2
+
+    told = [
+        effect.frame
+        for effect in market.effects
+        if isinstance(effect, Send) and isinstance(effect.frame, frames.CommitSetSent)
+    ]
+    assert [frame.escrowed for frame in told] == [
+        frames.EscrowedOrder(order, state.leases[frame.assignment_hash].index) for frame in told
+    ]
+    (line,) = [
+        effect.line.message for effect in market.effects if type(effect).__name__ == "AppendSummary"
+    ]
+    assert [item.pay for item in line.executions] == [1000, 1000], "the log shows the same bill"
+    assert canonical.decode(Receipt, market.receipts[0]).ack.message.escrowed
+
+
+@pytest.mark.rule("6.79")
+def test_the_budget_of_an_order_that_nobody_executed_is_released() -> None:
+    market = a_market(*[Party(number, is_deaf=True) for number in range(3)])
+    job_id = market.order(0, 1)
+    while not isinstance(market.job(job_id).phase, Ended):
+        market.at += 20
+        market.beat()
+    (release,) = [item for item in market.effects if isinstance(item, ReleaseOrder)]
+    assert release.order == market.job(job_id).submission.order.message
+    assert not any(isinstance(item, PayOrder) for item in market.effects)
+
+
+def test_an_order_without_two_that_agree_is_neither_shown_nor_released() -> None:
+    liars = [Party(number, lies=True) for number in range(3)]
+    market = a_market(*liars)
+    job_id = market.order(0, 1, max_executions=Small(3))
+    market.until_decided(job_id)
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED
+    kinds = (ShowExecution, PayOrder, ReleaseOrder)
+    assert not any(isinstance(item, kinds) for item in market.effects)
+
+
+@pytest.mark.rule("6.79", "6.91")
+@pytest.mark.parametrize(
+    ("count", "changes", "code"),
+    [
+        (2, {"accept_unverified": True}, Code.TOO_FEW_OWNERS),
+        (4, {"comparator": Comparator.NUMERIC}, Code.UNSUPPORTED),
+        (4, {"budget": Amount(100)}, Code.BAD_AMOUNT),
+    ],
+)
+def test_an_order_that_its_escrow_could_not_pay_is_refused(
+    count: int, changes: dict[str, object], code: Code
+) -> None:
+    market = a_market(*[Party(number) for number in range(count)])
+    with pytest.raises(Refused) as refused:
+        market.order(0, 1, **changes)
+    assert refused.value.code is code and not market.core.state.jobs
+    (release,) = [item for item in market.effects if isinstance(item, ReleaseOrder)]
+    with pytest.raises(Refused) as refused:
+        market.order(0, 1, **changes)
+    assert refused.value.code is Code.REPLAYED, "what is given back is never taken"
+    assert [item for item in market.effects if isinstance(item, ReleaseOrder)] == [release]
+
+
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_stop_counts_only_before_the_run(is_running: bool) -> None:
+    """The chain pays only results that agree, so a stopped execution would be unpaid."""
+    market = a_market(*[Party(number) for number in range(3)])
+    jobs = [market.order(0, number) for number in range(1, 5)]
+    job_id = jobs[0] if is_running else jobs[-1]
+    if is_running:
+        market.deliver()
+    assert isinstance(market.job(job_id).phase, AwaitingRound if is_running else Matching)
+    message = Stop(job_id, UnixSeconds(market.at))
+    stop = ev.StopReceived(
+        seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address
+    )
+    if is_running:
+        with pytest.raises(Refused) as refused:
+            market.send(stop)
+        assert refused.value.code is Code.UNSUPPORTED
+        market.until_decided(job_id)
+        return
+    market.send(stop)
+    assert isinstance(market.job(job_id).phase, Ended)
+    assert any(isinstance(item, ReleaseOrder) for item in market.effects)
