@@ -20,7 +20,7 @@ from quorate_node.attestation.prover_service import Subject
 from quorate_node.attestation.published_records import FILE as RECORDS_FILE
 from quorate_node.attestation.published_records import PublishedRecords
 from quorate_node.chain.account_watch import AccountWatch
-from quorate_node.chain.claims import Claims
+from quorate_node.chain.funded_orders import FOLDER as FUNDED_FOLDER
 from quorate_node.chain.jury import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.chain.registration import must_stake
@@ -90,7 +90,7 @@ class Parts:
     job_runner: JobRunner
     announcements: Announcements
     jury_service: JuryService
-    claims: Claims
+    operator_sender: OperatorSender
     drain: Drain
     account_watch: AccountWatch
     verdict_checks: VerdictChecks
@@ -145,7 +145,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     dialers: dict[Address, CoordinatorDialer] = {}
     attestation = _attestation(given, core, actor, operator_keys, store, dialers)
     connections = _connections(given, terms, operator_keys)
-    checks = _verdict_checks(given, core, coordinators)
+    checks = _verdict_checks(given, core, actor, coordinators)
     dialers |= _dialers(given, terms, actor, coordinators, store, attestation, connections, checks)
     gpu_watch = _gpu_watch(given, core, actor)
     job_runner = _job_runner(given, terms, store, gpu_watch)
@@ -155,7 +155,6 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
     jury_service = JuryService(
         core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
     )
-    claims = Claims(core, coordinators, contracts, client, operator_sender)
     performer = EffectPerformer(
         core,
         actor,
@@ -165,7 +164,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         operator_keys,
         announcements,
         jury_service,
-        claims,
+        config.path(FUNDED_FOLDER),
         clock,
     )
     actor.bind(performer.perform, performer.refused)
@@ -185,7 +184,7 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         job_runner,
         announcements,
         jury_service,
-        claims,
+        operator_sender,
         drain,
         _account_watch(given, core, client, contracts, operator_keys),
         checks,
@@ -283,6 +282,8 @@ def terms_of(
             jury_price=config.jury_price,
             jury_slots=config.jury_slots,
             jury_cases=config.jury_cases,
+            trust=config.trust,
+            max_held=config.max_held,
         ),
         driver=GpuDriver(inventory.driver_version, inventory.cuda_version),
     )
@@ -348,12 +349,15 @@ def _dialers(
 
 
 def _verdict_checks(
-    given: Surroundings, core: ProviderCore, coordinators: Mapping[Address, Coordinator]
+    given: Surroundings,
+    core: ProviderCore,
+    actor: Actor[events.Event, effects.Effect],
+    coordinators: Mapping[Address, Coordinator],
 ) -> VerdictChecks:
     fetches = {address: item.receipt for address, item in coordinators.items()}
     folder = given.config.path("false-receipts")
     faulting = given.config.path("receipts")
-    return VerdictChecks(core, fetches, folder, faulting, given.board, given.clock)
+    return VerdictChecks(core, actor, fetches, folder, faulting, given.board, given.clock)
 
 
 def _may_take_work(

@@ -17,6 +17,7 @@ from quorate_node.cli_money import leave, withdraw
 from quorate_node.cli_options import fail, hex_text, home_of
 from quorate_node.cli_status import status
 from quorate_node.commands.request_command import request
+from quorate_node.commands.settle_command import settle
 from quorate_node.commands.top_up_command import top_up
 from quorate_node.config import Config
 from quorate_node.keys import provider_keys
@@ -208,7 +209,7 @@ def lock(home: options.Home = None, as_json: options.AsJson = False) -> None:
 
 COMMANDS = (
     *(init, check, up, health, status, pause, resume, drain, price),
-    *(withdraw, leave, top_up, request, rotate, unlock, lock),
+    *(withdraw, leave, settle, top_up, request, rotate, unlock, lock),
 )
 for command in COMMANDS:
     app.command()(command)

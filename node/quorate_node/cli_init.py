@@ -19,7 +19,7 @@ from quorate_node.settings import Settings
 from quorate_protocol.limits import BY_NAME, DEVNET, MAINNET
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import usd
+from quorate_protocol.units import Amount, usd
 from quorate_protocol.values import replace
 from quorate_runtime.files import private_folder
 from quorate_runtime.http.urls import chain_urls, web_url
@@ -70,6 +70,8 @@ def init(
     jury_price: options.JuryPriceText = "0",
     jury_slots: options.JurySlots = 1,
     jury_cases: options.JuryCases = 24,
+    trust: options.TrustText = "1",
+    max_held: options.MaxHeldText = "20",
     chain_url: options.ChainUrls = None,
     fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
     deployment: options.DeploymentFile = None,
@@ -98,15 +100,13 @@ def init(
             listen_port=port,
             public_url=_public_url(public_url),
             store_bytes=settings_file.bytes_of(store_size, "--store-size") if store_size else 0,
-            fee_cap_gwei=fee_cap_gwei,
             ipfs_gateways=_gateways(ipfs_gateway),
             ipfs_kubo=_kubo(ipfs_kubo),
             attestation=attestation,
-            transport=transport,
             job_user=job_user,
         )
-        typed, before = _with_policy(typed, *jury, probation), _before(folder)
-        typed = _with_chain_nodes(typed, chain_url or [])
+        typed, before = _with_policy(typed, *jury, trust, max_held, probation), _before(folder)
+        typed = _with_network(typed, chain_url or [], fee_cap_gwei, transport)
         settings, keys = _write(folder, typed, _named_fields(ctx), deployment, password_file)
     except (Refused, Unavailable, KeystoreError) as error:
         options.fail(error)
@@ -120,14 +120,26 @@ def _printed_json(as_json: bool, folder: Path, settings: Settings, keys: Provide
     return as_json
 
 
-def _with_policy(typed: Settings, price: str, slots: int, cases: int, probation: bool) -> Settings:
-    least = settings_file.usd_price(price)
-    return replace(typed, jury_price=least, jury_slots=slots, jury_cases=cases, probation=probation)
+def _with_policy(
+    typed: Settings, price: str, slots: int, cases: int, trust: str, max_held: str, probation: bool
+) -> Settings:
+    return replace(
+        typed,
+        jury_price=settings_file.usd_price(price, "--jury-price"),
+        jury_slots=slots,
+        jury_cases=cases,
+        trust=Amount(settings_file.usd_price(trust, "--trust")),
+        max_held=Amount(settings_file.usd_price(max_held, "--max-held")),
+        probation=probation,
+    )
 
 
-def _with_chain_nodes(typed: Settings, texts: list[str]) -> Settings:
+def _with_network(
+    typed: Settings, texts: list[str], fee_cap_gwei: int, transport: TransportChoice
+) -> Settings:
     first, second = chain_urls(texts, "http://127.0.0.1:8545")
-    return replace(typed, chain_url=first, second_chain_url=second)
+    nodes = replace(typed, chain_url=first, second_chain_url=second)
+    return replace(nodes, fee_cap_gwei=fee_cap_gwei, transport=transport)
 
 
 def _write(

@@ -37,7 +37,8 @@ def withdraw(
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Claim the earnings that are due. With --to, send USD from the owner's wallet to an account:
+    """Collect the pay: redeem vouchers, draw what tabs paid, and empty the balance in Escrow, all
+    to the payout account. With --to, send USD from the owner's wallet to an account:
     AMOUNT, or all. Typed again after a crash it sends nothing twice.
     """
     try:
@@ -82,6 +83,9 @@ def leave(
     if is_surplus:
         typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
         return
+    if not is_waiting or found.is_over:
+        for item in found.behind:
+            typer.echo(_left_line(item))
     if not found.is_over:
         again = f"`quorate node leave{flag}` again"
         typer.echo(f"Next: when a date has passed, type {again}")
@@ -89,7 +93,8 @@ def leave(
         return
     if receiver is None:
         typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
-    typer.echo("left: no stake is on chain and no pay is owed; stop the daemon")
+    what = "what is named above may come later" if found.behind else "no pay is owed"
+    typer.echo(f"left: no stake is on chain, and {what}; stop the daemon")
 
 
 async def _withdraw(
@@ -214,6 +219,11 @@ def _print(
         typer.echo(f"The owner's key is not here. With the key of 0x{keys.account.hex()} call:")
     for call in calls:
         typer.echo(f"  {call}")
+
+
+def _left_line(item: "Wait") -> str:
+    when = f", {until_text(item.until, SystemClock().now())} if it comes" if item.until else ""
+    return f"not waited for: {item.what}{when}"
 
 
 def _wait_line(item: "Wait") -> str:

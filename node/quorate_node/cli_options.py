@@ -75,6 +75,15 @@ PriceFloorText = Annotated[
 JuryPriceText = Annotated[
     str, typer.Option("--jury-price", help="Judge no case that pays less, in USD per slot-hour")
 ]
+TrustText = Annotated[
+    str,
+    typer.Option(
+        "--trust", help="USD of unpaid work for each coordinator beyond what its tab guarantees"
+    ),
+]
+MaxHeldText = Annotated[
+    str, typer.Option("--max-held", help="Take no work of a coordinator that holds back more USD")
+]
 JurySlots = Annotated[
     int, typer.Option("--jury-slots", min=0, max=16, help="Most run slots that juries take at once")
 ]

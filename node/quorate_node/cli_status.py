@@ -82,12 +82,23 @@ def _coordinators(tree: canonical.Json) -> list[str]:
     for coordinator, transport in tree.get("transports", {}).items():
         lines.append(f"  coordinator {coordinator[:12]} over {transport}")
     for item in tree["earnings"]:
-        final, held, claimed = (usd(int(item[name])) for name in ("final", "held", "claimed"))
-        lines.append(
-            f"  earned {final} USD final, {held} held, {claimed} claimed (coordinator "
-            f"{item['coordinator'][:12]})"
-        )
+        lines += earning_lines(item)
     return lines
+
+
+def earning_lines(item: canonical.Json) -> list[str]:
+    """Returns the lines about the pay of one coordinator."""
+    names = ("earned", "held", "vouched", "paid", "room")
+    earned, held, vouched, paid, room = (usd(int(item[name])) for name in names)
+    closes_at, free = int(item["closesAt"]), usd(int(item["locked"]) - int(item["paid"]))
+    tab = f"guarantees {free} USD"
+    if closes_at:
+        tab = f"guarantees nothing and ends at {date_text(closes_at, closes_at)}"
+    name = item["coordinator"][:12]
+    return [
+        f"  pay of {name}: {earned} USD earned, {held} held, {vouched} by voucher, {paid} paid",
+        f"    its tab {tab}; jobs of up to {room} USD are taken",
+    ]
 
 
 def account_lines(account: canonical.Json) -> list[str]:
@@ -101,9 +112,7 @@ def account_lines(account: canonical.Json) -> list[str]:
         when = "is due now" if at <= now else f"comes back from {date_text(at, now)} on"
         lines.append(f"  the stake of {counted(dates[at], 'closed slot')} {when}")
     if lacks := int(account.get("lacks", 0)):
-        lines.append(f"  {usd(lacks)} USD were taken: `quorate node top-up` restores them")
-    if account["isFrozen"]:
-        lines.append("  a court case is open: no stake comes back before it ends")
+        lines.append(f"  {usd(lacks)} USD were burned: `quorate node top-up` restores them")
     for item in account.get("cases", []):
         case: OwnCase = canonical.from_json(OwnCase, item)
         lines.append(f"  {case_line(case, now)}")
@@ -111,6 +120,8 @@ def account_lines(account: canonical.Json) -> list[str]:
         f"wallet {account['account']}: {usd(int(account['tokens']))} USD, "
         f"{coins(int(account['coins']))} {coin} for gas on {account['chain']}"
     )
+    if balance := int(account.get("balance", 0)):
+        lines.append(f"balance in Escrow: {usd(balance)} USD; `quorate node withdraw` takes it out")
     if account["payout"] != account["account"]:
         tokens = usd(int(account["payoutTokens"]))
         lines.append(f"payout {account['payout']}: {tokens} USD")

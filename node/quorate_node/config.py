@@ -9,6 +9,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from quorate_content.store.disk_share import disk_bytes, half_of_disk
+from quorate_node.core.terms import MAX_HELD_DEFAULT
+from quorate_protocol.rules.money.tabs import TRUST_DEFAULT
 from quorate_protocol.units import Amount, JobKind, Price
 
 GIB = 1 << 30
@@ -106,7 +108,8 @@ class Config:
     stop_on_exit: bool = False
     # At exit, how long to wait for running jobs; 0 = jobs go on without the daemon.
     drain_seconds: int = 0
-    claim_least: Amount = Amount(1)  # the node claims a smaller credit only with a later epoch
+    trust: Amount = TRUST_DEFAULT  # what the owner works for beyond a coordinator's guarantee
+    max_held: Amount = MAX_HELD_DEFAULT  # of pay that one coordinator holds without a voucher
     chain_url: str = ""  # empty = the node that the first coordinator names
     second_chain_url: str = ""  # if named, only what both nodes say counts
     fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction may pay per gas

@@ -17,8 +17,10 @@ import aiohttp
 
 from quorate_node import periodic
 from quorate_node.assembly import Parts, Surroundings, assemble
-from quorate_node.chain.claims import ClaimSender
 from quorate_node.chain.court_follower import CourtFollower
+from quorate_node.chain.funded_orders import FOLDER as FUNDED_FOLDER
+from quorate_node.chain.funded_watch import FundedWatch
+from quorate_node.chain.tab_watch import TabWatch
 from quorate_node.config import Config
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
@@ -235,7 +237,8 @@ class ProviderDaemon:
                 ),
                 "market entry": entry.run(),
                 "court": self._court_follower(parts).run(),
-                "claims": self._claim_sender(parts).run(),
+                "tabs": self._tab_watch(parts).run(),
+                "funded orders": self._funded_watch(parts).run(),
                 "health": self._health_monitor(parts, chain_url).run(),
                 "watchdog": self.notifier.watch(clock),
                 "memory": gc_tuning.collect_periodically(clock),
@@ -270,15 +273,24 @@ class ProviderDaemon:
         cursor_file = self.config.path("court.json")
         return CourtFollower(parts.client, parts.contracts, parts.actor, self.clock, cursor_file)
 
-    def _claim_sender(self, parts: Parts) -> ClaimSender:
-        return ClaimSender(
+    def _tab_watch(self, parts: Parts) -> TabWatch:
+        return TabWatch(
             parts.core,
             parts.actor,
-            parts.coordinators,
-            parts.claims,
-            parts.client,
             parts.contracts,
-            self.config.claim_least,
+            parts.client,
+            parts.operator_sender,
+            self.clock,
+        )
+
+    def _funded_watch(self, parts: Parts) -> FundedWatch:
+        return FundedWatch(
+            parts.core,
+            parts.actor,
+            parts.contracts,
+            parts.client,
+            parts.operator_sender,
+            self.config.path(FUNDED_FOLDER),
             self.clock,
         )
 

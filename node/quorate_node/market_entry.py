@@ -27,7 +27,7 @@ from quorate_node.config import Config
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import Coordinator
-from quorate_node.messaging.statement_echo import StatementEcho
+from quorate_node.messaging.voucher_echo import VoucherEcho
 from quorate_node.ops.leaving import is_leaving
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -74,8 +74,10 @@ class MarketEntry:
         may_stake = not is_leaving(self.config.home)
         if may_stake and not was_registered:
             await self._register()
-        echo = StatementEcho(parts.core.statements.get, parts.dialers, self.clock)
-        self.group.create_task(echo.run(), name="statements")
+        echo = VoucherEcho(
+            lambda coordinator: parts.core.debt(coordinator).voucher, parts.dialers, self.clock
+        )
+        self.group.create_task(echo.run(), name="vouchers")
         is_any_connected = asyncio.Event()
         self.group.create_task(self._connect(is_any_connected), name="coordinators")
         await is_any_connected.wait()
@@ -250,7 +252,7 @@ class MarketEntry:
         lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
         if any(item.is_blocking for item in lacks):
             return tuple(f"{item.what}: {item.remedy}" for item in lacks), ""
-        was_ready = found.index > 0 and not found.short
+        was_ready = found.is_registered and not found.short
         if keys.owner is not None:
             url = network_url(self.config.public_url, await self._observed(), self.url)
             home, deployment = self.config.home, contracts.deployment

@@ -23,11 +23,13 @@ from quorate_node.config import (
     TransportChoice,
     store_bytes,
 )
+from quorate_node.core.terms import MAX_HELD_DEFAULT
 from quorate_protocol.codec import canonical
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.quantity_input import SIZE_MAX, size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Price, usd
+from quorate_protocol.rules.money.tabs import TRUST_DEFAULT
+from quorate_protocol.units import Address, Amount, Price, usd
 from quorate_protocol.values import replace
 from quorate_runtime.files import file_lock, private_folder, write_atomic
 from quorate_runtime.http.urls import web_url
@@ -78,6 +80,8 @@ class Settings(Struct, frozen=True):
     jury_price: Price = Price(0)  # per slot-hour; a juror votes `void` on cases that pay less
     jury_slots: int = 1  # the most that take part in juries at once; 0 = none
     jury_cases: int = 24  # the most in 24 hours
+    trust: Amount = TRUST_DEFAULT  # what the owner works for beyond a coordinator's guarantee
+    max_held: Amount = MAX_HELD_DEFAULT  # of pay that one coordinator holds without a voucher
     job_user: int = 0  # the first user that jobs run as; 0 = derived from the provider's folder
     probation: bool = False  # starts without stake, with one run slot
 
@@ -124,6 +128,8 @@ class Settings(Struct, frozen=True):
             jury_price=self.jury_price,
             jury_slots=self.jury_slots,
             jury_cases=self.jury_cases,
+            trust=self.trust,
+            max_held=self.max_held,
             probation=self.probation,
         )
 

@@ -1,1 +1,1 @@
-"""The provider on chain: registration, key rotation, jury duty, claims."""
+"""The provider on chain: registration, key rotation, jury duty, tabs, funded orders."""

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.encodings import OPEN_BLOCK, SLOT_PAGE
 from quorate_contracts.money_texts import currency_of
 from quorate_node.chain.calls import ask
 from quorate_node.chain.own_cases import OwnCase
@@ -35,8 +35,8 @@ class StakeSlot(Struct, frozen=True):
 class AccountState(Struct, frozen=True):
     """The owner's money on chain. Tokens in millionths of a USD, coins in wei.
 
-    `is_frozen`: a court case is open, and until it ends no stake comes back. `read_at` is 0 if the
-    chain was not asked yet.
+    `balance` is what the account has in Escrow: pay of juries and of orders with an escrow of their
+    own. `read_at` is 0 if the chain was not asked yet.
     """
 
     account: Address = ZERO_ADDRESS
@@ -47,12 +47,12 @@ class AccountState(Struct, frozen=True):
     coins: int = 0
     operator_coins: int = 0
     stake: Amount = Amount(0)
-    is_frozen: bool = False
+    balance: Amount = Amount(0)
     slots: tuple[StakeSlot, ...] = ()
     read_at: UnixSeconds = UnixSeconds(0)
     coin: str = "coins"  # what pays for gas
     chain: str = ""  # its name
-    lacks: Amount = Amount(0)  # what a slash or a fine took of the stake
+    lacks: Amount = Amount(0)  # what was burned of the stake
     cases: tuple[OwnCase, ...] = ()  # in court, that are open
 
     def open_slots(self, host_class: Hash32 | None = None) -> tuple[StakeSlot, ...]:
@@ -101,7 +101,7 @@ async def read_account(
         await client.balance(account),
         await client.balance(operator),
         stake,
-        await ask(client, stakes.frozen(account)) > 0,
+        await ask(client, contracts.escrow.balance_of(account)),
         tuple(slots),
         UnixSeconds(head.time),
         currency.coin,
@@ -116,7 +116,7 @@ async def stake_slots(
     """Returns an account's stake slots in a host class, open and closed ones."""
     length, found = await ask(client, contracts.stakes.slot_count(host_class)), []
     times: dict[int, int] = {}
-    for start in range(0, min(length, SLOT_PAGES_MAX * PAGE), PAGE):
+    for start in range(0, min(length, SLOT_PAGES_MAX * SLOT_PAGE), SLOT_PAGE):
         page = await ask(client, contracts.stakes.slot_page(host_class, start))
         for number, slot in enumerate(page):
             if slot.owner != account:

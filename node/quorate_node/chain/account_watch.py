@@ -1,6 +1,6 @@
 """Asks the chain for the owner's money: now and then, and when the owner asks for the status.
 
-It also notices stake that is missing while the provider is on offer, for example after a slash.
+It also notices stake that is missing while the provider is on offer, for example after a burn.
 """
 
 import asyncio

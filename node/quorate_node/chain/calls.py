@@ -1,20 +1,37 @@
-"""Sends the calls and asks the queries that the contract bindings build.
+"""Sends the calls and asks the queries that the typed contracts build.
 
-The bindings give each call its measured gas.
+They give each call its measured gas.
 """
 
+from dataclasses import dataclass
 from typing import TypeVar
 
-from quorate_contracts.bindings.calls import Call, Query
-from quorate_protocol.units import Address
+from quorate_contracts.generated.contract_calls import Call, Query
+from quorate_protocol.units import BlockNumber
 from quorate_runtime.chain import ChainClient, Receipt, Sender
+from quorate_runtime.chain.client import BlockId
+from quorate_runtime.chain.types import BlockHead
 
 T = TypeVar("T")
 
 
-async def ask(client: ChainClient, query: Query[T], sender: Address | None = None) -> T:
-    """Returns the answer of a contract's view function at the newest block."""
-    return query.decode(await client.call(query.to, query.data, sender))
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transaction of the owner. `text` is for people who sign it elsewhere."""
+
+    purpose: str
+    call: Call
+    text: str
+
+
+async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
+    """Returns the answer of a contract's view function, at the newest block unless told."""
+    return query.decode(await client.call(query.to, query.data, block=block))
+
+
+def final_block(head: BlockHead, depth: int) -> BlockNumber:
+    """Returns the newest block that the chain does not drop any more; the newest has depth 1."""
+    return BlockNumber(max(0, head.number - depth + 1))
 
 
 async def transact(sender: Sender, purpose: str, call: Call, deadline_seconds: float) -> Receipt:

@@ -1,4 +1,4 @@
-"""Follows the court and `Faults` on chain and submits their events to the provider's core.
+"""Follows the court on chain and submits its events to the provider's core.
 
 A file keeps the cursor (the last block read). It is written after the journal has the events. So an
 event may be delivered twice, which changes nothing, but none is lost.
@@ -8,14 +8,16 @@ import logging
 import os
 from pathlib import Path
 
-from quorate_contracts.bindings import events as chain_events
+from quorate_contracts import court_facts
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.events import Event
+from quorate_contracts.generated import court
 from quorate_node.core import events
 from quorate_node.messaging.frame_handler import EventSink
 from quorate_protocol.codec import canonical
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import ZERO_HASH, Nonce
+from quorate_protocol.units import Seconds
 from quorate_runtime.chain import ChainClient, Cursor, LogBatch, LogFollower
 from quorate_runtime.chain.follower import GENESIS, block_at
 from quorate_runtime.process.log_throttle import LogThrottle
@@ -30,24 +32,22 @@ RETRY_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
-def translate(event: chain_events.Event | None) -> events.Event | None:
-    """Returns the core's event for an event of these contracts, or None if it needs none. Pure."""
+def translate(event: Event | None) -> events.Event | None:
+    """Returns the core's event for an event of the court, or None if it needs none. Pure."""
     match event:
-        case chain_events.CaseOpened():
-            named = tuple(
-                events.CaseExecution(spec, event.host_class, max_duration, pay)
-                for spec, max_duration, pay in zip(
-                    event.spec_hashes, event.max_durations, event.pays, strict=True
-                )
-                if spec != ZERO_HASH
+        case court.CaseOpened(execution, accused, filing, spec_hash):
+            case_id, duration = court_facts.case_id(filing), Seconds(filing.duration)
+            return events.ChainCaseOpened(
+                execution, case_id, accused, spec_hash, filing.host_class, duration, filing.pay
             )
-            return events.ChainCaseOpened(Nonce(event.case_id), event.accused, named)
-        case chain_events.JuryDrawn():
-            return events.ChainJuryDrawn(Nonce(event.case_id), tuple(event.jurors), event.vote_by)
-        case chain_events.RevealsOpen():
-            return events.ChainVotingEnded(Nonce(event.case_id), event.reveal_by)
-        case chain_events.Decided():
-            return events.ChainCaseDecided(Nonce(event.case_id))
+        case court.JuryDrawn(execution, jury, vote_by):
+            return events.ChainJuryDrawn(execution, jury, vote_by)
+        case court.Voted(execution, juror, ballot):
+            return events.ChainVoted(execution, events.Vote(juror, ballot))
+        case court.RevealsOpen(execution, reveal_by):
+            return events.ChainVotingEnded(execution, reveal_by)
+        case court.Decided(execution):
+            return events.ChainCaseDecided(execution)
         case _:
             return None
 

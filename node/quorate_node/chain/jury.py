@@ -1,16 +1,17 @@
-"""The provider as a juror: executes the accused's work again, votes, reveals and withdraws its pay.
+"""The provider as a juror: executes the accused's work again, votes and reveals.
 
-The operator key sends the transactions and pays the gas. The court pays the owner's payout address.
-A ballot (the hash of a juror's answers) counts if the operator key that sent it is valid in the
+The operator key sends the transactions and pays the gas. The court pays into the owner's balance.
+A ballot (the hash of a juror's answer) counts if the operator key that sent it is valid in the
 block that includes it.
 """
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
-from quorate_contracts.bindings.calls import Call
-from quorate_contracts.bindings.court import CaseId
+from quorate_contracts import court_facts
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated import court
+from quorate_contracts.generated.contract_calls import Call
 from quorate_node.chain.calls import ask
 from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.core import effects, events
@@ -26,7 +27,7 @@ from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import JuryReveal, JuryVote
+from quorate_protocol.messages.signed import JuryVote
 from quorate_protocol.ports import Clock, EngineRefuses
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32
@@ -60,13 +61,9 @@ class JuryService:
         self._contracts, self._client, self._clock = contracts, client, clock
         self._operator_sender, self._operator_keys = operator_sender, operator_keys
 
-    async def perform(
-        self, effect: effects.CourtEffect | effects.WithdrawCredit, submit: Submit
-    ) -> None:
+    async def perform(self, effect: effects.CourtEffect, submit: Submit) -> None:
         """Performs one effect. It drops an effect that the duty no longer calls for."""
         match effect:
-            case effects.WithdrawCredit():
-                await self._withdraw(effect)
             case effects.Reexecute():
                 await self._reexecute(effect, submit)
             case effects.SendVote():
@@ -75,12 +72,15 @@ class JuryService:
                     await submit(events.VoteConfirmed(effect.case_id))
             case effects.SendJuryReveal():
                 if self._has_duty(effect):
-                    reveal = JuryReveal(
-                        effect.case_id, self._core.terms.provider, effect.digests, effect.salt
-                    )
-                    await self._send(
-                        effect.key, self._contracts.court.reveal(CaseId(effect.case_id), [reveal])
-                    )
+                    await self._send(effect.key, self._reveal(effect))
+
+    def _reveal(self, effect: effects.SendJuryReveal) -> Call:
+        """Returns the call that opens the ballot. It names all ballots in order."""
+        votes, juror = effect.votes, self._core.terms.provider
+        place = [vote.juror for vote in votes].index(juror)
+        reveal = court.CourtReveal(place, juror, effect.salt, effect.digest)
+        links = [court_facts.link(vote.juror, vote.ballot) for vote in votes]
+        return self._contracts.court.reveal(effect.execution, links, [reveal])
 
     def _has_duty(self, effect: effects.CourtEffect) -> bool:
         duty: JuryDuty | None = self._core.jury.get(effect.case_id)
@@ -98,14 +98,16 @@ class JuryService:
         duty: JuryDuty | None = self._core.jury.get(effect.case_id)
         if duty is not None and duty.declined:
             log.warning(
-                "case %d: this juror votes void on all of it: %s", effect.case_id, duty.declined
+                "case 0x%s: this juror votes void: %s", _name(effect.case_id), duty.declined
             )
         signer = self._operator_keys.named(
             await ask(self._client, self._contracts.stakes.operator_key(provider))
         )
         vote = JuryVote(effect.case_id, provider, effect.ballot)
         envelope = seal(self._core.terms.domain, vote, signer.sign)
-        call = self._contracts.court.vote(CaseId(effect.case_id), [envelope])
+        vote_at = court.Vote(effect.jurors.index(provider), effect.ballot, envelope.sig)
+        jury = court_facts.jury_bytes(effect.jurors)
+        call = self._contracts.court.vote(effect.execution, effect.case_id, jury, [vote_at])
         try:
             await self._send(f"{effect.key}/{signer.address.hex()}", call)
         except Refused as refused:
@@ -119,12 +121,12 @@ class JuryService:
             ) from refused
 
     async def _reexecute(self, effect: effects.Reexecute, submit: Submit) -> None:
-        """Repeats one execution and submits its result digest, then removes its task and pins.
+        """Repeats the job and submits its result digest, then removes its task and pins.
 
         Pins of inputs never expire, and no other part removes these. After Unavailable they stay,
         because the outbox tries again.
         """
-        lease_id = jury_lease_id(effect.case_id, effect.index, self._core.terms.provider)
+        lease_id = jury_lease_id(effect.case_id, self._core.terms.provider)
         try:
             digest = (
                 await self._digest_of_repeat(effect, lease_id) if self._has_duty(effect) else None
@@ -134,12 +136,12 @@ class JuryService:
             raise
         await self._job_runner.remove(lease_id)
         if digest is not None:
-            await submit(events.Reexecuted(effect.case_id, effect.index, digest))
+            await submit(events.Reexecuted(effect.case_id, digest))
 
     async def _digest_of_repeat(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
-        """Repeats one execution of the case and returns its result digest.
+        """Repeats the job of the case and returns its result digest.
 
-        Zero if its inputs or image cannot be fetched: the juror's vote on it is then void.
+        Zero if its inputs or image cannot be fetched: the juror's vote is then void.
         """
         spec = await self._fetched(effect, lease_id)
         if spec is None:
@@ -152,7 +154,7 @@ class JuryService:
             # This machine may be at fault, so a void vote would be wrong. Hours are left to try
             # again.
             raise Unavailable(
-                f"case {effect.case_id}: {refused.detail}", ENGINE_RETRY_SECONDS
+                f"case 0x{_name(effect.case_id)}: {refused.detail}", ENGINE_RETRY_SECONDS
             ) from refused
         exited = await self._job_runner.wait(lease_id, effect.gpus)
         output = await self._job_runner.collect(lease_id, ExitStatus(exited.status))
@@ -182,19 +184,13 @@ class JuryService:
                 if self._clock.now() + pause >= until:
                     # Not re-raised: "unavailable" is one of the answers that a juror may give.
                     log.warning(
-                        "case %d: execution %d cannot be executed again: %s",
-                        effect.case_id,
-                        effect.index,
+                        "case 0x%s: the job cannot be executed again: %s",
+                        _name(effect.case_id),
                         error,
                     )
                     return None
             await self._clock.sleep(pause)
 
-    async def _withdraw(self, effect: effects.WithdrawCredit) -> None:
-        """Withdraws the juror's pay, if there is any.
 
-        A juror outside the largest agreeing group gets none. Anyone may have sent the withdrawal.
-        """
-        account = self._core.terms.provider
-        if await ask(self._client, self._contracts.court.credit_of(account)):
-            await self._send(effect.key, self._contracts.court.withdraw(account))
+def _name(case_id: Hash32) -> str:
+    return case_id.hex()[:12]

@@ -127,7 +127,8 @@ class Rotation:
             since, until = await ask(
                 self._client, self._contracts.stakes.key_range(self._keys.account, signer.address)
             )
-            found.append(KeyValidity(signer.address, since, until))
+            validity = KeyValidity(signer.address, UnixSeconds(since), UnixSeconds(until))
+            found.append(validity)
         self._ring.learn(found)
 
     async def _change(self) -> None:

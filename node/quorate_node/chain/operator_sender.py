@@ -5,8 +5,8 @@ So the owner has to send coins for gas to one account only.
 
 from pathlib import Path
 
-from quorate_contracts.bindings.calls import Call
 from quorate_contracts.deploy import Deployment
+from quorate_contracts.generated.contract_calls import Call
 from quorate_node.chain.calls import transact
 from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_protocol.ports import Clock, Signer

@@ -6,46 +6,46 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from quorate_node.ops.dates import until_text
-from quorate_protocol.units import Address, Amount, UnixSeconds, usd
+from quorate_protocol.limits import JURORS
+from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds, usd
 
 if TYPE_CHECKING:
-    from quorate_contracts.bindings.court import Case
     from quorate_contracts.deploy import Deployment
+    from quorate_contracts.open_cases import OpenCase
 
 
 class OwnCase(Struct, frozen=True):
-    """One open case. `is_own`: the owner opened it, with `bond` in millionths of a USD.
-
-    `next_step` happens once `until` has passed, or at any time if that is 0.
+    """One open case over an execution. `is_own`: the owner opened it. `at_stake`: what the accused
+    loses if the jury convicts it, in millionths of a USD. `next_step` happens once `until` passed.
     """
 
-    case_id: int
+    execution: Hash32
     is_own: bool
     next_step: str
     until: UnixSeconds
-    bond: Amount
+    at_stake: Amount
 
 
 def own_cases(
-    found: "Mapping[int, Case]", account: Address, deployment: "Deployment"
+    found: "Mapping[Hash32, OpenCase]", account: Address, deployment: "Deployment"
 ) -> tuple[OwnCase, ...]:
     """Returns the open cases of an account. Pure."""
     # Imported here: it loads the contracts, and `status` must start fast.
     from quorate_contracts.open_cases import NEXT, due_at
 
-    return tuple(
-        OwnCase(
-            number, case.accuser == account, NEXT[case.phase], due_at(deployment, case), case.bond
-        )
-        for number, case in sorted(found.items())
-    )
+    limits = deployment.constants()
+    cases = []
+    for execution, case in sorted(found.items()):
+        burned = JURORS * (case.filing.pay + limits.jury_gas_fee)
+        taken = Amount(min(burned // 2, limits.slot_stake))
+        is_own, step = case.filing.accuser == account, NEXT[case.phase]
+        cases.append(OwnCase(execution, is_own, step, due_at(deployment, case), taken))
+    return tuple(cases)
 
 
 def case_line(case: OwnCase, now: float) -> str:
     """Returns one line about a case: what it is, what happens next, and until when it waits."""
     waits = f"waits {until_text(case.until, now)}" if case.until > now else "due now"
-    step = f"{case.next_step}: {waits}"
-    if not case.is_own:
-        return f"case {case.case_id} against this provider: {step}"
-    bond = f"{usd(case.bond)} USD of bond"
-    return f"your case {case.case_id} with {bond}: {step}"
+    who = "your case" if case.is_own else "case against this provider"
+    name, loss = case.execution.hex()[:12], usd(case.at_stake)
+    return f"{who} over 0x{name}, for {loss} USD of stake: {case.next_step}: {waits}"

@@ -7,16 +7,18 @@ daemon may use the operator key at any time.
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import aiohttp
 
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.escrow import Tab
 from quorate_node.chain import stake_classes
 from quorate_node.chain.account_state import AccountState, read_account
-from quorate_node.chain.calls import ask, transact
-from quorate_node.chain.claims import checked_proof
+from quorate_node.chain.calls import Step, ask, transact
 from quorate_node.chain.owner_sender import owner_sender
+from quorate_node.chain.tab_payments import draw_step, redeem_step, redeemable
 from quorate_node.config import Config
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
@@ -24,15 +26,16 @@ from quorate_node.keys.operator_keys import OperatorKeys
 from quorate_node.keys.provider_keys import SigningKeys
 from quorate_node.messaging.coordinator_client import (
     Coordinator,
-    ProofView,
     deployment_from_info,
     fetch_info,
     saved_info_path,
 )
-from quorate_node.ops.status import read_status
+from quorate_node.ops.status import EarningStatus, read_status
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Sandbox
-from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain import ChainClient, Sender, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
@@ -42,12 +45,23 @@ SEND_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Claimable:
-    """Credit that a coordinator's newest final epoch gives and the chain has not paid yet."""
+class OwnTab:
+    """A coordinator's tab for the owner at the chain's newest block, and the newest voucher."""
 
-    coordinator: Coordinator
-    view: ProofView
-    amount: Amount
+    coordinator: Address
+    tab: Tab
+    voucher: Envelope[Voucher] | None
+
+    @property
+    def redeemable(self) -> Amount:
+        """What the voucher pays now."""
+        cumulative = self.voucher.message.cumulative if self.voucher else Amount(0)
+        return redeemable(cumulative, self.tab)
+
+    @property
+    def credit(self) -> Amount:
+        """What was paid and not drawn."""
+        return Amount(self.tab.paid - self.tab.drawn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +74,6 @@ class OwnerDesk:
     client: ChainClient
     contracts: Contracts
     coordinators: tuple[Coordinator, ...]
-
-    @property
-    def chain_name(self) -> str:
-        """The chain, as messages name it."""
-        return f"chain {self.contracts.deployment.chain_id}"
 
     async def state(self) -> AccountState:
         """Asks the chain for stake and balances, in every host class that this home knows."""
@@ -85,46 +94,49 @@ class OwnerDesk:
         with owner_sender(home, self.client, self.keys.owner, self.clock, deployment) as sender:
             yield sender
 
-    async def claimable(self) -> tuple[list[Claimable], list[str]]:
-        """Returns what can be claimed now, and a sentence for each coordinator that is away."""
-        found, away = [], []
-        for coordinator in self.coordinators:
-            try:
-                item = await self._claimable(coordinator)
-            except Unavailable as error:
-                # Not re-raised: the others pay meanwhile, and a later command asks again.
-                away.append(f"{coordinator.url}: {error}")
-                continue
-            found += [item] if item is not None and item.amount > 0 else []
-        return found, away
+    async def tabs(self) -> list[OwnTab]:
+        """Asks the chain for the tabs of all coordinators of this home."""
+        vouchers = {item.coordinator: item.voucher for item in earnings(self.config.home)}
+        known = dict.fromkeys(item.address for item in self.coordinators) | vouchers
+        return [
+            OwnTab(address, await self._tab(address), voucher) for address, voucher in known.items()
+        ]
 
-    async def _claimable(self, coordinator: Coordinator) -> Claimable | None:
-        epochs, account = self.contracts.epochs, self.keys.account
-        epoch = await ask(self.client, epochs.newest_final(coordinator.address))
-        if not epoch.number:
-            return None
+    async def _tab(self, coordinator: Address) -> Tab:
+        query = self.contracts.escrow.tab(coordinator, self.keys.account)
+        return await ask(self.client, query)
+
+    async def collect(self, sender: Sender, item: OwnTab) -> Amount:
+        """Redeems the voucher, then draws what the tab was paid. Returns what was drawn.
+
+        Anyone may have sent both meanwhile. Raises Refused if the chain takes the voucher no more.
+        """
+        account, refused = self.keys.account, None
+        if item.redeemable and item.voucher is not None:
+            refused = await self._try(sender, redeem_step(self.contracts, item.voucher, item.tab))
+        tab = await self._tab(item.coordinator)
+        credit = Amount(tab.paid - tab.drawn)
+        if credit:
+            step = draw_step(self.contracts, account, item.coordinator, tab)
+            refused = await self._try(sender, step) or refused
+            tab = await self._tab(item.coordinator)
+        cumulative = item.voucher.message.cumulative if item.voucher else Amount(0)
+        if refused is not None and (redeemable(cumulative, tab) or tab.paid > tab.drawn):
+            raise refused
+        return credit
+
+    async def _try(self, sender: Sender, step: Step) -> Refused | None:
         try:
-            view = await checked_proof(coordinator, epoch, account)
+            await transact(sender, step.purpose, step.call, SEND_SECONDS)
         except Refused as refused:
-            if refused.code is Code.UNKNOWN:
-                return None  # not re-raised: the epoch has no leaf of this provider
-            raise
-        paid = await ask(self.client, epochs.claimed(coordinator.address, account))
-        return Claimable(coordinator, view, Amount(view.leaf.final - paid))
+            return refused  # the caller looks whether somebody else has sent it
+        return None
 
-    async def claim(self, sender: Sender, item: Claimable) -> Amount:
-        """Claims, unless somebody else has claimed meanwhile. Returns what the chain paid."""
-        address, view, epochs = item.coordinator.address, item.view, self.contracts.epochs
-        call = epochs.claim(address, view.epoch, view.leaf, view.proof)
-        purpose = f"claim/{epochs.address.hex()[:8]}/{address.hex()}/{view.epoch}"
-        try:
-            await transact(sender, purpose, call, SEND_SECONDS)
-        except Refused:
-            # Not re-raised if the chain has paid: the coordinator claims for all providers.
-            paid = await ask(self.client, epochs.claimed(address, self.keys.account))
-            if paid < view.leaf.final:
-                raise
-        return item.amount
+
+def earnings(home: Path) -> Iterator[EarningStatus]:
+    """Yields what the daemon last knew of each coordinator's debt; nothing if none has run."""
+    status = read_status(home / "status.json")
+    yield from status.earnings if status else ()
 
 
 @asynccontextmanager

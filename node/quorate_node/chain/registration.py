@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from quorate_contracts.bindings.stakes import OPEN_BLOCK, PAGE
 from quorate_contracts.chain_check import check_chain, check_chain_id
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import Currency, read_currency
@@ -26,11 +25,10 @@ from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
 from quorate_runtime.http.client_networks import address_of, registered_network
 
-SLOT_PAGES_MAX = 1024
 MARKER = "registration_state"  # the file that exists once run slots have stake
 SEND_SECONDS = 120.0
 GAS_NEEDED = 1_500_000  # to register, approve and open slots, with a margin
-OPERATOR_GAS = 3_000_000  # about a dozen votes, reveals and claims
+OPERATOR_GAS = 3_000_000  # about a dozen votes, reveals and redemptions
 COIN_GAS_PRICE_FLOOR = 10**9
 
 
@@ -38,14 +36,14 @@ COIN_GAS_PRICE_FLOOR = 10**9
 class RegistrationState:
     """What the chain says about this provider. Amounts in token units; `coins` in wei."""
 
-    index: int  # 0 = not registered
+    is_registered: bool
     operator_key: Address
     open_slots: int  # of the classes asked for
     owner_coins: int
     operator_coins: int
     tokens: Amount
     stake_missing: Amount  # for run slots without a stake slot
-    is_frozen: bool
+    has_left: bool  # for good: it opens no slot any more
     short: Mapping[Hash32, int]  # host class -> run slots without a stake slot
     currency: Currency  # names the token and coin that are missing
 
@@ -108,7 +106,7 @@ async def registration_state(
     await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
     opened = {
-        host_class: await _open_slots(client, contracts, account, host_class)
+        host_class: await ask(client, stakes.open_slots_of(account, host_class))
         for host_class in wanted
     }
     short = {
@@ -117,14 +115,14 @@ async def registration_state(
         if count > opened[host_class]
     }
     return RegistrationState(
-        index=await ask(client, stakes.index_of(account)),
+        is_registered=await ask(client, stakes.role_of(account)) != 0,
         operator_key=await ask(client, stakes.operator_key(account)),
         open_slots=sum(opened.values()),
         owner_coins=await client.balance(account),
         operator_coins=await client.balance(keys.operator.address),
         tokens=await ask(client, contracts.token.balance_of(account)),
         stake_missing=Amount(sum(short.values()) * contracts.deployment.constants().slot_stake),
-        is_frozen=await ask(client, stakes.frozen(account)) > 0,
+        has_left=await ask(client, stakes.exited_at(account)) > 0,
         short=short,
         currency=await read_currency(
             client, contracts.deployment.chain_id, contracts.deployment.token
@@ -175,30 +173,18 @@ async def slots_to_stake(
     return {}
 
 
-async def _open_slots(
-    client: ChainClient, contracts: Contracts, account: Address, host_class: Hash32
-) -> int:
-    length = await ask(client, contracts.stakes.slot_count(host_class))
-    found = 0
-    for start in range(0, min(length, SLOT_PAGES_MAX * PAGE), PAGE):
-        page = await ask(client, contracts.stakes.slot_page(host_class, start))
-        found += sum(1 for slot in page if slot.owner == account and slot.until_block == OPEN_BLOCK)
-    return found
-
-
 def missing(found: RegistrationState, keys: SigningKeys, gas_price: int) -> tuple[Missing, ...]:
     """Returns what a person must do before `register` can succeed. Pure."""
     lacks: list[Missing] = []
     account, price = f"0x{keys.account.hex()}", max(gas_price, COIN_GAS_PRICE_FLOOR)
     currency = found.currency
     is_mine = found.operator_key in {signer.address for signer in keys.operators()}
-    is_ready = found.index > 0 and not found.stake_missing and is_mine
-    if found.is_frozen:
+    is_ready = found.is_registered and not found.stake_missing and is_mine
+    if found.has_left and found.short:
         lacks.append(
             Missing(
-                "a case against this provider is open",
-                "wait for the court's decision; `quorate node status` shows it",
-                is_blocking=False,
+                f"{account} has left the market for good",
+                "make a provider with another owner in a new folder: quorate node init --home",
             )
         )
     if not is_ready and keys.owner is None:
@@ -216,7 +202,7 @@ def missing(found: RegistrationState, keys: SigningKeys, gas_price: int) -> tupl
                 currency.send(keys.account, wei=_rounded(GAS_NEEDED * price - found.owner_coins)),
             )
         )
-    if found.index and is_mine and found.operator_key != keys.operator.address:
+    if found.is_registered and is_mine and found.operator_key != keys.operator.address:
         remedy = (
             "quorate node up"
             if keys.owner
@@ -238,7 +224,9 @@ def missing(found: RegistrationState, keys: SigningKeys, gas_price: int) -> tupl
     ):
         remedy = currency.send(keys.operator.address, wei=_rounded(OPERATOR_GAS * price))
         lacks.append(
-            Missing("the operator key cannot pay for votes and claims", remedy, is_blocking=False)
+            Missing(
+                "the operator key cannot pay for votes and redemptions", remedy, is_blocking=False
+            )
         )
     return tuple(lacks)
 
@@ -264,7 +252,7 @@ async def register(
     """
     stakes, found = (contracts.stakes, await registration_state(client, contracts, keys, wanted))
     place = f"{contracts.deployment.stakes.hex()[:8]}"
-    if not found.index:
+    if not found.is_registered:
         call = stakes.register(
             keys.operator.address,
             keys.payout,

@@ -7,13 +7,11 @@ is left to do.
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_contracts.bindings.calls import Call
 from quorate_contracts.deploy import Contracts
 from quorate_node.chain.account_state import AccountState, StakeSlot, stake_slots
-from quorate_node.chain.calls import transact
+from quorate_node.chain.calls import Step, transact
 from quorate_node.chain.owner_sender import owner_sender
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.ops.dates import date_text
@@ -31,15 +29,6 @@ LOOK_LEAST_SECONDS = 1.0
 BUSY_SECONDS = 5.0
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One call that the owner's key has to make. `text` is for people who sign it elsewhere."""
-
-    purpose: str
-    call: Call
-    text: str
 
 
 def close_step(contracts: Contracts, slot: StakeSlot) -> Step:
@@ -68,7 +57,7 @@ async def possible_step(
 ) -> Step | None:
     """Returns the step that the contract allows for a slot now; None while it has to wait.
 
-    A slash makes a slot look closed, although its owner has still to close it.
+    A burn makes a slot look closed, although its owner has still to close it.
     """
     for step in (take_back_step(contracts, slot), close_step(contracts, slot)):
         try:
@@ -159,7 +148,7 @@ class StakeRelease:
                 pause = await self.look()
                 self._trouble.recovered("stake is released again")
             except (Unavailable, Refused) as error:
-                # Not re-raised: the chain may come back, a court case ends, a command ends.
+                # Not re-raised: the chain may come back, a command ends.
                 self._trouble.failed(f"stake cannot be released yet: {error}")
                 pause = BUSY_SECONDS
             await self._clock.sleep(pause)

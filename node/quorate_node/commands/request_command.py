@@ -22,7 +22,7 @@ from quorate_runtime.keys.keystore import KeystoreError
 if TYPE_CHECKING:
     from quorate_contracts.relayed_requests import RequestFile
 
-WISHES = "join, leave, unbond or payout"
+WISHES = "join, leave, unbond, withdraw or payout"
 
 
 def request(

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
+from quorate_contracts.encodings import OPEN_MAX
 from quorate_contracts.relayed_requests import Draft, RequestFile, sign_requests
 from quorate_node.chain.calls import ask
 from quorate_node.chain.owner_desk import OwnerDesk
@@ -10,16 +11,15 @@ from quorate_node.chain.registration import network_of, network_url
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.messages.requests import (
     ChangePayoutRequest,
-    ExitRequest,
+    CloseSlotRequest,
     OpenSlotsRequest,
     RegisterRequest,
     UnbondSlotRequest,
+    WithdrawRequest,
 )
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, Sequence, Small, UnixSeconds
-
-OPEN_MAX = 16  # slots of one request
 
 
 class Wish(StrEnum):
@@ -28,6 +28,7 @@ class Wish(StrEnum):
     JOIN = "join"  # register, and open a stake slot for each run slot
     LEAVE = "leave"  # close all slots
     UNBOND = "unbond"  # take back the stake of the slots that are due
+    WITHDRAW = "withdraw"  # send the balance in Escrow to the payout account
     PAYOUT = "payout"  # another payout account
 
 
@@ -52,8 +53,10 @@ async def requests_for(
     elif wish is Wish.PAYOUT:
         drafts = [_payout(owner.address, payout or owner.address)]
     elif wish is Wish.LEAVE:
-        is_there = bool((await desk.state()).open_slots())
-        drafts = [lambda *end: ExitRequest(owner.address, *end)] if is_there else []
+        slots = (await desk.state()).open_slots()
+        drafts = [_close_one(owner.address, slot.host_class, slot.place) for slot in slots]
+    elif wish is Wish.WITHDRAW:
+        drafts = await _withdraw(desk, owner.address, max_fee)
     else:
         drafts = await _unbond(desk, owner.address)
     if not drafts:
@@ -66,7 +69,7 @@ async def _join(
 ) -> tuple[list[Draft], Amount]:
     drafts: list[Draft] = []
     account, stakes = owner.address, desk.contracts.stakes
-    if not await ask(desk.client, stakes.index_of(account)):
+    if not await ask(desk.client, stakes.role_of(account)):
         places = (keys.payout, keys.peer_public, keys.box_public, await _network(desk))
         named = (account, keys.operator.address, *places)
         drafts.append(lambda *end: RegisterRequest(*named, *end))
@@ -77,7 +80,7 @@ async def _join(
         while left > 0:
             drafts.append(_open(account, host_class, min(left, OPEN_MAX)))
             left -= OPEN_MAX
-    # Opening slots also restores what a slash took of others.
+    # Opening slots also restores what was burned of others.
     lacks = (await desk.state()).lacks if drafts else Amount(0)
     each = desk.contracts.deployment.constants().slot_stake
     return drafts, Amount(count * each + lacks)
@@ -99,6 +102,15 @@ async def _unbond(desk: OwnerDesk, account: Address) -> list[Draft]:
 
 def _unbond_one(account: Address, host_class: Hash32, place: int) -> Draft:
     return lambda *end: UnbondSlotRequest(account, host_class, Sequence(place), *end)
+
+
+def _close_one(account: Address, host_class: Hash32, place: int) -> Draft:
+    return lambda *end: CloseSlotRequest(account, host_class, Sequence(place), *end)
+
+
+async def _withdraw(desk: OwnerDesk, account: Address, max_fee: Amount) -> list[Draft]:
+    balance = (await desk.state()).balance  # the fee comes out of it
+    return [lambda *end: WithdrawRequest(account, balance, *end)] if balance > max_fee else []
 
 
 async def _network(desk: OwnerDesk) -> Hash32:

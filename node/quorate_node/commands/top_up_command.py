@@ -1,4 +1,4 @@
-"""`quorate node top-up`: restores stake that a slash or a fine took."""
+"""`quorate node top-up`: restores stake that was burned."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ def top_up(
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Restore the stake that a slash or a fine took, from the owner's wallet."""
+    """Restore the stake that was burned, from the owner's wallet."""
     folder = options.home_of(home)
     try:
         settings = settings_file.read(folder)

@@ -1,4 +1,4 @@
-"""Restores the stake that a slash or a fine took, with the owner's key."""
+"""Restores the stake that was burned, with the owner's key."""
 
 from quorate_node.chain.calls import transact
 from quorate_node.chain.owner_desk import SEND_SECONDS, OwnerDesk

@@ -7,9 +7,10 @@ daemon signs them (by RFC 6979, so the same message gives the same bytes).
 
 from msgspec import Struct
 
+from quorate_node.core.events import Vote
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import Accept, Commit, Decline, Reveal
-from quorate_protocol.units import Address, Amount, ExitStatus, Hash32, Nonce, Sequence, UnixSeconds
+from quorate_protocol.messages.signed import Accept, Commit, Decline, Order, Reveal
+from quorate_protocol.units import Address, ExitStatus, Hash32, Sequence, UnixSeconds
 
 
 class OfLease(Struct, frozen=True):
@@ -37,12 +38,12 @@ class OfCase(Struct, frozen=True):
     A subclass may have another key or lane.
     """
 
-    case_id: Nonce
+    case_id: Hash32
 
     @property
     def key(self) -> str:
         """Idempotency key."""
-        return f"{type(self).__name__}/{self.case_id}"
+        return f"{type(self).__name__}/{self.case_id.hex()}"
 
     @property
     def lane(self) -> str:
@@ -132,6 +133,17 @@ class SendCommit(OfLease, frozen=True, tag=True):
         return f"{type(self).__name__}/{self.assignment_hash.hex()}/{self.attempt}"
 
 
+class KeepEvidence(OfLease, frozen=True, tag=True):
+    """Keep all that was signed about an execution whose order has an escrow of its own, so that
+    its owner can show it on chain. It comes before the Reveal.
+    """
+
+    coordinator: Address
+    order: Order
+    index: int
+    blind: Hash32
+
+
 class SendReveal(OfLease, frozen=True, tag=True):
     """Send the Reveal to the coordinator.
 
@@ -177,58 +189,34 @@ class SendOffer(Struct, frozen=True, tag=True):
 
 
 class Reexecute(OfCase, frozen=True, tag=True):
-    """Repeat one execution of a case, and report its result digest."""
+    """Repeat the job of a case, and report its result digest."""
 
-    index: int
     spec_hash: Hash32
     host_class: Hash32
     give_up_at: UnixSeconds
     gpus: tuple[str, ...] = ()  # UUIDs
 
     @property
-    def key(self) -> str:
-        """Idempotency key."""
-        return f"{type(self).__name__}/{self.case_id}/{self.index}"
-
-    @property
     def lane(self) -> str:
         """The case's own lane."""
-        return f"case/{self.case_id}"
+        return f"case/{self.case_id.hex()}"
 
 
 class SendVote(OfCase, frozen=True, tag=True):
-    """Send the ballot to the court."""
+    """Send the ballot to the court. `jurors` are all that were drawn for the case."""
 
+    execution: Hash32
+    jurors: tuple[Address, ...]
     ballot: Hash32
 
 
 class SendJuryReveal(OfCase, frozen=True, tag=True):
-    """Reveal the ballot's digests and salt to the court."""
+    """Reveal the ballot's digest and salt to the court. `votes` are all of the case, in order."""
 
-    digests: tuple[Hash32, ...]
+    execution: Hash32
+    votes: tuple[Vote, ...]
+    digest: Hash32
     salt: Hash32
-
-
-class WithdrawCredit(OfCase, frozen=True, tag=True):
-    """Withdraw this juror's credit from the court once its case is decided."""
-
-
-class SendClaim(Struct, frozen=True, tag=True):
-    """Claim the credit of a final epoch."""
-
-    coordinator: Address
-    epoch: Sequence
-    final: Amount
-
-    @property
-    def key(self) -> str:
-        """Idempotency key."""
-        return f"{type(self).__name__}/{self.coordinator.hex()}/{self.epoch}"
-
-    @property
-    def lane(self) -> str:
-        """The chain's lane."""
-        return "chain"
 
 
 LeaseEffect = (
@@ -240,9 +228,10 @@ LeaseEffect = (
     | StopTask
     | PublishOutput
     | SendCommit
+    | KeepEvidence
     | SendReveal
     | RemoveTask
     | ForgetLease
 )
 CourtEffect = Reexecute | SendVote | SendJuryReveal
-Effect = LeaseEffect | CourtEffect | SendOffer | SendClaim | WithdrawCredit
+Effect = LeaseEffect | CourtEffect | SendOffer

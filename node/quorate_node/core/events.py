@@ -9,14 +9,15 @@ from msgspec import Struct
 
 from quorate_node.core.terms import Terms
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.frames import EscrowedOrder
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import (
     Assignment,
     CommitReceipt,
     CommitSet,
-    Statement,
     Stop,
     Verdict,
+    Voucher,
 )
 from quorate_protocol.units import (
     Address,
@@ -24,7 +25,6 @@ from quorate_protocol.units import (
     ExitStatus,
     Hash32,
     Milliseconds,
-    Nonce,
     Seconds,
     Sequence,
     UnixSeconds,
@@ -60,11 +60,15 @@ class CommitReceiptReceived(Struct, frozen=True, tag=True):
 
 
 class CommitSetReceived(Struct, frozen=True, tag=True):
-    """The coordinator closed the batch of this lease: it signed the list of its Commits."""
+    """The coordinator closed the batch of this lease: it signed the list of its Commits.
+
+    `escrowed`: what it says of an order with an escrow of its own.
+    """
 
     assignment_hash: Hash32
     commit_set: Envelope[CommitSet]
     signer: Address
+    escrowed: EscrowedOrder | None = None
 
 
 class VerdictReceived(Struct, frozen=True, tag=True):
@@ -86,11 +90,11 @@ class StopReceived(Struct, frozen=True, tag=True):
     coordinator: Address
 
 
-class StatementReceived(Struct, frozen=True, tag=True):
+class VoucherReceived(Struct, frozen=True, tag=True):
     """A coordinator's cumulative debt to this provider."""
 
     coordinator: Address
-    statement: Envelope[Statement]
+    voucher: Envelope[Voucher]
     signer: Address
 
 
@@ -146,6 +150,17 @@ class OutputPublished(Struct, frozen=True, tag=True):
     ciphertext: Hash32
 
 
+class ReceiptChecked(Struct, frozen=True, tag=True):
+    """The receipt of a lease's Verdict `seq` holds, and its bill pays the lease so much.
+
+    Pay that depends on the audit fund is not in it.
+    """
+
+    assignment_hash: Hash32
+    seq: Sequence
+    pay: Amount
+
+
 class Tick(Struct, frozen=True, tag=True):
     """A moment of time: the core does what is due at the input's `at`."""
 
@@ -181,83 +196,91 @@ class Configured(Struct, frozen=True, tag=True):
 # ----------------------------------------------------------------------------------- from the chain
 
 
-class CaseExecution(Struct, frozen=True):
-    """One execution that a court case names and that a juror repeats.
+class TabSeen(Struct, frozen=True, tag=True):
+    """The tab of a coordinator for this provider, as final blocks show it."""
 
-    `spec_hash` is the CID digest of the job spec.
+    coordinator: Address
+    locked: Amount
+    paid: Amount
+    closes_at: UnixSeconds
+
+
+class OrderFunded(Struct, frozen=True, tag=True):
+    """Final blocks show the escrow of this lease's order, so the coordinator does not owe its
+    pay.
     """
 
-    spec_hash: Hash32
-    host_class: Hash32
-    max_duration: Seconds = Seconds(0)
-    pay: Amount = Amount(0)  # of a juror
+    assignment_hash: Hash32
 
 
 class ChainCaseOpened(Struct, frozen=True, tag=True):
-    """A case was opened at the court. The event names the executions that the jury repeats.
+    """A case was opened at the court: a jury repeats one execution of a job.
 
-    The provider keeps only cases of host classes that it offers.
+    The chain names a case by `execution`, the digest of the accused's Assignment. `case_id` is the
+    hash of its Filing. `spec_hash` is the CID digest of the job spec, `pay` that of one juror. The
+    provider keeps only cases of host classes that it offers.
     """
 
-    case_id: Nonce
+    execution: Hash32
+    case_id: Hash32
     accused: Address
-    executions: tuple[CaseExecution, ...]
+    spec_hash: Hash32
+    host_class: Hash32
+    max_duration: Seconds = Seconds(0)
+    pay: Amount = Amount(0)
 
 
 class ChainJuryDrawn(Struct, frozen=True, tag=True):
-    """The court drew a jury, or drew again for its empty seats."""
+    """The court drew jurors. `jurors` has all of the case so far; `vote_by` is 0 while the draw
+    goes on.
+    """
 
-    case_id: Nonce
+    execution: Hash32
     jurors: tuple[Address, ...]
     vote_by: UnixSeconds
 
 
+class Vote(Struct, frozen=True):
+    """A juror's ballot."""
+
+    juror: Address
+    ballot: Hash32
+
+
+class ChainVoted(Struct, frozen=True, tag=True):
+    """A juror's ballot is on chain. Who opens a ballot names all ballots, in their order."""
+
+    execution: Hash32
+    vote: Vote
+
+
 class Reexecuted(Struct, frozen=True, tag=True):
-    """This juror repeated one execution of a case.
+    """This juror repeated the job of a case.
 
     `digest` is the result digest; zero when the inputs or the image are not available.
     """
 
-    case_id: Nonce
-    index: int
+    case_id: Hash32
     digest: Hash32
 
 
 class VoteConfirmed(Struct, frozen=True, tag=True):
     """This juror's vote is on chain."""
 
-    case_id: Nonce
+    case_id: Hash32
 
 
 class ChainVotingEnded(Struct, frozen=True, tag=True):
     """Every juror voted, or the voting window passed. Ballots may be opened until `reveal_by`."""
 
-    case_id: Nonce
+    execution: Hash32
     reveal_by: UnixSeconds
 
 
 class ChainCaseDecided(Struct, frozen=True, tag=True):
-    """The court decided the case, or declared it void."""
+    """The court decided the case, or it ended without a decision."""
 
-    case_id: Nonce
-
-
-class ChainEpochFinal(Struct, frozen=True, tag=True):
-    """A coordinator's newest final epoch credits this provider.
-
-    `final` is the credit of all epochs together.
-    """
-
-    coordinator: Address
-    epoch: Sequence
-    final: Amount
-
-
-class ClaimConfirmed(Struct, frozen=True, tag=True):
-    """The chain has paid `amount` to this provider, over all claims together."""
-
-    coordinator: Address
-    amount: Amount
+    execution: Hash32
 
 
 LeaseEvent = (
@@ -272,7 +295,8 @@ LeaseEvent = (
     | StopReceived
 )
 ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
-OwnEvent = OfferDue | DrainRequested | Configured | ChainEpochFinal | ClaimConfirmed
+OwnEvent = OfferDue | DrainRequested | Configured
+MoneyEvent = VoucherReceived | TabSeen | ReceiptChecked | OrderFunded
 JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (
     AssignmentReceived
@@ -280,24 +304,26 @@ Event = (
     | CommitSetReceived
     | VerdictReceived
     | StopReceived
-    | StatementReceived
+    | VoucherReceived
     | AcceptDelivered
     | InputsFetched
     | TaskStarted
     | TaskFailed
     | TaskExited
     | OutputPublished
+    | ReceiptChecked
     | Tick
     | OfferDue
     | DrainRequested
     | Configured
     | GpusRead
+    | TabSeen
+    | OrderFunded
     | ChainCaseOpened
     | ChainJuryDrawn
+    | ChainVoted
     | Reexecuted
     | VoteConfirmed
     | ChainVotingEnded
     | ChainCaseDecided
-    | ChainEpochFinal
-    | ClaimConfirmed
 )

@@ -28,7 +28,7 @@ from quorate_node.core.phases import (
     Starting,
 )
 from quorate_node.core.terms import Terms
-from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
 from quorate_protocol.messages.job_spec import image_digest
@@ -146,7 +146,14 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
             return (effects.SendCommit(assignment_hash, coordinator, commit, attempt),)
         case Revealed():
             closed_at = phase.commit_set.message.closed_at
-            return (effects.SendReveal(assignment_hash, coordinator, phase.reveal, closed_at),)
+            reveal = effects.SendReveal(assignment_hash, coordinator, phase.reveal, closed_at)
+            if phase.escrowed is None:
+                return (reveal,)
+            order, index = phase.escrowed.order, phase.escrowed.index
+            blind = _blind(phase.commit_set.message, assignment_hash)
+            # First: once revealed, the result can be copied, and the Verdict may come at any time.
+            keep = effects.KeepEvidence(assignment_hash, coordinator, order, index, blind)
+            return keep, reveal
         case Receipted() | Done():
             return ()
         case Lapsed():
@@ -377,7 +384,37 @@ def _commit_set(
         )
     if age < -CLOCK_ALLOWANCE_SECONDS:
         raise Refused(Code.TOO_EARLY, f"commitSet: closedAt lies {-age} s ahead")
-    return _enter(execution, Revealed(phase.commit, phase.reveal, event.commit_set))
+    receipt = None if isinstance(phase, Committed) else phase.receipt
+    escrowed = event.escrowed if _fits(execution, event, terms) else None
+    if escrowed is not None and receipt is None:
+        # Without it the chain takes no evidence. The Commit is sent again, and its answer has it.
+        raise Refused(Code.WRONG_PHASE, "commitSet: the receipt of this Commit has not come yet")
+    return _enter(
+        execution, Revealed(phase.commit, phase.reveal, event.commit_set, receipt, escrowed)
+    )
+
+
+def _fits(execution: Execution, event: events.CommitSetReceived, terms: Terms) -> bool:
+    """Whether an order with an escrow is that of this execution, as the chain checks it."""
+    if event.escrowed is None:
+        return False
+    order, assignment = event.escrowed.order, execution.assignment.message
+    job_id, blind = (
+        digest(terms.domain, order),
+        _blind(event.commit_set.message, execution.assignment_hash),
+    )
+    named = assignment_id(job_id, event.escrowed.index, blind)
+    return (
+        job_id == event.commit_set.message.job_id
+        and named == assignment.assignment_id
+        and (order.coordinator, order.spec_hash) == (assignment.coordinator, assignment.spec_hash)
+    )
+
+
+def _blind(closed: CommitSet, assignment_hash: Hash32) -> Hash32:
+    names = [entry.assignment_hash for entry in closed.ordered]
+    place = names.index(assignment_hash)
+    return closed.blinds[place] if place < len(closed.blinds) else ZERO_HASH
 
 
 def is_same_set(one: CommitSet, other: CommitSet) -> bool:

@@ -9,6 +9,7 @@ waits for that decision.
 from msgspec import Struct
 
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.frames import EscrowedOrder
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import (
     Accept,
@@ -104,12 +105,15 @@ class Receipted(Struct, frozen=True, tag=True):
 class Revealed(Struct, frozen=True, tag=True):
     """The provider revealed the result for this CommitSet.
 
-    It never reveals the result for a set with other members.
+    It never reveals the result for a set with other members. `escrowed`: its order has an escrow of
+    its own, where its owner can show the execution.
     """
 
     commit: Commit
     reveal: Reveal
     commit_set: Envelope[CommitSet]
+    receipt: Envelope[CommitReceipt] | None = None
+    escrowed: EscrowedOrder | None = None
 
 
 class Done(Struct, frozen=True, tag=True):

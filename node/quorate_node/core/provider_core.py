@@ -1,30 +1,31 @@
-"""The provider's whole machine: executions, jury duties, statements and the offer.
+"""The provider's whole machine: executions, jury duties, debts of coordinators and the offer.
 
 It has one writer and one state. It passes events to `execution` and `jury_duty`. It decides itself
-whether a run slot is free, because that needs the whole state.
+whether a run slot is free and its pay is secured, because that needs the whole state.
 """
 
 from typing import assert_never
 
 from msgspec import Struct
 
-from quorate_node.core import assignments, capacity, effects, events, execution
+from quorate_node.core import assignments, capacity, debts, effects, events, execution
+from quorate_node.core.debts import NO_DEBT, Debt, LeasePay
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
 from quorate_node.core.juries import jury_draws, jury_duty
+from quorate_node.core.juries.jury_draws import Case
 from quorate_node.core.juries.jury_duty import JuryDuty
 from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed
-from quorate_node.core.statements import check_statement
 from quorate_node.core.terms import Terms
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN, SlotOffer
-from quorate_protocol.messages.signed import FreeSlots, Statement
+from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.money.tabs import Owed, Tab
 from quorate_protocol.step import Input, StepOutcome
 from quorate_protocol.tables import Table, Tables
-from quorate_protocol.units import Address, Amount, Hash32, Nonce, Sequence, Small, UnixSeconds
+from quorate_protocol.units import Address, Amount, Hash32, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 
 EXECUTIONS_KEPT_MAX = 200_000
@@ -67,10 +68,11 @@ class ProviderCore(Tables):
         # The same for hashes that left `executions`. A verdict may still come for them.
         self.settled: Table[Hash32, UnixSeconds] = Table(Hash32, UnixSeconds)
         self.commits: Table[Hash32, Hash32] = Table(Hash32, Hash32)  # Commit digest -> its lease
-        self.cases: Table[Nonce, events.ChainCaseOpened] = Table(Nonce, events.ChainCaseOpened)
-        self.jury: Table[Nonce, JuryDuty] = Table(Nonce, JuryDuty)
-        self.statements: Table[Address, Envelope[Statement]] = Table(Address, Envelope[Statement])
-        self.claimed: Table[Address, Amount] = Table(Address, Amount)  # cumulative, by coordinator
+        # By the execution that the case is about; duties by the id of their case.
+        self.cases: Table[Hash32, Case] = Table(Hash32, Case)
+        self.jury: Table[Hash32, JuryDuty] = Table(Hash32, JuryDuty)
+        self.debts: Table[Address, Debt] = Table(Address, Debt)  # by coordinator
+        self.pays: Table[Hash32, LeasePay] = Table(Hash32, LeasePay)  # of leases with a Verdict
         self.scalars_table: Table[str, Scalars] = Table(str, Scalars)
 
     # ---------------------------------------------------------------------------------------- views
@@ -97,6 +99,20 @@ class ProviderCore(Tables):
     def is_idle(self) -> bool:
         """Returns whether no job and no jury duty runs, and new work is taken."""
         return not self.active and not self.jury and not self.scalars.is_draining
+
+    def debt(self, coordinator: Address) -> Debt:
+        """Returns what a coordinator owes this provider."""
+        return self.debts.get(coordinator) or NO_DEBT
+
+    def owed(self, coordinator: Address) -> Owed:
+        """Returns what a coordinator owes this provider, or may come to owe it."""
+        debt = self.debt(coordinator)
+        under_way = (
+            debts.pay_of(item)
+            for item in self.live()
+            if item.coordinator == coordinator and item.assignment_hash not in self.pays
+        )
+        return Owed(debt.vouched, debt.held, Amount(sum(under_way)))
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
         """Returns the run slots that could take a lease now."""
@@ -194,24 +210,28 @@ class ProviderCore(Tables):
             case events.ChainCaseOpened():
                 jury_draws.note_case(self.cases, event, self.terms)
                 return ()
+            case events.ChainVoted():
+                jury_draws.note_vote(self.cases, event)
+                return ()
             case events.ChainJuryDrawn():
                 return jury_draws.seat(self.cases, self.jury, event, self.terms, at, item.random)
-            case (
-                events.ChainCaseDecided()
-                | events.Reexecuted()
-                | events.VoteConfirmed()
-                | events.ChainVotingEnded()
-            ):
+            case events.ChainCaseDecided() | events.ChainVotingEnded():
+                return self._on_case(event, item)
+            case events.Reexecuted() | events.VoteConfirmed():
                 return self._on_duty(event.case_id, event, item)
+            case (
+                events.VoucherReceived()
+                | events.TabSeen()
+                | events.ReceiptChecked()
+                | events.OrderFunded()
+            ):
+                self._on_money(event, at)
+                return ()
             case _:
                 return self._on_own_event(event, at)
 
-    def _on_own_event(
-        self, event: "events.StatementReceived | events.OwnEvent", at: UnixSeconds
-    ) -> tuple[Effect, ...]:
+    def _on_own_event(self, event: events.OwnEvent, at: UnixSeconds) -> tuple[Effect, ...]:
         match event:
-            case events.StatementReceived():
-                return self._on_statement(event)
             case events.OfferDue():
                 return (self._next_offer(at),)
             case events.DrainRequested():
@@ -219,14 +239,6 @@ class ProviderCore(Tables):
                 return ()
             case events.Configured():
                 self._configure(event.terms)
-                return ()
-            case events.ChainEpochFinal():
-                if event.final <= (self.claimed.get(event.coordinator) or 0):
-                    return ()
-                return (effects.SendClaim(event.coordinator, event.epoch, event.final),)
-            case events.ClaimConfirmed():
-                before = self.claimed.get(event.coordinator) or 0
-                self.claimed[event.coordinator] = Amount(max(event.amount, before))
                 return ()
             case _:
                 assert_never(event)
@@ -309,6 +321,10 @@ class ProviderCore(Tables):
         no, start_by = assignments.answer(
             event, at, quoted, terms, live, jury, self.scalars.is_draining, self.gone()
         )
+        if no is None:
+            debt, owed = self.debt(assignment.coordinator), self.owed(assignment.coordinator)
+            most = debts.most_pay(assignment)
+            no = debts.why_unsecured(debt.tab, owed, most, terms.policy)
         gpus = () if no else self._gpus_for(assignment.host_class)
         begun, due = execution.begin(event, at, no, start_by, quoted, terms, gpus)
         self._store_execution(begun)
@@ -331,8 +347,8 @@ class ProviderCore(Tables):
                 isinstance(event, events.StopReceived)
                 or event.signer in self.terms.statement_keys.values()
             ):
-                # A final verdict after a provisional one, or a Stop of an ended lease, changes
-                # nothing.
+                # A final verdict after a provisional one may take the pay back. A Stop of an ended
+                # lease changes nothing.
                 return
             raise Refused(Code.UNKNOWN, "no such assignment here")
         if isinstance(event, events.StopReceived) and found.coordinator != event.coordinator:
@@ -343,7 +359,10 @@ class ProviderCore(Tables):
     ) -> tuple[Effect, ...]:
         found = self.executions.get(assignment_hash)
         if found is None:
-            return ()  # the core has forgotten it in the meantime
+            # The core has forgotten it in the meantime, but a later Verdict may deny its pay.
+            if isinstance(event, events.VerdictReceived):
+                self._deny_pay(event)
+            return ()
         moved, due = execution.step(found, event, item.at, item.random, self.terms)
         if moved is not found:
             if isinstance(event, events.TaskExited):
@@ -356,6 +375,8 @@ class ProviderCore(Tables):
                     )
                 )
             self._store_execution(moved)
+            if isinstance(event, events.VerdictReceived) and isinstance(moved.phase, Done):
+                self._set_pay(assignment_hash, moved.coordinator, debts.expected_pay(moved))
         return due
 
     def _store_execution(self, moved: Execution) -> None:
@@ -409,25 +430,37 @@ class ProviderCore(Tables):
         return [effects.ForgetLease(assignment_hash) for assignment_hash in gone]
 
     def _forget_settled(self, at: UnixSeconds) -> None:
-        for assignment_hash in _due_first(self.settled, at):
+        gone = _due_first(self.settled, at)
+        while gone or len(self.settled) > SETTLED_KEPT_MAX:
+            assignment_hash = gone.pop() if gone else next(iter(self.settled))
             del self.settled[assignment_hash]
-        while len(self.settled) > SETTLED_KEPT_MAX:
-            del self.settled[next(iter(self.settled))]
+            if assignment_hash in self.pays:
+                del self.pays[assignment_hash]
 
     # ----------------------------------------------------------------------------------------- jury
 
-    def _on_duty(
-        self, case_id: Nonce, event: events.JuryEvent | events.Tick, item: Input[Event]
+    def _on_case(
+        self, event: events.ChainVotingEnded | events.ChainCaseDecided, item: Input[Event]
     ) -> tuple[Effect, ...]:
-        if isinstance(event, events.ChainCaseDecided) and case_id in self.cases:
-            del self.cases[case_id]
+        case = self.cases.get(event.execution)
+        if case is None:
+            return ()
+        if isinstance(event, events.ChainCaseDecided):
+            del self.cases[event.execution]
+        return self._on_duty(case.opened.case_id, event, item, case.votes)
+
+    def _on_duty(
+        self,
+        case_id: Hash32,
+        event: events.JuryEvent | events.Tick,
+        item: Input[Event],
+        votes: tuple[events.Vote, ...] = (),
+    ) -> tuple[Effect, ...]:
         found = self.jury.get(case_id)
         if found is None:
             return ()  # this provider is no juror of the case
-        moved, due = jury_duty.step(found, event, item.at, item.random)
-        self.jury[case_id] = moved
-        is_decided = isinstance(event, events.ChainCaseDecided)
-        return (*due, effects.WithdrawCredit(case_id)) if is_decided else due
+        self.jury[case_id], due = jury_duty.step(found, event, item.at, item.random, votes)
+        return due
 
     def _begin_duties(self) -> tuple[Effect, ...]:
         """Starts jury duties that wait for a run slot.
@@ -453,14 +486,51 @@ class ProviderCore(Tables):
         groups = capacity.free_groups(self.terms, host_class, self.live(), jury, self.gone())
         return groups[0] if groups else ()
 
-    # ----------------------------------------------------------------------------------- statements
+    # ---------------------------------------------------------------------------------------- money
 
-    def _on_statement(self, event: events.StatementReceived) -> tuple[Effect, ...]:
-        known = self.statements.get(event.coordinator)
-        check_statement(event, known, self.terms)
-        if known is None or event.statement.message.seq > known.message.seq:
-            self.statements[event.coordinator] = event.statement
-        return ()
+    def _on_money(self, event: events.MoneyEvent, at: UnixSeconds) -> None:
+        match event:
+            case events.VoucherReceived(coordinator, voucher, signer):
+                debts.check_voucher(voucher, coordinator, signer, self.terms)
+                debt = self.debt(coordinator)
+                self.debts[coordinator] = debts.with_voucher(debt, voucher, at)
+            case events.TabSeen(coordinator, locked, paid, closes_at):
+                debt, tab = self.debt(coordinator), Tab(locked, paid, closes_at)
+                self.debts[coordinator] = debts.with_tab(debt, tab, at)
+            case events.ReceiptChecked(lease, seq, pay):
+                found = self.executions.get(lease)
+                is_newest = (
+                    found is not None
+                    and isinstance(found.phase, Done)
+                    and found.phase.verdict.message.seq == seq
+                )
+                if found is not None and is_newest:
+                    self._set_pay(lease, found.coordinator, pay)
+            case events.OrderFunded(lease):
+                place = self.pays.get(lease) or self.executions.get(lease)
+                if place is not None:
+                    self._set_pay(lease, place.coordinator, Amount(0))
+                    self.pays[lease] = LeasePay(place.coordinator, Amount(0), is_escrowed=True)
+            case _:
+                assert_never(event)
+
+    def _deny_pay(self, event: events.VerdictReceived) -> None:
+        """Takes a forgotten lease's pay out of the debt if a late Verdict denies it."""
+        pay = self.pays.get(event.assignment_hash)
+        if pay is None or self.terms.statement_keys.get(pay.coordinator) != event.signer:
+            return
+        if debts.is_denied(event.verdict.message, event.assignment_hash):
+            self._set_pay(event.assignment_hash, pay.coordinator, Amount(0))
+
+    def _set_pay(self, lease: Hash32, coordinator: Address, amount: Amount) -> None:
+        """Counts what a lease is owed, in place of what was counted for it before."""
+        before = self.pays.get(lease) or LeasePay(coordinator, Amount(0))
+        if before.is_escrowed:
+            return
+        debt = self.debt(coordinator)
+        earned = Amount(debt.earned - before.amount + amount)
+        self.debts[coordinator] = replace(debt, earned=earned)
+        self.pays[lease] = replace(before, amount=amount)
 
 
 def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash32]:

@@ -8,7 +8,7 @@ from quorate_node.core import events
 from quorate_node.core.juries.jury_duty import JuryDuty, Repeating
 from quorate_node.core.phases import Execution, Publishing, Running, Starting
 from quorate_protocol.ports import TaskState
-from quorate_protocol.units import Address, Nonce
+from quorate_protocol.units import Address, Hash32
 
 
 class Reconciled(Struct, frozen=True):
@@ -60,15 +60,15 @@ def unwanted_pins(
 
 def _repeated(jury: Iterable[JuryDuty]) -> set[str]:
     return {
-        jury_lease_id(duty.case_id, len(duty.phase.digests), duty.juror)
+        jury_lease_id(duty.case_id, duty.juror)
         for duty in jury
         if isinstance(duty.phase, Repeating)
     }
 
 
-def jury_lease_id(case_id: Nonce, index: int, juror: Address) -> str:
-    """Returns the name of the container in which a juror repeats one execution.
+def jury_lease_id(case_id: Hash32, juror: Address) -> str:
+    """Returns the name of the container in which a juror repeats the job of a case.
 
     The name has the juror's address, because jurors may share a container engine.
     """
-    return f"case-{case_id}-{index}-{juror.hex()[:16]}"
+    return f"case-{case_id.hex()[:16]}-{juror.hex()[:16]}"

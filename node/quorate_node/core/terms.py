@@ -6,10 +6,13 @@ The journal keeps each change, so that a replay makes the same decisions.
 from msgspec import Struct
 
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.limits import Limits
+from quorate_protocol.limits import USD, Limits
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.ports import BeaconInfo, Sandbox
-from quorate_protocol.units import Address, Hash32, JobKind, Price, Small
+from quorate_protocol.rules.money.tabs import TRUST_DEFAULT
+from quorate_protocol.units import Address, Amount, Hash32, JobKind, Price, Small
+
+MAX_HELD_DEFAULT = Amount(20 * USD)
 
 
 class SlotResources(Struct, frozen=True):
@@ -59,6 +62,8 @@ class Policy(Struct, frozen=True):
     jury_price: Price = Price(0)  # the least per slot-hour of a case's maxDurations
     jury_slots: int = 1  # the most that take part in juries at once
     jury_cases: int = 24  # the most in 24 hours
+    trust: Amount = TRUST_DEFAULT  # what the owner works for beyond a coordinator's guarantee
+    max_held: Amount = MAX_HELD_DEFAULT  # of pay that one coordinator holds without a voucher
 
 
 class Terms(Struct, frozen=True):

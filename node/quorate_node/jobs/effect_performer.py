@@ -8,13 +8,15 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from subprocess import SubprocessError
 from typing import assert_never
 
 from quorate_content.content_limits import AbsentEverywhere
-from quorate_node.chain.claims import Claims
+from quorate_node.chain.funded_orders import FundedExecution, keep
 from quorate_node.chain.jury import JuryService
 from quorate_node.core import effects, events, execution
+from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.jobs.content_sources import JobSources
 from quorate_node.jobs.job_runner import JobRunner
@@ -27,7 +29,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept, Commit, Decline
 from quorate_protocol.ports import Clock, Peers, Signer, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, ExitStatus, Hash32, Seconds
+from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Seconds, UnixSeconds
 
 SEND_SECONDS = Seconds(10)
 LOG_SECONDS = Seconds(5)
@@ -53,13 +55,13 @@ class EffectPerformer:
         operator_keys: OperatorKeys,
         announcements: Announcements,
         jury_service: JuryService,
-        claims: Claims,
+        evidence_folder: Path,
         clock: Clock,
     ) -> None:
         self._core, self._actor, self._job_runner = core, actor, job_runner
         self._coordinators, self._peers, self._operator_keys = coordinators, peers, operator_keys
         self._announcements, self._jury_service = announcements, jury_service
-        self._claims, self._clock = claims, clock
+        self._evidence_folder, self._clock = evidence_folder, clock
 
     async def submit(self, event: events.Event) -> None:
         """Reports an event to the actor."""
@@ -84,15 +86,8 @@ class EffectPerformer:
                 await self._announcements.send_offer(
                     effect.seq, effect.expires, self._core.scalars.offer_seq
                 )
-            case (
-                effects.SendVote()
-                | effects.SendJuryReveal()
-                | effects.Reexecute()
-                | effects.WithdrawCredit()
-            ):
+            case effects.SendVote() | effects.SendJuryReveal() | effects.Reexecute():
                 await self._jury_service.perform(effect, self.submit)
-            case effects.SendClaim():
-                await self._claims.perform(effect, self.submit)
             case effects.StopTask():
                 await self._job_runner.executor.stop(effect.assignment_hash.hex())
             case effects.RemoveTask():
@@ -125,9 +120,7 @@ class EffectPerformer:
                     events.TaskFailed(effect.assignment_hash, f"commit refused: {refusal}")
                 )
             case effects.Reexecute():
-                await self.submit(
-                    events.Reexecuted(effect.case_id, effect.index, Hash32(bytes(32)))
-                )
+                await self.submit(events.Reexecuted(effect.case_id, ZERO_HASH))
             case _:
                 log.warning("%s: %s", effect.key, refusal)
 
@@ -163,6 +156,8 @@ class EffectPerformer:
                 await self._publish(effect)
             case effects.SendCommit():
                 await self._send_commit(effect)
+            case effects.KeepEvidence():
+                await self._keep_evidence(effect)
             case effects.SendReveal():
                 await self._send(effect.coordinator, frames.RevealSent(effect.reveal))
             case effects.StopTask() | effects.RemoveTask() | effects.ForgetLease():
@@ -219,6 +214,25 @@ class EffectPerformer:
             raise Unavailable(
                 "the coordinator lost the ciphertext; it was uploaded again", 0.5
             ) from refused
+
+    async def _keep_evidence(self, effect: effects.KeepEvidence) -> None:
+        """Signs the Commit with the key that the chain takes, and keeps all in a file."""
+        found = self._core.executions[effect.assignment_hash]
+        phase, assignment = found.phase, found.assignment
+        assert isinstance(phase, Revealed) and phase.receipt is not None, "the chain needs both"
+        key = self._operator_keys.valid_at(assignment.message.accept_by)
+        commit = seal(self._core.terms.domain, phase.commit, key.sign)
+        execution = FundedExecution(
+            effect.order,
+            effect.index,
+            effect.blind,
+            assignment,
+            commit,
+            phase.receipt,
+            phase.reveal,
+            UnixSeconds(int(self._clock.now())),
+        )
+        await asyncio.to_thread(keep, self._evidence_folder, execution)
 
     async def _upload(self, coordinator: Address, ciphertext: Hash32) -> None:
         cid = await self._job_runner.store.resolve(ciphertext)

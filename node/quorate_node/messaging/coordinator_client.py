@@ -9,7 +9,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
-from msgspec import Struct
 from msgspec.structs import fields
 
 from quorate_content.dag.cid import Cid
@@ -28,7 +27,6 @@ from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX
 from quorate_protocol.messages.views import InfoView, ObservedView, ProviderView
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.rules.epoch_tree import Leaf, Proof
 from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds, UnixSeconds
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.client_sessions import read_bounded
@@ -36,14 +34,6 @@ from quorate_runtime.http.client_sessions import read_bounded
 TOKEN_SECONDS = 3600
 ANSWER_BYTES_MAX = 1 << 20
 TIMEOUT = aiohttp.ClientTimeout(total=10.0)
-
-
-class ProofView(Struct, frozen=True):
-    """The answer of GET /v1/epochs/{epoch}/proofs/{account}."""
-
-    leaf: Leaf
-    proof: Proof
-    epoch: int
 
 
 def deployment_from_info(info: InfoView) -> Deployment:
@@ -71,10 +61,9 @@ def deployment_from_info(info: InfoView) -> Deployment:
         token=named["TestToken"],
         stakes=named["Stakes"],
         escrow=named["Escrow"],
-        epochs=named["Epochs"],
+        jobs=named["Jobs"],
         beacon=named["Beacon"],
         court=named["Court"],
-        cases=named["Cases"],
         faults=named["Faults"],
         beacon_key=info.beacon.public_key,
         beacon_period=Seconds(info.beacon.period),
@@ -268,20 +257,5 @@ class Coordinator:
         view: ProviderView = canonical.from_json(
             ProviderView,
             await get_json(self._session, f"{self.url}/v1/providers/0x{self._provider.hex()}"),
-        )
-        return view
-
-    async def proof(self, epoch: int) -> ProofView:
-        """Returns this provider's leaf of an epoch. Raises Refused(UNKNOWN) if the epoch has
-        none.
-        """
-        url = f"{self.url}/v1/epochs/{epoch}/proofs/0x{self._provider.hex()}"
-
-        async def get(signer: Signer) -> canonical.Json:
-            return await get_json(self._session, url, self.headers(signer))
-
-        view: ProofView = canonical.from_json(
-            ProofView,
-            await send_under_any_key(self._operator_keys.for_coordinator(self.address), get),
         )
         return view

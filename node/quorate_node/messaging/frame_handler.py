@@ -16,8 +16,6 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
 from quorate_protocol.values import replace
 
-CONTRADICTIONS = frozenset({Code.EQUIVOCATION, Code.BAD_AMOUNT})
-"""Refusals of a message that contradicts an earlier one by the same statement key."""
 EVIDENCE_BYTES = 4096  # of a contradicting frame, for the log
 
 log = logging.getLogger(__name__)
@@ -78,7 +76,7 @@ class FrameHandler:
         try:
             await self._actor.submit(event)
         except Refused as refused:
-            if refused.code in CONTRADICTIONS:
+            if refused.code is Code.EQUIVOCATION:
                 log.error(
                     "coordinator 0x%s contradicts what it signed before: %s. Keep this line as "
                     "evidence: %s",
@@ -115,16 +113,17 @@ class FrameHandler:
             case frames.ReceiptSent():
                 return events.CommitReceiptReceived(frame.receipt, self._signer(frame.receipt))
             case frames.CommitSetSent():
+                signer = self._signer(frame.commit_set)
                 return events.CommitSetReceived(
-                    frame.assignment_hash, frame.commit_set, self._signer(frame.commit_set)
+                    frame.assignment_hash, frame.commit_set, signer, frame.escrowed
                 )
             case frames.VerdictSent():
                 return events.VerdictReceived(
                     frame.assignment_hash, frame.verdict, self._signer(frame.verdict)
                 )
-            case frames.StatementSent():
-                return events.StatementReceived(
-                    self._coordinator, frame.statement, self._signer(frame.statement)
+            case frames.VoucherSent():
+                return events.VoucherReceived(
+                    self._coordinator, frame.voucher, self._signer(frame.voucher)
                 )
             case frames.StopSent():
                 return events.StopReceived(frame.assignment_hash, frame.stop, self._coordinator)

@@ -11,19 +11,22 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate_node.core import events
 from quorate_node.core.execution import is_same_set
 from quorate_node.core.phases import Done, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
+from quorate_node.messaging.frame_handler import EventSink
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, Receipt
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
+from quorate_protocol.rules.receipts.receipt_bill import paid_by_client
 from quorate_protocol.rules.receipts.receipt_draws import VerifyRound
 from quorate_protocol.rules.receipts.receipt_pins import Pins
-from quorate_protocol.units import Address, Hash32, Round, Sequence, UnixSeconds
+from quorate_protocol.units import Address, Amount, Hash32, Round, Sequence, UnixSeconds
 from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.files import private_folder, write_atomic
 from quorate_runtime.keys.crypto import recover
@@ -50,9 +53,11 @@ def check_receipt(
     data: bytes,
     recovered: Recover = recover,
     verified: VerifyRound = _verify_round,
-) -> None:
-    """Checks the receipt of an execution that has its Verdict. Raises Refused, which says what does
-    not hold. Raises Unavailable if the receipt has another Verdict than the one that was sent.
+) -> Amount:
+    """Checks the receipt of an execution that has its Verdict, and returns what its client pays.
+
+    Raises Refused, which says what does not hold. Raises Unavailable if the receipt has another
+    Verdict than the one that was sent.
     """
     body = _consistent(data, recovered, verified)
     pins = Pins(
@@ -65,6 +70,7 @@ def check_receipt(
     if failed:
         raise _refusal(f"it differs from what this provider knows ({failed[0]})")
     compare(execution, body)
+    return paid_by_client(body).get(execution.assignment_hash, Amount(0))
 
 
 def _consistent(data: bytes, recovered: Recover, verified: VerifyRound) -> Receipt:
@@ -118,6 +124,7 @@ class VerdictChecks:
     """
 
     core: ProviderCore
+    actor: EventSink
     fetches: Mapping[Address, FetchReceipt]
     folder: Path
     faulting: Path
@@ -171,7 +178,7 @@ class VerdictChecks:
             self._later(lease)
             return
         try:
-            await asyncio.to_thread(check_receipt, execution, self.core.terms, data)
+            pay = await asyncio.to_thread(check_receipt, execution, self.core.terms, data)
         except Unavailable as error:
             log.debug("receipt of lease 0x%s: %s", lease.hex(), error)
             self._later(lease)
@@ -179,6 +186,7 @@ class VerdictChecks:
         except Refused as refused:
             self._keep(execution, data, refused)
         else:
+            await self.actor.submit(events.ReceiptChecked(lease, told.seq, pay))
             if lease in told.faulted:
                 await asyncio.to_thread(self._note_fault, execution, data)
         self._checked[lease] = told.seq

@@ -1,4 +1,4 @@
-"""`quorate node leave`: closes the stake slots, takes the stake back, and claims the earnings.
+"""`quorate node leave`: closes the stake slots, takes the stake back, and collects the pay.
 
 Each call does what is possible now and says what waits until when. The chain and the daemon hold
 the state, so the command is typed again after a restart, and does no step twice.
@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from quorate_node.chain import stake_classes
 from quorate_node.chain.account_state import AccountState, StakeSlot
+from quorate_node.chain.calls import Step
 from quorate_node.chain.owner_desk import OwnerDesk
-from quorate_node.chain.stake_release import Step, close_step, perform, possible_step, surplus
-from quorate_node.ops.withdrawal import Wait, claim_all, earnings_waits
+from quorate_node.chain.stake_release import close_step, perform, possible_step, surplus
+from quorate_node.ops.withdrawal import Wait, balance_calls, collect_all, is_collectable, pay_waits
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds, usd
 
 
@@ -35,12 +36,17 @@ class JobsLeft:
 
 
 class Departure(Struct, frozen=True):
-    """How far the provider has left. `calls` are for an owner's key that is kept elsewhere."""
+    """How far the provider has left. `calls` are for an owner's key that is kept elsewhere.
+
+    `behind` is what may never come, so that leaving does not wait for it: pay that only its
+    coordinator can bring on, and stake that this home cannot find.
+    """
 
     done: tuple[str, ...]
     waits: tuple[Wait, ...]
     calls: tuple[str, ...]
-    is_over: bool  # no stake is left on chain, and no pay is owed
+    behind: tuple[Wait, ...]
+    is_over: bool  # every stake slot is free, and all pay that the chain gives is collected
     wallet: Address
     tokens: Amount  # in the wallet now
 
@@ -52,7 +58,7 @@ async def leave(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
     """
     state = await desk.state()
     stake_classes.remember(desk.config.home, {slot.host_class for slot in state.slots})
-    problem = _jobs_wait(desk, jobs) if state.open_slots() else None
+    problem = _jobs_wait(desk, jobs) if state.open_slots() or jobs.jobs else None
     closing = () if problem is not None else state.open_slots()
     if closing:
         # The next start must ask the chain for the slots again.
@@ -85,27 +91,40 @@ async def free_surplus(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
 async def _finish(
     desk: OwnerDesk, state: AccountState, closing: Iterable[StakeSlot], waits: list[Wait]
 ) -> Departure:
-    """Closes slots, takes back what is due and claims. Says what is left."""
+    """Closes slots, takes back what is due and collects. Says what is left."""
     steps = [close_step(desk.contracts, slot) for slot in closing]
     steps += await _due_steps(desk, state)
-    items, away = await desk.claimable()
-    waits += [Wait(text) for text in away]
     done, calls = [], []
+    behind: list[Wait] = []
     if desk.keys.owner is None:
         stakes = desk.contracts.stakes.address.hex()
         calls = [f"{step.text} of 0x{stakes}" for step in steps]
-    elif steps or items:
+        calls += await balance_calls(desk)
+    elif steps or await is_collectable(desk):
         with desk.sender() as sender:
             for step in steps:
                 await perform(sender, step)
                 done.append(f"sent {step.text.split('(')[0].replace('_', ' ')}")
-            done += await claim_all(desk, sender, items)
+            collected, behind = await collect_all(desk, sender)
+        done += collected
+    behind += await pay_waits(desk)
     state = await desk.state() if done else state
     waits += _stake_waits(desk, state)
-    waits += await earnings_waits(desk)
-    is_over = not (state.stake or state.slots or waits or calls)
+    if state.stake and not state.slots:
+        text = (
+            f"{usd(state.stake)} USD of stake are in host classes that this home does not know: "
+            "use the home in which they were staked"
+        )
+        behind.append(Wait(text))
+    is_over = not (state.slots or waits or calls)
     return Departure(
-        tuple(_counted(done)), tuple(waits), tuple(calls), is_over, state.account, state.tokens
+        tuple(_counted(done)),
+        tuple(waits),
+        tuple(calls),
+        tuple(behind),
+        is_over,
+        state.account,
+        state.tokens,
     )
 
 
@@ -127,8 +146,8 @@ def _jobs_wait(desk: OwnerDesk, jobs: JobsLeft) -> Wait | None:
             f"`quorate node up --home {home}`"
         )
     if jobs.jobs:
-        text = "a job holds" if jobs.jobs == 1 else f"{jobs.jobs} jobs hold"
-        return Wait(f"{text} the stake", UnixSeconds(jobs.until))
+        text = "a job still runs" if jobs.jobs == 1 else f"{jobs.jobs} jobs still run"
+        return Wait(text, UnixSeconds(jobs.until))
     if jobs.duties:
         return Wait("a jury duty holds the stake")
     return None
@@ -137,21 +156,12 @@ def _jobs_wait(desk: OwnerDesk, jobs: JobsLeft) -> Wait | None:
 def _stake_waits(desk: OwnerDesk, state: AccountState) -> list[Wait]:
     each = desk.contracts.deployment.constants().slot_stake
     waits: list[Wait] = []
-    if state.is_frozen:
-        waits.append(Wait("a court case is open: until it ends no stake comes back"))
     closed = state.closed_slots()
     for minute in sorted({slot.back_at // 60 for slot in closed}):
         group = [slot for slot in closed if slot.back_at // 60 == minute]
         noun = "a slot" if len(group) == 1 else f"{len(group)} slots"
         text = f"the stake of {noun} ({usd(len(group) * each)} USD)"
         waits.append(Wait(text, max(slot.back_at for slot in group)))
-    if state.stake and not state.slots:
-        waits.append(
-            Wait(
-                f"{usd(state.stake)} USD of stake are in host classes that this home does not "
-                "know: use the home in which they were staked"
-            )
-        )
     return waits
 
 

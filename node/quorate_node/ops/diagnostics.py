@@ -265,9 +265,7 @@ async def _money(
         if config.is_devnet
         else ""
     )
-    registered = (
-        f"provider 0x{keys.account.hex()} is "
-        f"{'registered' if found.index else 'not registered yet (`quorate node up` does it)'}"
-    )
+    how = "registered" if found.is_registered else "not registered yet (`quorate node up` does it)"
+    registered = f"provider 0x{keys.account.hex()} is {how}"
     lacking = (CheckResult("missing", False, item.what, item.remedy + faucet) for item in lacks)
     return [CheckResult("money", not lacks, f"{registered}; {stake}"), *lacking]

@@ -10,7 +10,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.signed import Statement
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Amount, Hash32
 from quorate_protocol.values import replace
@@ -27,8 +26,8 @@ log = logging.getLogger(__name__)
 class DayIncome(Struct, frozen=True):
     """One day (UTC). `paid` and `unpaid` are jobs that ended; amounts are in token units.
 
-    `earned` is what coordinators credited, held pay included. `taken_back` is held pay that they
-    took back.
+    `earned` is the pay of verdicts, held pay included. `taken_back` is pay that a later verdict or
+    a receipt took back.
     """
 
     day: str  # such as 2026-01-31
@@ -39,7 +38,7 @@ class DayIncome(Struct, frozen=True):
 
 
 class Credited(Struct, frozen=True):
-    """Final and held pay in the newest statement of a coordinator that was counted."""
+    """The pay of a coordinator that was counted."""
 
     coordinator: Address
     amount: Amount
@@ -65,9 +64,8 @@ def with_job(income: Income, day: str, lease: Hash32, is_paid: bool) -> Income:
     return replace(_with_day(income, today), counted=counted)
 
 
-def with_statement(income: Income, day: str, coordinator: Address, newest: Statement) -> Income:
-    """Returns the income with what a statement adds to the last one that was counted. Pure."""
-    total = newest.final + newest.held
+def with_earned(income: Income, day: str, coordinator: Address, total: Amount) -> Income:
+    """Returns the income with what a coordinator's pay adds to what was counted. Pure."""
     known = {item.coordinator: item.amount for item in income.credited}
     more = total - known.get(coordinator, 0)
     if not more:
@@ -77,7 +75,7 @@ def with_statement(income: Income, day: str, coordinator: Address, newest: State
         today = replace(today, earned=Amount(today.earned + more))
     else:
         today = replace(today, taken_back=Amount(today.taken_back - more))
-    known[coordinator] = Amount(total)
+    known[coordinator] = total
     credited = tuple(Credited(address, amount) for address, amount in known.items())
     return replace(_with_day(income, today), credited=credited)
 

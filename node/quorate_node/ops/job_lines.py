@@ -7,6 +7,7 @@ import logging
 from datetime import UTC, datetime
 from pathlib import Path
 
+from quorate_node.core.debts import pay_of
 from quorate_node.core.phases import (
     FAULTED,
     Committed,
@@ -21,24 +22,14 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.ops.income import (
     Income,
     read_income,
+    with_earned,
     with_job,
-    with_statement,
     without_forgotten,
     write_income,
 )
 from quorate_protocol.ports import Clock
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
-from quorate_protocol.units import (
-    EXIT_MEMORY_KILL,
-    EXIT_TIMEOUT,
-    Amount,
-    ExitStatus,
-    Hash32,
-    Milliseconds,
-    Outcome,
-    pay_for,
-    usd,
-)
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32, Outcome, usd
 from quorate_runtime.process.log_throttle import LogThrottle
 
 LOOK_SECONDS = 0.5
@@ -90,8 +81,8 @@ class JobLines:
                 self._finished.discard(lease)
             else:
                 self._tell(found)
-        for coordinator, statement in self._core.statements.items():
-            self.income = with_statement(self.income, self._day(), coordinator, statement.message)
+        for coordinator, debt in self._core.debts.items():
+            self.income = with_earned(self.income, self._day(), coordinator, debt.earned)
 
     def _tell(self, found: Execution) -> None:
         lease, phase = found.assignment_hash, found.phase
@@ -170,21 +161,13 @@ def paid_line(found: Execution) -> str:
     outcome = phase.verdict.message.outcome
     if outcome is not Outcome.ACCEPTED:
         name = outcome.name.lower().replace("_", "-")
-        return f"{_name(found.assignment_hash)} ended as {name}: a statement tells what it pays"
+        return f"{_name(found.assignment_hash)} ended as {name}: its receipt tells what it pays"
     if phase.commit_set is not None and is_repeat(phase.commit_set.message):
         return (
-            f"{_name(found.assignment_hash)} repeated a job, to confirm a fault: a statement tells "
-            "what the audit fund pays"
+            f"{_name(found.assignment_hash)} repeated a job, to confirm a fault: the coordinator's "
+            "audit fund pays"
         )
     return f"{_name(found.assignment_hash)} paid: {usd(pay_of(found))} USD"
-
-
-def pay_of(found: Execution) -> Amount:
-    """Returns the pay by run time and signed price. The client's budget may cut it."""
-    commit, message = found.commit(), found.assignment.message
-    assert commit is not None, "only committed jobs are paid"
-    usage = Milliseconds(min(commit.usage_ms, message.max_duration * 1000))
-    return pay_for(usage, message.price_per_hour, Amount(2**127))
 
 
 def exit_text(status: ExitStatus) -> str:

@@ -76,8 +76,8 @@ class Standing:
 
 def why_off_offer(record: ProviderView, now: float) -> str:
     """Returns why a coordinator gives a provider no work, and until when; "" if it does."""
-    if record.is_frozen:
-        return f"it is stopped for faults, with {record.strikes} strikes of the last 90 days"
+    if record.barred_until > now:
+        return f"it is barred for faults {until_text(record.barred_until, now)}"
     if record.off_offer_until <= now:
         return ""
     return (

@@ -13,9 +13,11 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.ops.income import DayIncome, Income
 from quorate_node.ops.offer_state import NO_SLOT_IS_FREE, offered_count, why_nothing_is_on_offer
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
-from quorate_protocol.messages.signed import FreeSlots
+from quorate_protocol.messages.signed import FreeSlots, Voucher
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.money import tabs
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Price, UnixSeconds
 from quorate_runtime.process.health import Problem
 
@@ -37,15 +39,19 @@ class LeaseStatus(Struct, frozen=True):
 
 
 class EarningStatus(Struct, frozen=True):
-    """What one coordinator owes this provider and what the provider has claimed.
-
-    All amounts are sums since the beginning.
+    """The pay of one coordinator. `earned`, `vouched`, `paid` and `locked` are sums since the
+    beginning; `held` has no voucher yet. `voucher` is the newest; anybody may redeem it.
     """
 
     coordinator: Address
-    final: Amount
+    earned: Amount
     held: Amount
-    claimed: Amount
+    vouched: Amount
+    locked: Amount  # in its tab, by final blocks
+    paid: Amount
+    closes_at: UnixSeconds  # of its tab; 0 = open
+    room: Amount  # the greatest pay of a further job that the provider accepts
+    voucher: Envelope[Voucher] | None = None
 
 
 class DeclineStatus(Struct, frozen=True):
@@ -117,7 +123,7 @@ class Status(Struct, frozen=True):
     connected: tuple[Address, ...]
     leases: tuple[LeaseStatus, ...]
     declined: tuple[DeclineStatus, ...]
-    jury: tuple[int, ...]
+    jury: tuple[Hash32, ...]  # case ids of duties that go on
     earnings: tuple[EarningStatus, ...]
     problems: tuple[Problem, ...] = ()
     unpaid: tuple[UnpaidStatus, ...] = ()
@@ -174,16 +180,8 @@ def status_of(
             for item in declined
             if isinstance(item, Declined)
         ),
-        jury=tuple(int(case) for case in core.jury),
-        earnings=tuple(
-            EarningStatus(
-                address,
-                item.message.final,
-                item.message.held,
-                core.claimed.get(address) or Amount(0),
-            )
-            for address, item in core.statements.items()
-        ),
+        jury=tuple(case for case, duty in core.jury.items() if not duty.is_ended),
+        earnings=tuple(_earning(core, address) for address in core.debts),
         problems=problems,
         unpaid=tuple(
             UnpaidStatus(item.assignment_hash, item.unpaid()) for item in over if item.unpaid()
@@ -196,6 +194,23 @@ def status_of(
         jobs_paid=sum(day.paid for day in facts.income.days),
         jobs_unpaid=sum(day.unpaid for day in facts.income.days),
         account=facts.account,
+    )
+
+
+def _earning(core: ProviderCore, coordinator: Address) -> EarningStatus:
+    debt, owed, policy = core.debt(coordinator), core.owed(coordinator), core.terms.policy
+    tab = debt.tab
+    limit = tabs.accept_limit(tab, owed, policy.trust)
+    return EarningStatus(
+        coordinator,
+        debt.earned,
+        debt.held,
+        debt.vouched,
+        tab.locked,
+        tab.paid,
+        tab.closes_at,
+        limit if owed.held <= policy.max_held else Amount(0),
+        debt.voucher,
     )
 
 

@@ -1,20 +1,17 @@
-"""`quorate node withdraw`: claims what coordinators owe, and sends tokens from the owner's wallet.
+"""`quorate node withdraw`: collects the pay, and sends tokens from the owner's wallet.
 
 A file holds a transfer from before it is signed until it is mined. A command that was killed is
 typed again: it finishes that transfer, and sends nothing twice.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
-
 from msgspec import Struct
 
 from quorate_node.chain.calls import ask, transact
-from quorate_node.chain.owner_desk import SEND_SECONDS, Claimable, OwnerDesk, transfer_text
-from quorate_node.ops.status import EarningStatus, read_status
+from quorate_node.chain.owner_desk import SEND_SECONDS, OwnerDesk, earnings, transfer_text
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Amount, UnixSeconds, usd
+from quorate_protocol.rules.money.tabs import PAY_PERIODS
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds, usd
 from quorate_runtime.chain import Sender
 from quorate_runtime.files import write_atomic
 
@@ -48,22 +45,21 @@ class Withdrawn(Struct, frozen=True):
 
 
 async def withdraw(desk: OwnerDesk, to: Address | None, amount: Amount | None) -> Withdrawn:
-    """Claims, then sends `amount` (None: all tokens of the wallet) to `to`, if it is given.
+    """Collects, then sends `amount` (None: all tokens of the wallet) to `to`, if it is given.
 
     Raises Refused(BAD_AMOUNT) for more than the wallet has.
     """
-    items, away = await desk.claimable()
-    waits = [Wait(text) for text in away]
     account, sent = desk.keys.account, Amount(0)
     done: list[str] = []
     if desk.keys.owner is None:
         calls = [transfer_text(desk, to, await _amount(desk, amount))] if to else []
-        if items:
-            waits.append(Wait("the daemon claims your pay with the operator key by itself"))
-        waits += await earnings_waits(desk)
-        return await _report(desk, done, waits, calls, sent)
+        is_any = any(item.redeemable or item.credit for item in await desk.tabs())
+        waits = [Wait("the daemon collects your pay with the operator key")] if is_any else []
+        waits += await pay_waits(desk)
+        return await _report(desk, done, waits, [*await balance_calls(desk), *calls], sent)
     with desk.sender() as sender:
-        done += await claim_all(desk, sender, items)
+        collected, waits = await collect_all(desk, sender)
+        done += collected
         begun = await _finish_begun(desk, sender)
         if begun is not None:
             sent = begun.amount
@@ -75,44 +71,66 @@ async def withdraw(desk: OwnerDesk, to: Address | None, amount: Amount | None) -
                 await _transfer(desk, sender, to, wanted)
                 sent = wanted
                 done.append(f"sent {usd(wanted)} USD to 0x{to.hex()}")
-    waits += await earnings_waits(desk)
+    waits += await pay_waits(desk)
     return await _report(desk, done, waits, [], sent)
 
 
-async def claim_all(desk: OwnerDesk, sender: Sender, items: list[Claimable]) -> list[str]:
-    """Sends all claims. Returns a sentence for each."""
-    done = []
+async def collect_all(desk: OwnerDesk, sender: Sender) -> tuple[list[str], list[Wait]]:
+    """Redeems, draws and takes the balance out of Escrow. Returns a sentence for each, and what
+    the chain refused.
+    """
+    done, waits = [], []
     payout = await ask(desk.client, desk.contracts.stakes.payout_of(desk.keys.account))
-    to = "" if payout == desk.keys.account else f", paid to 0x{payout.hex()}"
-    for item in items:
-        amount = await desk.claim(sender, item)
-        name = f"0x{item.coordinator.address.hex()[:10]}"
-        done.append(f"claimed {usd(amount)} USD from coordinator {name}{to}")
-    return done
+    to = "" if payout in (desk.keys.account, ZERO_ADDRESS) else f", paid to 0x{payout.hex()}"
+    for item in await desk.tabs():
+        name = f"coordinator 0x{item.coordinator.hex()[:10]}"
+        try:
+            amount = await desk.collect(sender, item)
+        except Refused as refused:
+            # Not re-raised: other coordinators pay meanwhile.
+            waits.append(Wait(f"the chain refuses what {name} owes: {refused.detail}"))
+            continue
+        if amount:
+            done.append(f"collected {usd(amount)} USD from {name}{to}")
+    balance = await ask(desk.client, desk.contracts.escrow.balance_of(desk.keys.account))
+    if balance:
+        # Until a block has the transaction, the nonce and so its name stay the same.
+        nonce = await desk.client.nonce(desk.keys.account)
+        call = desk.contracts.escrow.withdraw(balance)
+        await transact(sender, f"withdraw/{balance}/{nonce}", call, SEND_SECONDS)
+        done.append(f"withdrew {usd(balance)} USD of your balance in Escrow{to}")
+    return done, waits
 
 
-async def earnings_waits(desk: OwnerDesk) -> list[Wait]:
-    """Returns which pay is not in the wallet yet, and until when at the latest."""
+async def is_collectable(desk: OwnerDesk) -> bool:
+    """Whether `collect_all` has something to send."""
+    if any(item.redeemable or item.credit for item in await desk.tabs()):
+        return True
+    return await ask(desk.client, desk.contracts.escrow.balance_of(desk.keys.account)) > 0
+
+
+async def balance_calls(desk: OwnerDesk) -> list[str]:
+    """The call that takes the balance out of Escrow, for an owner's key that is not here."""
+    escrow = desk.contracts.escrow
+    balance = await ask(desk.client, escrow.balance_of(desk.keys.account))
+    return [f"withdraw({balance}) of 0x{escrow.address.hex()}"] if balance else []
+
+
+async def pay_waits(desk: OwnerDesk) -> list[Wait]:
+    """Returns which pay only its coordinator can bring on, and by when it should."""
     waits, limits = [], desk.contracts.deployment.constants()
     now = int(desk.clock.now())
-    for earning in earnings(desk.config.home):
-        epochs = desk.contracts.epochs
-        paid = await ask(desk.client, epochs.claimed(earning.coordinator, desk.keys.account))
-        name = f"coordinator 0x{earning.coordinator.hex()[:10]}"
-        if earning.held:
+    held = {item.coordinator: item.held for item in earnings(desk.config.home)}
+    for item in await desk.tabs():
+        name = f"coordinator 0x{item.coordinator.hex()[:10]}"
+        if amount := held.get(item.coordinator, 0):
             until = UnixSeconds(now + limits.max_hold)
-            waits.append(Wait(f"{usd(earning.held)} USD are held by {name}", until))
-        if earning.final > paid:
-            until = UnixSeconds(now + 2 * limits.epoch_every + limits.challenge_window)
-            left = usd(earning.final - paid)
-            waits.append(Wait(f"{left} USD wait for the next epoch of {name}", until))
+            waits.append(Wait(f"{usd(amount)} USD are held by {name}", until))
+        vouched = item.voucher.message.cumulative if item.voucher else 0
+        if (left := vouched - item.tab.paid - item.redeemable) > 0:
+            until = UnixSeconds(now + limits.pay_every * PAY_PERIODS)
+            waits.append(Wait(f"{usd(left)} USD wait for the next payroll of {name}", until))
     return waits
-
-
-def earnings(home: Path) -> Iterator[EarningStatus]:
-    """Yields what the daemon last knew of each coordinator's debt; nothing if none has run."""
-    status = read_status(home / "status.json")
-    yield from status.earnings if status else ()
 
 
 async def _amount(desk: OwnerDesk, amount: Amount | None) -> Amount:

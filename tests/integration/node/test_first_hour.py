@@ -363,7 +363,7 @@ def test_client_without_money_is_named(market: Stranger) -> None:
     image = "docker.io/library/python@sha256:" + "ab" * 32
     market.fails(
         f"--home client run {image} --max-price 5 --yes -- python3",
-        "allocated nothing",
+        "your tab for this coordinator is empty",
         "worst case of 3.825 USD must be available, and 0.00 USD is",
         "it will probably cost about 0.12",
         "quorate --home client deposit 3.825",
@@ -378,7 +378,7 @@ def test_client_without_money_is_named(market: Stranger) -> None:
     )
     assert market.type("--home", "client", "deposit", "25")[0] == 0
     code, told = market.type("--home", "client", "balance")
-    assert code == 0 and "deposited  25.00 USD" in told and "qUSD (token 0x" in told, told
+    assert code == 0 and "tab        25.00 USD for" in told and "qUSD (token 0x" in told, told
     money_comes_out_without_a_coordinator(market)
     market.fails(
         f"--home client run {image} --max-price 0.01 --yes -- python3",
@@ -389,7 +389,7 @@ def test_client_without_money_is_named(market: Stranger) -> None:
 
 
 def money_comes_out_without_a_coordinator(market: Stranger) -> None:
-    """Announces a withdrawal while the coordinator is away; then also while the chain is."""
+    """Withdraws while the coordinator is away, so the tab closes; then also while the chain is."""
     settings = market.folder / "client/client.json"
     kept = settings.read_text()
     tree = json.loads(kept) | {"coordinator": DEAD}
@@ -397,10 +397,12 @@ def money_comes_out_without_a_coordinator(market: Stranger) -> None:
     for _ in range(2):
         code, told = market.type("--home", "client", "withdraw", "5")
         assert code == 0, told
-        assert "5.00 USD announced" in told and "then `quorate --home client withdraw`" in told
+        assert (
+            "your tab closes: 5.00 USD" in told and "then `quorate --home client withdraw`" in told
+        )
         assert "open orders count as promised" in told
     code, told = market.type("--home", "client", "balance")
-    assert code == 0 and "waiting    5.00 USD until" in told, told
+    assert code == 0 and "25.00 USD for coordinator" in told and "; it closes " in told, told
     for command in ("balance", "withdraw"):
         market.fails(
             f"--home client {command} --chain-url {DEAD}", DEAD, "--chain-url URL", status=4

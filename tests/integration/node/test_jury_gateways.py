@@ -13,22 +13,30 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
-from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 from support.http_server import on_loopback
-from support.markets.provider_world import HOST, NOW, PROVIDER, Driver, make_spec, make_terms
+from support.markets.provider_world import (
+    HOST,
+    PROVIDER,
+    Driver,
+    case_names,
+    case_opened,
+    jury_drawn,
+    make_spec,
+    make_terms,
+)
 
-CASE, STRANGER = 7, Address(b"\x99" * 20)
+CASE = case_names()[1]
 MIB = 1 << 20
 
 
 def juror(limits: Limits, spec_hash: Hash32) -> ProviderCore:
     """Returns the core of a provider that was drawn as a juror of a case about the spec."""
     driver = Driver(ProviderCore(replace(make_terms(), limits=limits)))
-    named = (events.CaseExecution(spec_hash, HOST.id()),) * 2
-    driver.do(events.ChainCaseOpened(CASE, STRANGER, named))
-    driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    driver.do(case_opened(spec_hash=spec_hash))
+    driver.do(jury_drawn(PROVIDER))
     return driver.core
 
 
@@ -54,7 +62,7 @@ async def test_a_juror_asks_the_gateways_of_the_spec(tmp_path: Path, limits: Lim
         # the test uses no chain
         court = JuryService(core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
         soon = UnixSeconds(int(clock.now()) + 6)
-        again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), soon)
+        again = effects.Reexecute(CASE, spec.digest(), HOST.id(), soon)
         await court.perform(again, submit)
     (event,) = reported
     assert isinstance(event, events.Reexecuted)

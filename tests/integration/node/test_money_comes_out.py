@@ -8,7 +8,7 @@ import pytest
 
 from quorate_node.chain.account_state import stake_slots
 from quorate_node.chain.calls import ask
-from quorate_node.chain.owner_desk import OwnerDesk, owner_desk
+from quorate_node.chain.owner_desk import OwnerDesk, earnings, owner_desk
 from quorate_node.chain.owner_sender import owner_lock
 from quorate_node.commands.topping_up import top_up
 from quorate_node.config import Config
@@ -16,17 +16,13 @@ from quorate_node.daemon import ProviderDaemon
 from quorate_node.ops import leaving
 from quorate_node.ops.departure import Departure, JobsLeft, free_surplus, leave
 from quorate_node.ops.withdrawal import FILE, withdraw
-from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.rules import epoch_tree
-from quorate_protocol.rules.epoch_tree import Leaf
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process import crash_points
-from support.markets.posted_epochs import post_epoch
 from support.markets.scripted_coordinator import OWNER, Stage, running, until
 
 FRIEND = Address(b"\x12" * 20)
@@ -196,25 +192,35 @@ async def test_withdrawal_that_was_killed_is_sent_once(
             await once(desk)
 
 
-async def test_withdraw_claims_what_a_final_epoch_gives(market: Stage) -> None:
+@pytest.mark.rule("6.63", "6.87")
+async def test_withdraw_redeems_draws_and_empties_the_balance(market: Stage) -> None:
+    """It takes the newest voucher from the daemon's status. Pay that only a payroll can bring
+    waits, and keeps nobody from leaving.
+    """
+    escrow, token = market.contracts.escrow, market.contracts.token
     async with running(market, market.daemon(market.coordinator.url)) as daemon:
         config = daemon.config
-    before = await tokens_of(market, OWNER.address)
-    index = await ask(market.client, market.contracts.stakes.index_of(OWNER.address))
-    own = Leaf(index, OWNER.address, Amount(70), Amount(0), ZERO_HASH)
-    other = Leaf(index + 1, FRIEND, Amount(10), Amount(0), ZERO_HASH)
+        await market.coordinator.send(market.voucher(Amount(150)))
+        await until(lambda: [item for item in earnings(config.home) if item.voucher] or None)
     async with market.fast():
-        await post_epoch(market, [own, other])
-    leaf, proof = epoch_tree.prove([own, other], OWNER.address)
-    answer = {"leaf": canonical.to_json(leaf), "proof": canonical.to_json(proof), "epoch": 1}
-    market.coordinator.proofs[1] = answer
+        await market.open_tab("tab", Amount(100))
+        pocket = token.approve(escrow.address, Amount(9)), escrow.deposit(Amount(9), ZERO_ADDRESS)
+        await market.send(OWNER, "pocket", *pocket)
+    before = await tokens_of(market, OWNER.address)
     async with owner_desk(config, market.keys(), SystemClock()) as desk, market.fast():
-        assert not (await withdraw(desk, None, None)).done, "the epoch may still be challenged"
-        await travel(market, DEVNET.challenge_window)
-        [claimed] = (await withdraw(desk, None, None)).done
-        assert claimed.startswith("claimed 0.00007 USD from coordinator 0x")
-        assert await tokens_of(market, OWNER.address) == before + 70
+        found = await withdraw(desk, None, None)
+        collected, emptied = found.done
+        assert collected.startswith("collected 0.0001 USD from coordinator 0x")
+        assert emptied.startswith("withdrew 0.000009 USD of your balance in Escrow")
+        assert await tokens_of(market, OWNER.address) == before + 109
+        [wait] = found.waits
+        assert wait.what.startswith("0.00005 USD wait for the next payroll of coordinator 0x")
         assert not (await withdraw(desk, None, None)).done
+        leaving.begin_leaving(config.home)
+        await leave(desk, QUIET)
+        await travel(market, DEVNET.unbond_after)
+        left = await leave(desk, QUIET)
+        assert left.is_over and [item.what for item in left.behind] == [wait.what]
 
 
 async def test_chain_that_is_away_is_named(market: Stage, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from quorate.trust.coordinator_identity import identity_of
 from quorate.trust.offer_verification import check_offer, check_on_chain
-from quorate_contracts.bindings.stakes import OPEN_BLOCK
+from quorate_contracts.encodings import OPEN_BLOCK
 from quorate_node import cli
 from quorate_node import cli_options as options
 from quorate_node.chain.calls import ask
@@ -25,14 +25,11 @@ from quorate_protocol.crypto.commitment import check_opens
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, offer
 from quorate_protocol.messages.envelope import signer
-from quorate_protocol.messages.signed import Commit, Statement, Stop, Verdict
+from quorate_protocol.messages.signed import Commit, Stop, Verdict
 from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import epoch_tree
-from quorate_protocol.rules.epoch_tree import Leaf
 from quorate_protocol.units import (
     ZERO_HASH,
-    Address,
     Amount,
     DeclineReason,
     Hash32,
@@ -43,9 +40,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import recover
-from support.markets.posted_epochs import post_epoch
 from support.markets.scripted_coordinator import (
     COORDINATOR,
     JOB,
@@ -142,7 +137,7 @@ async def chain_tells_whose_offers_are_true(market: Stage, sent: offer.OfferEnve
 
 
 async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
-    """Sends verdict and statement, and checks what the owner sees."""
+    """Sends verdict and voucher, and checks what the owner sees."""
     coordinator, now = market.coordinator, UnixSeconds(int(time.time()))
     verdict = Verdict(
         JOB,
@@ -157,13 +152,7 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
         now,
     )
     await coordinator.send(frames.VerdictSent(lease, coordinator.seal(verdict)))
-    await coordinator.send(
-        frames.StatementSent(
-            coordinator.seal(
-                Statement(OWNER.address, Amount(77), Amount(0), Sequence(1), Sequence(1), ZERO_HASH)
-            )
-        )
-    )
+    await coordinator.send(market.voucher(Amount(77)))
     await in_phase(daemon, lease, Done)
     headers = {TOKEN_HEADER: control_token(market.home)}
     async with aiohttp.ClientSession() as session:
@@ -171,7 +160,7 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
             assert response.status == 403, "status is the owner's"
         async with session.get(f"{daemon.url}/v1/status", headers=headers) as response:
             view = json.loads(await response.read())
-        assert view["earnings"][0]["final"] == 77 and view["freeSlots"] == [1]
+        assert view["earnings"][0]["vouched"] == 77 and view["freeSlots"] == [1]
         async with session.post(f"{daemon.url}/v1/drain", headers=headers) as response:
             assert response.status == 200
     lease = await market.assign(daemon, 2)
@@ -350,56 +339,34 @@ async def test_stopped_job_that_has_not_started_is_declined(market: Stage) -> No
         )
 
 
-async def test_final_epoch_is_claimed_with_a_checked_proof(market: Stage) -> None:
-    """A false proof claims nothing; the true one pays the owner."""
+@pytest.mark.rule("6.70", "6.87", "6.88")
+@pytest.mark.parametrize("clock", ["close", "rotate_key"])
+async def test_a_voucher_is_redeemed_and_drawn_when_a_clock_runs_against_it(
+    market: Stage, clock: str
+) -> None:
+    """Its tab closes, or its key was replaced. The coordinator gets it back at the next
+    connection.
+    """
     contracts, coordinator = market.contracts, market.coordinator
-    daemon = market.daemon(coordinator.url)
-    daemon.clock = Hurried()
-    async with running(market, daemon), market.fast():
+    async with market.fast():
+        await market.open_tab("tab", Amount(1000))
+    async with running(market, market.daemon(coordinator.url)) as daemon:
         before = await ask(market.client, contracts.token.balance_of(OWNER.address))
-        index = await ask(market.client, contracts.stakes.index_of(OWNER.address))
-        leaf = Leaf(index, OWNER.address, Amount(70), Amount(0), ZERO_HASH)
-        other = Leaf(index + 1, Address(b"\x99" * 20), Amount(10), Amount(0), ZERO_HASH)
-        await post_epoch(market, [leaf, other])
-        own, proof = epoch_tree.prove([leaf, other], OWNER.address)
-        lie = replace(own, final=Amount(71))
-        coordinator.proofs[1] = {
-            "leaf": canonical.to_json(lie),
-            "proof": canonical.to_json(proof),
-            "epoch": 1,
-        }
-        await until_refused(market, daemon)
-        coordinator.proofs[1] = {
-            "leaf": canonical.to_json(own),
-            "proof": canonical.to_json(proof),
-            "epoch": 1,
-        }
         assert daemon.core is not None
         core = daemon.core
-        await until(lambda: core.claimed.get(COORDINATOR.address), 30)
+        await until(lambda: core.debt(COORDINATOR.address).tab.locked or None)
+        sent = market.voucher(Amount(70))
+        await coordinator.send(sent)
+        soon = DEVNET.redeem_every - 5.0
+        closing = contracts.escrow.close(OWNER.address)
+        rotation = contracts.stakes.rotate_key(OPERATOR.address)
+        async with market.fast():
+            await market.send(COORDINATOR, clock, closing if clock == "close" else rotation)
+            await until(lambda: core.debt(COORDINATOR.address).tab.paid or None, soon)
+            while await ask(market.client, contracts.token.balance_of(OWNER.address)) == before:
+                await asyncio.sleep(0.05)
         assert await ask(market.client, contracts.token.balance_of(OWNER.address)) == before + 70
-
-
-class Hurried(SystemClock):
-    """A clock that runs five times as fast: a provider leaves claims to its coordinator for a long
-    time.
-    """
-
-    def __init__(self) -> None:
-        wall, steady = time.time(), time.monotonic()
-        super().__init__(
-            lambda: wall + 5 * (time.time() - wall), lambda: 5 * (time.monotonic() - steady)
-        )
-
-    async def sleep(self, seconds: float) -> None:
-        """Waits a fifth of the time."""
-        await super().sleep(seconds / 5)
-
-
-async def until_refused(market: Stage, daemon: ProviderDaemon) -> None:
-    """Waits until the epoch is final and the false proof was asked for; nothing may be claimed."""
-    limit = time.monotonic() + 30
-    while not market.coordinator.proofs_asked:
-        assert time.monotonic() < limit
-        await asyncio.sleep(0.05)
-    assert daemon.core is not None and not daemon.core.claimed
+        assert bool(core.debt(COORDINATOR.address).tab.closes_at) is (clock == "close")
+    coordinator.frames.clear()
+    async with running(market, market.daemon(coordinator.url)):
+        assert await coordinator.first(frames.VoucherSent) == sent

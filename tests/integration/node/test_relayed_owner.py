@@ -13,7 +13,7 @@ from quorate_node.commands.requesting import Wish, requests_for
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, Amount, UnixSeconds
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
 from support.cli_prompt import typed
@@ -40,7 +40,10 @@ async def test_a_relayer_registers_stakes_and_frees_for_an_owner_and_gets_its_fe
     relay = Relay(market.client, c, RELAYER, said.append)
     with pytest.raises(Refused, match="no permits: first approve 202.00 USD"):
         await wished(market, Wish.JOIN)
-    await market.send(OWNER, "approve", c.token.approve(c.stakes.address))
+    await market.send(OWNER, "approve", c.token.approve(c.stakes.address, Amount(10**12)))
+    pocket = Amount(5 * USD)
+    saved = c.token.approve(c.escrow.address, pocket), c.escrow.deposit(pocket, ZERO_ADDRESS)
+    await market.send(OWNER, "save", *saved)
     nonce = await market.client.nonce(OWNER.address)
     joins = await wished(market, Wish.JOIN)
     (tmp_path / "requests.json").write_bytes(encode(joins))
@@ -55,7 +58,9 @@ async def test_a_relayer_registers_stakes_and_frees_for_an_owner_and_gets_its_fe
         payout = Address(b"\x31" * 20)
         assert (await relay.send(await wished(market, Wish.PAYOUT, payout), Amount(1))).amount == 1
         assert await ask(market.client, c.stakes.payout_of(OWNER.address)) == payout
-        assert (await relay.send(await wished(market, Wish.LEAVE), None)).sent == 1
+        assert (await relay.send(await wished(market, Wish.WITHDRAW), None)).sent == 1
+        assert await ask(market.client, c.token.balance_of(payout)) == pocket - FEE
+        assert (await relay.send(await wished(market, Wish.LEAVE), None)).sent == 2
         with pytest.raises(Refused, match="or not yet"):
             await wished(market, Wish.UNBOND)
         head = await market.client.head()

@@ -40,7 +40,7 @@ async def register(market: Stage) -> None:
         OTHER,
         "second",
         contracts.token.mint(OTHER.address, Amount(2_000 * USD)),
-        contracts.token.approve(contracts.stakes.address),
+        contracts.token.approve(contracts.stakes.address, Amount(1000 * USD)),
         contracts.stakes.register_coordinator(STATEMENT.address, OTHER.address),
     )
 

@@ -11,12 +11,11 @@ from quorate_node.cli_status import status_lines
 from quorate_node.core import events
 from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.ops.income import DayIncome, Income, read_income, with_statement
+from quorate_node.ops.income import DayIncome, Income, read_income, with_earned
 from quorate_node.ops.job_lines import JobLines
 from quorate_node.ops.status import OwnerFacts, status_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, UnixSeconds
-from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Problem
 from support.markets.provider_world import (
@@ -26,7 +25,6 @@ from support.markets.provider_world import (
     STRANGER,
     Driver,
     make_terms,
-    statement,
     verdict,
 )
 
@@ -74,13 +72,10 @@ def test_a_job_without_pay_is_told_with_its_reason(
     assert (lines.income.days[-1].paid, lines.income.days[-1].unpaid) == (0, 1)
 
 
-def test_income_counts_what_statements_add_and_take_back() -> None:
-    message = statement(70, 1, held=30).statement.message
-    income = with_statement(Income(), "2026-01-01", COORDINATOR, message)
-    assert with_statement(income, "2026-01-01", COORDINATOR, message) is income
-    income = with_statement(
-        income, "2026-01-02", COORDINATOR, replace(message, final=Amount(90), held=Amount(0))
-    )
+def test_income_counts_what_verdicts_add_and_take_back() -> None:
+    income = with_earned(Income(), "2026-01-01", COORDINATOR, Amount(100))
+    assert with_earned(income, "2026-01-01", COORDINATOR, Amount(100)) is income
+    income = with_earned(income, "2026-01-02", COORDINATOR, Amount(90))
     assert [(day.day, day.earned, day.taken_back) for day in income.days] == [
         ("2026-01-01", 100, 0),
         ("2026-01-02", 0, 10),
@@ -146,7 +141,7 @@ def test_status_shows_stake_balances_and_income() -> None:
         "stake: 200.00 USD, 1 slot open, 3 closed",
         "the stake of 2 closed slots comes back from 2023-11-14 22:13 UTC on",
         "the stake of 1 closed slot comes back from 2023-11-15 22:13 UTC on",
-        "3.50 USD were taken: `quorate node top-up` restores them",
+        "3.50 USD were burned: `quorate node top-up` restores them",
         f"wallet 0x{PROVIDER.hex()}: 2.50 USD, 0.010000 ETH for gas on Sepolia (chain 11155111)",
         f"payout 0x{STRANGER.address.hex()}: 0.07 USD",
         "2026-01-31: 1.00 USD, 3 jobs, 1 not paid, 0.01 taken back",

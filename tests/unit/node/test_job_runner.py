@@ -33,16 +33,7 @@ from quorate_protocol.messages.job_spec import Input as JobInput
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import EngineRefuses, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import (
-    ZERO_HASH,
-    Address,
-    Bps,
-    ExitStatus,
-    Hash32,
-    Nonce,
-    Seconds,
-    UnixSeconds,
-)
+from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Seconds, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.clock import SystemClock, VirtualClock
@@ -51,18 +42,20 @@ from support.markets.provider_world import (
     COORDINATOR,
     GENESIS,
     HOST,
-    NOW,
     OPERATOR,
     PROVIDER,
     STATEMENT_KEY,
     Driver,
+    case_names,
+    case_opened,
+    jury_drawn,
     make_spec,
     make_terms,
 )
 
 LEASE = "ab" * 32
 SALT = Hash32(b"\x07" * 32)
-CASE = Nonce(7)
+CASE = case_names()[1]
 
 
 @pytest.fixture
@@ -157,7 +150,7 @@ class Reported:
         self.events.append(event)
 
 
-@pytest.mark.rule("5.84")
+@pytest.mark.rule("5.147")
 @pytest.mark.parametrize("lacks", ["an input", "a duty"])
 async def test_a_juror_unpins_inputs_of_a_case_that_it_could_not_execute(
     tmp_path: Path, store: ContentStore, lacks: str
@@ -174,22 +167,16 @@ async def test_a_juror_unpins_inputs_of_a_case_that_it_could_not_execute(
     await store.put(spec.encode(), "me")
     driver = Driver(ProviderCore(make_terms()))
     if lacks == "an input":
-        driver.do(
-            events.ChainCaseOpened(
-                CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2
-            )
-        )
-        driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+        driver.do(case_opened(spec_hash=spec.digest()))
+        driver.do(jury_drawn(PROVIDER))
         assert isinstance(driver.core.jury[CASE].phase, Repeating)
-    await store.pin(image.cid, f"lease:{jury_lease_id(CASE, 0, PROVIDER)}")
+    await store.pin(image.cid, f"lease:{jury_lease_id(CASE, PROVIDER)}")
     coordinators: dict[Address, object] = {}
     # the test uses no chain
     court = JuryService(driver.core, runner, coordinators, None, None, None, None, SystemClock())  # type: ignore[arg-type]
     soon = UnixSeconds(int(SystemClock().now()) + 2)
-    await court.perform(effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), soon), reported.submit)
-    assert reported.events == (
-        [events.Reexecuted(CASE, 0, ZERO_HASH)] if lacks == "an input" else []
-    )
+    await court.perform(effects.Reexecute(CASE, spec.digest(), HOST.id(), soon), reported.submit)
+    assert reported.events == ([events.Reexecuted(CASE, ZERO_HASH)] if lacks == "an input" else [])
     assert await runner.pinned() == ()
 
 
@@ -211,21 +198,17 @@ async def test_juror_whose_engine_refuses_tries_again_until_its_deadline(
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await store.put(spec.encode(), "me")
     driver = Driver(ProviderCore(make_terms()))
-    driver.do(
-        events.ChainCaseOpened(
-            CASE, Address(b"\x99" * 20), (events.CaseExecution(spec.digest(), HOST.id()),) * 2
-        )
-    )
-    driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
+    driver.do(case_opened(spec_hash=spec.digest()))
+    driver.do(jury_drawn(PROVIDER))
     # the test uses no chain
     court = JuryService(driver.core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
-    again = effects.Reexecute(CASE, 0, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
+    again = effects.Reexecute(CASE, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
     with pytest.raises(Unavailable, match="no space left"):
         await court.perform(again, reported.submit)
     assert reported.events == []
     clock.forward(61)
     await court.perform(again, reported.submit)
-    assert reported.events == [events.Reexecuted(CASE, 0, ZERO_HASH)]
+    assert reported.events == [events.Reexecuted(CASE, ZERO_HASH)]
     assert await runner.pinned() == ()
 
 
@@ -281,13 +264,9 @@ async def test_unwritable_status_file_and_damaged_court_cursor_do_not_end_the_da
 def test_pins_that_a_crash_left_are_found() -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign().hex()
-    driver.do(
-        events.ChainCaseOpened(
-            CASE, Address(b"\x99" * 20), (events.CaseExecution(ZERO_HASH, HOST.id()),) * 2
-        )
-    )
-    driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), UnixSeconds(NOW + 60)))
-    repeated = jury_lease_id(CASE, 0, PROVIDER)
+    driver.do(case_opened(spec_hash=ZERO_HASH))
+    driver.do(jury_drawn(PROVIDER))
+    repeated = jury_lease_id(CASE, PROVIDER)
     core = driver.core
     unwanted = unwanted_pins(core.live(), core.jury.values(), (lease, "ff" * 32, repeated))
     assert set(unwanted) == {"ff" * 32, repeated}, "the juror has no free slot, so it has not begun"

@@ -57,9 +57,9 @@ from support.markets.provider_world import (
     make_terms,
     receipt,
     script,
-    statement,
     stop,
     verdict,
+    voucher,
 )
 
 CODEC: PackedCodec[events.Event, Effect] = PackedCodec(events.Event, Effect)
@@ -342,27 +342,16 @@ def test_newest_of_contradicting_verdicts_counts() -> None:
     assert (phase.verdict.message.seq, phase.verdict.message.outcome) == (6, Outcome.UNRESOLVED)
 
 
-@pytest.mark.rule("6.5")
-def test_statement_with_a_lower_sum_is_refused() -> None:
+@pytest.mark.rule("3.22", "6.65")
+def test_the_highest_voucher_of_the_coordinator_counts() -> None:
     node = fresh()
-    node.deliver(frames.StatementSent(statement(500, 3).statement))
-    for final, seq, code in (
-        (500, 2, Code.STALE),
-        (501, 3, Code.EQUIVOCATION),
-        (499, 4, Code.BAD_AMOUNT),
-        (0, 2**63, Code.BAD_AMOUNT),
-    ):
-        assert node.refuses(frames.StatementSent(statement(final, seq).statement)) is code
-    assert (
-        node.refuses(frames.StatementSent(statement(600, 9, signer=STRANGER).statement))
-        is Code.WRONG_SIGNER
-    )
-    assert (
-        node.refuses(
-            frames.StatementSent(statement(600, 9, provider=Address(b"\x99" * 20)).statement)
-        )
-        is Code.NOT_YOURS
-    )
+    for cumulative in (500, 499, 0, 500):
+        node.deliver(frames.VoucherSent(voucher(cumulative).voucher))
+        assert node.core.debt(COORDINATOR).vouched == 500
+    stranger, other = voucher(600, STRANGER), voucher(600, payee=Address(b"\x99" * 20))
+    assert node.refuses(frames.VoucherSent(stranger.voucher)) is Code.WRONG_SIGNER
+    assert node.refuses(frames.VoucherSent(other.voucher)) is Code.NOT_YOURS
+    assert node.refuses(frames.VoucherSent(voucher(2**96).voucher)) is Code.BAD_AMOUNT
 
 
 def test_frames_of_a_provider_are_refused_from_a_coordinator() -> None:
@@ -405,7 +394,7 @@ def lying(node: Node, what: int, number: int, detail: int) -> frames.Frame | eve
         case 7 if found and commit:
             return frames.ReceiptSent(receipt(found).receipt)
         case 8:
-            return frames.StatementSent(statement(detail * 10, number).statement)
+            return frames.VoucherSent(voucher(detail * 10 + number).voucher)
         case 9:
             return events.TaskFailed(lease, "disk")
         case 10:

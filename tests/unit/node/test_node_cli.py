@@ -179,6 +179,8 @@ def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: 
         ("--coordinator", "foo:80"),
         ("--price-floor", "7"),
         ("--jury-price", "-2"),
+        ("--trust", "-1"),
+        ("--max-held", "1e3"),
         ("--chain-url", "foo"),
         ("--region", "x" * 65),
     ],
@@ -388,8 +390,9 @@ def test_missing_registration_and_money_come_with_a_remedy() -> None:
         PROVIDER.hex() in item.remedy and OPERATOR.address.hex() in item.remedy
         for item in elsewhere
     )
-    (frozen,) = missing(dataclasses.replace(READY, is_frozen=True), keys(), 10**9)
-    assert not frozen.is_blocking
+    short = {Hash32(bytes(32)): 1}
+    (left,) = missing(dataclasses.replace(READY, has_left=True, short=short), keys(), 10**9)
+    assert left.is_blocking and "has left" in left.what
 
 
 @pytest.mark.rule("0.11")

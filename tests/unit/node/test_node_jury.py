@@ -1,10 +1,10 @@
-"""Tests jury service, statements, offers and reconciliation."""
+"""Tests jury service, offers and reconciliation."""
 
 import pytest
+from msgspec.structs import astuple
 
-from quorate_contracts.bindings import events as chain_events
-from quorate_contracts.bindings.court import CaseId
-from quorate_contracts.bindings.court import ballot as court_ballot
+from quorate_contracts import court_facts
+from quorate_contracts.generated import court
 from quorate_node.chain.court_follower import translate
 from quorate_node.core import effects, events
 from quorate_node.core.juries import jury_duty
@@ -13,105 +13,112 @@ from quorate_node.core.phases import Publishing, Running, Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, reconcile
 from quorate_protocol.ports import TaskState
-from quorate_protocol.refusals import Code
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
     Amount,
+    BlockNumber,
     ExitStatus,
     Hash32,
     Milliseconds,
-    Nonce,
     Round,
-    Seconds,
-    Sequence,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from support.markets.provider_world import (
+    ACCUSED,
+    CASE_SPEC,
     COORDINATOR,
     HOST,
     NOW,
     PROVIDER,
-    STATEMENT_KEY,
-    STRANGER,
     Driver,
+    case_names,
+    case_opened,
+    jury_drawn,
     make_terms,
-    statement,
 )
 
-CASE = Nonce(7)
-ACCUSED = Address(b"\x99" * 20)
-SPECS = (Hash32(b"\x01" * 32), Hash32(b"\x02" * 32))
+EXECUTION, CASE = case_names()
 VOTE_BY = UnixSeconds(NOW + 60)
 REVEAL_BY = UnixSeconds(NOW + 120)
-DIGESTS = (Hash32(b"\x0a" * 32), Hash32(b"\x0b" * 32))
+DIGEST = Hash32(b"\x0a" * 32)
+OTHER = Address(b"\x88" * 20)
 
 
-def opened(accused: Address = ACCUSED, host_class: Hash32 | None = None) -> events.ChainCaseOpened:
-    """Returns the event of a case over two executions."""
-    named = tuple(events.CaseExecution(spec, host_class or HOST.id()) for spec in SPECS)
-    return events.ChainCaseOpened(CASE, accused, named)
-
-
-def drawn(*jurors: Address) -> events.ChainJuryDrawn:
-    """Returns the event of a jury with these jurors."""
-    return events.ChainJuryDrawn(CASE, jurors, VOTE_BY)
+def voted(driver: Driver, ballot: Hash32, juror: Address = PROVIDER) -> None:
+    """Steps the event of a ballot on chain."""
+    driver.do(events.ChainVoted(EXECUTION, events.Vote(juror, ballot)))
 
 
 def juror(slots: int = 1) -> Driver:
     """Returns a provider that is a juror in the case."""
     driver = Driver(ProviderCore(make_terms(slots)))
-    driver.do(opened())
-    driver.do(drawn(ACCUSED, PROVIDER))
+    driver.do(case_opened())
+    driver.do(jury_drawn(OTHER, PROVIDER))
     return driver
 
 
-@pytest.mark.rule("3.24", "5.78")
-def test_juror_repeats_each_execution_votes_and_opens_its_ballot() -> None:
-    """The juror executes them in the order of the case."""
+@pytest.mark.rule("3.24", "5.146")
+def test_juror_repeats_the_job_votes_and_opens_its_ballot() -> None:
+    """Who opens a ballot names all of them, in the order of the chain."""
     driver = Driver(ProviderCore(make_terms()))
-    driver.do(opened())
-    (first,) = driver.do(drawn(PROVIDER))
-    assert isinstance(first, effects.Reexecute) and (first.index, first.spec_hash) == (0, SPECS[0])
+    driver.do(case_opened())
+    (repeat,) = driver.do(jury_drawn(OTHER, PROVIDER))
+    assert isinstance(repeat, effects.Reexecute) and repeat.spec_hash == CASE_SPEC
     assert driver.core.free_slots()[0].free == 0, "a re-execution takes a run slot"
-    (second,) = driver.do(events.Reexecuted(CASE, 0, DIGESTS[0]))
-    assert isinstance(second, effects.Reexecute) and (second.index, second.spec_hash) == (
-        1,
-        SPECS[1],
-    )
-    (vote,) = driver.do(events.Reexecuted(CASE, 1, DIGESTS[1]))
+    (vote,) = driver.do(events.Reexecuted(CASE, DIGEST))
     assert isinstance(vote, effects.SendVote) and driver.core.free_slots()[0].free == 1
     phase = driver.core.jury[CASE].phase
-    assert isinstance(phase, Voting)
-    assert vote.ballot == court_ballot(CaseId(CASE), PROVIDER, phase.salt, DIGESTS), (
-        "the contract's formula"
-    )
+    assert isinstance(phase, Voting) and vote.jurors == (OTHER, PROVIDER)
+    assert vote.ballot == court_facts.ballot(EXECUTION, PROVIDER, phase.salt, DIGEST)
+    voted(driver, vote.ballot)
+    voted(driver, DIGEST, OTHER)
+    voted(driver, vote.ballot)  # again, after a reorganisation
     assert driver.do(events.VoteConfirmed(CASE)) == ()
-    (reveal,) = driver.do(events.ChainVotingEnded(CASE, REVEAL_BY))
-    assert reveal == effects.SendJuryReveal(CASE, DIGESTS, phase.salt)
-    driver.do(events.ChainCaseDecided(CASE))
+    (reveal,) = driver.do(events.ChainVotingEnded(EXECUTION, REVEAL_BY))
+    votes = (events.Vote(OTHER, DIGEST), events.Vote(PROVIDER, vote.ballot))
+    assert reveal == effects.SendJuryReveal(CASE, EXECUTION, votes, DIGEST, phase.salt)
+    driver.do(events.ChainCaseDecided(EXECUTION))
     assert isinstance(driver.core.jury[CASE].phase, Served) and not driver.core.cases
 
 
-@pytest.mark.rule("5.78")
+@pytest.mark.rule("5.146")
 def test_ballot_is_not_opened_before_voting_has_ended() -> None:
     """Neither a repeated vote nor the passing of time opens the ballot."""
     driver = juror()
-    for index, digest in enumerate(DIGESTS):
-        driver.do(events.Reexecuted(CASE, index, digest))
+    driver.do(events.Reexecuted(CASE, DIGEST))
     driver.do(events.VoteConfirmed(CASE))
     assert driver.do(events.Tick(), after=100) == ()
     assert isinstance(driver.core.jury[CASE].phase, Voted)
 
 
-@pytest.mark.rule("3.25", "5.84")
-def test_unavailable_content_gives_a_zero_digest_in_the_ballot() -> None:
-    """Such a vote is void."""
+@pytest.mark.rule("5.146")
+def test_a_ballot_that_no_block_has_is_not_opened() -> None:
     driver = juror()
-    driver.do(events.Reexecuted(CASE, 0, ZERO_HASH))
-    driver.do(events.Reexecuted(CASE, 1, DIGESTS[1]))
-    phase = driver.core.jury[CASE].phase
-    assert isinstance(phase, Voting) and phase.digests == (ZERO_HASH, DIGESTS[1])
+    driver.do(events.Reexecuted(CASE, DIGEST))
+    assert driver.do(events.ChainVotingEnded(EXECUTION, REVEAL_BY)) == ()
+    assert isinstance(driver.core.jury[CASE].phase, Served)
+
+
+def test_who_missed_the_vote_is_not_seated_by_the_draw_of_others() -> None:
+    """The second draw lists all jurors, and only new ones may vote."""
+    driver = juror()
+    assert driver.do(jury_drawn(OTHER, PROVIDER, COORDINATOR, vote_by=NOW + 90)) == ()
+    assert driver.core.jury[CASE].vote_by == VOTE_BY
+    late = Driver(ProviderCore(make_terms()))
+    late.do(case_opened())
+    assert late.do(jury_drawn(OTHER, PROVIDER, vote_by=0)) == (), "the draw goes on"
+    assert late.do(jury_drawn(OTHER, PROVIDER)) != ()
+
+
+def test_an_execution_may_have_another_case_after_one_that_failed() -> None:
+    driver = juror()
+    driver.do(events.ChainCaseDecided(EXECUTION))
+    again = replace(case_opened(), case_id=DIGEST)
+    driver.do(again)
+    driver.do(jury_drawn(PROVIDER))
+    assert isinstance(driver.core.jury[DIGEST].phase, Repeating)
 
 
 def test_other_juries_make_no_duty() -> None:
@@ -119,41 +126,40 @@ def test_other_juries_make_no_duty() -> None:
     class.
     """
     driver = Driver(ProviderCore(make_terms()))
-    assert driver.do(drawn(PROVIDER)) == () and not driver.core.jury
-    driver.do(opened(PROVIDER))
-    driver.do(opened(ACCUSED, Hash32(b"\x01" * 32)))
+    assert driver.do(jury_drawn(PROVIDER)) == () and not driver.core.jury
+    driver.do(case_opened(accused=PROVIDER))
+    driver.do(case_opened(host_class=DIGEST))
     assert not driver.core.cases
-    driver.do(opened())
-    assert driver.do(drawn(ACCUSED)) == () and not driver.core.jury
-    assert driver.do(events.ChainVotingEnded(CASE, REVEAL_BY)) == ()
+    driver.do(case_opened())
+    assert driver.do(jury_drawn(OTHER)) == () and not driver.core.jury
+    assert driver.do(events.ChainVotingEnded(EXECUTION, REVEAL_BY)) == ()
 
 
 def test_jury_duty_waits_for_a_slot_and_gets_it_before_the_next_lease() -> None:
     """So I2 holds for jury duty too."""
     driver = Driver(ProviderCore(make_terms()))
-    driver.do(opened())
+    driver.do(case_opened())
     lease = driver.assign(1)
-    assert driver.do(drawn(PROVIDER)) == ()
+    assert driver.do(jury_drawn(PROVIDER)) == ()
     assert isinstance(driver.core.jury[CASE].phase, Waiting)
     due = driver.do(events.TaskFailed(lease, "test"))
     assert any(isinstance(effect, effects.Reexecute) for effect in due)
     assert not driver.execution(driver.assign(2)).occupies_slot
 
 
-@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("steps", range(4))
 def test_every_phase_of_a_duty_ends_with_its_window(steps: int) -> None:
     driver = juror()
     happened: tuple[events.Event, ...] = (
-        events.Reexecuted(CASE, 0, DIGESTS[0]),
-        events.Reexecuted(CASE, 1, DIGESTS[1]),
+        events.Reexecuted(CASE, DIGEST),
         events.VoteConfirmed(CASE),
-        events.ChainVotingEnded(CASE, REVEAL_BY),
+        events.ChainVotingEnded(EXECUTION, REVEAL_BY),
     )
-    for event in happened[:steps]:
+    for number, event in enumerate(happened[:steps]):
+        if number == 2:
+            voted(driver, ZERO_HASH)
         driver.do(event)
-    assert isinstance(
-        driver.core.jury[CASE].phase, (Repeating, Repeating, Voting, Voted, Opening)[steps]
-    )
+    assert isinstance(driver.core.jury[CASE].phase, (Repeating, Voting, Voted, Opening)[steps])
     driver.do(events.Tick(), after=jury_duty.KEEP_SECONDS + 200)
     assert isinstance(driver.core.jury[CASE].phase, Served)
     assert driver.core.free_slots()[0].free == 1
@@ -162,79 +168,35 @@ def test_every_phase_of_a_duty_ends_with_its_window(steps: int) -> None:
 
 
 def test_restarted_juror_can_open_its_ballot() -> None:
-    """Digests and salt are in the state before the vote is sent."""
+    """Digest and salt are in the state before the vote is sent."""
     driver = juror()
-    for index, digest in enumerate(DIGESTS):
-        driver.do(events.Reexecuted(CASE, index, digest))
+    driver.do(events.Reexecuted(CASE, DIGEST))
     twin = Driver(ProviderCore(make_terms()), driver.now, 900)
     twin.core.restore(driver.core.snapshot())
     (vote,) = twin.core.resume()
     assert isinstance(vote, effects.SendVote)
-    (reveal,) = twin.do(events.ChainVotingEnded(CASE, REVEAL_BY))
+    voted(twin, vote.ballot)
+    (reveal,) = twin.do(events.ChainVotingEnded(EXECUTION, REVEAL_BY))
     assert isinstance(reveal, effects.SendJuryReveal)
-    assert jury_duty.ballot(CASE, PROVIDER, reveal.salt, reveal.digests) == vote.ballot
+    assert jury_duty.ballot(EXECUTION, PROVIDER, reveal.salt, reveal.digest) == vote.ballot
 
 
 def test_events_of_the_court_become_events_of_the_core() -> None:
-    """A zero hash after the last execution stands for no execution."""
-    three = (*SPECS, ZERO_HASH)
-    amounts = (Amount(0),) * 3
-    case = chain_events.CaseOpened(
-        CASE,
-        ACCUSED,
-        COORDINATOR,
-        HOST.id(),
-        Round(1),
-        Amount(1),
-        three,
-        three,
-        three,
-        three,
-        three,
-        (Seconds(1),) * 3,
-        amounts,
+    places = (COORDINATOR, ACCUSED, OTHER, HOST.id(), 1, BlockNumber(1), NOW, 1)
+    filing = court.Filing(*places, 30, Amount(5), EXECUTION, *(ZERO_HASH,) * 3)
+    case = court.CaseOpened(EXECUTION, ACCUSED, filing, CASE_SPEC, ZERO_HASH, ZERO_HASH)
+    told = translate(case)
+    assert told == replace(case_opened(max_duration=30, pay=5), case_id=court_facts.case_id(filing))
+    drawn = court.JuryDrawn(EXECUTION, (PROVIDER,), VOTE_BY)
+    assert translate(drawn) == jury_drawn(PROVIDER)
+    vote = events.Vote(PROVIDER, DIGEST)
+    assert translate(court.Voted(EXECUTION, *astuple(vote))) == events.ChainVoted(EXECUTION, vote)
+    assert translate(court.RevealsOpen(EXECUTION, REVEAL_BY)) == events.ChainVotingEnded(
+        EXECUTION, REVEAL_BY
     )
-    named = tuple(events.CaseExecution(spec, HOST.id(), Seconds(1)) for spec in SPECS)
-    assert translate(case) == events.ChainCaseOpened(CASE, ACCUSED, named)
-    assert translate(chain_events.JuryDrawn(CASE, (PROVIDER,), VOTE_BY)) == drawn(PROVIDER)
-    assert translate(chain_events.RevealsOpen(CASE, REVEAL_BY)) == events.ChainVotingEnded(
-        CASE, REVEAL_BY
-    )
-    decided = chain_events.Decided(CASE, ACCUSED, True, 1, Amount(1), Amount(0))
-    assert translate(decided) == events.ChainCaseDecided(CASE)
-    assert translate(chain_events.Redraw(CASE, Round(3))) is None and translate(None) is None
-
-
-# -------------------------------------------------------------------------------------------- money
-
-
-@pytest.mark.rule("3.21", "6.5")
-def test_statement_that_is_older_or_lower_or_of_a_stranger_is_refused() -> None:
-    """A second statement with the same number is refused too. `held` may fall, because a verdict
-    lowers it.
-    """
-    driver = Driver(ProviderCore(make_terms()))
-    driver.do(statement(100, 1, held=50))
-    driver.do(statement(100, 1, held=50))
-    driver.do(statement(100, 3, held=20))
-    assert driver.refusal(statement(200, 2)) is Code.STALE
-    assert driver.refusal(statement(101, 3, held=20)) is Code.EQUIVOCATION
-    assert driver.refusal(statement(99, 4)) is Code.BAD_AMOUNT
-    assert driver.refusal(statement(300, 5, signer=STRANGER)) is Code.WRONG_SIGNER
-    assert driver.refusal(statement(300, 5, provider=ACCUSED)) is Code.NOT_YOURS
-    driver.do(statement(150, 4, signer=STATEMENT_KEY))
-    assert driver.core.statements[COORDINATOR].message.final == 150
-
-
-def test_final_epoch_with_new_credit_is_claimed() -> None:
-    """The provider claims only if there is more credit than it has claimed."""
-    driver = Driver(ProviderCore(make_terms()))
-    (claim,) = driver.do(events.ChainEpochFinal(COORDINATOR, Sequence(1), Amount(70)))
-    assert claim == effects.SendClaim(COORDINATOR, Sequence(1), Amount(70))
-    driver.do(events.ClaimConfirmed(COORDINATOR, Amount(70)))
-    assert driver.do(events.ChainEpochFinal(COORDINATOR, Sequence(2), Amount(70))) == ()
-    (again,) = driver.do(events.ChainEpochFinal(COORDINATOR, Sequence(3), Amount(71)))
-    assert again.key != claim.key
+    decided = court.Decided(EXECUTION, 1, Amount(1), Amount(0))
+    assert translate(decided) == events.ChainCaseDecided(EXECUTION)
+    assert translate(court.RoundSet(EXECUTION, Round(3))) is None and translate(None) is None
 
 
 def test_offer_numbers_grow_over_restarts() -> None:
@@ -272,8 +234,8 @@ def test_running_task_without_a_container_fails_after_a_restart(
 def test_containers_that_no_lease_needs_are_strays() -> None:
     """The container of a jury duty is no stray."""
     driver = juror()
-    mine = jury_lease_id(CASE, 0, driver.core.terms.provider)
-    other = jury_lease_id(CASE, 1, driver.core.terms.provider)
+    mine = jury_lease_id(CASE, driver.core.terms.provider)
+    other = jury_lease_id(DIGEST, driver.core.terms.provider)
     observed = {mine: TaskState.RUNNING, other: TaskState.EXITED, "ff" * 32: TaskState.RUNNING}
     assert reconcile((), driver.core.jury.values(), observed).strays == (other, "ff" * 32)
 

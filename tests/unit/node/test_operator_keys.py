@@ -32,7 +32,7 @@ from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Nonce, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner, PeerKey, recover
 from quorate_runtime.keys.keystore import Keystore
 from support.markets.provider_world import (
@@ -43,6 +43,7 @@ from support.markets.provider_world import (
     STATEMENT_KEY,
     STRANGER,
     Driver,
+    case_opened,
     make_spec,
     make_terms,
     signed_assignment,
@@ -208,13 +209,7 @@ def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
         live.assignment_hash == lease
         and operator_keys.valid_at(live.assignment.message.accept_by) is OPERATOR
     )
-    duty = jury_duty.new_duty(
-        events.ChainCaseOpened(
-            Nonce(1), STRANGER.address, (events.CaseExecution(ZERO_HASH, ZERO_HASH),)
-        ),
-        late,
-        PROVIDER,
-    )
+    duty = jury_duty.JuryDuty(case_opened(), PROVIDER, (PROVIDER,), late, jury_duty.Waiting())
     assert unneeded_keys(operator_keys, (live,), (), late, DEVNET.offer_ttl) == ()
     assert unneeded_keys(operator_keys, (), (duty,), late, DEVNET.offer_ttl) == ()
     assert unneeded_keys(operator_keys, (), (), UnixSeconds(late - 1), DEVNET.offer_ttl) == ()

@@ -22,7 +22,8 @@ GOOD = ProviderView(
     9,
     Amount(0),
     Amount(0),
-    False,
+    Amount(0),
+    UnixSeconds(0),
     UnixSeconds(0),
     1,
     20,
@@ -67,11 +68,11 @@ async def test_an_owner_sees_that_its_provider_is_off_offer_why_and_until_when(
         some.name == SOMEWHERE and "http://first: off offer until 2023-11-15 00:30 UTC" in some.text
     )
     assert not not_on_offer(), "the second one gives work"
-    second.record = replace(GOOD, is_frozen=True, strikes=3)
+    second.record = replace(GOOD, barred_until=UnixSeconds(NOW + 60), strikes=3)
     await standing.look()
     [all_of_them] = board.problems()
     assert all_of_them.name == EVERYWHERE and "more than a fifth" in all_of_them.text
-    assert "stopped for faults, with 3 strikes" in all_of_them.text
+    assert "barred for faults until" in all_of_them.text
     assert not_on_offer().startswith("off offer: http://first: off offer until")
     first.record = None
     await standing.look()

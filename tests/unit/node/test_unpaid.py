@@ -16,8 +16,9 @@ from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.ops.status import status_of
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import CommitEntry
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Hash32
+from quorate_protocol.units import ZERO_HASH, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from support.markets.provider_world import (
@@ -27,8 +28,8 @@ from support.markets.provider_world import (
     STATEMENT_KEY,
     STRANGER,
     Driver,
+    commit_set,
     make_terms,
-    statement,
     verdict,
 )
 
@@ -121,24 +122,22 @@ async def test_fault_is_logged_even_when_its_lease_is_forgotten(
     assert lease.hex() in caplog.text and "a fault" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("final", "seq"), [(600, 3), (600, 2)], ids=["it fell", "another of that number"]
-)
 async def test_contradiction_of_a_coordinator_is_logged_with_the_signed_message(
-    caplog: pytest.LogCaptureFixture, final: int, seq: int
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The provider once told only the coordinator, which knows it already."""
     driver = Driver(ProviderCore(make_terms()))
     inbox = FrameHandler(Daemon(driver), COORDINATOR, DOMAIN, recover)
-    driver.do(statement(1000, 2))
-    frame = frames.encode(frames.StatementSent(statement(final, seq).statement))
+    held = driver.advance(driver.assign(), Revealed)
+    entry = CommitEntry(Hash32(b"\x77" * 32), STRANGER.address, ZERO_HASH)
+    other = commit_set(held, driver.now, (entry,))
+    frame = frames.encode(frames.CommitSetSent(held.assignment_hash, other.commit_set))
     with caplog.at_level(logging.WARNING), pytest.raises(Refused):
         await inbox.handle("", frame)
     assert COORDINATOR.hex() in caplog.text and frame.decode() in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING), pytest.raises(Refused):
-        await inbox.handle(
-            "",
-            frames.encode(frames.StatementSent(statement(final, seq, signer=STRANGER).statement)),
-        )
+        foreign = commit_set(held, driver.now, (entry,), signer=STRANGER)
+        sent = frames.CommitSetSent(held.assignment_hash, foreign.commit_set)
+        await inbox.handle("", frames.encode(sent))
     assert not caplog.records, "a stranger's signature proves nothing about the coordinator"

@@ -1,9 +1,9 @@
 """The machine of one jury duty at its provider (PROTOCOL §5, the court).
 
-Waiting → Repeating → Voting → Voted → Opening → Served. A juror repeats the executions that a case
-names and votes a ballot, the hash of their result digests and a salt. Once voting has ended it
-opens the ballot: it reveals digests and salt. Both are in the state before the vote is sent, so a
-juror that restarts can still open its ballot. The court on chain pays the juror.
+Waiting → Repeating → Voting → Voted → Opening → Served. A juror repeats the job of a case and votes
+a ballot, the hash of its result digest and a salt. Once voting has ended it opens the ballot: it
+reveals digest and salt. Both are in the state before the vote is sent, so a juror that restarts can
+still open its ballot. The court on chain pays the juror.
 """
 
 from typing import assert_never
@@ -13,8 +13,8 @@ from msgspec import Struct
 from quorate_node.core import effects, events
 from quorate_node.core.effects import CourtEffect
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.limits import CASE_EXECUTIONS_MAX, DAY
-from quorate_protocol.units import ZERO_HASH, Address, Hash32, Nonce, UnixSeconds
+from quorate_protocol.limits import DAY
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 
 
@@ -23,32 +23,34 @@ class Waiting(Struct, frozen=True, tag=True):
 
 
 class Repeating(Struct, frozen=True, tag=True):
-    """The provider repeats execution number `len(digests)` of the case, on the GPUs `gpus`."""
+    """The provider repeats the job, on the GPUs `gpus`."""
 
-    digests: tuple[Hash32, ...]
     gpus: tuple[str, ...] = ()
 
 
 class Voting(Struct, frozen=True, tag=True):
     """The provider sends the ballot to the chain."""
 
-    digests: tuple[Hash32, ...]
+    digest: Hash32
     salt: Hash32
 
 
 class Voted(Struct, frozen=True, tag=True):
     """The ballot is on chain. The provider opens it once voting has ended."""
 
-    digests: tuple[Hash32, ...]
+    digest: Hash32
     salt: Hash32
 
 
 class Opening(Struct, frozen=True, tag=True):
-    """The provider opens the ballot on chain, at the latest at `reveal_by`."""
+    """The provider opens the ballot on chain, at the latest at `reveal_by`. `votes` are all
+    ballots of the case, in order.
+    """
 
-    digests: tuple[Hash32, ...]
+    digest: Hash32
     salt: Hash32
     reveal_by: UnixSeconds
+    votes: tuple[events.Vote, ...]
 
 
 class Served(Struct, frozen=True, tag=True):
@@ -62,11 +64,11 @@ Phase = Waiting | Repeating | Voting | Voted | Opening | Served
 
 
 class JuryDuty(Struct, frozen=True):
-    """One case in which this provider is a juror."""
+    """One case in which this provider is a juror. `jurors` are all that were drawn for it."""
 
-    case_id: Nonce
+    case: events.ChainCaseOpened
     juror: Address
-    executions: tuple[events.CaseExecution, ...]
+    jurors: tuple[Address, ...]
     vote_by: UnixSeconds
     phase: Phase
     begin_by: UnixSeconds = UnixSeconds(0)  # a duty without a run slot then votes `void`; 0 = never
@@ -74,8 +76,13 @@ class JuryDuty(Struct, frozen=True):
     declined: str = ""  # why the owner's policy did; "" = it did not
 
     @property
+    def case_id(self) -> Hash32:
+        """The id of the case."""
+        return self.case.case_id
+
+    @property
     def occupies_slot(self) -> bool:
-        """Whether the duty takes a run slot: it does while it repeats an execution (I2)."""
+        """Whether the duty takes a run slot: it does while it repeats the job (I2)."""
         return isinstance(self.phase, Repeating)
 
     @property
@@ -86,7 +93,7 @@ class JuryDuty(Struct, frozen=True):
     @property
     def host_class(self) -> Hash32:
         """The host class of the case."""
-        return self.executions[0].host_class
+        return self.case.host_class
 
     @property
     def is_ended(self) -> bool:
@@ -102,43 +109,29 @@ Stepped = tuple[JuryDuty, tuple[CourtEffect, ...]]
 KEEP_SECONDS = 7 * DAY
 
 
-def ballot(case_id: Nonce, juror: Address, salt: Hash32, digests: tuple[Hash32, ...]) -> Hash32:
-    """Returns the hash that a juror votes: H(caseId, juror, salt, digests).
-
-    The digests are padded to three with zeros (`messages.JuryVote`).
-    """
-    padded = digests + (ZERO_HASH,) * (CASE_EXECUTIONS_MAX - len(digests))
-    return hash_tuple(case_id, juror, salt, *padded)
-
-
-def new_duty(case: events.ChainCaseOpened, vote_by: UnixSeconds, juror: Address) -> JuryDuty:
-    """Returns a new duty that waits for a run slot."""
-    assert 1 <= len(case.executions) <= CASE_EXECUTIONS_MAX, "a case names two or three executions"
-    return JuryDuty(case.case_id, juror, case.executions, vote_by, Waiting())
+def ballot(execution: Hash32, juror: Address, salt: Hash32, digest: Hash32) -> Hash32:
+    """Returns the hash that a juror votes: H(execution, juror, salt, digest)."""
+    return hash_tuple(execution, juror, salt, digest)
 
 
 def begin(duty: JuryDuty, gpus: tuple[str, ...] = ()) -> Stepped:
-    """Starts to repeat the executions, once a run slot is free. `gpus` are those of the slot."""
-    return _enter(duty, Repeating((), gpus)) if isinstance(duty.phase, Waiting) else (duty, ())
+    """Starts to repeat the job, once a run slot is free. `gpus` are those of the slot."""
+    return _enter(duty, Repeating(gpus)) if isinstance(duty.phase, Waiting) else (duty, ())
 
 
 def decline(duty: JuryDuty, why: str, random: bytes) -> Stepped:
-    """Votes `void` on the whole case without executing anything."""
+    """Votes `void` without executing anything."""
     assert isinstance(duty.phase, Waiting) and len(random) == 32, "nothing ran; a salt is 32 bytes"
-    digests = (ZERO_HASH,) * len(duty.executions)
-    return _enter(replace(duty, declined=why), Voting(digests, Hash32(random)))
+    return _enter(replace(duty, declined=why), Voting(ZERO_HASH, Hash32(random)))
 
 
 def lose_gpus(duty: JuryDuty, random: bytes) -> Stepped:
-    """Votes "unavailable" on what is not repeated yet, because a GPU of the duty is gone.
+    """Votes `void`, because a GPU of the duty is gone.
 
-    A result of a broken GPU would be a wrong vote, and no vote would be a no-show.
+    A result of a broken GPU would be a wrong vote, and no vote would earn nothing.
     """
-    phase = duty.phase
-    assert isinstance(phase, Repeating) and len(random) == 32, "it holds GPUs; a salt is 32 bytes"
-    missing = len(duty.executions) - len(phase.digests)
-    digests = (*phase.digests, *[ZERO_HASH] * missing)
-    return _enter(duty, Voting(digests, Hash32(random)))
+    assert isinstance(duty.phase, Repeating) and len(random) == 32, "it holds GPUs"
+    return _enter(duty, Voting(ZERO_HASH, Hash32(random)))
 
 
 def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
@@ -148,21 +141,20 @@ def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
         case Waiting() | Voted() | Served():
             return ()
         case Repeating():
-            index = len(phase.digests)
-            named = duty.executions[index]
+            case = duty.case
             return (
                 effects.Reexecute(
-                    duty.case_id, index, named.spec_hash, named.host_class, duty.vote_by, phase.gpus
+                    case.case_id, case.spec_hash, case.host_class, duty.vote_by, phase.gpus
                 ),
             )
         case Voting():
-            return (
-                effects.SendVote(
-                    duty.case_id, ballot(duty.case_id, duty.juror, phase.salt, phase.digests)
-                ),
-            )
+            voted = ballot(duty.case.execution, duty.juror, phase.salt, phase.digest)
+            return (effects.SendVote(duty.case_id, duty.case.execution, duty.jurors, voted),)
         case Opening():
-            return (effects.SendJuryReveal(duty.case_id, phase.digests, phase.salt),)
+            execution, votes = duty.case.execution, phase.votes
+            return (
+                effects.SendJuryReveal(duty.case_id, execution, votes, phase.digest, phase.salt),
+            )
         case _:
             assert_never(phase)
 
@@ -186,9 +178,13 @@ def next_due(duty: JuryDuty) -> UnixSeconds:
 
 
 def step(
-    duty: JuryDuty, event: events.JuryEvent | events.Tick, at: UnixSeconds, random: bytes
+    duty: JuryDuty,
+    event: events.JuryEvent | events.Tick,
+    at: UnixSeconds,
+    random: bytes,
+    votes: tuple[events.Vote, ...] = (),
 ) -> Stepped:
-    """Applies one event. This is the only way a duty changes.
+    """Applies one event. This is the only way a duty changes. `votes` are all of the case.
 
     An event that no longer fits the phase changes nothing.
     """
@@ -197,12 +193,12 @@ def step(
             return _reexecuted(duty, event, random)
         case events.VoteConfirmed():
             return (
-                _enter(duty, Voted(duty.phase.digests, duty.phase.salt))
+                _enter(duty, Voted(duty.phase.digest, duty.phase.salt))
                 if isinstance(duty.phase, Voting)
                 else (duty, ())
             )
         case events.ChainVotingEnded():
-            return _open(duty, event.reveal_by, at)
+            return _open(duty, event.reveal_by, votes, at)
         case events.ChainCaseDecided():
             return (duty, ()) if duty.is_ended else _serve(duty, "decided", at)
         case events.Tick():
@@ -221,26 +217,25 @@ def _serve(duty: JuryDuty, why: str, at: UnixSeconds) -> Stepped:
 
 
 def _reexecuted(duty: JuryDuty, event: events.Reexecuted, random: bytes) -> Stepped:
-    phase = duty.phase
-    if not isinstance(phase, Repeating) or event.index != len(phase.digests):
+    if not isinstance(duty.phase, Repeating):
         return duty, ()
-    digests = (*phase.digests, event.digest)
-    if len(digests) < len(duty.executions):
-        return _enter(duty, Repeating(digests, phase.gpus))
     assert len(random) == 32, "a salt is 32 fresh bytes"
-    return _enter(duty, Voting(digests, Hash32(random)))
+    return _enter(duty, Voting(event.digest, Hash32(random)))
 
 
-def _open(duty: JuryDuty, reveal_by: UnixSeconds, at: UnixSeconds) -> Stepped:
+def _open(
+    duty: JuryDuty, reveal_by: UnixSeconds, votes: tuple[events.Vote, ...], at: UnixSeconds
+) -> Stepped:
     """Opens the ballot when the court says that voting has ended.
 
-    Before that, other jurors could copy the revealed digests.
+    Before that, other jurors could copy the revealed digest.
     """
+    has_voted = any(vote.juror == duty.juror for vote in votes)
     match duty.phase:
-        case Voted(digests, salt) | Voting(digests, salt):
-            return _enter(duty, Opening(digests, salt, reveal_by))
-        case Waiting() | Repeating():
-            return _serve(duty, "voting ended before this juror was ready", at)
+        case Voted(digest, salt) | Voting(digest, salt) if has_voted:
+            return _enter(duty, Opening(digest, salt, reveal_by, votes))
+        case Waiting() | Repeating() | Voting() | Voted():
+            return _serve(duty, "voting ended before this juror's vote was on chain", at)
         case _:
             return duty, ()
 

@@ -9,7 +9,7 @@ from quorate_node.core.juries.jury_duty import Repeating, Voting
 from quorate_node.core.phases import Accepted, Committed, Declined, Execution, Lapsed, Publishing
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.messages.offer import WITHDRAWN
-from quorate_protocol.units import ZERO_HASH, Address, DeclineReason, Hash32, Nonce, Price
+from quorate_protocol.units import ZERO_HASH, Address, DeclineReason, Hash32, Price
 from quorate_protocol.values import replace
 from support.markets.gpu_provider import (
     ONE,
@@ -24,15 +24,16 @@ from support.markets.gpu_provider import (
 from support.markets.provider_world import (
     COORDINATOR,
     HOST,
-    NOW,
     PROVIDER,
     STATEMENT_KEY,
     Driver,
+    case_names,
+    case_opened,
+    jury_drawn,
     make_spec,
 )
 
-CASE = Nonce(3)
-SPECS = (Hash32(b"\x01" * 32), Hash32(b"\x02" * 32))
+CASE = case_names()[1]
 
 
 def held(driver: Driver) -> list[str]:
@@ -114,31 +115,25 @@ def test_a_restart_with_other_slots_gives_no_gpu_twice(is_replayed: bool) -> Non
 def test_jury_duty_takes_gpus_like_a_lease() -> None:
     driver = gpu_driver(gpu_slots(ONE, ("A",), ("B",)))
     assign(driver, 1, ONE, gpu_spec())
-    named = tuple(events.CaseExecution(spec, ONE.id()) for spec in SPECS)
-    driver.do(events.ChainCaseOpened(CASE, Address(b"\x99" * 20), named))
-    due = driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), NOW + 60))
+    driver.do(case_opened(host_class=ONE.id()))
+    due = driver.do(jury_drawn(PROVIDER))
     [repeat] = [effect for effect in due if isinstance(effect, effects.Reexecute)]
     assert repeat.gpus == ("B",) and free(driver)[ONE.id()] == 0
-    driver.do(events.Reexecuted(CASE, 0, Hash32(b"\x0a" * 32)))
-    assert driver.core.jury[CASE].gpus == ("B",), "it keeps them for the next execution"
-    driver.do(events.Reexecuted(CASE, 1, Hash32(b"\x0b" * 32)))
+    driver.do(events.Reexecuted(CASE, Hash32(b"\x0a" * 32)))
     assert free(driver)[ONE.id()] == 1
 
 
 @pytest.mark.rule("4.35")
-def test_a_juror_whose_gpu_is_gone_votes_that_the_rest_is_unavailable() -> None:
+def test_a_juror_whose_gpu_is_gone_votes_void() -> None:
     driver = gpu_driver(gpu_slots(ONE, ("A",)))
-    named = tuple(events.CaseExecution(spec, ONE.id()) for spec in SPECS)
-    driver.do(events.ChainCaseOpened(CASE, Address(b"\x99" * 20), named))
-    driver.do(events.ChainJuryDrawn(CASE, (PROVIDER,), NOW + 60))
-    known = Hash32(b"\x0a" * 32)
-    driver.do(events.Reexecuted(CASE, 0, known))
+    driver.do(case_opened(host_class=ONE.id()))
+    driver.do(jury_drawn(PROVIDER))
     assert isinstance(driver.core.jury[CASE].phase, Repeating)
     due = driver.do(events.GpusRead(()))
     phase = driver.core.jury[CASE].phase
-    assert isinstance(phase, Voting) and phase.digests == (known, ZERO_HASH)
+    assert isinstance(phase, Voting) and phase.digest == ZERO_HASH
     assert any(isinstance(effect, effects.SendVote) for effect in due)
-    driver.do(events.Reexecuted(CASE, 1, Hash32(b"\x0c" * 32)))
+    driver.do(events.Reexecuted(CASE, Hash32(b"\x0c" * 32)))
     assert driver.core.jury[CASE].phase == phase, "what the broken GPU gave is not voted"
 
 

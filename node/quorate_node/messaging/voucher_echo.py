@@ -1,6 +1,6 @@
-"""Sends each coordinator, at each new connection, the newest statement it signed for this provider.
+"""Sends each coordinator, at each new connection, the newest voucher it signed for this provider.
 
-A coordinator knows that statement, unless its operator restored an old backup of its journal. Then
+A coordinator knows that voucher, unless its operator restored an old backup of its journal. Then
 its own signature shows that the journal is old, before the coordinator signs lower sums. The
 coordinator stops, and its operator looks for the newer journal, which has this provider's pay.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from quorate_node.messaging.coordinator_dialer import Dialer
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.signed import Statement
+from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
@@ -24,16 +24,16 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class StatementEcho:
-    """The task of the daemon that sends statements back.
+class VoucherEcho:
+    """The task of the daemon that sends vouchers back.
 
-    `newest` returns the newest statement of a coordinator.
+    `newest` returns the newest voucher of a coordinator.
     """
 
-    newest: Callable[[Address], Envelope[Statement] | None]
+    newest: Callable[[Address], Envelope[Voucher] | None]
     dialers: Mapping[Address, Dialer]
     clock: Clock
-    # coordinator -> number of the connection at which the statement was sent
+    # coordinator -> number of the connection at which the voucher was sent
     _sent_at: dict[Address, int] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -49,13 +49,13 @@ class StatementEcho:
         if newest is not None:
             try:
                 await dialer.request(
-                    coordinator, frames.encode(frames.StatementSent(newest)), SEND_SECONDS
+                    coordinator, frames.encode(frames.VoucherSent(newest)), SEND_SECONDS
                 )
             except Unavailable as error:
                 # Not re-raised: the next round tries again.
-                log.debug("0x%s did not get its statement: %s", coordinator.hex(), error)
+                log.debug("0x%s did not get its voucher: %s", coordinator.hex(), error)
                 return
             except Refused as refused:
-                # Not re-raised: an older version of the coordinator does not know this frame.
-                log.info("0x%s refused its statement: %s", coordinator.hex(), refused)
+                # Not re-raised: the voucher is kept, and the chain takes it.
+                log.warning("0x%s refused its voucher: %s", coordinator.hex(), refused)
         self._sent_at[coordinator] = connection

@@ -1,0 +1,154 @@
+"""What one coordinator owes this provider, and which leases the provider may accept for that."""
+
+from msgspec import Struct
+
+from quorate_node.core.bidding import DeclineCause
+from quorate_node.core.phases import Done, Execution
+from quorate_node.core.terms import Policy, Terms
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Assignment, Verdict, Voucher
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules.money import tabs
+from quorate_protocol.rules.money.tabs import Held, Owed, Tab
+from quorate_protocol.rules.settlement import SIGNABLE_MAX
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    DeclineReason,
+    Hash32,
+    Milliseconds,
+    Outcome,
+    UnixSeconds,
+    pay_for,
+    usd,
+)
+from quorate_protocol.values import replace
+
+UNBOUNDED = Amount(2**127)
+
+
+class Debt(Struct, frozen=True):
+    """The pay of one coordinator. Sums count since the beginning.
+
+    `waits_for` is what the voucher promised at `waits_since`, and the tab has not paid yet.
+    """
+
+    earned: Amount = Amount(0)  # by receipts that were checked, else by own usage and price
+    voucher: Envelope[Voucher] | None = None  # the newest
+    tab: Tab = Tab()
+    is_tab_known: bool = False
+    waits_for: Amount = Amount(0)
+    waits_since: UnixSeconds = UnixSeconds(0)
+
+    @property
+    def vouched(self) -> Amount:
+        """The cumulative sum of the newest voucher."""
+        return self.voucher.message.cumulative if self.voucher else Amount(0)
+
+    @property
+    def held(self) -> Amount:
+        """The pay that neither a voucher covers nor the tab paid. A lost voucher may be behind."""
+        return Amount(max(0, self.earned - max(self.vouched, self.tab.paid)))
+
+    def waiting(self, key_ends: UnixSeconds) -> Held:
+        """The voucher as `tabs.is_redeem_due` takes it."""
+        return Held(self.vouched, self.waits_since, key_ends)
+
+
+class LeasePay(Struct, frozen=True):
+    """What one lease added to `Debt.earned`. An order's own escrow pays it if `is_escrowed`."""
+
+    coordinator: Address
+    amount: Amount
+    is_escrowed: bool = False
+
+
+NO_DEBT = Debt()
+
+
+def check_voucher(
+    voucher: Envelope[Voucher], coordinator: Address, signer: Address, terms: Terms
+) -> None:
+    """Raises Refused unless the coordinator's statement key promises this provider something."""
+    message = voucher.message
+    if terms.statement_keys.get(coordinator) != signer:
+        raise Refused(Code.WRONG_SIGNER, "voucher: not signed by the coordinator's statement key")
+    if (message.payer, message.payee) != (coordinator, terms.provider):
+        raise Refused(Code.NOT_YOURS, "voucher: it is for another tab")
+    if message.cumulative > SIGNABLE_MAX:
+        raise Refused(Code.BAD_AMOUNT, "voucher: the chain takes no sum so large")
+
+
+def with_voucher(debt: Debt, voucher: Envelope[Voucher], at: UnixSeconds) -> Debt:
+    """Returns the debt with a voucher, unless an equal or a higher one is known."""
+    if debt.voucher is not None and voucher.message.cumulative <= debt.vouched:
+        return debt
+    return _marked(replace(debt, voucher=voucher), at)
+
+
+def with_tab(debt: Debt, tab: Tab, at: UnixSeconds) -> Debt:
+    """Returns the debt with the tab of final blocks. What a tab paid before this provider's
+    journal began was earned too.
+    """
+    earned = debt.earned if debt.is_tab_known else Amount(max(debt.earned, tab.paid))
+    return _marked(replace(debt, tab=tab, is_tab_known=True, earned=earned), at)
+
+
+def _marked(debt: Debt, at: UnixSeconds) -> Debt:
+    """A payroll that pays a part of what waits does not begin the wait again."""
+    if debt.waits_for > debt.tab.paid:
+        return debt
+    if debt.vouched > debt.tab.paid:
+        return replace(debt, waits_for=debt.vouched, waits_since=at)
+    return replace(debt, waits_for=Amount(0), waits_since=UnixSeconds(0))
+
+
+def why_unsecured(tab: Tab, owed: Owed, most: Amount, policy: Policy) -> DeclineCause | None:
+    """Returns why a lease that pays at most `most` is not accepted; None if it is."""
+    if owed.held > policy.max_held:
+        text = (
+            f"the coordinator holds {usd(owed.held)} USD of pay without a voucher, and your "
+            f"--max-held is {usd(policy.max_held)}"
+        )
+        return DeclineCause(DeclineReason.UNSECURED, text)
+    limit = tabs.accept_limit(tab, owed, policy.trust)
+    if limit >= most:
+        return None
+    text = (
+        f"the job pays up to {usd(most)} USD, and the coordinator's guarantee and your --trust of "
+        f"{usd(policy.trust)} cover {usd(limit)} more"
+    )
+    return DeclineCause(DeclineReason.UNSECURED, text)
+
+
+def pay_of(execution: Execution) -> Amount:
+    """Returns the pay by run time and signed price: the greatest that a lease may still get. The
+    client's budget may cut it.
+    """
+    commit, most = execution.commit(), most_pay(execution.assignment.message)
+    if commit is None:
+        return most
+    price = execution.assignment.message.price_per_hour
+    return Amount(min(most, pay_for(commit.usage_ms, price, UNBOUNDED)))
+
+
+def most_pay(assignment: Assignment) -> Amount:
+    """Returns the greatest pay of an Assignment."""
+    usage = Milliseconds(assignment.max_duration * 1000)
+    return pay_for(usage, assignment.price_per_hour, UNBOUNDED)
+
+
+def expected_pay(execution: Execution) -> Amount:
+    """Returns what a lease is owed after its Verdict, until its receipt says it exactly."""
+    phase = execution.phase
+    assert isinstance(phase, Done), "a Verdict comes before pay"
+    is_lost = phase.commit_set is None or is_denied(
+        phase.verdict.message, execution.assignment_hash
+    )
+    return Amount(0) if is_lost else pay_of(execution)
+
+
+def is_denied(verdict: Verdict, lease: Hash32) -> bool:
+    """Whether a Verdict denies a lease its pay, whatever the receipt says."""
+    is_outside = verdict.outcome is Outcome.ACCEPTED and lease not in verdict.group
+    return lease in verdict.faulted or is_outside
