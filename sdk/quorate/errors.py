@@ -12,7 +12,7 @@ from quorate.exit_codes import ExitCode
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable, said
 
 REMEDIES = {
-    Code.OVER_ALLOCATION.value: "`quorate deposit AMOUNT`, or a smaller budget",
+    Code.INSUFFICIENT_FUNDS.value: "`quorate deposit AMOUNT`, or a smaller budget",
     Code.NO_VOUCHER.value: "`quorate spend` compares what you checked with what it charged",
     Code.EXPIRED.value: (
         "if it is a new order, set this machine's clock: timedatectl set-ntp true"

@@ -37,7 +37,7 @@ from quorate.trust.offer_verification import CheckedOffer
 from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.views import AccountView, InfoView, JobEvent, OfferView, RunView
 from quorate_protocol.ports import Clock
-from quorate_protocol.units import ZERO_HASH, Hash32
+from quorate_protocol.units import ZERO_HASH, Amount, Hash32
 
 if TYPE_CHECKING:
     from quorate.client.money.balances import Balances
@@ -283,8 +283,12 @@ class Market:
         return self._loop.call(self._market.account())
 
     def balance(self) -> "Balances":
-        """Returns this client's money: in the wallet, deposited, promised, on its way out."""
+        """Returns this client's money: in the wallet, balance, tabs, and funded orders."""
         return self._loop.call(self._market.balance())
+
+    def give_back(self, amount: Amount) -> Amount:
+        """Asks the coordinator for so much of the tab. Returns what it frees on chain now."""
+        return self._loop.call(self._market.give_back(amount))
 
     def withdraw(
         self, amount: Money | None = None, to: str = "", wait: bool = False

@@ -22,7 +22,7 @@ PASSPHRASE = "devnet"  # keys of a devnet are worthless elsewhere
 HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a dollar a second
 LIAR_PRICE = Price(2_400_000)  # lower than all others, so that a liar becomes primary
 CLIENT_DEPOSIT = Amount(2_000 * USD)
-BONDS = Amount(1_000 * USD)  # deposit of the posting key, for cases
+ACCUSATIONS = Amount(1_000 * USD)  # balance of the posting key, which pays juries
 DEFAULT_PORTS = (8545, 8546, 7700, 7701)
 PROVIDERS_MAX = 24
 CLIENTS_MAX = 8
@@ -98,7 +98,6 @@ class DevnetConfig:
     noop_milliseconds: int = 0
     # Chain 8545, beacon 8546, coordinator 7700 instead of free ports.
     has_default_ports: bool = False
-    claims_for_all: bool = True  # whether the coordinator claims for its providers
     declined_keep_seconds: int = 600  # how long a provider remembers declined leases
     # IPFS gateways that providers ask for content, and from which the coordinator takes inputs.
     ipfs_gateways: tuple[str, ...] = ()

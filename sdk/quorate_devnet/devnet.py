@@ -26,7 +26,7 @@ from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.config import (
-    BONDS,
+    ACCUSATIONS,
     CLIENT_DEPOSIT,
     EARLIER,
     MARKER,
@@ -177,7 +177,6 @@ class _Startup:
             beacon["url"],
             port,
             str(ready / "coordinator.json"),
-            config.claims_for_all,
             p2p_listen,
             config.ipfs_gateways,
         )
@@ -314,7 +313,7 @@ class _Startup:
             coordinator.account,
             coordinator.statement.address,
             coordinator.posting,
-            BONDS,
+            ACCUSATIONS,
             [profile.account for profile in profiles],
             CLIENT_DEPOSIT,
         )

@@ -15,19 +15,22 @@ from quorate.cli.text.tables import table
 from quorate.cli.text.terminal_text import decoded, one_line, plain
 from quorate.client.background_settlement import is_over
 from quorate.client.market import Plan
+from quorate.client.money.moments import moment
 from quorate.client.run import Run
 from quorate.client.transfer import Progress, no_progress
-from quorate.errors import REMEDIES, QuorateError, RefusedError
+from quorate.errors import REMEDIES, QuorateError, RefusedError, UsageError
 from quorate.exit_codes import ExitCode
 from quorate.job.host_class import describe_owners, name_of
 from quorate.job.job import Job
 from quorate.job.quantities import format_amount
+from quorate_protocol.limits import USD
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import MEANINGS, Code
-from quorate_protocol.units import usd
+from quorate_protocol.units import Amount, usd
 
 REFUSED = "outputs refused: "  # as providers write it into the log
 LOG_TAIL = 16 * 1024
+ESCROW_SUGGESTED_ABOVE = Amount(20 * USD)  # a loss of so much would hurt
 DETAILS = frozenset(
     {"accepted", "committed", "witnessed", "drawn", "closed", "revealed", "escalated", "final"}
 )
@@ -51,16 +54,20 @@ def check_plan(job: Job, plan: Plan) -> None:
 
 
 def check_funds(plan: Plan, account: AccountView, deposit: str) -> None:
-    """Raises RefusedError, with the expected cost beside the worst case, if the available
-    allocation does not cover the order. `deposit` is the command that adds to it.
+    """Raises RefusedError, with the expected cost beside the worst case, if the tab does not cover
+    the order. `deposit` is the command that adds to it.
     """
-    available = max(0, account.allocation - account.charged - account.reserved)
+    if account.closes_at:
+        raise UsageError(
+            f"your tab for this coordinator closes and pays no new orders; after "
+            f"{moment(account.closes_at)}: `{deposit} AMOUNT`"
+        )
+    available = max(0, account.locked - account.charged - account.reserved)
     if available >= plan.worst_charge:
         return
     expected = "" if plan.estimate is None else f"; it will probably cost {plan.estimate.short()}"
-    has_none = "you have allocated nothing to this coordinator; "
-    none = "" if account.allocation else has_none
-    code, lacking = Code.OVER_ALLOCATION, usd(plan.worst_charge - available)
+    none = "" if account.locked else "your tab for this coordinator is empty; "
+    code, lacking = Code.INSUFFICIENT_FUNDS, usd(plan.worst_charge - available)
     raise RefusedError(
         code.value,
         MEANINGS[code].sentence,
@@ -68,6 +75,15 @@ def check_funds(plan: Plan, account: AccountView, deposit: str) -> None:
         f"available, and {format_amount(available)} is{expected}",
         f"`{deposit} {lacking}`, or a lower max_price or max_duration",
     )
+
+
+def suggest_escrow(job: Job, plan: Plan) -> None:
+    """Prints that a large order is safer with an escrow of its own."""
+    if not job.escrow and plan.worst_charge > ESCROW_SUGGESTED_ABOVE:
+        note(
+            f"above {format_amount(ESCROW_SUGGESTED_ABOVE)}, --escrow is safer: the budget stays "
+            "on chain until two owners agree"
+        )
 
 
 def question(plan: Plan) -> str:

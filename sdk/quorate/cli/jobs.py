@@ -70,6 +70,9 @@ Variables = Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=v
 Public = Annotated[
     bool, typer.Option("--public", help="Let anybody read run, logs and output once it is final.")
 ]
+Escrow = Annotated[
+    bool, typer.Option("--escrow", help="Hold the budget on chain, and pay when two owners agree.")
+]
 AcceptUnverified = Annotated[
     bool, typer.Option(help="Accept a single unverified execution if there are too few owners.")
 ]
@@ -144,6 +147,7 @@ def run(
     gateway: Gateways = None,
     public: Public = False,
     accept_unverified: AcceptUnverified = False,
+    escrow: Escrow = False,
     yes: Yes = False,
     detach: Detach = False,
     json: JsonFlag = False,
@@ -151,9 +155,7 @@ def run(
     """Runs a command in an image: quorate run IMAGE --max-price 0.50 -- python -c 'print(1)'."""
     from quorate.job.job import Job
 
-    if not max_price:
-        raise UsageError(PRICE_MISSING)
-    image, words = _image_and_words(image, command or [], build is not None)
+    image, words = _image_and_words(image, command or [], build is not None, max_price)
     job = Job(
         image=Path(image) if Path(image).is_file() else image,
         build=build,
@@ -171,6 +173,7 @@ def run(
         budget=budget,
         verify=verify,
         accept_unverified=accept_unverified,
+        escrow=escrow,
         outputs=output,
         host_class=host_class,
         attestation=attestation,
@@ -182,10 +185,14 @@ def run(
     run_async(_submit(context_of(ctx), job, yes or json or not sys.stdin.isatty(), detach, json))
 
 
-def _image_and_words(image: str, words: list[str], is_built: bool) -> tuple[str, list[str]]:
+def _image_and_words(
+    image: str, words: list[str], is_built: bool, max_price: str
+) -> tuple[str, list[str]]:
     """Returns the image and the command's words. With --build there is no image, so what stands in
-    its place is the first word.
+    its place is the first word. UsageError if the price is missing.
     """
+    if not max_price:
+        raise UsageError(PRICE_MISSING)
     return ("", [image, *words]) if is_built and image else (image, words)
 
 
@@ -251,7 +258,9 @@ async def _submit(context: Context, job: "Job", yes: bool, detach: bool, is_json
             attach.show_owners(job, plan)
         else:
             attach.show_plan(job, plan, False)
-        attach.check_funds(plan, await market.account(), context.command("deposit"))
+        if not job.escrow:
+            attach.check_funds(plan, await market.account(), context.command("deposit"))
+        attach.suggest_escrow(job, plan)
         if not yes and not await asyncio.to_thread(_confirm, attach.question(plan)):
             raise CancelledError("not submitted")
         with attach.progress(is_json) as report:

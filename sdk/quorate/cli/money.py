@@ -1,5 +1,7 @@
-"""Commands about the client's own money: balance, withdraw and lead."""
+"""Commands about the client's own money: balance, withdraw, reclaim and lead."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,26 +11,23 @@ from quorate.errors import EvidenceError, UnavailableError
 
 if TYPE_CHECKING:
     from quorate.client.money.balances import Balances, CoordinatorBalance
-    from quorate.client.money.withdrawal import WithdrawalState
+    from quorate.client.money.withdrawal import GiveBack, WithdrawalState
     from quorate.client.profile import Profile
     from quorate_contracts.money_texts import Currency
-    from quorate_protocol.messages.views import AccountView
 
-SETTLE_SECONDS = 60.0
 ChainUrl = Annotated[
     str, typer.Option(help="URL of a chain node; default: the one that the coordinator named.")
 ]
 
 
 def balance(ctx: typer.Context, chain_url: ChainUrl = "", json: JsonFlag = False) -> None:
-    """Shows your money: in the wallet, deposited, promised, on its way out. It needs no
+    """Shows your money: in the wallet, your balance, your tabs, funded orders. It needs no
     passphrase.
     """
     from quorate.client.client_ledger import Ledger
     from quorate.client.money.balances import read_balances
     from quorate.client.money.chain_access import find_chain, open_chain
     from quorate.client.profile import account_address, lead_setting, read_settings
-    from quorate_runtime.clock import SystemClock
 
     context = context_of(ctx)
     home = context.readable_home()
@@ -39,9 +38,8 @@ def balance(ctx: typer.Context, chain_url: ChainUrl = "", json: JsonFlag = False
         ledger = Ledger(home / "ledger.sqlite")
         try:
             async with open_chain(identity, url) as chain:
-                account, now = account_address(home), SystemClock().now()
-                lead = lead_setting(settings)
-                return await read_balances(chain, account, ledger, now, lead), chain.currency
+                account, lead = account_address(home), lead_setting(settings)
+                return await read_balances(chain, account, ledger, lead), chain.currency
         finally:
             ledger.close()
 
@@ -49,7 +47,7 @@ def balance(ctx: typer.Context, chain_url: ChainUrl = "", json: JsonFlag = False
     if json:
         emit(_balance_json(found, currency))
         return
-    for line in _balance_lines(found, currency, context.command("withdraw")):
+    for line in _balance_lines(found, currency, context.command("reclaim")):
         typer.echo(line)
 
 
@@ -85,8 +83,8 @@ def withdraw(
     chain_url: ChainUrl = "",
     json: JsonFlag = False,
 ) -> None:
-    """Takes money back from the escrow. Repeat it after the waiting time; it never asks twice for
-    the same money.
+    """Takes money back from the escrow, at once if the coordinator gives it back. If it does not,
+    your tab closes: repeat the command then. It never asks twice for the same money.
     """
     from quorate.client.client_ledger import Ledger
     from quorate.client.money.chain_access import one_at_a_time
@@ -105,20 +103,20 @@ def withdraw(
             note(line)
 
     async def work() -> "WithdrawalState":
-        seen = await _settled(profile)
         ledger = Ledger(profile.ledger_path)
         try:
-            return await take_out(
-                profile,
-                ledger,
-                clock,
-                note,
-                wanted,
-                receiver,
-                seen=seen,
-                chain_url=chain_url,
-                told=told if wait else None,
-            )
+            async with _asking(profile) as give_back:
+                return await take_out(
+                    profile,
+                    ledger,
+                    clock,
+                    note,
+                    wanted,
+                    receiver,
+                    give_back=give_back,
+                    chain_url=chain_url,
+                    told=told if wait else None,
+                )
         finally:
             ledger.close()
 
@@ -131,50 +129,88 @@ def withdraw(
         typer.echo(line)
 
 
-async def _settled(profile: "Profile") -> "AccountView | None":
-    """Settles what ended, so that it is not counted as promised, and returns the coordinator's
-    account of this client. Returns None if the coordinator does not answer.
+def reclaim(
+    ctx: typer.Context,
+    run: Annotated[str, typer.Argument(help="Run by id or name, as `quorate balance` lists it.")],
+    chain_url: ChainUrl = "",
+    json: JsonFlag = False,
+) -> None:
+    """Takes back the budget of an order with an escrow of its own, once nobody can earn it any
+    more. It needs no coordinator.
+    """
+    from quorate.client.client_ledger import Ledger
+    from quorate.client.money.order_escrow import reclaim as take_back
+    from quorate_runtime.clock import SystemClock
+
+    profile = context_of(ctx).profile()
+
+    async def work() -> str:
+        ledger = Ledger(profile.ledger_path)
+        try:
+            return await take_back(profile, ledger, SystemClock(), run, chain_url)
+        finally:
+            ledger.close()
+
+    told = run_async(work())
+    if json:
+        emit({"run": run, "text": told})
+    else:
+        typer.echo(told)
+
+
+@asynccontextmanager
+async def _asking(profile: "Profile") -> "AsyncIterator[GiveBack | None]":
+    """Settles what ended, so that it is not counted as promised, and yields how to ask the
+    coordinator for money. Yields None if it does not answer.
     """
     from quorate.client.market import Market
 
+    market = Market(profile, notice=note)
     try:
-        async with Market(profile, notice=note) as market:
-            await market.settle_ended()
-            return await market.account()
+        await market.__aenter__()
     except UnavailableError:
         note("the coordinator does not answer; open orders count as promised until it does")
-        return None  # not re-raised: the chain and our own ledger are enough
+        yield None  # not re-raised: the chain and our own ledger are enough
+        return
     except EvidenceError as error:
-        note(f"{error}. It is not asked what you owe")
-        return None  # not re-raised: a stranger in its place must not keep our money
+        note(f"{error}. It is not asked to give back")
+        yield None  # not re-raised: a stranger in its place must not keep our money
+        return
+    try:
+        await market.settle_ended()
+        yield market.give_back
+    finally:
+        await market.__aexit__(None, None, None)
 
 
-def _balance_lines(found: "Balances", currency: "Currency", withdraw: str) -> list[str]:
+def _balance_lines(found: "Balances", currency: "Currency", reclaim: str) -> list[str]:
     from quorate.client.money.moments import moment
     from quorate.job.quantities import format_amount
 
-    unallocated = format_amount(found.unallocated)
     lines = [
         f"account    0x{found.account.hex()} on {currency.chain}",
         f"wallet     {format_amount(found.wallet)} in {currency.name}",
         f"gas        {currency.coins(found.coins_wei)}",
-        f"deposited  {format_amount(found.deposited)}, {unallocated} of it unallocated",
+        f"balance    {format_amount(found.balance)}, promised to nobody",
     ]
     for item in found.coordinators:
         lines += _coordinator_lines(item)
-    pending = found.withdrawal
-    if pending.ready_at:
-        releases = [c.allocation.release_at for c in found.coordinators]
-        ready_at = max([pending.ready_at, *releases])
-        amount = format_amount(pending.amount)
-        lines.append(f"waiting    {amount} until {moment(ready_at)}: then `{withdraw}`")
+    for order in found.funded:
+        name = f"{order.job_id.hex()[:12]} ({order.name})"
+        lines.append(
+            f"escrow     {format_amount(order.budget)} of run {name} until {moment(order.until)}: "
+            f"then `{reclaim} {order.job_id.hex()[:12]}`"
+        )
     return lines
 
 
 def _coordinator_lines(item: "CoordinatorBalance") -> list[str]:
+    from quorate.client.money.moments import moment
     from quorate.job.quantities import format_amount
 
-    lines = [f"allocated  {format_amount(item.left)} to coordinator 0x{item.coordinator.hex()}"]
+    closing = f"; it closes {moment(item.tab.closes_at)}" if item.tab.closes_at else ""
+    name = f"coordinator 0x{item.coordinator.hex()}"
+    lines = [f"tab        {format_amount(item.free)} for {name}{closing}"]
     if item.vouched or item.promises.orders:
         lines.append(
             f"promised   {format_amount(item.vouched)} by vouchers, "
@@ -193,24 +229,30 @@ def _balance_json(found: "Balances", currency: "Currency") -> dict[str, Any]:
         "symbol": currency.symbol,
         "walletMicroUsd": found.wallet,
         "coinsWei": str(found.coins_wei),
-        "depositedMicroUsd": found.deposited,
-        "unallocatedMicroUsd": found.unallocated,
+        "balanceMicroUsd": found.balance,
         "coordinators": [
             {
                 "coordinator": f"0x{item.coordinator.hex()}",
-                "allocatedMicroUsd": item.left,
+                "lockedMicroUsd": item.tab.locked,
+                "paidMicroUsd": item.tab.paid,
+                "closesAt": item.tab.closes_at or None,
                 "vouchedMicroUsd": item.vouched,
                 "openOrdersMicroUsd": item.promises.orders,
                 "leadMicroUsd": item.lead.most,
                 "leadInUseMicroUsd": item.lead.in_use,
                 "withdrawableMicroUsd": item.withdrawable,
-                "releasingMicroUsd": item.allocation.releasing,
-                "releaseAt": item.allocation.release_at,
             }
             for item in found.coordinators
         ],
-        "withdrawingMicroUsd": found.withdrawal.amount,
-        "withdrawalAt": found.withdrawal.ready_at,
+        "escrows": [
+            {
+                "jobId": f"0x{order.job_id.hex()}",
+                "name": order.name,
+                "budgetMicroUsd": order.budget,
+                "until": order.until,
+            }
+            for order in found.funded
+        ],
     }
 
 
@@ -221,5 +263,4 @@ def _withdrawal_json(state: "WithdrawalState") -> dict[str, Any]:
         "to": f"0x{state.record.receiver.hex()}",
         "paidMicroUsd": state.paid,
         "readyAt": state.ready_at or None,
-        "unpostedMicroUsd": state.unposted,
     }

@@ -120,6 +120,7 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
 
     from quorate.cli import rendering
     from quorate.cli.text import run_state
+    from quorate.client.money.moments import moment
     from quorate.client.result import describe_exit
     from quorate.errors import RefusedError
     from quorate.job.quantities import format_amount
@@ -129,12 +130,14 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             run = await market.run(name)
             view = await run.status()
             try:
-                checked = market.entry(run.job_id).charged
+                entry = market.entry(run.job_id)
             except RefusedError:
-                checked = None  # not re-raised: a public run, or one that was ordered elsewhere
+                entry = None  # not re-raised: a public run, or one that was ordered elsewhere
+        checked = None if entry is None else entry.charged
+        until = None if entry is None else entry.funded_until or None
         if json:
             tree = run_state.run_json(view, time.time()) | {"cause": run_state.cause(view)}
-            emit({"run": tree, "checkedChargeMicroUsd": checked})
+            emit({"run": tree, "checkedChargeMicroUsd": checked, "escrowUntil": until})
             return
         table(run_state.RUN_COLUMNS, [run_state.run_row(view, time.time())])
         typer.echo(f"job      {run.id}")
@@ -148,6 +151,10 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
         typer.echo(
             f"budget   {format_amount(view.budget)}; charge as checked by this client: {seen}"
         )
+        if until:
+            typer.echo(
+                f"escrow   of its own until {moment(until)}; then `quorate reclaim {run.id[:14]}`"
+            )
         typer.echo(f"receipt  {plain(view.receipt_cid or 'none yet')}")
         rows = [
             [
@@ -221,14 +228,14 @@ def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
         async with context_of(ctx).reading_market() as market:
             account, debt = await market.account(), market.debt()
         checked, promised = debt.charged, debt.promised
-        available = max(0, account.allocation - account.charged - account.reserved)
+        available = max(0, account.locked - account.charged - account.reserved)
         if json:
             emit(
                 {
                     "spentMicroUsd": checked,
                     "checkedMicroUsd": checked,
                     "openOrdersMicroUsd": promised,
-                    "allocatedMicroUsd": account.allocation,
+                    "lockedMicroUsd": account.locked,
                     "chargedMicroUsd": account.charged,
                     "vouchedMicroUsd": account.vouched,
                     "availableMicroUsd": available,

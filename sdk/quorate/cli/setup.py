@@ -80,10 +80,16 @@ def deposit(
     chain_url: Annotated[
         str, typer.Option(help="URL of a chain node; default: the one that the coordinator names.")
     ] = "",
+    into_balance: Annotated[
+        bool,
+        typer.Option(
+            "--into-balance", help="Into your balance instead, for orders with `--escrow`."
+        ),
+    ] = False,
     json: JsonFlag = False,
 ) -> None:
-    """Deposits stablecoin and allocates it to the coordinator: two or three transactions, once for
-    many jobs.
+    """Puts stablecoin into your tab for the coordinator: one or two transactions, once for many
+    jobs.
     """
     from quorate.client.market import Market
     from quorate.client.money.chain_access import checked_url
@@ -99,18 +105,22 @@ def deposit(
         profile = context_of(ctx).profile()
         async with Market(profile) as market:
             url, pins = market.info.chain_url, check_identity(profile.pins_path, market.info)
-        repeat = context_of(ctx).command(f"deposit {amount} --again {purpose}")
+        into = " --into-balance" if into_balance else ""
+        repeat = context_of(ctx).command(f"deposit {amount}{into} --again {purpose}")
         note(
-            f"sending 3 transactions (2 if the token has permits); if this is interrupted, run: "
+            f"sending 2 transactions (1 if the token has permits); if this is interrupted, run: "
             f"{repeat}"
         )
-        return await fund(profile, pins, node or url, wanted, purpose, SystemClock())
+        return await fund(
+            profile, pins, node or url, wanted, purpose, SystemClock(), into_balance=into_balance
+        )
 
     gas = run_async(work())
     if json:
         emit({"depositedMicroUsd": wanted, "gas": gas, "id": purpose})
     else:
-        typer.echo(f"{format_amount(wanted)} deposited and allocated ({gas} gas)")
+        where = "your balance" if into_balance else "your tab for the coordinator"
+        typer.echo(f"{format_amount(wanted)} deposited into {where} ({gas} gas)")
 
 
 def classes(ctx: typer.Context, json: JsonFlag = False) -> None:

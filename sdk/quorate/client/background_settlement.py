@@ -187,6 +187,7 @@ class BackgroundSettlement:
             if error.code != Code.UNKNOWN.value or self._client_session.clock.now() < expiry:
                 raise
             self._client_session.ledger.forget(job_id)
+            self._client_session.ledger.settle(job_id, Amount(0))  # of a funded one
             self.vouchers.settled.set()
             return
         if view.verdict is not None:
@@ -254,6 +255,7 @@ class BackgroundSettlement:
             session,
             job_spec.decode(entry.spec),
             OrderTerms(entry.name),
+            entry.funded_until > 0,
         )
         answer = await client_session.api.submit(submission)
         client_session.keep_ack(entry.job_id, submission, answer)

@@ -15,7 +15,7 @@ from quorate.errors import ProfileError, UnavailableError
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.signed import Order, Voucher
 from quorate_protocol.rules.money import credit
-from quorate_protocol.units import Address, Amount, Hash32, Nonce
+from quorate_protocol.units import Address, Amount, Hash32, Nonce, UnixSeconds
 from quorate_runtime.sqlite.durable import FileDamaged, check_whole, make_whole
 
 BUSY_SECONDS = 10.0
@@ -25,24 +25,19 @@ CREATE TABLE IF NOT EXISTS orders (
     name TEXT NOT NULL, "order" BLOB NOT NULL,
     spec BLOB NOT NULL, session BLOB NOT NULL, submitted_at INTEGER NOT NULL,
     charged TEXT, outputs TEXT,
-    ack BLOB, reserved TEXT NOT NULL);
+    ack BLOB, reserved TEXT NOT NULL, funded_until INTEGER NOT NULL, is_returned INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS orders_by_coordinator ON orders (coordinator, submitted_at);
 CREATE TABLE IF NOT EXISTS vouchers (coordinator BLOB PRIMARY KEY,
-    cumulative TEXT NOT NULL);
+    cumulative TEXT NOT NULL, carried TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB NOT NULL,
+    is_taken INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS withdrawals (id TEXT PRIMARY KEY, amount TEXT NOT NULL,
+    receiver BLOB NOT NULL, is_open INTEGER NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS one_open_withdrawal ON withdrawals (is_open) WHERE is_open = 1;
 """
-_WITNESSED = (
-    "CREATE TABLE IF NOT EXISTS witnessed (assignment BLOB PRIMARY KEY, commit_hash BLOB "
-    "NOT NULL, is_taken INTEGER NOT NULL);"
-)
-"""This table was added later. `is_taken`: the coordinator confirmed that it has our witness."""
-_WITHDRAWALS = (
-    "CREATE TABLE IF NOT EXISTS withdrawals (id TEXT PRIMARY KEY, amount TEXT NOT NULL, "
-    "release TEXT NOT NULL, receiver BLOB NOT NULL, is_announced INTEGER NOT NULL, "
-    "is_open INTEGER NOT NULL);"
-    "CREATE UNIQUE INDEX IF NOT EXISTS one_open_withdrawal ON withdrawals (is_open) "
-    "WHERE is_open = 1;"
-)
-"""Added later too. At most one withdrawal is open, so no money is asked for twice."""
+"""`is_taken`: the coordinator confirmed that it has our witness. `carried`: what orders cost that
+another copy of this ledger has. At most one withdrawal is open, so no money is asked for twice.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +57,9 @@ class OrderRecord:
     charged: Amount | None
     outputs: Path | None
     ack: bytes | None = None  # the coordinator's Ack envelope, once received
-    reserved: Amount = Amount(0)  # the most that it can cost
+    reserved: Amount = Amount(0)  # the most that it can cost the tab
+    # Its escrow of its own holds the budget until then; 0 = the tab pays it.
+    funded_until: UnixSeconds = UnixSeconds(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +78,12 @@ class SpendingTotals:
 class WithdrawalRecord:
     """One withdrawal that this profile began. It is recorded before its first transaction.
 
-    `release` is the part of `amount` that the coordinator's allocation gives back first.
-    `receiver` gets the money at the end. `is_announced`: another program announced it on chain, so
-    this profile sends no announcement.
+    `receiver` gets the money at the end.
     """
 
     id: str
     amount: Amount
-    release: Amount
     receiver: Address
-    is_announced: bool = False
 
 
 class Ledger:
@@ -103,13 +96,12 @@ class Ledger:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            make_whole(path, _SCHEMA + _WITNESSED + _WITHDRAWALS)
+            make_whole(path, _SCHEMA)
             self._db = sqlite3.connect(
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             check_whole(path, self._db)
             self._db.execute("PRAGMA synchronous=FULL")
-            self._db.executescript(_WITNESSED + _WITHDRAWALS)
         except FileDamaged as error:
             raise ProfileError(f"the ledger cannot be used: {error}") from error
         except (OSError, sqlite3.Error) as error:
@@ -137,6 +129,8 @@ class Ledger:
             str(entry.outputs.absolute()) if entry.outputs else None,
             None,
             str(entry.reserved),
+            entry.funded_until,
+            0,
         )
         with self._transaction() as db:
             promised = self.debt(entry.order.coordinator).promised
@@ -147,7 +141,7 @@ class Ledger:
 
     def acknowledge(self, job_id: Hash32, ack: bytes, reserved: Amount) -> None:
         """Keeps the coordinator's Ack, against which commits are checked, and what the job can cost
-        by it.
+        the tab by it.
         """
         with self._transaction() as db:
             db.execute(
@@ -156,9 +150,14 @@ class Ledger:
             )
 
     def forget(self, job_id: Hash32) -> None:
-        """Removes an order that the coordinator refused."""
+        """Removes an order that the coordinator refused. A funded one stays: its money is on
+        chain.
+        """
         with self._transaction() as db:
-            db.execute("DELETE FROM orders WHERE job_id = ? AND charged IS NULL", (job_id,))
+            db.execute(
+                "DELETE FROM orders WHERE job_id = ? AND charged IS NULL AND funded_until = 0",
+                (job_id,),
+            )
 
     def settle(self, job_id: Hash32, charged: Amount) -> None:
         """Records the checked charge of a job, once."""
@@ -220,16 +219,18 @@ class Ledger:
         return [Hash32(row[0]) for row in rows]
 
     def debt(self, coordinator: Address) -> SpendingTotals:
-        """Returns totals over all orders with a coordinator."""
-        charged, promised, nonce_max = 0, 0, 0
-        for nonce, paid, reserved in self._db.execute(
-            "SELECT nonce, charged, reserved FROM orders WHERE coordinator = ?", (coordinator,)
+        """Returns totals over all orders that a coordinator's tab pays."""
+        signed, charged = self._signed(coordinator)
+        promised, nonce_max = 0, 0
+        for nonce, paid, reserved, until in self._db.execute(
+            "SELECT nonce, charged, reserved, funded_until FROM orders WHERE coordinator = ?",
+            (coordinator,),
         ):
             nonce_max = max(nonce_max, int(nonce))
-            charged += int(paid or 0)
-            promised += int(reserved) if paid is None else 0
-        signed = self._signed(coordinator)
-        return SpendingTotals(Amount(charged), Amount(promised), Nonce(nonce_max), signed)
+            if not until:
+                charged = Amount(charged + int(paid or 0))
+                promised += int(reserved) if paid is None else 0
+        return SpendingTotals(charged, Amount(promised), Nonce(nonce_max), signed)
 
     def coordinators(self) -> list[Address]:
         """Returns every coordinator that this profile ordered from."""
@@ -243,30 +244,35 @@ class Ledger:
         )
         return [_entry(row) for row in rows]
 
+    def funded_orders(self) -> list[OrderRecord]:
+        """Returns the orders whose own escrow may still hold money, oldest first."""
+        rows = self._db.execute(
+            f"{_SELECT} WHERE funded_until > 0 AND is_returned = 0 ORDER BY rowid LIMIT 1000"
+        )
+        return [_entry(row) for row in rows]
+
+    def returned(self, job_id: Hash32) -> None:
+        """Records that an order's own escrow holds nothing any more."""
+        with self._transaction() as db:
+            db.execute("UPDATE orders SET is_returned = 1 WHERE job_id = ?", (job_id,))
+
     def open_withdrawal(self) -> WithdrawalRecord | None:
         """Returns the withdrawal that is under way, or None."""
         row = self._db.execute(
-            "SELECT id, amount, release, receiver, is_announced FROM withdrawals WHERE is_open = 1"
+            "SELECT id, amount, receiver FROM withdrawals WHERE is_open = 1"
         ).fetchone()
-        if row is None:
-            return None
-        number, amount, release, receiver, is_announced = row
-        return WithdrawalRecord(
-            number, Amount(int(amount)), Amount(int(release)), Address(receiver), bool(is_announced)
+        return (
+            None if row is None else WithdrawalRecord(row[0], Amount(int(row[1])), Address(row[2]))
         )
 
     def begin_withdrawal(self, record: WithdrawalRecord) -> WithdrawalRecord:
-        """Records a withdrawal before it is announced. Returns the open one if there is one."""
+        """Records a withdrawal before its first transaction. Returns the open one if there is
+        one.
+        """
         with self._transaction() as db:
             db.execute(
-                "INSERT OR IGNORE INTO withdrawals VALUES (?, ?, ?, ?, ?, 1)",
-                (
-                    record.id,
-                    str(record.amount),
-                    str(record.release),
-                    record.receiver,
-                    record.is_announced,
-                ),
+                "INSERT OR IGNORE INTO withdrawals VALUES (?, ?, ?, 1)",
+                (record.id, str(record.amount), record.receiver),
             )
         begun = self.open_withdrawal()
         assert begun is not None, "it was recorded, or there was one"
@@ -282,31 +288,49 @@ class Ledger:
         client: Address,
         coordinator: Address,
         lead: Amount,
-        allocation: Amount,
+        locked: Amount,
         session_limit: Amount,
     ) -> Voucher | None:
         """Returns the next voucher, or None if it would add nothing.
 
-        It covers checked charges, and as far as `lead` and `allocation` reach what open orders may
-        still be charged. It is recorded before it can be signed, and never falls.
+        It covers checked charges, and as far as `lead` and the tab's `locked` reach what open
+        orders may still be charged. It is recorded before it can be signed, and never falls.
         """
-        with self._transaction() as db:
+        with self._transaction():
             totals = self.debt(coordinator)
             cumulative = credit.voucher_for(
-                totals.charged, totals.promised, lead, totals.signed, allocation, session_limit
+                totals.charged, totals.promised, lead, totals.signed, locked, session_limit
             )
             if cumulative <= totals.signed:
                 return None
-            db.execute(
-                "INSERT OR REPLACE INTO vouchers VALUES (?, ?)", (coordinator, str(cumulative))
-            )
+            self._keep_signed(coordinator, cumulative, self._signed(coordinator)[1])
         return Voucher(client, coordinator, cumulative)
 
-    def _signed(self, coordinator: Address) -> Amount:
+    def adopt_voucher(self, coordinator: Address, cumulative: Amount, unknown: Amount) -> None:
+        """Takes over a voucher that our key signed and this ledger does not know, because it was
+        restored from a backup.
+
+        `unknown` is what the coordinator charged for orders that are not in this ledger. It counts
+        as far as that voucher pays it, so nothing is paid that was not signed before.
+        """
+        with self._transaction():
+            totals = self.debt(coordinator)
+            if cumulative <= totals.signed:
+                return
+            carried = max(0, min(unknown, cumulative - totals.charged))
+            carried += self._signed(coordinator)[1]
+            self._keep_signed(coordinator, cumulative, Amount(carried))
+
+    def _keep_signed(self, coordinator: Address, cumulative: Amount, carried: Amount) -> None:
+        row = (coordinator, str(cumulative), str(carried))
+        self._db.execute("INSERT OR REPLACE INTO vouchers VALUES (?, ?, ?)", row)
+
+    def _signed(self, coordinator: Address) -> tuple[Amount, Amount]:
+        """Returns the sum of the newest voucher, and what is carried."""
         row = self._db.execute(
-            "SELECT cumulative FROM vouchers WHERE coordinator = ?", (coordinator,)
+            "SELECT cumulative, carried FROM vouchers WHERE coordinator = ?", (coordinator,)
         ).fetchone()
-        return Amount(int(row[0]) if row else 0)
+        return (Amount(int(row[0])), Amount(int(row[1]))) if row else (Amount(0), Amount(0))
 
     def witnessing(self, assignment: Hash32, commit_hash: Hash32) -> Hash32:
         """Returns which commit of an assignment is witnessed, and records this one if it is the
@@ -337,7 +361,7 @@ class Ledger:
 
     def last_voucher(self, client: Address, coordinator: Address) -> Voucher | None:
         """Returns the newest voucher, to send it again, or None."""
-        signed = self._signed(coordinator)
+        signed, _ = self._signed(coordinator)
         return Voucher(client, coordinator, signed) if signed else None
 
     def newest_session(self, coordinator: Address) -> bytes | None:
@@ -373,15 +397,17 @@ class Ledger:
 
 
 _SELECT = (
-    'SELECT job_id, name, "order", spec, session, submitted_at, charged, outputs, ack, reserved '
-    "FROM orders"
+    'SELECT job_id, name, "order", spec, session, submitted_at, charged, outputs, ack, reserved, '
+    "funded_until FROM orders"
 )
 
 
 def _entry(
-    row: tuple[bytes, str, bytes, bytes, bytes, int, str | None, str | None, bytes | None, str],
+    row: tuple[
+        bytes, str, bytes, bytes, bytes, int, str | None, str | None, bytes | None, str, int
+    ],
 ) -> OrderRecord:
-    job_id, name, order, spec, session, submitted_at, charged, outputs, ack, reserved = row
+    job_id, name, order, spec, session, submitted_at, charged, outputs, ack, reserved, until = row
     paid = None if charged is None else Amount(int(charged))
     message = canonical.decode(Order, order)
     return OrderRecord(
@@ -395,4 +421,5 @@ def _entry(
         Path(outputs) if outputs else None,
         ack,
         Amount(int(reserved)),
+        UnixSeconds(until),
     )

@@ -43,6 +43,8 @@ from quorate_protocol.messages.views import (
     AccountView,
     AckView,
     CaseView,
+    GiveBackRequest,
+    GiveBackView,
     InfoView,
     JobEvent,
     OfferView,
@@ -53,7 +55,7 @@ from quorate_protocol.messages.views import (
 )
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import ZERO_HASH, Address, Hash32
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
 
 ANSWER_BYTES_MAX = 16 << 20
 RECEIPT_BYTES_MAX = 16 << 20
@@ -189,6 +191,11 @@ class Api:
     async def voucher(self, voucher: Envelope[Voucher]) -> None:
         """POST /v1/vouchers. Repeating one changes nothing."""
         await self._request("POST", "/v1/vouchers", envelope.encode(voucher))
+
+    async def give_back(self, amount: Amount) -> Amount:
+        """POST /v1/give-back: asks for so much of our tab. Returns what the coordinator frees."""
+        body = canonical.encode(GiveBackRequest(amount))
+        return _view(GiveBackView, await self._request("POST", "/v1/give-back", body)).amount
 
     async def stop(self, stop: Envelope[Stop]) -> None:
         """POST /v1/runs/{jobId}/stop"""

@@ -245,13 +245,11 @@ class Market:
         return classes_of(await self._client_session.api.offers())
 
     async def account(self) -> AccountView:
-        """Returns what this client has allocated, owes and has vouched for, by the coordinator's
-        account.
-        """
+        """Returns this client's tab, charges and vouchers, by the coordinator's account."""
         return await self._client_session.api.account(self._client_session.client)
 
     async def balance(self) -> "Balances":
-        """Returns this client's money: in the wallet, deposited, promised, on its way out.
+        """Returns this client's money: in the wallet, balance, tabs, and funded orders.
 
         Raises UnavailableError if the chain node does not answer.
         """
@@ -263,15 +261,19 @@ class Market:
         self, amount: Money | None = None, to: str = "", wait: bool = False
     ) -> "WithdrawalState":
         """Takes money back from the escrow, like `quorate withdraw`; None: all that is not
-        promised. Call it again at `ready_at`, or let it `wait` for the money. `to`: who gets it.
+        promised. If the coordinator does not give it back, call it again at `ready_at`, or let it
+        `wait` for the money. `to`: who gets it.
 
         Raises UsageError, RefusedError if there is less, UnavailableError without the chain.
         """
         from quorate.client.money import own_money
 
         await self.settle_ended()
-        seen = await self.account()
-        return await own_money.withdraw(self._client_session, seen, amount, to, wait)
+        return await own_money.withdraw(self._client_session, amount, to, wait)
+
+    async def give_back(self, amount: Amount) -> Amount:
+        """Asks the coordinator for so much of the tab. Returns what it frees on chain now."""
+        return await self._client_session.api.give_back(amount)
 
     async def runs(self) -> tuple[RunView, ...]:
         """Returns this client's runs as the coordinator lists them."""
@@ -309,6 +311,11 @@ class Market:
         self, job: Job, packed: PackedJob, draft: OrderDraft, progress: Progress
     ) -> Run:
         self._background_settlement.vouchers.lead.check(draft.reserved)
+        if job.escrow:
+            from quorate.client.money.order_escrow import check_balance
+
+            session, budget = self._client_session, draft.order.budget
+            await check_balance(session.identity, self.info.chain_url, session.client, budget)
         crash_point("client.before-upload")
         await self._uploader.upload_missing(packed.uploads, progress)
         crash_point("client.after-upload")
@@ -316,7 +323,9 @@ class Market:
             await self.attach()  # runs that it settles make room
         nonce = await self._known_nonce()
         session, settlement = self._client_session, self._background_settlement
-        job_id = await place_order(session, settlement.vouchers, job, packed.spec, draft, nonce)
+        job_id = await place_order(
+            session, settlement.vouchers, job, packed.spec, draft, nonce, self.info.chain_url
+        )
         await self.attach()
         return Run(session, settlement, job_id, job.name)
 

@@ -9,17 +9,22 @@ from quorate.job.job import Job
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.order_terms import OrderTerms
-from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Hash32, Nonce
+from quorate_protocol.rules.orders import Submission, escrow_until
+from quorate_protocol.units import Hash32, Nonce, UnixSeconds
 from quorate_runtime.process.crash_points import crash_point
 
 SUBMIT_TRIES = 3
+FUNDED_TRIES = 6  # the coordinator's chain node may be behind ours
 SUBMIT_RETRY_SECONDS = 1.0
 # No new try begins after this time. Even without any answer, submitting then ends within a minute.
 SUBMIT_SECONDS = 20.0
 PREFIX_MIN = 4
 JOB_ID_DIGITS = 64
 _DIGITS = frozenset("0123456789abcdef")
+_FUNDED = (
+    "run 0x{0}: the coordinator refuses this order; its budget stays in its own escrow until "
+    "`quorate reclaim {0}` can take it back"
+)
 _MAYBE_TAKEN = (
     "run 0x{}: the coordinator may have taken this order; check `quorate ps` before you order again"
 )
@@ -32,9 +37,10 @@ async def place_order(
     spec: JobSpec,
     draft: OrderDraft,
     known_nonce: Nonce,
+    chain_url: str,
 ) -> Hash32:
-    """Signs an order once the lead has room for it, covers it by a voucher and sends it. Returns
-    its job id.
+    """Signs an order once the lead has room for it, covers it by a voucher and sends it. One with
+    an escrow of its own is funded on chain instead. Returns its job id.
 
     Raises UsageError if the lead is too small, and the errors of `send_order`.
     """
@@ -45,7 +51,8 @@ async def place_order(
         now = session.clock.now()
         order = draft.stamped(Nonce(session.next_nonce(known_nonce)), now)
         terms, under = OrderTerms(job.name), session.session_for(draft.reserved)
-        submissions.append(Submission(session.seal_order(order), under, spec, terms))
+        submissions.append(Submission(session.seal_order(order), under, spec, terms, job.escrow))
+        until = escrow_until(order, session.identity.constants) if job.escrow else UnixSeconds(0)
         return OrderRecord(
             job_id_of(session.identity.domain, order),
             job.name,
@@ -56,9 +63,21 @@ async def place_order(
             None,
             job.outputs,
             reserved=draft.reserved,
+            funded_until=until,
         )
 
     crash_point("client.before-record")
+    if job.escrow:
+        from quorate.client.money.order_escrow import fund_order
+
+        entry = signed()
+        session.ledger.record(entry)
+        crash_point("client.after-record")
+        async with session.funding:
+            await fund_order(session.profile, session.identity, chain_url, session.clock, entry)
+        crash_point("client.after-fund")
+        await send_order(session, entry.job_id, submissions[-1])
+        return entry.job_id
     await vouchers.record_when_it_fits(draft.reserved, signed)
     crash_point("client.after-record")
     submission = submissions[-1]
@@ -77,8 +96,8 @@ async def send_order(session: ClientSession, job_id: Hash32, submission: Submiss
 
     Raises RefusedError, or UnavailableError if the last try had no answer either.
     """
-    began = session.clock.now()
-    for attempt in range(SUBMIT_TRIES):
+    began, tries = session.clock.now(), FUNDED_TRIES if submission.escrowed else SUBMIT_TRIES
+    for attempt in range(tries):
         try:
             crash_point("client.before-send")
             answer = await session.api.submit(submission)
@@ -86,13 +105,15 @@ async def send_order(session: ClientSession, job_id: Hash32, submission: Submiss
         except UnavailableError:
             # The same order gives the same job, so repeating is safe. The last failure is
             # reported.
-            if attempt == SUBMIT_TRIES - 1 or session.clock.now() - began > SUBMIT_SECONDS:
+            if attempt == tries - 1 or session.clock.now() - began > SUBMIT_SECONDS:
                 session.notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))
                 raise
             await session.clock.sleep(SUBMIT_RETRY_SECONDS * 2**attempt)
         except RefusedError:
             # After the first try, an earlier one may have been taken and only its answer lost.
-            if attempt == 0:
+            if submission.escrowed:
+                session.notice(_FUNDED.format(job_id.hex()[:12]))
+            elif attempt == 0:
                 session.ledger.forget(job_id)
             else:
                 session.notice(_MAYBE_TAKEN.format(job_id.hex()[:12]))

@@ -2,6 +2,7 @@
 ledger.
 """
 
+import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from quorate.errors import EvidenceError, ProfileError, RefusedError, translated
 from quorate.trust.charge_verification import (
     CheckedVerdict,
     OwnRecord,
+    check_escrowed,
     check_ordered,
     check_receipt,
 )
@@ -60,6 +62,8 @@ class ClientSession:
     clock: Clock
     notice: Notice = ignore_notice
     may_ask: bool = True  # False: a read, which never asks for the passphrase
+    # One order is funded on chain at a time.
+    funding: asyncio.Lock = field(default_factory=asyncio.Lock)
     _identity: CoordinatorIdentity | None = None
     _token: tuple[str, float] = field(default=("", 0.0))
 
@@ -163,6 +167,7 @@ class ClientSession:
         if not good:
             raise EvidenceError("ack: it is for another job, or its fee is above the order's limit")
         check_ordered(ack, order)
+        check_escrowed(ack, submission.escrowed)
         most = settlement.charge_limit(order, ack.rule, ack.fee_bps)
         crash_point("client.before-ack")
         self.ledger.acknowledge(job_id, envelope.encode(answer.ack), most)

@@ -22,6 +22,7 @@ from quorate_protocol.units import (
     Address,
     Amount,
     Bps,
+    Comparator,
     Hash32,
     Label,
     Nonce,
@@ -47,7 +48,7 @@ PREMIUM_BPS: dict[VerifyTier, Bps] = {
 @dataclass(frozen=True, slots=True)
 class OrderDraft:
     """An order without nonce and expiry, the worst charge that its budget must cover, and the most
-    that it can cost.
+    that it can cost the tab.
     """
 
     order: Order
@@ -110,8 +111,19 @@ def draft_order(
     rule = Label.QUORUM_2 if is_verified else Label.UNVERIFIED
     worst = settlement.worst_charge(order, rule, fee_bps)
     order = replace(order, budget=_budget(job, worst))
+    if job.escrow:
+        _check_escrow(spec)
+        return OrderDraft(order, worst, Amount(0))
     most = settlement.charge_limit(order, rule, order.max_fee_bps)
     return OrderDraft(order, worst, most)
+
+
+def _check_escrow(spec: JobSpec) -> None:
+    if spec.compare.comparator is not Comparator.EXACT:
+        raise UsageError(
+            "escrow: the chain compares results byte by byte, and this job compares them "
+            f"otherwise ({spec.compare.comparator.name.lower()}); leave escrow out"
+        )
 
 
 def _budget(job: Job, worst: Amount) -> Amount:

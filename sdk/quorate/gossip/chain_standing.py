@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from quorate.gossip.offer_listener import HeardOffer
-from quorate_contracts.bindings.calls import Query
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.encodings import is_active
+from quorate_contracts.generated.contract_calls import Query
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.rules.offer_gate import Judgement, MarketSnapshot, OfferGate, OwnerStanding
@@ -88,7 +89,7 @@ async def _snapshot(
         )
         counts: dict[Address, int] = {}
         staked[host_class] = counts
-        for slot in (slot for page in pages for slot in page if slot.is_active(block)):
+        for slot in (slot for page in pages for slot in page if is_active(slot, block)):
             counts[slot.owner] = counts.get(slot.owner, 0) + 1
     return MarketSnapshot(
         {

@@ -89,6 +89,9 @@ class Job:
 
     gateways: IPFS gateways that have image and inputs. Providers and jurors ask these first.
 
+    escrow: the budget is put into an escrow of the order's own, out of the account's balance. Two
+    owners with one result are then paid on chain, and no voucher is signed.
+
     public: anybody may read the run, its logs, receipt, spec and output once it is final. Without
     it they are private to this account, its executors and its jurors.
 
@@ -126,6 +129,7 @@ class Job:
     max_fee_bps: int = FEE_BPS_DEFAULT
     accept_unverified: bool = False
     accept_unwitnessed: bool = False
+    escrow: bool = False
     outputs: Path | None = None
     source: str = ""
     ipfs_gateway: str = IPFS_GATEWAY
@@ -165,6 +169,11 @@ class Job:
             raise UsageError(
                 f"max_executions: {self.max_executions} must be at least {EXECUTIONS_VERIFIED}, "
                 "because a third execution decides when two differ; or accept_unverified"
+            )
+        if self.escrow and self.accept_unverified:
+            raise UsageError(
+                "escrow: an order with an escrow of its own is paid when two owners agree; leave "
+                "accept_unverified out"
             )
         self._check_local_code()
         check_sweep(self.sweep, self.seeds, self.env)

@@ -80,6 +80,7 @@ class JobFileModel(BaseModel):
     source: Text = ""
     ipfs_gateway: Text = IPFS_GATEWAY
     gateways: list[Text] = Field(default_factory=list)
+    escrow: bool = False
     public: bool = False
     file: Text | list[Text] = ""
     args: list[Quantity] = Field(default_factory=list)
@@ -200,6 +201,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         source=model.source,
         ipfs_gateway=model.ipfs_gateway,
         gateways=tuple(model.gateways),
+        escrow=model.escrow,
         public=model.public,
         file=_paths(model.file, folder),
         args=tuple(str(word) for word in model.args),

@@ -136,6 +136,18 @@ def check_ordered(ack: Ack, order: Order) -> None:
     )
 
 
+def check_escrowed(ack: Ack, is_escrowed: bool) -> None:
+    """Raises EvidenceError if an Ack does not settle the order as its client ordered it."""
+    _require(
+        ack.escrowed == is_escrowed,
+        "ack: it does not say as the order does whether the order has an escrow of its own",
+    )
+    _require(
+        not is_escrowed or ack.rule is Label.QUORUM_2,
+        "ack: an order with an escrow of its own needs two executions (rule quorum-2)",
+    )
+
+
 def _check_spec(known: OwnRecord, found: Receipt) -> None:
     """Compares the receipt with the spec, which it does not contain."""
     _require(

@@ -20,8 +20,8 @@ from quorate_protocol.units import Address, UnixSeconds
 
 if TYPE_CHECKING:
     from quorate.trust.attestation_verification import CheckedSlot
-    from quorate_contracts.bindings.calls import Query
-    from quorate_contracts.bindings.stakes import Stakes
+    from quorate_contracts.generated.contract_calls import Query
+    from quorate_contracts.generated.stakes import Stakes
     from quorate_runtime.chain.client import ChainClient
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ async def check_on_chain(
 
     UnavailableError if the chain node does not answer; RefusedError if it serves another chain.
     """
-    from quorate_contracts.bindings.stakes import Stakes
+    from quorate_contracts.generated.stakes import Stakes
     from quorate_runtime.chain.client import ChainClient
     from quorate_runtime.chain.rpc import Rpc
     from quorate_runtime.http.client_sessions import plain_session
@@ -114,7 +114,7 @@ class ChainKeys:
 @asynccontextmanager
 async def chain_keys(stakes: Address, chain_url: str) -> AsyncIterator[ChainKeys]:
     """Yields queries to a chain node."""
-    from quorate_contracts.bindings.stakes import Stakes
+    from quorate_contracts.generated.stakes import Stakes
     from quorate_runtime.chain.client import ChainClient
     from quorate_runtime.chain.rpc import Rpc
     from quorate_runtime.http.client_sessions import plain_session

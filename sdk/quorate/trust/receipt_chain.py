@@ -13,8 +13,8 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.audit_draw import StakeSlot
 
 if TYPE_CHECKING:
-    from quorate_contracts.bindings.calls import Query
     from quorate_contracts.deploy import Contracts, Deployment
+    from quorate_contracts.generated.contract_calls import Query
     from quorate_runtime.chain.client import BlockId, ChainClient
 
 T = TypeVar("T")
@@ -90,6 +90,8 @@ class _ChainReader:
         return Check("chain:blockHash", good, f"block {self._block} has the receipt's hash")
 
     async def _slots(self) -> AsyncIterator[Check]:
+        from quorate_contracts.encodings import is_active
+
         stakes, host_class = self._contracts.stakes, self._body.ack.message.host_class
         length = await self._ask(stakes.slot_count(host_class), self._block)
         said = self._body.taken_from_chain.list_length
@@ -106,7 +108,7 @@ class _ChainReader:
             )
             yield Check(
                 f"chain:slot[{item.slot.index}]",
-                same and found.is_active(self._block),
+                same and is_active(found, self._block),
                 "owner, operator key, payout and network are those of the stake slot",
             )
 
@@ -137,16 +139,22 @@ class _ChainReader:
 
     async def _money(self) -> AsyncIterator[Check]:
         order, ack = self._body.order.message, self._body.ack.message
-        held = await self._ask(
-            self._contracts.escrow.allocation(order.client, order.coordinator), self._block
+        if ack.escrowed:
+            job = await self._ask(self._contracts.jobs.job(order.client, ack.job_id))
+            yield Check(
+                "chain:escrow",
+                job.budget >= order.budget,
+                "the client funded the order's own escrow with its budget",
+            )
+            return
+        tab = await self._ask(
+            self._contracts.escrow.tab(order.client, order.coordinator), self._block
         )
         yield Check(
-            "chain:allocation",
-            held.allocated > 0,
-            "the client had money allocated to the coordinator when it ordered",
+            "chain:tab",
+            tab.locked > tab.paid,
+            "the client had money locked for the coordinator when it ordered",
         )
-        newest = await self._ask(self._contracts.epochs.newest(order.coordinator))
-        yield Check("chain:epoch", newest >= ack.epoch, f"the newest epoch on chain is {newest}")
 
 
 def _facts(slot: StakeSlot) -> tuple[bytes, bytes, bytes, bytes]:

@@ -1,48 +1,53 @@
-"""Reads the demo's results from the chain: gas, payments, slashes, and that no money was lost
+"""Reads the demo's results from the chain: gas, payments, burned stake, and that no money was lost
 (I1).
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 
-from quorate_contracts.bindings import events
-from quorate_contracts.bindings.calls import Query
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.encodings import read_pair
+from quorate_contracts.events import Event
+from quorate_contracts.generated import court, escrow, jobs, stakes
+from quorate_contracts.generated.contract_calls import Query
 from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.units import ZERO_ADDRESS, Address, BlockNumber, Hash32
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32
 from quorate_runtime.chain import ChainClient, RawLog
 
 TRANSFER = keccak256(b"Transfer(address,address,uint256)")
-
-
-@dataclass(frozen=True, slots=True)
-class Gas:
-    """Gas of one transaction of each kind; the highest if there were several."""
-
-    post: int
-    claim: int
-    case_open: int
-    case_decide: int
+ADDRESS_BYTES = len(ZERO_ADDRESS)
+GAS_KINDS: dict[str, type] = {
+    "payroll": escrow.Payroll,
+    "redeem": escrow.Redeemed,
+    "fund": jobs.Funded,
+    "show": jobs.Shown,
+    "pay": jobs.JobPaid,
+    "case_open": court.CaseOpened,
+    "case_decide": court.Decided,
+}
+"""A transaction of each kind, by the event that it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainHistory:
     """All events of the deployment in order, each with its transaction, and all token transfers."""
 
-    happened: tuple[tuple[events.Event, Hash32], ...]
+    happened: tuple[tuple[Event, Hash32], ...]
     transfers: tuple[tuple[Address, Address, int], ...]
 
-    def of(self, kind: type[events.Event]) -> list[events.Event]:
+    def of(self, kind: type[Event]) -> list[Event]:
         """Returns the events of one kind."""
         return [event for event, _ in self.happened if isinstance(event, kind)]
 
-    def paid(self) -> dict[Address, int]:
-        """Returns what each provider claimed, in token units."""
-        balances: dict[Address, int] = {}
+    def drawn(self) -> dict[Address, int]:
+        """Returns what each account drew from its tabs or its balance, in token units."""
+        found: dict[Address, int] = {}
         for event, _ in self.happened:
-            if isinstance(event, events.Claimed):
-                balances[event.account] = balances.get(event.account, 0) + event.amount
-        return balances
+            if isinstance(event, escrow.Drawn):
+                found[event.payee] = found.get(event.payee, 0) + event.amount
+            elif isinstance(event, escrow.Withdrawn):
+                found[event.account] = found.get(event.account, 0) + event.amount
+        return found
 
 
 async def read_chain_history(client: ChainClient, contracts: Contracts) -> ChainHistory:
@@ -65,22 +70,17 @@ def _transfers(
             yield sender, receiver, int.from_bytes(log.data, "big")
 
 
-async def read_gas(client: ChainClient, history: ChainHistory) -> Gas:
-    """Reads gas from transaction receipts; 0 for what did not happen."""
+async def read_gas(client: ChainClient, history: ChainHistory) -> dict[str, int]:
+    """Reads the highest gas of each kind from transaction receipts; 0 for what did not happen."""
 
-    async def highest(kind: type[events.Event]) -> int:
+    async def highest(kind: type[Event]) -> int:
         receipts = [
             await client.receipt(where)
             for where in {where for event, where in history.happened if isinstance(event, kind)}
         ]
         return max((receipt.gas_used for receipt in receipts if receipt is not None), default=0)
 
-    return Gas(
-        await highest(events.EpochPosted),
-        await highest(events.Claimed),
-        await highest(events.CaseOpened),
-        await highest(events.Decided),
-    )
+    return {name: await highest(kind) for name, kind in GAS_KINDS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,51 +121,64 @@ async def check_balances(
         return sum([await ask(query) for query in queries])
 
     token = contracts.token
-    stakes = contracts.stakes
-    escrow = contracts.escrow
-    court = contracts.court
     minted = sum(amount for sender, _, amount in history.transfers if sender == ZERO_ADDRESS)
     holders = {receiver for _, receiver, _ in history.transfers}
-    staked = await total(stakes.stake_of(each) for each in parties.providers) + await ask(
-        stakes.bond_of(parties.coordinator)
+    staked = await total(contracts.stakes.stake_of(each) for each in parties.providers)
+    staked += await ask(contracts.stakes.bond_of(parties.coordinator))
+    burned = sum(
+        event.amount - event.reward
+        for event in history.of(stakes.Burned)
+        if isinstance(event, stakes.Burned)
     )
-    deposits = await total(escrow.free_of(each) for each in parties.clients)
-    for each in parties.clients:
-        query = escrow.allocation(each, parties.coordinator)
-        held = query.decode(await client.call(query.to, query.data, block=at))
-        deposits += held.allocated - held.charged
-    pool_query = escrow.pool(parties.coordinator)
-    pool = pool_query.decode(await client.call(pool_query.to, pool_query.data, block=at))
-    credited = {
-        event.account for event in history.of(events.Credited) if isinstance(event, events.Credited)
-    }
-    credits = await total(court.credit_of(each) for each in credited)
-    owed_by_court = _open_bonds(history) + credits + await ask(court.burned())
+    accounts = set(_accounts(history)) | {*parties.providers, *parties.clients}
+    locked = 0
+    for payer, payee in _tabs(history, parties):
+        query = contracts.escrow.tab(payer, payee)
+        tab = query.decode(await client.call(query.to, query.data, block=at))
+        locked += tab.locked - tab.drawn
     return [
         BalanceCheck(
             "all tokens minted = all balances",
             minted,
             await total(token.balance_of(each) for each in holders),
         ),
-        BalanceCheck("Stakes = stakes + bond", await ask(token.balance_of(stakes.address)), staked),
         BalanceCheck(
-            "Escrow = deposits + allocations + pool",
-            await ask(token.balance_of(escrow.address)),
-            deposits + pool.charged - pool.paid,
+            "Stakes = stakes + bond + burned",
+            await ask(token.balance_of(contracts.stakes.address)),
+            staked + burned,
         ),
         BalanceCheck(
-            "Court = open bonds + credits + burned",
-            await ask(token.balance_of(court.address)),
-            owed_by_court,
+            "Escrow = balances + tabs",
+            await ask(token.balance_of(contracts.escrow.address)),
+            await total(contracts.escrow.balance_of(each) for each in sorted(accounts)) + locked,
         ),
     ]
 
 
-def _open_bonds(history: ChainHistory) -> int:
-    decided = {
-        event.case_id for event in history.of(events.Decided) if isinstance(event, events.Decided)
+def _accounts(history: ChainHistory) -> Iterator[Address]:
+    """Yields every account that an event names; the budgets of funded orders are `Jobs`' own."""
+    for event, _ in history.happened:
+        if isinstance(event, escrow.PaidMany):
+            yield from (read_pair(word)[0] for word in event.pays)
+        elif isinstance(event, escrow.EVENTS) and is_dataclass(event):
+            values = (getattr(event, field.name) for field in fields(event))
+            yield from (
+                Address(value)
+                for value in values
+                if isinstance(value, bytes) and len(value) == ADDRESS_BYTES
+            )
+
+
+def _tabs(history: ChainHistory, parties: MoneyHolders) -> set[tuple[Address, Address]]:
+    """Whom a payroll paid stands in no event, so every party may have a tab of the coordinator."""
+    found = {(parties.coordinator, each) for each in (*parties.providers, *parties.clients)}
+    return found | {
+        (event.payer, event.payee)
+        for event in history.of(escrow.Locked)
+        if isinstance(event, escrow.Locked)
     }
-    opened = [
-        event for event in history.of(events.CaseOpened) if isinstance(event, events.CaseOpened)
-    ]
-    return sum(event.bond for event in opened if event.case_id not in decided)
+
+
+def total_amount(events: Iterable[Event]) -> Amount:
+    """Returns the sum of the payrolls among events."""
+    return Amount(sum(event.amount for event in events if isinstance(event, escrow.Payroll)))

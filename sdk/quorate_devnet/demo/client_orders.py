@@ -9,11 +9,13 @@ from pathlib import Path
 from quorate.client.market import Market
 from quorate.client.result import Result
 from quorate.client.run import Run
+from quorate.errors import UnavailableError
 from quorate.job.job import Job
 from quorate_devnet.demo.scenario import PRICINGS, Scene, pricing_job, tile_job
 
 RENDERER, PRICER = 0, 1  # the client that renders, and the one that prices
 EXTRA_MAX = 24
+AWAY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,12 @@ class Orders:
         part = extras % self.scene.tiles if client == RENDERER else PRICINGS + 1 + extras
         return await self._place(client, part, is_extra=True)
 
+    async def place_escrowed(self) -> Run:
+        """Places one more pricing, with an escrow of its own. Returns its run."""
+        part = PRICINGS + 1 + sum(1 for item in self.placed if item.is_extra)
+        await self._place(PRICER, part, is_extra=True, escrow=True)
+        return self.placed[-1].run
+
     def finish(self) -> "asyncio.Future[list[None]]":
         """Waits until every result is in. Raises the first error."""
         return asyncio.gather(*self._waiting)
@@ -93,8 +101,11 @@ class Orders:
         )
         return [self.results[job_id].output for _, job_id in wanted]
 
-    async def _place(self, client: int, part: int, is_extra: bool = False) -> str:
-        run = await self.markets[client].submit(self._job(client, part))
+    async def _place(
+        self, client: int, part: int, is_extra: bool = False, escrow: bool = False
+    ) -> str:
+        job = replace(self._job(client, part), escrow=escrow)
+        run = await self.markets[client].submit(job)
         placed_order = PlacedOrder(client, part, run, is_extra)
         self.placed.append(placed_order)
         self._waiting.append(asyncio.create_task(self._await(placed_order), name=run.name))
@@ -109,7 +120,13 @@ class Orders:
         return replace(job, source="ipfs", ipfs_gateway=self.gateway)
 
     async def _await(self, placed_order: PlacedOrder) -> None:
-        self.results[placed_order.run.job_id] = await placed_order.run.result()
+        run = placed_order.run
+        while run.job_id not in self.results:
+            try:
+                self.results[run.job_id] = await run.result()
+            except UnavailableError:
+                # Not re-raised: the demo kills the coordinator, also between verdict and receipt.
+                await asyncio.sleep(AWAY_SECONDS)
 
 
 def interleaved(few: list[tuple[int, int]], many: list[tuple[int, int]]) -> list[tuple[int, int]]:

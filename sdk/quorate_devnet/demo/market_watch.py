@@ -8,6 +8,7 @@ import aiohttp
 
 from quorate.client.market import Market
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.escrow import Tab
 from quorate_devnet.demo.accounting import ChainHistory, read_chain_history
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import (
@@ -36,6 +37,7 @@ class MarketSnapshot:
     accounts: tuple[AccountView, ...]
     case: CaseView | None
     history: ChainHistory
+    tabs: dict[Address, Tab]  # the coordinator's, by provider
 
     def decided(self) -> list[RunView]:
         """Returns the runs with a verdict."""
@@ -62,12 +64,16 @@ class MarketSnapshot:
         return [run for run, item in self.executions_of(liar) if item.agreed is False]
 
     def is_all_paid(self) -> bool:
-        """Returns whether nothing is held back and every final credit was claimed on chain."""
-        paid = self.history.paid()
+        """Returns whether nothing is held back and payrolls paid every final credit."""
+        paid = self.paid()
         views = self.providers.values()
         return any(view.final for view in views) and all(
             view.held == 0 and paid.get(view.provider, 0) == view.final for view in views
         )
+
+    def paid(self) -> dict[Address, int]:
+        """Returns what each provider was paid by payrolls and vouchers, in token units."""
+        return {provider: tab.paid for provider, tab in self.tabs.items()}
 
 
 @dataclass(slots=True)
@@ -76,6 +82,7 @@ class MarketWatch:
 
     session: aiohttp.ClientSession
     url: str
+    coordinator: Address
     markets: tuple[Market, ...]
     providers: tuple[Address, ...]
     liar: Address
@@ -100,19 +107,12 @@ class MarketWatch:
             accounts,
             case,
             await read_chain_history(self.chain, self.contracts),
+            {each: await self._tab(each) for each in self.providers},
         )
 
-    async def leaf(self, account: Address) -> int:
-        """Returns final plus held credit of an account's leaf in the newest epoch, or 0."""
-        epochs = (await self._get("/v1/epochs"))["epochs"]
-        newest = max((item["number"] for item in epochs), default=0)
-        async with self.session.get(
-            f"{self.url}/v1/epochs/{newest}/proofs/0x{account.hex()}"
-        ) as response:
-            if response.status != 200:
-                return 0
-            leaf = canonical.parse(await response.read(), ANSWER_BYTES_MAX)["leaf"]
-        return int(leaf["final"]) + int(leaf["held"])
+    async def _tab(self, provider: Address) -> Tab:
+        query = self.contracts.escrow.tab(self.coordinator, provider)
+        return query.decode(await self.chain.call(query.to, query.data))
 
     async def _get(self, path: str) -> canonical.Json:
         try:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from quorate_contracts.bindings import events
-from quorate_devnet.demo.accounting import BalanceCheck, Gas
+from quorate_contracts.generated import escrow, jobs, stakes
+from quorate_devnet.demo.accounting import BalanceCheck, total_amount
 from quorate_devnet.demo.attested_offers import ShownOffer
 from quorate_devnet.demo.market_watch import MarketSnapshot
 from quorate_protocol.messages.views import RunView
@@ -32,8 +32,8 @@ class ContentReport:
 class DemoOutcome:
     """All facts of the demo.
 
-    `charged` and `credited` are the coordinator's sums for I1: what clients paid, and who got it.
-    `coordinator_restarts` counts how often the coordinator was killed and started again.
+    `charged` is what the coordinator says that both clients owe; `checked` what they checked.
+    `coordinator_restarts` counts how often the coordinator was killed in the middle of runs.
     """
 
     snapshot: MarketSnapshot
@@ -43,10 +43,10 @@ class DemoOutcome:
     result_cid: str
     image_cid: str
     price: str
-    gas: Gas
+    gas: dict[str, int]
     balances: tuple[BalanceCheck, ...]
     charged: int
-    credited: int
+    checked: int
     offers: tuple[ShownOffer, ...]
     seconds: float
     content: ContentReport
@@ -54,16 +54,20 @@ class DemoOutcome:
 
     @property
     def conserved(self) -> bool:
-        """Returns whether invariant I1 holds, on chain and in the coordinator."""
-        return all(item.holds for item in self.balances) and self.charged == self.credited
+        """Returns whether invariant I1 holds, on chain and between coordinator and clients."""
+        return all(item.holds for item in self.balances) and self.charged == self.checked
 
     def slashed(self) -> dict[Address, int]:
-        """Returns the slashed stake by account, in token units."""
+        """Returns the burned stake by account, in token units."""
         return {
             item.account: item.amount
-            for item in self.snapshot.history.of(events.Slashed)
-            if isinstance(item, events.Slashed)
+            for item in self.snapshot.history.of(stakes.Burned)
+            if isinstance(item, stakes.Burned)
         }
+
+    def settled_on_chain(self) -> int:
+        """Returns how many orders were paid out of an escrow of their own."""
+        return len(self.snapshot.history.of(jobs.JobPaid))
 
 
 def problems(result: DemoOutcome) -> list[str]:
@@ -91,14 +95,18 @@ def problems(result: DemoOutcome) -> list[str]:
             if snapshot.case
             else "no case was opened against the liar"
         )
-    elif len({snapshot.runs[job].client for job in snapshot.case.jobs}) < 2:
-        found.append("the case names two jobs of one client")
     if set(result.slashed()) != {result.liar}:
         found.append(
             f"{len(result.slashed())} providers were slashed on chain; expected only the liar"
         )
     if not snapshot.is_all_paid():
-        found.append("some providers have not claimed all they earned")
+        found.append("some providers were not paid all they earned")
+    if result.settled_on_chain() != 1:
+        found.append("the order with an escrow of its own was not paid on chain")
+    if not set(snapshot.history.drawn()) & set(snapshot.providers):
+        found.append("no owner drew its money")
+    if not snapshot.history.of(escrow.Redeemed):
+        found.append("no voucher of a client was redeemed")
     found += [
         f"{item.what}: {item.tokens} against {item.accounted}"
         for item in result.balances
@@ -111,8 +119,8 @@ def problems(result: DemoOutcome) -> list[str]:
         found.append("image and inputs came from the coordinator, not by CID from elsewhere")
     if not result.coordinator_restarts:
         found.append("the coordinator was not killed while runs were under way")
-    if result.charged != result.credited:
-        found.append(f"clients were charged {result.charged}, but {result.credited} was credited")
+    if result.charged != result.checked:
+        found.append(f"clients were charged {result.charged}, but {result.checked} was checked")
     return found
 
 
@@ -163,7 +171,7 @@ def to_json(result: DemoOutcome) -> dict[str, object]:
             if view.strikes
         ],
         "case": {
-            "jobs": [to_hex(job) for job in case.jobs] if case else [],
+            "job": to_hex(case.job_id) if case and case.job_id else None,
             "jurors": [to_hex(juror) for juror in case.jurors] if case else [],
             "convicted": bool(case and case.convicted),
         },
@@ -171,17 +179,22 @@ def to_json(result: DemoOutcome) -> dict[str, object]:
             {"provider": to_hex(account), "amount": amount}
             for account, amount in result.slashed().items()
         ],
-        "paid": {
+        "paid": {to_hex(account): amount for account, amount in snapshot.paid().items() if amount},
+        "drawn": {
             to_hex(account): amount
-            for account, amount in snapshot.history.paid().items()
+            for account, amount in snapshot.history.drawn().items()
             if account in snapshot.providers
         },
-        "gas": {
-            "post": result.gas.post,
-            "claim": result.gas.claim,
-            "case_open": result.gas.case_open,
-            "case_decide": result.gas.case_decide,
+        "payroll": {
+            "transactions": len(snapshot.history.of(escrow.Payroll)),
+            "amount": total_amount(snapshot.history.of(escrow.Payroll)),
         },
+        "vouchers": {
+            "redeemed": len(snapshot.history.of(escrow.Redeemed)),
+            "amount": sum(account.paid for account in snapshot.accounts),
+        },
+        "settled_on_chain": result.settled_on_chain(),
+        "gas": result.gas,
         "coordinator_restarts": result.coordinator_restarts,
         "conserved": result.conserved,
         "seconds": round(result.seconds, 1),

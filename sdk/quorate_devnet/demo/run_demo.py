@@ -1,4 +1,4 @@
-"""Runs the whole demo: a devnet with one liar and two clients, until the last claim is paid."""
+"""Runs the whole demo: a devnet with one liar and two clients, until everybody is paid."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,21 @@ import aiohttp
 from rich.console import Console
 
 from quorate.client.market import Market
+from quorate.client.money.funding import fund
 from quorate.errors import QuorateError
 from quorate.images import build_python_image
+from quorate.trust.coordinator_identity import check_identity
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_contracts.deploy import Contracts
-from quorate_devnet.config import DevnetConfig, ExecutorChoice
+from quorate_contracts.generated import jobs
+from quorate_devnet.config import PASSPHRASE, DevnetConfig, ExecutorChoice
 from quorate_devnet.demo import outcome, scenario
-from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_gas
+from quorate_devnet.demo.accounting import (
+    MoneyHolders,
+    check_balances,
+    read_chain_history,
+    read_gas,
+)
 from quorate_devnet.demo.attested_offers import attested_offers
 from quorate_devnet.demo.client_orders import PRICER, RENDERER, Orders
 from quorate_devnet.demo.market_watch import MarketSnapshot, MarketWatch
@@ -29,16 +38,25 @@ from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.screen import Screen, result_table
 from quorate_devnet.devnet import Devnet, running
 from quorate_devnet.ipfs.content_origin import ContentOrigin, content_origin
+from quorate_devnet.setup import genesis
 from quorate_devnet.setup.engine_check import load_image
+from quorate_node import config as node_config
+from quorate_node.chain.owner_desk import owner_desk
 from quorate_node.config import AttestationChoice
 from quorate_node.executors.selection import BANNER
+from quorate_node.keys import provider_keys
 from quorate_node.messaging.coordinator_dialer import LIBP2P, WEBSOCKET
 from quorate_node.ops.status import read_status
+from quorate_node.ops.withdrawal import withdraw
+from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import ZERO_ADDRESS, Address
+from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys.keystore import Keystore
 
 PROVIDERS, LIARS, CLIENTS = 5, 1, 2
+QUORUM = 2
 COORDINATOR = "coordinator"  # its name among the devnet's processes
 LOOK_SECONDS = 0.7
 BUSY_RUNS = 3  # if fewer runs are in progress and there is no case yet, one more order is placed
@@ -48,6 +66,7 @@ PATIENCE_SECONDS = (
     150.0
 )
 PLAIN_WIDTH = 132
+ESCROW_BALANCE = Amount(5 * USD)  # of the client whose order gets an escrow of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +255,7 @@ class _DemoRun:
     is_restarting: bool = False
 
     async def run(self, stack: AsyncExitStack, began: float) -> DemoOutcome:
-        """Runs from the first order to the last claim."""
+        """Runs from the first order to the last payment."""
         devnet = self.devnet
         markets = (await self._market(stack, RENDERER), await self._market(stack, PRICER))
         session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -245,6 +264,7 @@ class _DemoRun:
         watch = MarketWatch(
             session,
             devnet.coordinator_url,
+            devnet.coordinator,
             markets,
             devnet.providers,
             devnet.providers[0],
@@ -267,8 +287,14 @@ class _DemoRun:
         self.screen.milestone(
             f"both clients have ordered their first two jobs, image {orders.image_cid}"
         )
-        snapshot = await self._follow(watch, orders)
+        await self._follow(watch, orders, lambda seen: _is_judged(seen, orders))
+        transport = await asyncio.to_thread(transport_in_use, devnet)
+        self.screen.milestone(f"every order has its result, and {self.scene.tiles} tiles are whole")
+        owner = await self._settle_on_chain(orders, watch)
         await orders.finish()
+        await self._draw(owner)
+        snapshot = await self._follow(watch, orders, MarketSnapshot.is_all_paid)
+        self.screen.milestone("payrolls have paid every provider all that it earned", "green")
         picture = await asyncio.to_thread(self._write_results, orders, snapshot)
         gas = await read_gas(chain, snapshot.history)
         parties = MoneyHolders(
@@ -277,12 +303,10 @@ class _DemoRun:
             tuple(profile.account.address for profile in devnet.profiles),
         )
         balances = await check_balances(chain, contracts, snapshot.history, parties)
-        credited = sum(view.final + view.held for view in snapshot.providers.values())
-        credited += await watch.leaf(devnet.coordinator) + await watch.leaf(ZERO_ADDRESS)
         return DemoOutcome(
             snapshot,
             devnet.executor.value,
-            await asyncio.to_thread(transport_in_use, devnet),
+            transport,
             devnet.providers[0],
             picture,
             orders.image_cid,
@@ -290,7 +314,7 @@ class _DemoRun:
             gas,
             tuple(balances),
             sum(account.charged for account in snapshot.accounts),
-            credited,
+            sum(market.debt().charged for market in markets),
             offers,
             time.monotonic() - began,
             await asyncio.to_thread(self._content),
@@ -312,8 +336,10 @@ class _DemoRun:
 
         return await stack.enter_async_context(Market(self.devnet.profiles[client], notice=notice))
 
-    async def _follow(self, watch: MarketWatch, orders: Orders) -> MarketSnapshot:
-        """Waits until the liar is convicted and all providers are paid."""
+    async def _follow(
+        self, watch: MarketWatch, orders: Orders, is_over: Callable[[MarketSnapshot], bool]
+    ) -> MarketSnapshot:
+        """Shows the market until it is over, and orders what is left."""
         liar = self.devnet.providers[0]
         while True:
             snapshot = await watch.look()
@@ -331,16 +357,7 @@ class _DemoRun:
                     f"the case against the liar ended without a conviction ({snapshot.case.phase})"
                 )
             self.bound.reach(current_stage(snapshot))
-            if (
-                orders.are_all_placed
-                and snapshot.all_accepted()
-                and snapshot.case is not None
-                and snapshot.case.convicted
-                and snapshot.is_all_paid()
-            ):
-                self.screen.milestone(
-                    "the epoch is final, and every provider has claimed its earnings", "green"
-                )
+            if is_over(snapshot):
                 return snapshot
             await self._order_more(orders, snapshot, liar)
             await asyncio.sleep(LOOK_SECONDS)
@@ -373,6 +390,58 @@ class _DemoRun:
             "the coordinator was killed with SIGKILL in the middle of these runs, and serves again "
             f"after {time.monotonic() - began:.1f} s"
         )
+
+    async def _settle_on_chain(self, orders: Orders, watch: MarketWatch) -> Address:
+        """Orders a job with an escrow of its own, and kills the coordinator once it is revealed.
+
+        Its owners show their executions on chain and are paid, while the coordinator is away.
+        Returns one of them.
+        """
+        self.bound.reach("funding an order's own escrow")
+        profile, market = self.devnet.profiles[PRICER], orders.markets[PRICER]
+        pins = check_identity(profile.pins_path, market.info)
+        url, clock = self.devnet.chain_url, SystemClock()
+        await fund(profile, pins, url, ESCROW_BALANCE, "escrow", clock, into_balance=True)
+        run = await orders.place_escrowed()
+        self.screen.milestone(f"{run.name} has an escrow of its own, outside all tabs")
+        self.bound.reach("running the job with an escrow of its own")
+        revealed = 0
+        async for event in run.events():
+            revealed += event.name == "revealed"
+            if revealed == QUORUM:
+                break
+        self.is_restarting = True
+        self.devnet.kill(COORDINATOR)
+        self.screen.milestone(f"the coordinator is dead; two owners know the result of {run.name}")
+        self.bound.reach("owners settle a job on chain")
+        history = await read_chain_history(watch.chain, watch.contracts)
+        while not history.of(jobs.JobPaid):
+            await asyncio.sleep(LOOK_SECONDS)
+            history = await read_chain_history(watch.chain, watch.contracts)
+        self.screen.milestone("its owners showed their executions on chain and are paid", "green")
+        await self.devnet.restart(COORDINATOR)
+        self.is_restarting = False
+        return next(
+            item.provider for item in history.of(jobs.Shown) if isinstance(item, jobs.Shown)
+        )
+
+    async def _draw(self, owner: Address) -> None:
+        """Does what `quorate node withdraw` does for an owner, whose daemon runs."""
+        self.bound.reach("drawing an owner's balance")
+        index = self.devnet.providers.index(owner)
+        config = node_config.Config(
+            home=self.config.provider_home(index),
+            coordinators=(self.devnet.coordinator_url,),
+            chain_url=self.devnet.chain_url,
+            is_devnet=True,
+        )
+        keystore = Keystore.at(config.path("keys"), PASSPHRASE, DEVNET)
+        keys = await asyncio.to_thread(
+            provider_keys.load, keystore, None, genesis.payout_address(index)
+        )
+        async with owner_desk(config, keys, SystemClock()) as desk:
+            found = await withdraw(desk, None, None)
+        self.screen.milestone(f"provider-{index}: {', '.join(found.done)}", "green")
 
     async def _one_more(self, orders: Orders, snapshot: MarketSnapshot, liar: Address) -> None:
         """Orders again for a client that got no lie yet, because a case needs lies to both
@@ -413,6 +482,13 @@ class _DemoRun:
         return str(cid_of_path(picture))
 
 
+def _is_judged(snapshot: MarketSnapshot, orders: Orders) -> bool:
+    """Whether every order has an accepted result, and the liar is convicted."""
+    case = snapshot.case
+    is_convicted = case is not None and case.convicted is True
+    return orders.are_all_placed and snapshot.all_accepted() and is_convicted
+
+
 def transport_in_use(devnet: Devnet) -> str:
     """Returns libp2p if all providers are connected over it, by their own status; else websocket.
     Blocks.
@@ -431,4 +507,4 @@ def current_stage(snapshot: MarketSnapshot) -> str:
         return "waiting for lies to both clients"
     if snapshot.case.convicted is None:
         return f"the case is at: {snapshot.case.phase}"
-    return "waiting for the last claims"
+    return "waiting for the last payroll"

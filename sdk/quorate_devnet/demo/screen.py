@@ -70,9 +70,7 @@ class Screen:
             self.milestone(f"lie caught: {self._names[liar]} was outvoted in {run.name}", "yellow")
         case = snapshot.case
         if case is not None:
-            named = " and ".join(
-                snapshot.runs[job].name for job in case.jobs if job in snapshot.runs
-            )
+            named = snapshot.runs[case.job_id].name if case.job_id in snapshot.runs else "a job"
             self.milestone(f"a case is opened against {self._names[liar]} over {named}", "red")
             if case.jurors:
                 self.milestone(
@@ -81,12 +79,12 @@ class Screen:
                 )
             if case.convicted is not None:
                 verdict = (
-                    f"convicted, {usd(case.slashed)} USD of stake slashed"
+                    f"convicted, {usd(case.taken)} USD of stake burned"
                     if case.convicted
                     else "acquitted"
                 )
                 self.milestone(
-                    f"the jury ran both jobs again: {verdict}",
+                    f"the jury ran the job again: {verdict}",
                     "bold red" if case.convicted else "bold",
                 )
         if decided == len(snapshot.runs) and decided:
@@ -127,11 +125,11 @@ def result_table(result: DemoOutcome, names: dict[Address, str]) -> Table:
         ("outvoted", "left"),
         ("strikes", "right"),
         ("court", "left"),
-        ("slashed USD", "right"),
+        ("burned USD", "right"),
         ("paid USD", "right"),
     ):
         table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    slashed, paid = result.slashed(), result.snapshot.history.paid()
+    slashed, paid = result.slashed(), result.snapshot.paid()
     for provider, view in result.snapshot.providers.items():
         ran = result.snapshot.executions_of(provider)
         outvoted = [run for run, item in ran if item.agreed is False]
@@ -177,12 +175,9 @@ def _in_court(result: DemoOutcome, provider: Address) -> str:
 
 
 def _caption(result: DemoOutcome) -> str:
-    gas = result.gas
+    gas = " · ".join(f"{name.replace('_', ' ')} {used:,}" for name, used in result.gas.items())
     lines = [
-        (
-            f"gas: post {gas.post:,} · claim {gas.claim:,} · case open {gas.case_open:,} · case "
-            f"decide {gas.case_decide:,}"
-        ),
+        f"gas: {gas}",
         (
             f"money conserved: {'yes' if result.conserved else 'NO'} · charged "
             f"{usd(result.charged)} "

@@ -28,7 +28,6 @@ class CoordinatorSettings(Struct, frozen=True):
     beacon_url: str
     port: int
     ready_file: str
-    claims_for_all: bool = True
     p2p_listen: str = ""  # multiaddr; empty = no libp2p
     ipfs_gateways: tuple[str, ...] = ()
 

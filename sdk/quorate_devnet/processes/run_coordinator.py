@@ -57,7 +57,6 @@ def main() -> None:
         p2p_listen=settings.p2p_listen,
         staging=StagingQuota(20 * GIB),
         ready_file=Path(settings.ready_file),
-        claims_for_all=settings.claims_for_all,
         ipfs_gateways=settings.ipfs_gateways,
     )
     try:

@@ -5,7 +5,7 @@ The setup of a devnet should take few blocks, and need not survive crashes.
 
 from dataclasses import dataclass, field
 
-from quorate_contracts.bindings.calls import Call
+from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32

@@ -8,8 +8,8 @@ from typing import Any
 
 import aiohttp
 
-from quorate_contracts.bindings.token import Token
 from quorate_contracts.deploy import Deployment
+from quorate_contracts.generated.token import Token
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.setup.bulk_sender import BulkSender
 from quorate_devnet.setup.genesis import COINS, mined

@@ -11,27 +11,29 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from quorate_contracts import deploy
-from quorate_contracts.bindings.stakes import OPEN_MAX
 from quorate_contracts.chain_check import check_machine
 from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.encodings import OPEN_MAX
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.setup.bulk_sender import BulkSender
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.keys.crypto import KeySigner
 
 DEPLOYER, ACCOUNT, POSTING = 0, 1, 2
 FIRST_PAYOUT = 128  # payout addresses only receive, so they need no coins
 COINS = 10**20  # wei that each fresh key gets if it sends transactions
+CAPITAL = Amount(5_000 * USD)  # of the coordinator, for guarantees and payrolls
+DAY_LIMIT = Amount(1_000_000 * USD)  # of its posting key
 MINED_SECONDS = 30.0
 POLL_SECONDS = 0.1
 
 
 def payout_address(index: int) -> Address:
-    """Returns the address that gets a provider's claims."""
+    """Returns the address that gets a provider's money."""
     return KeySigner(dev_account(FIRST_PAYOUT + index)).address
 
 
@@ -56,7 +58,7 @@ class Funds:
     account: Signer  # the coordinator's
     statement: Address
     posting: Signer
-    bonds: Amount
+    accusations: Amount  # the posting key's balance in Escrow, which pays juries
     clients: Sequence[Signer]
     deposit: Amount
 
@@ -93,7 +95,7 @@ async def begin(
         *(BulkSender(client, chain_id, signer) for signer in (funds.account, funds.posting)),
     ]
     await _coordinator(wallets[1], contracts, funds)
-    await wallets[2].call("tokens", contracts.token.mint(funds.posting.address, funds.bonds))
+    await _deposit(wallets[2], contracts, funds.accusations, ZERO_ADDRESS)
     await mined(wallets)
     owners = [BulkSender(client, chain_id, each.owner) for each in providers]
     for wallet, joining in zip(owners, providers, strict=True):
@@ -107,12 +109,14 @@ async def begin(
 
 async def _coordinator(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:
     bond = contracts.deployment.constants().coordinator_bond
-    await wallet.call("tokens", contracts.token.mint(funds.account.address, bond))
-    await wallet.call("approval", contracts.token.approve(contracts.stakes.address, bond))
+    await wallet.call("bond", contracts.token.mint(funds.account.address, bond))
+    await wallet.call("bond's approval", contracts.token.approve(contracts.stakes.address, bond))
     await wallet.call(
         "registration",
         contracts.stakes.register_coordinator(funds.statement, funds.posting.address),
     )
+    await _deposit(wallet, contracts, CAPITAL, ZERO_ADDRESS)
+    await wallet.call("limits", contracts.escrow.set_limits(DAY_LIMIT, DAY_LIMIT))
 
 
 async def _provider(wallet: BulkSender, contracts: Contracts, joining: JoiningProvider) -> None:
@@ -129,11 +133,19 @@ async def _provider(wallet: BulkSender, contracts: Contracts, joining: JoiningPr
 
 
 async def _client(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:
-    account = wallet.signer.address
-    await wallet.call("tokens", contracts.token.mint(account, Amount(funds.deposit + 100 * USD)))
-    await wallet.call("approval", contracts.token.approve(contracts.escrow.address, funds.deposit))
-    await wallet.call("deposit", contracts.escrow.deposit(funds.deposit))
-    await wallet.call("allocation", contracts.escrow.allocate(funds.account.address, funds.deposit))
+    gift = contracts.token.mint(wallet.signer.address, Amount(100 * USD))
+    await wallet.call("spending money", gift)
+    await _deposit(wallet, contracts, funds.deposit, funds.account.address)
+
+
+async def _deposit(
+    wallet: BulkSender, contracts: Contracts, amount: Amount, payee: Address
+) -> None:
+    """Mints tokens into the account's balance, or into its tab for a payee if one is named."""
+    escrow = contracts.escrow
+    await wallet.call("tokens", contracts.token.mint(wallet.signer.address, amount))
+    await wallet.call("approval", contracts.token.approve(escrow.address, amount))
+    await wallet.call("deposit", escrow.deposit(amount, payee))
 
 
 async def mined(wallets: Sequence[BulkSender]) -> None:

@@ -167,7 +167,7 @@ async def test_a_program_that_fails_ends_the_command_with_one(
 @pytest.mark.parametrize(
     ("cheat", "code", "named"),
     [
-        (Cheat(refuse_order=Code.OVER_ALLOCATION), 3, "over-allocation"),
+        (Cheat(refuse_order=Code.INSUFFICIENT_FUNDS), 3, "insufficient-funds"),
         (Cheat(foreign_verdict_key=True), 5, "signature:verdict"),
         (Cheat(lapse=True), 6, "without a result, and it cost nothing"),
         (Cheat(liars=frozenset(range(5))), 6, "no result was accepted. It cost "),

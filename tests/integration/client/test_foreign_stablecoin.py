@@ -8,10 +8,10 @@ from quorate.client.money.chain_access import open_chain
 from quorate.client.money.funding import fund
 from quorate.client.profile import create_profile
 from quorate.trust.coordinator_identity import CoordinatorIdentity
-from quorate_contracts.bindings.calls import Call
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.chain_cli.token_check import check_token
 from quorate_contracts.deploy import Contracts, Deployment, created_address, plan
+from quorate_contracts.generated.contract_calls import Call
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.setup.bulk_sender import BulkSender
 from quorate_protocol.limits import DEVNET, USD
@@ -60,7 +60,9 @@ async def deployed(chain: Node, holders: tuple[Address, ...]) -> Deployment:
 async def registered(chain: Node, contracts: Contracts) -> None:
     wallet = BulkSender(chain.client, contracts.deployment.chain_id, COORDINATOR)
     key = COORDINATOR.address
-    await wallet.call("approve", contracts.token.approve(contracts.stakes.address))
+    await wallet.call(
+        "approve", contracts.token.approve(contracts.stakes.address, Amount(1_000 * USD))
+    )
     await wallet.call("register", contracts.stakes.register_coordinator(key, key))
     await mined(wallet)
 
@@ -82,9 +84,9 @@ async def test_a_deposit_of_usd_coin_needs_a_permit_and_no_approval(tmp_path: Pa
         for _ in range(2):
             amount = Amount(25 * USD)
             await fund(profile, identity, chain.url, amount, "deposit-a", SystemClock())
-        assert await chain.client.nonce(me) == 2, "the deposit and the allocation, once"
+        assert await chain.client.nonce(me) == 1, "the deposit, once"
         async with open_chain(identity, chain.url) as access:
-            allocation = await access.ask(access.escrow.allocation(me, COORDINATOR.address))
-            assert allocation.allocated == 25 * USD and access.currency.name.startswith("USDC ")
+            tab = await access.ask(access.escrow.tab(me, COORDINATOR.address))
+            assert tab.locked == 25 * USD and access.currency.name.startswith("USDC ")
             left = await access.ask(access.token.allowance(me, made.escrow))
             assert (await access.ask(access.token.balance_of(me)), left) == (1_075 * USD, 0)

@@ -13,20 +13,45 @@ from quorate_protocol.units import Amount
 from quorate_runtime.clock import SystemClock
 from support.chain.client_money import COORDINATOR, client_money
 
+FIRST = Amount(50 * USD)
 
-async def test_a_deposit_is_made_once(tmp_path: Path) -> None:
-    async with client_money(tmp_path, Amount(50 * USD)) as money:
+
+@pytest.mark.rule("6.63", "6.64", "4.79")
+@pytest.mark.parametrize("into_balance", [False, True])
+async def test_a_deposit_is_made_once(tmp_path: Path, into_balance: bool) -> None:
+    async with client_money(tmp_path, FIRST) as money:
         profile, identity, url = money.profile, money.identity, money.chain.url
+        account, ask, escrow = profile.account.address, money.chain.ask, money.chain.escrow
 
-        async def allocated() -> int:
-            query = money.chain.escrow.allocation(profile.account.address, COORDINATOR.address)
-            return (await money.chain.ask(query)).allocated
+        async def deposit(amount: int, purpose: str, mint: bool) -> int:
+            terms = Amount(amount), purpose, SystemClock()
+            return await fund(profile, identity, url, *terms, into_balance=into_balance, mint=mint)
 
-        before = await allocated()
+        async def held() -> tuple[int, int]:
+            tab = await ask(escrow.tab(account, COORDINATOR.address))
+            return tab.locked, await ask(escrow.balance_of(account))
+
+        wanted = (FIRST, 25 * USD) if into_balance else (FIRST + 25 * USD, 0)
         for _ in range(2):
-            amount = Amount(25 * USD)
-            gas = await fund(profile, identity, url, amount, "deposit-a", SystemClock(), mint=True)
-            assert gas > 0 and await allocated() == before + 25 * USD
+            assert await deposit(25 * USD, "deposit-a", mint=True) > 0 and await held() == wanted
         with pytest.raises(RefusedError, match="chain"):
-            await fund(profile, identity, url, Amount(10**9 * USD), "deposit-b", SystemClock())
-        assert await allocated() == before + 25 * USD
+            await deposit(10**9 * USD, "deposit-b", mint=False)
+        assert await held() == wanted
+
+
+@pytest.mark.rule("6.72")
+async def test_a_closing_tab_takes_no_deposit_until_it_has_ended(tmp_path: Path) -> None:
+    async with client_money(tmp_path, FIRST) as money:
+        profile, identity, url = money.profile, money.identity, money.chain.url
+        sender = money.chain.sender(profile.account, profile.home, SystemClock())
+        call = money.chain.escrow.close(COORDINATOR.address)
+        await sender.send("close", call.to, call.data, gas=call.gas, deadline_seconds=30)
+        more = Amount(5 * USD), "deposit", SystemClock()
+        with pytest.raises(RefusedError, match="closes and takes no money until"):
+            await fund(profile, identity, url, *more)
+        await money.later(61)
+        await fund(profile, identity, url, *more)
+        tab = await money.chain.ask(
+            money.chain.escrow.tab(profile.account.address, COORDINATOR.address)
+        )
+        assert tab.locked == 5 * USD and not tab.closes_at

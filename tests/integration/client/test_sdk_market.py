@@ -75,11 +75,11 @@ async def test_inputs_are_uploaded_once(fake: FakeMarket, profile: Profile, tmp_
 
 
 async def test_a_refused_order_is_forgotten(fake: FakeMarket, profile: Profile) -> None:
-    fake.cheat = Cheat(refuse_order=Code.OVER_ALLOCATION)
+    fake.cheat = Cheat(refuse_order=Code.INSUFFICIENT_FUNDS)
     async with Market(profile) as market:
         with pytest.raises(RefusedError) as refused:
             await market.submit(job())
-        assert refused.value.code == "over-allocation" and not market.entries()
+        assert refused.value.code == "insufficient-funds" and not market.entries()
 
 
 async def test_an_answer_lost_on_the_way_does_not_order_twice(
@@ -159,7 +159,8 @@ async def test_an_old_run_is_found(fake: FakeMarket, profile: Profile) -> None:
                 "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1001) "
                 "INSERT INTO orders SELECT"
                 " randomblob(32), coordinator, nonce, 'other', \"order\", spec, session, "
-                "submitted_at + 1, '7', outputs, ack, reserved"
+                "submitted_at + 1, '7', outputs, ack, reserved, funded_until, "
+                "is_returned"
                 " FROM orders, n"
             )
             books.commit()

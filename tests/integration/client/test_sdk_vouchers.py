@@ -2,17 +2,20 @@
 
 import asyncio
 import dataclasses
+from typing import Any
 
 import pytest
 
 from quorate.client.market import Market
 from quorate.client.profile import Profile
 from quorate.errors import EvidenceError, RefusedError, UsageError
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import Amount, Bps, Label
+from quorate_protocol.units import Amount, Bps, Label, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.client_jobs import job, until
-from support.markets.fake_market import Cheat, FakeMarket
+from support.markets.fake_market import Cheat, FakeMarket, key
 
 
 async def test_the_signed_order_matches_the_plan(fake: FakeMarket, profile: Profile) -> None:
@@ -47,7 +50,7 @@ async def test_a_changed_fee_is_read_again(fake: FakeMarket, profile: Profile) -
         )
 
 
-@pytest.mark.rule("6.9")
+@pytest.mark.rule("6.65")
 async def test_vouchers_cover_what_orders_reserve_and_what_the_evidence_allows(
     fake: FakeMarket, profile: Profile
 ) -> None:
@@ -92,11 +95,12 @@ async def test_a_voucher_that_did_not_arrive_is_sent_at_the_next_contact(
     fake.auto_finish = False
     async with Market(profile) as market:
         await market.submit(job())
+    signed = fake.vouchers.pop().message.cumulative
     fake.vouched = Amount(0)
     async with Market(profile) as market:
         await market.attach()
         await until(lambda: fake.vouched > 0)
-    assert fake.vouched == fake.vouchers[0].message.cumulative
+    assert fake.vouched == signed
 
 
 @pytest.mark.rule("4.75")
@@ -136,17 +140,40 @@ async def test_a_job_above_the_lead_is_refused_before_anything_is_uploaded(
     assert not fake.jobs and not fake.vouchers and "PUT content" not in fake.posts
 
 
-async def test_a_copied_profile_is_told_that_its_vouchers_are_stale(
+@pytest.mark.rule("6.88")
+async def test_a_restored_profile_goes_on_from_the_newest_voucher_of_its_key(
     fake: FakeMarket, profile: Profile
 ) -> None:
-    """Once a stale voucher was taken for another program's, so the user never learned of it and
-    providers waited for their pay.
-    """
+    """Once it signed lower sums, which the coordinator refused for ever."""
     notices: list[str] = []
-    async with Market(profile, notice=notices.append) as market:
-        fake.vouched = Amount(10**9)  # what the other copy has signed
+    async with Market(profile) as market:
         await (await market.submit(job())).result()
-        await until(lambda: any("profile was copied" in notice for notice in notices))
+    backup = profile.ledger_path.read_bytes()
+    async with Market(profile) as market:
+        await (await market.submit(job())).result()
+        known = market.debt()
+    profile.ledger_path.write_bytes(backup)
+    async with Market(profile, notice=notices.append) as market:
+        await (await market.submit(job())).result()
+        assert any("profile was copied" in notice for notice in notices)
+        assert market.debt().charged == fake.charged and market.debt().signed > known.signed
+        stranger = Voucher(profile.account.address, market.info.coordinator, Amount(10**9))
+        fake.vouchers.append(seal(fake.domain, stranger, key("a stranger").sign))
+        await (await market.submit(job())).result()
+        assert market.debt().signed < 10**9, "a stranger's voucher counts for nothing"
+
+
+@pytest.mark.rule("6.72")
+@pytest.mark.parametrize("state", [{"closes_at": UnixSeconds(2**40)}, {"locked": Amount(1)}])
+async def test_nothing_is_signed_ahead_beyond_a_small_or_closing_tab(
+    fake: FakeMarket, profile: Profile, state: dict[str, Any]
+) -> None:
+    for name, value in state.items():
+        setattr(fake, name, value)
+    async with Market(profile) as market:
+        with pytest.raises(RefusedError, match="no-voucher"):
+            await market.submit(job())
+    assert fake.vouched <= 1
 
 
 @pytest.mark.rule("4.32")

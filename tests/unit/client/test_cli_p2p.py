@@ -12,7 +12,7 @@ from quorate_contracts.deploy import Deployment, encode
 from quorate_protocol.units import Address, BlockNumber, Seconds
 from quorate_runtime.p2p import REMEDY
 
-PLACES = [Address(bytes([number]) * 20) for number in range(1, 9)]
+PLACES = [Address(bytes([number]) * 20) for number in range(1, 8)]
 DEPLOYMENT = Deployment(31337, BlockNumber(0), "devnet", *PLACES, bytes(96), Seconds(2), 1)
 
 

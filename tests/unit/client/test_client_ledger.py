@@ -21,7 +21,7 @@ from quorate.trust.coordinator_identity import check_identity
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.messages.views import BeaconView, InfoView
-from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce, UnixSeconds
 
 CLIENT, COORDINATOR = Address(b"\1" * 20), Address(b"\2" * 20)
 JOB = Job(image="python@sha256:" + "0" * 64, command=("true",), max_price="1", max_duration="1h")
@@ -48,7 +48,7 @@ def ledger(tmp_path: Path) -> Ledger:
     return Ledger(tmp_path / "ledger.sqlite")
 
 
-@pytest.mark.rule("6.9", "4.75")
+@pytest.mark.rule("6.65", "4.75")
 def test_vouchers_cover_checked_charges_and_what_open_orders_reserve(ledger: Ledger) -> None:
     first, second = entry(1), entry(2)
     ledger.record(first)
@@ -72,6 +72,44 @@ def test_an_order_is_recorded_only_if_it_fits_the_lead(ledger: Ledger) -> None:
     assert ledger.entry(second.job_id) is None and ledger.debt(COORDINATOR).promised == 60
     ledger.acknowledge(first.job_id, b"ack", Amount(20))  # it can cost less by its Ack
     assert ledger.record(second, Amount(100)) and ledger.debt(COORDINATOR).promised == 80
+
+
+@pytest.mark.rule("6.74")
+def test_an_order_with_its_own_escrow_is_outside_the_tab_and_never_forgotten(
+    ledger: Ledger,
+) -> None:
+    funded = replace(entry(1), reserved=Amount(60), funded_until=UnixSeconds(2_000))
+    assert ledger.record(funded, Amount(0)) is False, "a lead is for the tab's orders"
+    assert ledger.record(funded) and ledger.debt(COORDINATOR).promised == 0
+    ledger.settle(funded.job_id, Amount(40))
+    assert ledger.debt(COORDINATOR).charged == 0 and drafted(ledger, lead=100) is None
+    ledger.record(replace(entry(2), funded_until=UnixSeconds(2_000)))
+    ledger.forget(entry(2).job_id)
+    assert [each.name for each in ledger.funded_orders()] == ["job-1", "job-2"]
+    ledger.returned(entry(2).job_id)
+    assert [each.name for each in ledger.funded_orders()] == ["job-1"]
+
+
+@pytest.mark.rule("6.88")
+@pytest.mark.parametrize(
+    ("shown", "unknown", "carried"),
+    [
+        (100, 0, 0),  # the coordinator charged nothing that this ledger does not know
+        (100, 50, 50),
+        (100, 500, 60),  # at most what was signed: 40 are known
+        (50, 50, 0),  # nothing newer: this ledger signed 50
+    ],
+)
+def test_a_restored_ledger_goes_on_from_the_newest_voucher_of_its_key(
+    ledger: Ledger, shown: int, unknown: int, carried: int
+) -> None:
+    ledger.record(replace(entry(1), reserved=Amount(50)))
+    assert drafted(ledger, lead=50) is not None
+    ledger.settle(entry(1).job_id, Amount(40))
+    for _ in range(2):
+        ledger.adopt_voucher(COORDINATOR, Amount(shown), Amount(unknown))
+        totals = ledger.debt(COORDINATOR)
+        assert (totals.charged, totals.signed) == (40 + carried, max(50, shown))
 
 
 @pytest.mark.rule("2.4")
@@ -98,8 +136,8 @@ def test_two_programs_share_one_ledger(ledger: Ledger, tmp_path: Path) -> None:
 
 
 def test_one_command_at_a_time_sends_transactions_of_a_profile(tmp_path: Path) -> None:
-    """Two withdrawals at once could both find that nothing is announced yet."""
-    told = pytest.raises(UnavailableError, match="another deposit or withdrawal")
+    """Two withdrawals at once could both find that nothing was sent yet."""
+    told = pytest.raises(UnavailableError, match="another transaction")
     with one_at_a_time(tmp_path), told, one_at_a_time(tmp_path):
         pass
     with one_at_a_time(tmp_path):

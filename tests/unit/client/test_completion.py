@@ -34,7 +34,8 @@ def test_names_of_runs_are_completed(tmp_path: Path, capsys: pytest.CaptureFixtu
     for number, name in enumerate(("train", "$(rm -rf)")):
         ledger._db.execute(
             'INSERT INTO orders (job_id, coordinator, nonce, name, "order", spec, session,'
-            " submitted_at, reserved) VALUES (?, x'', '1', ?, x'', x'', x'', 0, '0')",
+            " submitted_at, reserved, funded_until, is_returned) VALUES (?, x'', '1', ?, x'', x'',"
+            " x'', 0, '0', 0, 0)",
             (bytes([number]), name),
         )
     ledger.close()

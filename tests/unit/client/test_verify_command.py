@@ -16,7 +16,7 @@ from quorate_protocol.values import replace
 from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, INFO, Market, Party
 
 STAKES = DOMAIN.verifying_contract
-PLACES = (Address(b"\x01" * 20), STAKES, *(Address(bytes([n]) * 20) for n in range(2, 8)))
+PLACES = (Address(b"\x01" * 20), STAKES, *(Address(bytes([n]) * 20) for n in range(2, 7)))
 TRUSTED = Deployment(
     DOMAIN.chain_id,
     BlockNumber(0),
@@ -108,6 +108,8 @@ def test_bad_input_is_named(
         ([str(receipt), "--rpc", "http://127.0.0.1:1"], "--deployment FILE", ExitCode.USAGE),
         ([str(receipt), "--deployment", str(receipt)], "describes no deployment", ExitCode.USAGE),
         ([str(receipt), "--coordinator", "0x12"], "no account", ExitCode.USAGE),
+        ([], "name a receipt file", ExitCode.USAGE),
+        (["--settlement", "0x" + "12" * 32], "needs --rpc URL", ExitCode.USAGE),
     ):
         assert run_main(["verify", *words]) == code, words
         found = capsys.readouterr()

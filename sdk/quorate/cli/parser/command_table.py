@@ -49,8 +49,11 @@ ROWS = (
     Row("balance", "quorate.cli.money:balance", "Show where your money is.", PROFILE),
     Row("lead", "quorate.cli.money:lead", "Set what you pay before results.", PROFILE),
     Row("withdraw", "quorate.cli.money:withdraw", "Take your money back.", PROFILE),
+    Row("reclaim", "quorate.cli.money:reclaim", "Take an order's own escrow back.", PROFILE),
     Row("spend", "quorate.cli.runs:spend", "Print what this profile has spent.", PROFILE),
-    Row("verify", "quorate.cli.receipts.verifying:verify", "Check a receipt.", TOOLS),
+    Row(
+        "verify", "quorate.cli.receipts.verifying:verify", "Check a receipt or a settlement.", TOOLS
+    ),
     Row("image", "quorate.cli.programs.images:image_app", "Build and check images.", TOOLS),
     Row("data", "quorate.cli.data:data_app", "Keep and serve content by its CID.", TOOLS),
     Row(

@@ -2,7 +2,7 @@
 
 from quorate_protocol.cids import RAW, cid_text
 from quorate_protocol.messages.receipt import Receipt
-from quorate_protocol.rules.receipts.receipt_bill import bill_of, ran_of, result_of
+from quorate_protocol.rules.receipts.receipt_bill import bill_of, paid_by_client, ran_of, result_of
 from quorate_protocol.rules.settlement import Bill
 from quorate_protocol.units import Address, Amount, Hash32, usd
 
@@ -55,7 +55,7 @@ def lines_of(summary: Json) -> list[str]:
 
 
 def _executions(body: Receipt, bill: Bill) -> list[Json]:
-    by_client = {credit.assignment_hash: credit.amount for credit in bill.split.credits}
+    by_client = paid_by_client(body)
     by_fund = {credit.assignment_hash: credit.amount for credit in bill.by_fund}
     found: list[Json] = []
     for number, (item, ran) in enumerate(zip(body.executions, ran_of(body), strict=True)):

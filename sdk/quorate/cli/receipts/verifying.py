@@ -1,4 +1,4 @@
-"""The command `quorate verify`: checks a receipt, and prints what it is evidence of."""
+"""The command `quorate verify`: checks a receipt or a settlement, and prints what it shows."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,7 +22,7 @@ NO_RECEIPT = "{path} is not a receipt ({why}); give the file that `quorate get` 
 
 
 def verify(
-    receipt: Annotated[Path, typer.Argument(help="Path of a receipt file.")],
+    receipt: Annotated[Path | None, typer.Argument(help="Path of a receipt file.")] = None,
     deployment: Annotated[
         Path | None, typer.Option(help="Path of the deployment.json that you trust.")
     ] = None,
@@ -35,14 +35,43 @@ def verify(
     rpc: Annotated[
         str, typer.Option(help="URL of a chain node, to check slots, keys and money on chain.")
     ] = "",
+    settlement: Annotated[
+        str, typer.Option(metavar="TX", help="Hash of a payroll or redemption, to check that.")
+    ] = "",
+    log: Annotated[
+        Path | None, typer.Option(help="Path of the coordinator's saved log, for --settlement.")
+    ] = None,
+    url: Annotated[
+        str, typer.Option(help="URL of the coordinator, whose log is fetched for --settlement.")
+    ] = "",
     json: JsonFlag = False,
 ) -> None:
-    """Checks a receipt: signatures, draw, times, outcome and pay. With --rpc also the chain."""
+    """Checks a receipt: signatures, draw, times, outcome and pay. With --rpc also the chain.
+
+    With --settlement it compares what a transaction paid with the coordinator's public log.
+    """
+    from quorate.cli.receipts.settlement_text import verify_settlement
+    from quorate.errors import UsageError
+
+    known = _deployment(deployment, rpc)
+    if settlement:
+        return verify_settlement(settlement, known, rpc, log, url, json)
+    if receipt is None:
+        raise UsageError("name a receipt file, or a transaction with --settlement TX")
+    _verify_receipt(receipt, known, _account(coordinator), spec, rpc, json)
+
+
+def _verify_receipt(
+    receipt: Path,
+    known: "Deployment | None",
+    account: "Address | None",
+    spec: Path | None,
+    rpc: str,
+    json: bool,
+) -> None:
     from quorate.cli.receipts.receipt_text import lines_of, summary_of
     from quorate.trust import receipt_verification as verification
 
-    known = _deployment(deployment, rpc)
-    account = _account(coordinator)
     data = verification.read(receipt)
     report, body = verification.verify(data), verification.body_of(data)
     found = list(report.checks)

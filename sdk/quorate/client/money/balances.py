@@ -1,18 +1,17 @@
-"""What money a client has and where: in its wallet, in the escrow, promised, and on its way out.
+"""What money a client has and where: in its wallet, its balance, its tabs, and funded orders.
 
-The chain says what is deposited and announced. The client's ledger says what is promised: vouchers
-that it signed, and orders that may still be charged. No key is needed.
+The chain says what is locked and paid. The client's ledger says what is promised: vouchers that it
+signed, and orders that may still be charged. No key is needed.
 """
 
 from dataclasses import dataclass
 
-from quorate.client.client_ledger import Ledger
+from quorate.client.client_ledger import Ledger, OrderRecord
 from quorate.client.money.chain_access import ChainAccess
 from quorate.client.money.lead import Lead, lead_of
 from quorate.errors import translated
-from quorate_contracts.bindings.escrow import Allocation, Withdrawal
-from quorate_protocol.limits import Limits
-from quorate_protocol.units import Address, Amount, UnixSeconds
+from quorate_contracts.generated.escrow import Tab
+from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +28,38 @@ class Promises:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorBalance:
-    """A client's money with one coordinator, and the lead that it gives this coordinator."""
+    """A client's tab for one coordinator, and the lead that it gives this coordinator."""
 
     coordinator: Address
-    allocation: Allocation
+    tab: Tab
     promises: Promises
     lead: Lead
 
     @property
-    def left(self) -> Amount:
-        """What is allocated and that no voucher on the chain has charged."""
-        return Amount(self.allocation.allocated - self.allocation.charged)
+    def free(self) -> Amount:
+        """What vouchers can still take."""
+        return Amount(self.tab.locked - self.tab.paid)
 
     @property
     def vouched(self) -> Amount:
-        """Signed vouchers, and checked charges, that the chain has not seen yet."""
-        return Amount(max(0, self.promises.vouched - self.allocation.charged))
+        """Signed vouchers, and checked charges, that the tab has not paid yet."""
+        return Amount(max(0, self.promises.vouched - self.tab.paid))
 
     @property
     def withdrawable(self) -> Amount:
-        """What can be taken back so that every voucher stays payable (PROTOCOL §4)."""
-        return Amount(max(0, self.left - self.vouched - self.promises.orders))
+        """What can be taken back so that every voucher stays payable."""
+        return Amount(max(0, self.free - self.vouched - self.promises.orders))
+
+
+@dataclass(frozen=True, slots=True)
+class FundedOrder:
+    """An order with an escrow of its own, whose budget is not paid out or taken back yet."""
+
+    job_id: Hash32
+    name: str
+    coordinator: Address
+    budget: Amount  # in `Jobs`; 0 if the funding never reached the chain
+    until: UnixSeconds  # from then on it can be taken back
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +69,10 @@ class Balances:
     account: Address
     wallet: Amount
     coins_wei: int
-    unallocated: Amount  # deposited, not allocated to a coordinator
+    balance: Amount  # promised to nobody
     coordinators: tuple[CoordinatorBalance, ...]
-    withdrawal: Withdrawal
+    funded: tuple[FundedOrder, ...]
     block_time: UnixSeconds
-
-    @property
-    def deposited(self) -> Amount:
-        """All that the escrow holds for the account."""
-        return Amount(self.unallocated + sum(item.left for item in self.coordinators))
 
     def of(self, coordinator: Address) -> CoordinatorBalance:
         """Returns the money with one of the coordinators that were read."""
@@ -75,58 +80,45 @@ class Balances:
 
 
 async def read_balances(
-    chain: ChainAccess, account: Address, ledger: Ledger, now: float, setting: Amount | None = None
+    chain: ChainAccess, account: Address, ledger: Ledger, setting: Amount | None = None
 ) -> Balances:
     """Reads an account's money from the chain and from the profile's ledger. `setting` is the
     profile's lead.
 
     Raises UnavailableError if the chain node does not answer.
     """
-    coordinators = {chain.identity.coordinator: None} | dict.fromkeys(ledger.coordinators())
-    limits = chain.identity.constants
-    owed = {each: promises(ledger, each, limits, now) for each in coordinators}
+    names = {chain.identity.coordinator: None} | dict.fromkeys(ledger.coordinators())
     with translated():
         head = await chain.client.head()
+        coordinators = [
+            CoordinatorBalance(
+                each,
+                await chain.ask(chain.escrow.tab(account, each)),
+                promises(ledger, each),
+                lead_of(setting, ledger.debt(each), chain.identity.constants),
+            )
+            for each in names
+        ]
         return Balances(
             account=account,
             wallet=await chain.ask(chain.token.balance_of(account)),
             coins_wei=await chain.client.balance(account),
-            unallocated=await chain.ask(chain.escrow.free_of(account)),
-            coordinators=tuple(
-                [
-                    await _with(
-                        chain,
-                        account,
-                        coordinator,
-                        promised,
-                        lead_of(setting, ledger.debt(coordinator), limits),
-                    )
-                    for coordinator, promised in owed.items()
-                ]
-            ),
-            withdrawal=await chain.ask(chain.escrow.withdrawal(account)),
+            balance=await chain.ask(chain.escrow.balance_of(account)),
+            coordinators=tuple(coordinators),
+            funded=tuple([await _funded(chain, account, each) for each in ledger.funded_orders()]),
             block_time=UnixSeconds(head.time),
         )
 
 
-async def _with(
-    chain: ChainAccess, account: Address, coordinator: Address, promised: Promises, lead: Lead
-) -> CoordinatorBalance:
-    allocation = await chain.ask(chain.escrow.allocation(account, coordinator))
-    return CoordinatorBalance(coordinator, allocation, promised, lead)
+async def _funded(chain: ChainAccess, account: Address, entry: OrderRecord) -> FundedOrder:
+    job = await chain.ask(chain.jobs.job(account, entry.job_id))
+    budget = Amount(0) if job.is_over else job.budget
+    until = job.until or entry.funded_until
+    return FundedOrder(entry.job_id, entry.name, entry.order.coordinator, budget, until)
 
 
-def promises(ledger: Ledger, coordinator: Address, limits: Limits, now: float) -> Promises:
-    """Returns what the ledger promises to a coordinator.
-
-    An order counts until its expiry, its longest run and the longest hold have passed. After that
-    nobody can charge it properly any more (PROTOCOL §4).
-    """
+def promises(ledger: Ledger, coordinator: Address) -> Promises:
+    """Returns what the ledger promises to a coordinator."""
     totals = ledger.debt(coordinator)
     vouched = Amount(max(totals.signed, totals.charged))
-    open_orders = sum(
-        item.reserved
-        for item in ledger.open_orders(coordinator)
-        if now < item.order.expiry + item.order.max_duration + limits.allocation_release
-    )
-    return Promises(vouched, Amount(max(0, totals.charged + open_orders - vouched)))
+    return Promises(vouched, Amount(max(0, totals.charged + totals.promised - vouched)))

@@ -15,13 +15,13 @@ from typing import TypeVar
 from quorate.client.money.chain_url import remember_chain_url, stored_chain_url
 from quorate.errors import ProfileError, UnavailableError, UsageError, translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity, check_identity, read_pinned
-from quorate_contracts.bindings.calls import Query
-from quorate_contracts.bindings.epochs import Epochs
-from quorate_contracts.bindings.escrow import Escrow
-from quorate_contracts.bindings.token import Token
 from quorate_contracts.chain_check import check_genesis, check_machine
 from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import trusted
+from quorate_contracts.generated.contract_calls import Query
+from quorate_contracts.generated.escrow import Escrow
+from quorate_contracts.generated.jobs import Jobs
+from quorate_contracts.generated.token import Token
 from quorate_contracts.money_texts import Currency, read_currency
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.ports import Clock, Signer
@@ -44,7 +44,7 @@ class ChainAccess:
     identity: CoordinatorIdentity
     currency: Currency
     url: str
-    epochs: Epochs
+    jobs: Jobs
 
     @property
     def token(self) -> Token:
@@ -53,7 +53,7 @@ class ChainAccess:
 
     @property
     def escrow(self) -> Escrow:
-        """The contract that holds clients' money."""
+        """The contract that holds balances and tabs."""
         return Escrow(self.identity.escrow)
 
     async def ask(self, query: Query[T]) -> T:
@@ -95,7 +95,7 @@ async def open_chain(identity: CoordinatorIdentity, url: str) -> AsyncIterator[C
             await check_machine(client)
             places = await check_codes(client, _expected(identity))
             currency = await read_currency(client, identity.chain_id, identity.token)
-        yield ChainAccess(client, identity, currency, url, Epochs(places["Epochs"]))
+        yield ChainAccess(client, identity, currency, url, Jobs(places["Jobs"]))
 
 
 def _expected(identity: CoordinatorIdentity) -> Expected:
@@ -134,8 +134,8 @@ def checked_url(text: str) -> str:
 def one_at_a_time(home: Path) -> Iterator[None]:
     """Lets only one command of a profile send transactions at a time.
 
-    Two at once could both find that nothing is announced yet. Raises UnavailableError if another
-    one runs.
+    Two at once could both find that nothing was sent yet. Raises UnavailableError if another one
+    runs.
     """
     try:
         descriptor = os.open(home / "transactions.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -146,7 +146,7 @@ def one_at_a_time(home: Path) -> Iterator[None]:
     except BlockingIOError as error:
         os.close(descriptor)
         raise UnavailableError(
-            f"{home}: another deposit or withdrawal of this profile is running; wait until it ends"
+            f"{home}: another transaction of this profile is under way; wait until it ends"
         ) from error
     try:
         yield

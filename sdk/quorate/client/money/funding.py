@@ -1,26 +1,27 @@
-"""Makes a client's money available for orders: approve, deposit, allocate. Three transactions of
-the client's account serve many jobs. With a token that has permits (EIP-2612) there are two.
+"""Puts a client's money into its tab for a coordinator, or into its own balance.
+
+Two transactions of the client's account serve many jobs: an approval and the deposit. With a token
+that has permits (EIP-2612) there is one.
 """
 
 import shlex
 
 from quorate.client.money.chain_access import ChainAccess, one_at_a_time, open_chain
+from quorate.client.money.moments import moment
 from quorate.client.profile import Profile
 from quorate.errors import translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity
-from quorate_contracts.bindings.calls import Call
-from quorate_contracts.bindings.escrow import Escrow
-from quorate_contracts.bindings.token import Token
+from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.permit import permit_terms
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Amount, UnixSeconds, usd
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSeconds, usd
 from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Outgoing
 
 DEADLINE_SECONDS = 300.0
 PERMIT_SECONDS = 3_600  # a permit that no block took by then is worthless
-GAS_MIN = 300_000  # of the three transactions together, with some reserve
+GAS_MIN = 300_000  # of all transactions together, with some reserve
 
 
 async def fund(
@@ -31,23 +32,26 @@ async def fund(
     purpose: str,
     clock: Clock,
     *,
+    into_balance: bool = False,
     mint: bool = False,
 ) -> int:
-    """Deposits, and allocates to the coordinator whose identity is `pins`. Returns the gas used. A
-    `purpose` that was used before is only waited for, never sent twice. For a new purpose the
+    """Deposits into the tab for the coordinator whose identity is `pins`, or with `into_balance`
+    into the account's balance. Returns the gas used.
+
+    A `purpose` that was used before is only waited for, never sent twice. For a new purpose the
     account's coins and tokens are read first: if they are too few, nothing is signed.
 
     Raises RefusedError with the contract's reason (such as too few tokens), and UnavailableError if
     the chain does not answer in time. With `mint`, the devnet's token first makes the amount.
     """
-    token, escrow = Token(pins.token), Escrow(pins.escrow)
+    payee = ZERO_ADDRESS if into_balance else pins.coordinator
     with one_at_a_time(profile.home):
         async with open_chain(pins, chain_url) as chain:
             with translated():
-                calls = await _deposit_calls(chain, profile.account, amount, clock)
-            calls.append(("allocate", escrow.allocate(pins.coordinator, amount)))
+                calls = await _reopening(chain, profile.account.address, payee)
+                calls += await _deposit_calls(chain, profile.account, payee, amount, clock)
             if mint:
-                calls.insert(0, ("mint", token.mint(profile.account.address, amount)))
+                calls.insert(0, ("mint", chain.token.mint(profile.account.address, amount)))
             sender = chain.sender(profile.account, profile.home, clock)
             outgoing = [
                 Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas)
@@ -69,18 +73,35 @@ async def fund(
     return sum(receipt.gas_used for receipt in receipts)
 
 
+async def _reopening(
+    chain: ChainAccess, account: Address, payee: Address
+) -> list[tuple[str, Call]]:
+    """What must be sent first if the tab was closed. Raises Refused while it still closes."""
+    tab = await chain.ask(chain.escrow.tab(account, payee))
+    if not tab.closes_at:
+        return []
+    if (await chain.client.head()).time <= tab.closes_at:
+        raise Refused(
+            Code.CHAIN,
+            f"your tab for this coordinator closes and takes no money until "
+            f"{moment(tab.closes_at)}: deposit after that",
+        )
+    return [(f"finish/{tab.closes_at}", chain.escrow.finish(account, payee))]
+
+
 async def _deposit_calls(
-    chain: ChainAccess, account: Signer, amount: Amount, clock: Clock
+    chain: ChainAccess, account: Signer, payee: Address, amount: Amount, clock: Clock
 ) -> list[tuple[str, Call]]:
     """The deposit alone if the token takes a permit, else the approval and the deposit."""
     pins, escrow = chain.identity, chain.escrow
     terms = await permit_terms(chain.client, pins.token, pins.chain_id, account.address)
     if terms is None:
         approve = chain.token.approve(pins.escrow, amount)
-        return [("approve", approve), ("deposit", escrow.deposit(amount))]
+        return [("approve", approve), ("deposit", escrow.deposit(amount, payee))]
     deadline = UnixSeconds(int(clock.now()) + PERMIT_SECONDS)
-    signature = terms.sign(pins.escrow, amount, deadline, account)
-    return [("deposit", escrow.deposit_with_permit(amount, deadline, signature))]
+    signed = terms.sign(pins.escrow, amount, deadline, account)
+    r, s, v = Hash32(signed[:32]), Hash32(signed[32:64]), signed[64]
+    return [("deposit", escrow.deposit_with_permit(amount, payee, deadline, v, r, s))]
 
 
 async def _lack(chain: ChainAccess, profile: Profile, needed: int) -> str:

@@ -6,20 +6,19 @@ from quorate.client.money.taking_out import receiver_of, state_lines, take_out
 from quorate.client.money.withdrawal import WithdrawalState
 from quorate.client.session import ClientSession
 from quorate.job.quantities import Money, parse_amount
-from quorate_protocol.messages.views import AccountView
 
 
 async def balance(session: ClientSession, chain_url: str) -> Balances:
     """Returns the client's money. Raises UnavailableError if the chain does not answer."""
     async with open_chain(session.identity, chain_url) as chain:
         lead = session.profile.lead
-        return await read_balances(chain, session.client, session.ledger, session.clock.now(), lead)
+        return await read_balances(chain, session.client, session.ledger, lead)
 
 
 async def withdraw(
-    session: ClientSession, seen: AccountView, amount: Money | None, to: str, is_waiting: bool
+    session: ClientSession, amount: Money | None, to: str, is_waiting: bool
 ) -> WithdrawalState:
-    """Begins or continues the client's withdrawal. `seen` is the coordinator's account of it.
+    """Begins or continues the client's withdrawal.
 
     Raises UsageError for a wrong amount or account, and the errors of `take_out`.
     """
@@ -38,6 +37,6 @@ async def withdraw(
             session.notice,
             wanted,
             receiver,
-            seen=seen,
+            give_back=session.api.give_back,
             told=told if is_waiting else None,
         )

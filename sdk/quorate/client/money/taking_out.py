@@ -5,12 +5,16 @@ from collections.abc import Awaitable, Callable
 from quorate.client.client_ledger import Ledger
 from quorate.client.money.chain_access import find_chain, open_chain
 from quorate.client.money.moments import moment
-from quorate.client.money.withdrawal import WithdrawalFlow, WithdrawalState, finish_when_due
+from quorate.client.money.withdrawal import (
+    GiveBack,
+    WithdrawalFlow,
+    WithdrawalState,
+    finish_when_due,
+)
 from quorate.client.profile import Profile
 from quorate.client.session import Notice
 from quorate.errors import UsageError
 from quorate.job.quantities import format_amount
-from quorate_protocol.messages.views import AccountView
 from quorate_protocol.ports import Clock
 from quorate_protocol.units import Address, Amount
 
@@ -25,7 +29,7 @@ async def take_out(
     amount: Amount | None,
     receiver: Address | None,
     *,
-    seen: AccountView | None = None,
+    give_back: GiveBack | None = None,
     chain_url: str = "",
     told: Told | None = None,
 ) -> WithdrawalState:
@@ -39,7 +43,7 @@ async def take_out(
     if receiver in (identity.escrow, identity.token):
         raise UsageError("to: this is a contract of the market; name an account of yours")
     async with open_chain(identity, url) as chain:
-        flow = WithdrawalFlow(chain, profile, ledger, clock, notice, seen)
+        flow = WithdrawalFlow(chain, profile, ledger, clock, notice, give_back)
         record = await flow.begin(amount, receiver)
         if told is not None:
             return await finish_when_due(flow, record, clock, told)
@@ -62,19 +66,8 @@ def receiver_of(text: str) -> Address:
 
 def state_lines(state: WithdrawalState, repeat: str) -> list[str]:
     """Returns sentences that say what was paid, what waits until when, and what to type then."""
-    lines = [_waiting_line(state, repeat)]
     if state.paid is not None:
-        receiver = state.record.receiver.hex()
-        lines = [f"{format_amount(state.paid)} withdrawn to 0x{receiver}"]
-    return lines
-
-
-def _waiting_line(state: WithdrawalState, repeat: str) -> str:
-    amount = format_amount(state.record.amount)
+        return [f"{format_amount(state.paid)} withdrawn to 0x{state.record.receiver.hex()}"]
     then = f": then `{repeat}`" if repeat else ""
-    if state.ready_at:
-        return f"{amount} announced; it can be taken out from {moment(state.ready_at)}{then}"
-    return (
-        f"{amount} announced; it waits until the coordinator has posted your vouchers of "
-        f"{format_amount(state.unposted)}{then}"
-    )
+    amount = format_amount(state.record.amount)
+    return [f"your tab closes: {amount} can be taken out from {moment(state.ready_at)}{then}"]

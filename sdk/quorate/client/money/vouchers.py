@@ -1,7 +1,7 @@
 """Signs vouchers: ahead of orders as far as the lead reaches, and for checked charges.
 
-Every sum comes from this client's own ledger. What the coordinator says about the allocation can
-only lower it.
+Every sum comes from this client's own ledger. What the coordinator says about the tab can only
+lower it. A ledger restored from a backup takes over the newest voucher that its key signed.
 """
 
 import asyncio
@@ -10,18 +10,22 @@ from collections.abc import Callable
 from quorate.client.client_ledger import OrderRecord, SpendingTotals
 from quorate.client.money.lead import Lead, lead_of
 from quorate.client.session import ClientSession
-from quorate.errors import RefusedError
+from quorate.errors import RefusedError, translated
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages import job_spec
-from quorate_protocol.messages.envelope import Envelope, seal
+from quorate_protocol.messages.envelope import Envelope, seal, signer
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Amount
+from quorate_runtime.keys.crypto import recover
 from quorate_runtime.process.crash_points import crash_point
 
 LOOK_SECONDS = 5.0  # another program of the profile may settle runs too
 SLACK_SECONDS = 600  # of each execution, beside its longest run
-COPIED = "a higher one than this ledger: the profile was copied or restored; use only one copy"
+COPIED = (
+    "the coordinator has a newer one than this ledger, which goes on from it: the profile was "
+    "copied or restored; use only one copy"
+)
 
 
 class Vouchers:
@@ -29,7 +33,7 @@ class Vouchers:
 
     def __init__(self, client_session: ClientSession) -> None:
         self._client_session = client_session
-        self._allocation = Amount(0)  # by the coordinator; it only lowers what is signed ahead
+        self._locked = Amount(0)  # by the coordinator; it only lowers what is signed ahead
         self._arrived = Amount(0)  # the newest voucher that the coordinator has
         self._lock = asyncio.Lock()
         self._sent_session: Envelope[Session] | None = None
@@ -86,14 +90,14 @@ class Vouchers:
             session, totals, lead = client_session.newest_session(), self._totals(), self.lead
             if session is None:
                 return
-            if totals.charged + min(totals.promised, lead.most) > self._allocation:
+            if totals.charged + min(totals.promised, lead.most) > self._locked:
                 await self._look()
             crash_point("client.before-draft")
             voucher = client_session.ledger.draft_voucher(
                 client_session.client,
                 client_session.identity.coordinator,
                 lead.most,
-                self._allocation,
+                self._locked,
                 session.message.up_to,
             )
             crash_point("client.after-draft")
@@ -103,15 +107,30 @@ class Vouchers:
 
     async def resend(self) -> None:
         """Asks what the coordinator has, and sends the newest voucher if it has a smaller one."""
-        if self._last() is not None and self._client_session.can_sign:
+        if self._client_session.can_sign and self._client_session.newest_session() is not None:
             await self._look()
         await self.cover()
 
     async def _look(self) -> None:
-        account = await self._client_session.api.account(self._client_session.client)
-        self._allocation, self._arrived = account.allocation, account.vouched
-        if account.vouched > self._totals().signed:
-            self._client_session.notice(f"voucher: the coordinator has {COPIED}")
+        session = self._client_session
+        account = await session.api.account(session.client)
+        # On a closing tab nothing is signed ahead: what is owed counts until it ends.
+        self._locked = Amount(0) if account.closes_at else account.locked
+        self._arrived = Amount(0)
+        newest = account.voucher
+        if newest is None or newest.message.payee != session.identity.coordinator:
+            return
+        with translated():
+            by = signer(session.identity.domain, newest, recover)
+        if by != session.profile.session.address or newest.message.payer != session.client:
+            return
+        self._arrived = newest.message.cumulative
+        if self._arrived <= self._totals().signed:
+            return
+        runs = await session.api.runs()
+        unknown = sum(run.charged for run in runs if session.ledger.entry(run.job_id) is None)
+        session.ledger.adopt_voucher(session.identity.coordinator, self._arrived, Amount(unknown))
+        session.notice(f"voucher: {COPIED}")
 
     async def _deliver(self, voucher: Voucher, session: Envelope[Session]) -> None:
         client_session = self._client_session
@@ -136,8 +155,8 @@ class Vouchers:
         return session.ledger.last_voucher(session.client, session.identity.coordinator)
 
     async def _send(self, voucher: Voucher, session: Envelope[Session]) -> None:
-        """Sends a voucher, after its session. If that ends too soon for an epoch, sends the voucher
-        again under a new session.
+        """Sends a voucher, after its session. If that has ended, sends the voucher again under
+        a new session.
         """
         client_session = self._client_session
         signed = seal(client_session.identity.domain, voucher, client_session.profile.session.sign)
