@@ -56,7 +56,7 @@ def report_of(body: bytes) -> Report:
 
 
 def earned(market: Market) -> int:
-    return sum(item.final + item.held for item in market.core.state.providers.values())
+    return sum(item.final + item.held for item in market.core.state.payees.values())
 
 
 def decided(market: Market, **changes: object) -> Job:
@@ -100,7 +100,7 @@ def test_every_fair_coin_costs_its_client_more_than_it_harms(attack: Attack) -> 
         struck += len(said.faulted)
         charged += job.split.charged
         unpaid += ran - earned(market) // PAY if not said.faulted else 0
-        assert not any(item.is_frozen for item in market.core.state.providers.values())
+        assert not any(item.barred_until for item in market.core.state.providers.values())
     assert struck == 4 and not unpaid, "who is not faulted is paid"
     attack(
         name="fair coins, a new image for each job",
@@ -253,7 +253,7 @@ def test_ten_accounts_of_one_attacker_must_all_have_spent(attack: Attack) -> Non
             spent = Amount(multiple * PAY)
             state.clients[account] = replace(known, account=account, charged=spent, vouched=spent)
             faults.on_spent(StepContext(state, market.core.rules, at, ZERO_HASH), account)
-            seen.append(state.providers[owner].is_frozen)
+            seen.append(state.providers[owner].barred_until > 0)
     assert seen == [False, False, True], "three, because no court can hear these faults"
     attack(
         name="ten accounts that order coin flips",

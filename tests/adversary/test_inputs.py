@@ -40,7 +40,7 @@ from quorate_runtime.http.error_responses import Busy
 from quorate_runtime.keys.crypto import KeySigner
 from support.http_server import on_loopback
 from support.markets.provider_world import Driver, make_spec, make_terms
-from support.markets.scripted_market import DOMAIN, Market, Party, a_spec
+from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
 from support.markets.staged_market import gateway, stand
 
 ABSENT = str(raw_cid(b"nobody has this"))
@@ -223,7 +223,7 @@ class ManyClients(UnfetchedMarket):
         self.clients += [KeySigner(bytes([130 + number]) * 32) for number in range(ACCOUNTS)]
         self.sessions += [KeySigner(bytes([150 + number]) * 32) for number in range(ACCOUNTS)]
         notes = tuple(
-            ev.ChainAllocationChanged(client.address, Amount(50_000_000))
+            ev.ChainTabChanged(client.address, COORDINATOR.address, Amount(50_000_000), Amount(0))
             for client in self.clients[2:]
         )
         block = BlockNumber(self.core.state.own.block + 1)
@@ -257,7 +257,7 @@ def test_ten_accounts_get_ten_executions_at_once_and_lock_ten_deposits(attack) -
         name=f"the same from {ACCOUNTS} accounts, 2 jobs each",
         before="every run slot of the class",
         now=f"{market.most} of {slots} run slots at a time; an honest job took {seconds} s",
-        cost=f"{ACCOUNTS} allocations, {locked / 10**6:.2f} USD of them locked until the jobs end; "
+        cost=f"{ACCOUNTS} deposits, {locked / 10**6:.2f} USD of them locked until the jobs end; "
         "no pay",
     )
 

@@ -32,7 +32,7 @@ PAY = 900  # of each execution
 
 def pays_of(market: Market) -> list[int]:
     """Returns what each owner has earned, final or held."""
-    return [item.final + item.held for item in market.core.state.providers.values()]
+    return [market.earned(owner) for owner in market.core.state.providers]
 
 
 def outcome_of(market: Market, job_id: Hash32) -> Outcome:
@@ -196,8 +196,7 @@ def test_auditors_cannot_starve_an_honest_primary(attack) -> None:  # type: igno
     assert away >= 3 and not market.core.state.off_offer.get(honest)
     assert set(outcomes) <= {Outcome.CANNOT_VERIFY, Outcome.ACCEPTED}
     answered = outcomes.count(Outcome.CANNOT_VERIFY)
-    primary = market.core.state.providers[honest]
-    assert primary.final + primary.held == 1_000 * len(outcomes), "each execution is paid"
+    assert market.earned(honest) == 1_000 * len(outcomes), "each execution is paid"
     attack(
         name="drawn auditors that Accept, then Decline",
         before="unresolved without end, the honest primary unpaid",

@@ -116,6 +116,7 @@ RULES: dict[str, Rule | str] = {
     "GET /v1/events": with_token,  # the events of the token's account
     "POST /v1/witnesses": "takes a signed message",
     "POST /v1/vouchers": "takes a signed message",
+    "POST /v1/give-back": "frees money for the token's account alone",
     "GET /v1/receipts/{job}": receipt,
     "GET /v1/accounts/{address}": own_account,
     "GET /v1/providers/{address}": anybody,
@@ -123,8 +124,6 @@ RULES: dict[str, Rule | str] = {
     "GET /v1/reputation/imported": anybody,
     "GET /v1/reputation/log": anybody,
     "GET /v1/cases": anybody,
-    "GET /v1/epochs": anybody,
-    "GET /v1/epochs/{number}/proofs/{address}": "sums that the chain shows too",
     "PUT /v1/content": "answers the CID of the sent bytes, stored before or not",
     CONTENT_ROUTE: "asked below for each kind of content",
     "GET /v1/peers": "the connection of providers, by their keys",

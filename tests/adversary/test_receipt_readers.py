@@ -55,6 +55,13 @@ def with_first_set(body: Receipt, **changes: object) -> Receipt:
     return replace(body, batches=(seal(DOMAIN, first, STATEMENT.sign), *body.batches[1:]))
 
 
+class Ignoring:
+    """The core that events would go to; its pay is another test's subject."""
+
+    async def submit(self, event: object) -> object:
+        return None
+
+
 def forged() -> dict[str, Receipt]:
     """Returns false receipts by what is false in them."""
     market, body = witnessed()
@@ -179,7 +186,7 @@ async def test_a_provider_works_no_more_for_a_coordinator_with_a_false_receipt(
 
     folder, board, clock = tmp_path / "false-receipts", Board(), VirtualClock(market.at)
     checks = VerdictChecks(
-        core, {COORDINATOR.address: fetch}, folder, tmp_path / "receipts", board, clock
+        core, Ignoring(), {COORDINATOR.address: fetch}, folder, tmp_path / "receipts", board, clock
     )
     honest = executed(market, body)
     await checks.look(honest)
@@ -191,7 +198,7 @@ async def test_a_provider_works_no_more_for_a_coordinator_with_a_false_receipt(
     assert not checks.may_take_work(COORDINATOR.address) and board.has("receipts")
     kept = next(folder.iterdir())
     assert kept.read_bytes() == document(false)
-    again = VerdictChecks(core, {}, folder, tmp_path / "receipts", Board(), clock)
+    again = VerdictChecks(core, Ignoring(), {}, folder, tmp_path / "receipts", Board(), clock)
     again.read_folder()
     assert not again.may_take_work(COORDINATOR.address), "a restart knows it"
     kept.unlink()
@@ -217,7 +224,8 @@ async def test_a_provider_keeps_the_receipt_of_a_verdict_that_faults_it(
         return document(found)
 
     fetches, clock = {COORDINATOR.address: fetch}, VirtualClock(market.at)
-    checks = VerdictChecks(ProviderCore(terms), fetches, tmp_path / "false", folder, board, clock)
+    core = ProviderCore(terms)
+    checks = VerdictChecks(core, Ignoring(), fetches, tmp_path / "false", folder, board, clock)
     commits = [item.commit.message.assignment_hash for item in found.executions]
     faulted = commits.index(found.verdict.message.faulted[0])
     await checks.look(executed(market, found, faulted))

@@ -7,12 +7,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.effects import SendPayroll
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
-from quorate_protocol.messages.signed import Order
+from quorate_protocol.messages.signed import Order, Voucher
 from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.receipts import receipt_checks
@@ -66,6 +67,7 @@ class AccountChecks:
         self._missing = 0  # what the audit fund could not pay so far
         self._taken_in = 0  # what it has got from charges so far
         self._fund_paid: dict[Address, int] = {}  # clients' premiums before a step
+        self._vouched: dict[Address, int] = {}  # what was signed for each provider
         self.images = repeat_checks.Images(conduct.limits.unverifiable_for)
 
     def take_receipt(self, core: CoordinatorCore, data: bytes) -> Receipt:
@@ -76,6 +78,7 @@ class AccountChecks:
         assert report.valid, f"a receipt does not verify: {report.failures}"
         job_id = body.ack.message.job_id
         first = self.ledger.receipts.get(job_id)
+        is_escrowed = body.ack.message.escrowed
         self.ledger.receipts[job_id] = body
         self.lists[job_id] = core.state.eligible(core.state.jobs[job_id])
         self._check_group(body)
@@ -83,6 +86,10 @@ class AccountChecks:
         self.images.check(body, was_asked=bool(core.state.jobs[job_id].agreed))
         if first is None:
             self.ledger.verdict_times[job_id] = body.verdict.message.time
+        if is_escrowed:
+            assert not core.state.jobs[job_id].charged_up_to, "I4: a funded order is charged"
+            self.coverage.facts["a funded order was judged"] += 1
+        if first is None:
             self._add(body)
         else:
             self._adjust(first, body)
@@ -195,6 +202,11 @@ class AccountChecks:
                 "I4: a price above the client's"
             )
         paid = self._paid(body, honest, pays)
+        if body.ack.message.escrowed:  # the chain knows no repeats, so the fund pays them
+            again = [item for item in repeat_checks.repeats_of(body) if item in revealed]
+            unpaid = [item for item in again if item not in paid]
+            self._fund_owes(unpaid, [pays[item.index] for item in unpaid])
+            return
         self._add_sums(
             body,
             [item.assignment.message.provider for item in paid],
@@ -360,32 +372,29 @@ class AccountChecks:
     def compare_accounts(self, core: CoordinatorCore) -> None:
         """I1: the core's accounts equal this ledger's."""
         state, own = core.state, core.state.own
-        self.held_before = {owner: item.held for owner, item in state.providers.items()}
+        self.held_before = {owner: item.held for owner, item in state.payees.items()}
         self.trust_before = dict(state.trust.items())
         past = state.clients.get(key("stranger", 1).address)
         history = past.charged if past is not None else 0
         for account, client in state.clients.items():
-            assert client is past or client.charged == self.ledger.charged.get(account, 0), (
-                "I1: charged otherwise than receipts say"
-            )
-            chain = self.coordinator.chain
-            had = chain.allocated.get(account, 0) + chain.returned.get(
-                account, 0
-            )  # a client may have taken back money that it owes
-            assert client.charged <= had, (
-                f"I4: {client.charged} charged to a client that had {had} on chain"
+            due = self.ledger.charged.get(account, 0) - self.ledger.refunds.get(account, 0)
+            due += _returned(core, account)
+            assert client is past or client.charged == due, (
+                f"I1: charged {client.charged}, receipts say {due}"
             )
             most = client.fund_paid + self.conduct.limits.fund_allowance
             assert client.fund_spent <= most, "5.99: the fund paid more for a client's jobs"
-        credited = sum(item.final + item.held for item in state.providers.values())
+        returned = sum(_returned(core, account) for account in state.clients)
+        credited = sum(item.final + item.held for item in state.payees.values()) - returned
         kept = own.fee + own.fee_held + own.fund + own.fund_held
-        refunds = sum(client.refund + client.refund_held for client in state.clients.values())
-        assert refunds == sum(self.ledger.refunds.values()), (
-            "I1: refunded otherwise than receipts say"
-        )
+        refunds = sum(self.ledger.refunds.values())
         assert credited + kept + refunds == sum(self.ledger.charged.values()) + history, (
             "I1: money was made or lost"
         )
+        for payee in state.payees.values():
+            assert payee.vouched <= max(payee.final, payee.tab.paid), (
+                "I1: a voucher over pay that is not final"
+            )
         spent = self.ledger.premiums + history - own.fund - own.fund_held
         missing = sum(self.ledger.from_fund.values()) - spent
         # One step may pay from the fund for one job, and then get its part of the next job's fee.
@@ -415,11 +424,35 @@ class AccountChecks:
         )
         self._compare_credits(core)
 
+    def vouched(self, core: CoordinatorCore, voucher: Voucher) -> None:
+        """I1: a coordinator signs final pay only, and never a lower sum than before."""
+        payee = core.state.payees[voucher.payee]
+        last = self._vouched.get(voucher.payee, 0)
+        assert last < voucher.cumulative, "I1: a voucher over no more than the last one"
+        assert voucher.cumulative <= max(payee.final, payee.tab.paid), (
+            "I1: unfinished pay is signed"
+        )
+        self._vouched[voucher.payee] = voucher.cumulative
+
+    def pays(self, core: CoordinatorCore, effect: SendPayroll) -> None:
+        """I1: a payroll pays what was signed, and no more than the balance has."""
+        added = 0
+        for pay in effect.pays:
+            payee = core.state.payees[pay.payee]
+            assert pay.cumulative <= payee.vouched, "I1: a payroll pays an unsigned sum"
+            added += pay.cumulative - payee.tab.paid
+        own = core.state.own
+        assert added <= min(own.balance, own.payroll_left), f"I1: a payroll of {added}"
+        assert effect.root == own.log.root(), "I10: a payroll names another root than the log's"
+        self.coverage.facts["payrolls"] += 1
+
     def _compare_credits(self, core: CoordinatorCore) -> None:
         """I1 and I3: each provider has what its executions earned, and of what the fund owes it all
         that the fund could pay. One step may decide several jobs of one provider.
         """
-        for owner, item in core.state.providers.items():
+        for owner, item in core.state.payees.items():
+            if owner in core.state.clients:
+                continue
             paid = item.final + item.held - self.ledger.earned.get(owner, 0)
             before, owed = self._from_fund.get(owner, 0), self.ledger.from_fund.get(owner, 0)
             assert before <= paid <= owed, (
@@ -427,6 +460,12 @@ class AccountChecks:
             )
             assert paid == owed or self._missing, f"I3: the fund owes {owed} and paid {paid}"
             self._from_fund[owner] = paid
+
+
+def _returned(core: CoordinatorCore, client: Address) -> int:
+    """What a client that left gets back of what it paid beyond its charges."""
+    payee = core.state.payees.get(client)
+    return payee.final if payee is not None else 0
 
 
 def _covered(

@@ -43,10 +43,9 @@ def rate_of(
         // 3_600_000,
         order.budget,
     )
-    stake = core.rules.limits.slot_stake * sum(
-        1 for slot in core.state.eligible(job) if slot.owner == primary.provider
-    )
-    loss = gain + min(stake, 16 * gain) + held.get(primary.provider, 0)
+    has_stake = any(slot.owner == primary.provider for slot in core.state.eligible(job))
+    stake = core.rules.limits.slot_stake if has_stake else 0
+    loss = gain + min(stake, 7 * (gain + 500_000) // 2) + held.get(primary.provider, 0)
     economic = 2 * gain * 10**12 // (loss * 800_000) if loss else 0
     return min(
         1_000_000,

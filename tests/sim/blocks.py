@@ -19,7 +19,8 @@ from sim.process import Again, Finish
 from sim.schedule import Schedule
 
 LATE_SECONDS = 30
-REVERT_CHANCE = 0.25  # chance that a post or a case is first refused for good
+REVERT_CHANCE = 0.25  # chance that a coordinator's transaction is first refused for good
+MOODY = ("payroll-", "redeem-", "locks-", "case-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ class Blocks:
                 try:
                     if (
                         self.is_moody
-                        and purpose.startswith(("epoch-", "case-"))
+                        and purpose.startswith(MOODY)
                         and self.random.random() < REVERT_CHANCE
                     ):
                         raise Refused(Code.CHAIN, "reverted")
@@ -230,7 +231,7 @@ class Blocks:
             90
             if "SendVote" in purpose
             else 30
-            if self.is_moody and purpose.startswith("epoch-")
+            if self.is_moody and purpose.startswith(MOODY)
             else 0
         )
         is_jammed = longest > 0 and self.random.random() < 0.25

@@ -1,88 +1,75 @@
-"""The simulated chain: stakes, allocations, vouchers, epochs, claims and cases. One block a second.
+"""The simulated chain: stakes, tabs, funded orders and cases. One block a second.
 
-It keeps its own sums (I1 on chain) and checks what the contracts check. If a post of an honest
-coordinator breaks one of those checks, that is a violation and not a refusal.
+It checks what the contracts check. Coordinators and owners read what blocks say that nothing can
+replace; a transaction's sender hears of it at the same depth.
 """
 
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import OpenCase, PostEpoch
+from quorate_coordinator.core.effects import (
+    OpenCase,
+    ProveEquivocation,
+    ReleaseOrder,
+    SendGiveBack,
+    SendLocks,
+    SendPayroll,
+    SendRedeem,
+    ShownRun,
+)
 from quorate_node.core import effects as node_effects
+from quorate_node.core import events as node_events
+from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages.envelope import Envelope, signer
+from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import JuryReveal, JuryVote
-from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.epoch_tree import Leaf, Node, Proof, root_of
-from quorate_protocol.units import ZERO_HASH, Address, Amount, BlockNumber, Hash32, UnixSeconds
-from quorate_runtime.keys.crypto import recover
+from quorate_protocol.messages.signed import JuryVote, Order, Voucher
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from sim.blocks import Blocks
-from sim.court import Court
+from sim.court import Case, Court
+from sim.escrow import FOREVER, Coordinator, Escrow, Tab, need
+from sim.funded import Jobs
 from sim.operator_keys import OperatorKeys
 from sim.parties import DOMAIN, key
-from sim.process import Again, Finish
+from sim.process import Finish
 from sim.schedule import Schedule
+
+OWN = key("coordinator").address
+POSTING = key("posting").address
+ACCUSATIONS = 20_000_000  # what the posting key may burn as an accuser
 
 
 @dataclass(frozen=True, slots=True)
-class Posted:
-    """An epoch on chain."""
+class Money:
+    """The books of one block."""
 
-    number: int
-    root: Node
-    at: UnixSeconds
-
-
-NO_EPOCH = Posted(0, Node(ZERO_HASH, Amount(0), Amount(0)), UnixSeconds(0))
+    escrow: Escrow
+    jobs: Jobs
 
 
 class Chain(Blocks):
     """The ledger and its clock."""
 
-    BALANCES = (
-        "allocated",
-        "vouched",
-        "releases",
-        "returned",
-        "overtaking",
-        "stakes",
-        "claimed",
-        "epochs",
-        "left",
-        "burned",
-        "tokens_in",
-    )
+    STAKES = ("stakes", "staked", "left", "faults", "fines")
 
     def __init__(self, schedule: Schedule, random: Random, limits: Limits, host: Hash32) -> None:
         super().__init__(schedule, random, limits)
         self.host = host  # the id of the class of all stake slots
-        self.allocated: dict[Address, int] = {}
-        self.vouched: dict[Address, int] = {}
-        self.releases: dict[
-            Address, tuple[int, int]
-        ] = {}  # announced releases: amount, and when each may be finished
-        self.returned: dict[Address, int] = {}
-        self.overtaking = 0  # finished releases that have not made an epoch fail yet
+        self.escrow, self.jobs = Escrow(limits), Jobs(limits)
         self.stakes: dict[Address, int] = {}
-        self.claimed: dict[Address, int] = {}
-        self.epochs: list[Posted] = []
+        self.staked: dict[Address, int] = {}  # what each owner put up
         self.left: set[Address] = set()
+        self.faults: dict[Address, int] = {}  # when each owner's last double Commit was
+        self.fines: dict[Address, int] = {}  # what two Commits cost each owner
         self.keys: dict[Address, OperatorKeys] = {}  # operator keys of every owner
-        self._places: dict[Address, list[int]] = {}
-        self.burned = 0
-        self.tokens_in = 0
         self.specs: dict[Hash32, JobSpec] = {}  # the public content store, as far as juries need it
-        self.is_proof_away: Callable[[], bool] = lambda: False  # whether nobody serves proofs
-        self.proof_of: Callable[[int, Address], tuple[Leaf, Proof] | None] = (
-            lambda number, account: None
-        )
         self.court = Court(self)
-        self._credits: dict[tuple[int, Address], Amount] = {}
+        self._checked: Escrow | None = None
 
     # -------------------------------------------------------------------------------------- genesis
 
@@ -92,26 +79,33 @@ class Chain(Blocks):
         slots: list[int],
         clients: list[Address],
         money: int,
+        capital: int,
     ) -> None:
         """Registers everybody who takes part from the beginning."""
         notes = self.blocks[0].notes
-        notes.append(ev.ChainAccountIndexed(key("coordinator").address, 1))
+        statements = ((key("statement").address, FOREVER),)
+        limit = max(capital, 10**8)
+        self.escrow.coordinators[OWN] = Coordinator(POSTING, statements, limit, limit)
+        self.escrow.deposit(OWN, capital)
+        self.escrow.deposit(POSTING, ACCUSATIONS)
         place, self.keys = 0, keys
         for number, ((owner, ring), count) in enumerate(zip(keys.items(), slots, strict=True)):
             network = hash_tuple("network", number)
-            notes.append(
-                ev.ChainProviderRegistered(owner, number + 2, ring.current.address, owner, network)
-            )
+            notes.append(ev.ChainProviderRegistered(owner, ring.current.address, owner, network))
             for _ in range(count):
                 notes.append(ev.ChainSlotOpened(self.host, place, owner, BlockNumber(0)))
-                self._places.setdefault(owner, []).append(place)
                 place += 1
-            self.stakes[owner] = count * self.limits.slot_stake
-            self.tokens_in += self.stakes[owner]
+            self.stakes[owner] = self.staked[owner] = count * self.limits.slot_stake
         for client in clients:
-            notes.append(ev.ChainAllocationChanged(client, Amount(money)))
-            self.allocated[client] = money
-            self.tokens_in += money
+            self.escrow.deposit(client, money, OWN)
+            notes.append(self._tab_note(self.escrow, client, OWN))
+        notes.extend(self._own_notes(self.escrow))
+
+    def had_before(self, payer: Address, amount: int) -> None:
+        """A client of earlier times, whose charge is in the coordinator's balance."""
+        self.escrow.deposit(OWN, amount)
+        self.escrow.tabs[payer, OWN] = Tab(amount, amount, amount)
+        self.escrow.promised[payer, OWN] = amount
 
     def leave(self, owner: Address) -> None:
         """Stakes.exit: the slots are not drawn any more; the stake stays liable until it has
@@ -121,80 +115,9 @@ class Chain(Blocks):
         def act() -> None:
             closed = BlockNumber(self.height + 1)
             self.left.add(owner)
-            self.note(*(ev.ChainSlotClosed(self.host, at, closed) for at in self._places[owner]))
+            self.note(ev.ChainSlotsClosed(owner, closed))
 
         self.do(owner.hex(), act)
-
-    def request_release(self, client: Address, amount: int) -> None:
-        """Escrow.request_release: nothing more may be ordered for the amount.
-
-        Vouchers can still claim it until the release is finished.
-        """
-
-        def act() -> None:
-            self.releases[client] = amount, self.now + self.limits.allocation_release
-            self._tell_allocation(client)
-
-        self.do(client.hex(), act)
-
-    def finish_release(self, client: Address) -> None:
-        """Escrow.finish_release: the client gets what vouchers left of the amount. Refused if it is
-        too early.
-        """
-
-        def act() -> None:
-            amount, ready = self.releases.get(client, (0, UnixSeconds(2**63)))
-            if self.now < ready:
-                raise Refused(Code.CHAIN, "early")
-            del self.releases[client]
-            freed = min(amount, self.allocated[client] - self.vouched.get(client, 0))
-            self.allocated[client] -= freed
-            self.returned[client] = self.returned.get(client, 0) + freed
-            self.overtaking += 1
-            self._tell_allocation(client)
-
-        self.do(client.hex(), act, insists=True)
-
-    def allocate(self, client: Address, amount: int) -> None:
-        """Escrow.allocate, from money that came back."""
-
-        def act() -> None:
-            assert amount <= self.returned[client], "nobody has more than it took back"
-            self.returned[client] -= amount
-            self.allocated[client] += amount
-            self._tell_allocation(client)
-
-        self.do(client.hex(), act, may_wait=False)  # else it would allocate twice
-
-    def orderable(self, client: Address) -> int:
-        """What a client may still order for: its allocation less announced releases."""
-        return max(0, self.allocated[client] - self.releases.get(client, (0, 0))[0])
-
-    def _tell_allocation(self, client: Address) -> None:
-        self.note(self._allocation(client))
-
-    def _allocation(self, client: Address) -> ev.ChainAllocationChanged:
-        ready, posted = (
-            UnixSeconds(self.releases.get(client, (0, 0))[1]),
-            Amount(self.vouched.get(client, 0)),
-        )
-        return ev.ChainAllocationChanged(
-            client, Amount(self.orderable(client)), Amount(self.allocated[client]), ready, posted
-        )
-
-    def asked(self) -> ev.ChainStateQueried:
-        """The client's balance as the chain has it now, including blocks that the coordinator has
-        not read.
-        """
-        newest = self.epochs[-1] if self.epochs else None
-        posted = (
-            ev.ChainNewestEpoch(newest.number, newest.root.hash)
-            if newest
-            else ev.ChainNewestEpoch(0, Hash32(bytes(32)))
-        )
-        return ev.ChainStateQueried(
-            (*(self._allocation(client) for client in self.allocated), posted)
-        )
 
     def rotate(self, owner: Address) -> None:
         """Stakes.rotate_key: the old key stays valid for everything up to this second."""
@@ -202,162 +125,238 @@ class Chain(Blocks):
         rotated = ev.ChainKeyRotated(owner, self.keys[owner].current.address, since)
         self.do(owner.hex(), lambda: self.note(rotated), may_wait=False)
 
+    # ---------------------------------------------------------------------------------------- money
+
+    def pays(self, act: Callable[[], object]) -> Callable[[], None]:
+        """An act on money: it happens as a whole or not at all, and is told of."""
+
+        def whole() -> None:
+            escrow, jobs = self.escrow.copy(), self.jobs.copy()
+            try:
+                act()
+            except BaseException:
+                self.escrow, self.jobs = escrow, jobs
+                raise
+            self._tell_money(escrow)
+
+        return whole
+
+    def _tell_money(self, before: Escrow) -> None:
+        for payer, payee in self.escrow.tabs:
+            if self.escrow.tabs[payer, payee] != before.tabs.get((payer, payee), Tab()):
+                self.note(self._tab_note(self.escrow, payer, payee))
+        now, earlier = self._own_notes(self.escrow), self._own_notes(before)
+        self.note(*(each for each in now if each not in earlier))
+
+    def _tab_note(self, escrow: Escrow, payer: Address, payee: Address) -> ev.ChainNote:
+        tab = escrow.tabs.get((payer, payee), Tab())
+        closes_at = UnixSeconds(tab.closes_at)
+        return ev.ChainTabChanged(payer, payee, Amount(tab.locked), Amount(tab.paid), closes_at)
+
+    def _own_notes(self, escrow: Escrow) -> tuple[ev.ChainNote, ...]:
+        payroll, locks = (escrow.left(OWN, what, self.now) for what in ("payroll", "locks"))
+        balance = Amount(escrow.balances.get(OWN, 0))
+        return ev.ChainBalanceChanged(balance), ev.ChainLimitsChanged(payroll, locks)
+
+    def final_money(self) -> Money:
+        """The books of the newest block that nothing can replace."""
+        later = self.blocks[self.confirmed] if self.confirmed < self.height else self._pending
+        if later.before[0] is None:
+            return Money(self.escrow, self.jobs)
+        return later.before[0][0]  # type: ignore[index, no-any-return]
+
+    def asked(self) -> tuple[ev.ChainNote, ...]:
+        """What final blocks say of the coordinator's tabs and balance."""
+        escrow = self.final_money().escrow
+        tabs = [self._tab_note(escrow, *place) for place in escrow.tabs if OWN in place]
+        return (*tabs, *self._own_notes(escrow))
+
+    def client_acts(self, client: Address, act: Callable[[], object]) -> None:
+        """A client's own transaction."""
+        self.do(client.hex(), self.pays(act), insists=True)
+
+    def close_for_owner(self, owner: Address) -> None:
+        """The coordinator's account closes its tab for an owner; anyone finishes it."""
+        if self.escrow.tabs[OWN, owner] != Tab() and not self.escrow.tabs[OWN, owner].closes_at:
+            self.do("coordinator account", self.pays(partial(self._close, owner)), insists=True)
+
+    def _close(self, owner: Address) -> None:
+        self.escrow.close(OWN, owner, self.now)
+
+    def _finish_tabs(self) -> None:
+        for (payer, payee), tab in list(self.escrow.tabs.items()):
+            if payer == OWN and 0 < tab.closes_at < self.now:
+                self.escrow.finish(payer, payee, self.now)
+
     # --------------------------------------------------------------------------------- transactions
 
-    def post(self, effect: PostEpoch, finish: Finish) -> None:
-        """Epochs.post."""
-        self.transact("coordinator", effect.key, lambda: self._post(effect), finish)
-
-    def _post(self, effect: PostEpoch) -> None:
-        for item in effect.vouchers:
-            voucher, session = item.voucher.message, item.session.message
-            good = signer(DOMAIN, item.session, recover) == session.client == voucher.payer
-            good = (
-                good
-                and signer(DOMAIN, item.voucher, recover) == session.session_key
-                and voucher.cumulative <= session.up_to
-            )
-            assert good, "I4: a voucher in an epoch is not its client's"
-            assert self.now <= session.expires, "I1: a voucher under a session that is over"
-            self._need_money(
-                voucher.cumulative <= self.allocated[voucher.payer],
-                "I1: a voucher above the allocation",
-            )
-        everything = effect.root.final + effect.root.held
-        self._need_money(
-            everything <= sum(self.allocated.values()), "I1: more credit than allocations"
-        )
-        last = self.epochs[-1] if self.epochs else NO_EPOCH
-        assert effect.number == last.number + 1, f"epoch {effect.number} posted after {last.number}"
-        for item in effect.vouchers:
-            voucher = item.voucher.message
-            self.vouched[voucher.payer] = max(
-                self.vouched.get(voucher.payer, 0), voucher.cumulative
-            )
-        assert effect.root.final <= sum(self.vouched.values()), (
-            "I1: an epoch with more final credit than vouchers"
-        )
-        assert effect.root.final >= last.root.final, "I1: the sum of final credits fell"
-        self.epochs.append(Posted(effect.number, effect.root, self.now))
-        self.note(ev.ChainEpochPosted(effect.number, effect.root.hash))
-
-    def is_final(self, posted: Posted) -> bool:
-        """Whether an epoch's window is over."""
-        return posted.at <= self.now - self.limits.challenge_window
-
-    def _need_money(self, is_there: bool, what: str) -> None:
-        """A release may finish while an epoch is on its way, and the chain then refuses the epoch.
-
-        That may happen once, and never for a release that the coordinator knew.
-        """
-        if not is_there:
-            assert self.overtaking > 0, what
-            self.overtaking -= 1
-            raise Refused(Code.CHAIN, "allocation")
-
-    def newest_final(self, account: Address) -> tuple[int, Amount] | None:
-        """(number, credit) of an account in the newest epoch whose challenge time is over."""
-        final = self._final_epoch()
-        if final is None:
-            return None
-        key = (final.number, account)
-        if key not in self._credits:
-            found = self.proof_of(final.number, account)
-            if found is None:
-                return None  # nothing to claim, or the coordinator does not answer
-            self._credits[key] = found[0].final
-        return final.number, self._credits[key]
-
-    def _final_epoch(self) -> Posted | None:
-        return next((item for item in reversed(self.epochs) if self.is_final(item)), None)
-
-    def claim(self, effect: node_effects.SendClaim, owner: Address, finish: Finish) -> None:
-        """Epochs.claim. The coordinator serves the proof, so the owner tries again while it is
-        away.
-        """
-        if self.is_proof_away():
-            finish(Again(1.0))
-            return
-        found = self.proof_of(effect.epoch, owner)
-        self.transact(
-            owner.hex(),
-            f"{owner.hex()}-{effect.key}",
-            lambda: self._claim(effect, owner, found),
-            finish,
+    def payroll(self, effect: SendPayroll, finish: Finish) -> None:
+        """Escrow.payroll, by the posting key."""
+        self._coordinator_acts(
+            effect.key, lambda: self.escrow.payroll(POSTING, OWN, effect.pays, self.now), finish
         )
 
-    def _claim(
-        self, effect: node_effects.SendClaim, owner: Address, found: tuple[Leaf, Proof] | None
-    ) -> None:
-        final = self._final_epoch()
-        if final is None or found is None or final.number != effect.epoch:
-            raise Refused(Code.CHAIN, "not the newest final epoch")
-        leaf, proof = found
-        root = root_of(leaf, proof)
-        assert (root.hash, root.final, root.held) == (
-            final.root.hash,
-            final.root.final,
-            final.root.held,
-        ), "a proof leads elsewhere"
-        assert leaf.account == owner and leaf.final >= self.claimed.get(owner, 0), (
-            "I1: a claim below an earlier one"
+    def redeem(self, effect: SendRedeem, finish: Finish) -> None:
+        """Escrow.redeem, by the posting key. Every voucher is good when it is sent."""
+        shown = tuple((item.voucher, item.session) for item in effect.vouchers)
+        for voucher, session in shown:
+            assert voucher.message.cumulative <= session.message.up_to, "I4: above the session"
+        self._coordinator_acts(effect.key, lambda: self.escrow.redeem(OWN, shown, self.now), finish)
+
+    def lock(self, effect: SendLocks, finish: Finish) -> None:
+        """Escrow.lock_many, by the posting key."""
+        locks = {item.payee: int(item.amount) for item in effect.locks}
+        self._coordinator_acts(
+            effect.key, lambda: self.escrow.lock_many(POSTING, OWN, locks, self.now), finish
         )
-        self.claimed[owner] = leaf.final
+
+    def give_back(self, effect: SendGiveBack, finish: Finish) -> None:
+        """Escrow.give_back, by the posting key."""
+
+        def act() -> None:
+            self.escrow.give_back(POSTING, effect.client, OWN, effect.amount, self.now)
+
+        self._coordinator_acts(effect.key, act, finish)
+
+    def _coordinator_acts(self, purpose: str, act: Callable[[], object], finish: Finish) -> None:
+        self.transact("coordinator", purpose, self.pays(act), finish)
+
+    def redeem_of(self, owner: Address, voucher: Envelope[Voucher], finish: Finish) -> None:
+        """Escrow.redeem, by an owner."""
+        purpose = f"{owner.hex()}-redeem-{voucher.message.cumulative}-{self.now}"
+        act = self.pays(lambda: self.escrow.redeem(owner, ((voucher, None),), self.now))
+        self.transact(owner.hex(), purpose, act, finish)
+
+    def draw(self, owner: Address, finish: Finish) -> None:
+        """Escrow.draw, by an owner."""
+        act = self.pays(lambda: self.escrow.draw(owner))
+        self.transact(owner.hex(), f"{owner.hex()}-draw-{self.now}", act, finish)
+
+    def show(self, sender: str, order: Order, run: ShownRun, finish: Finish) -> None:
+        """Jobs.show, by anyone."""
+        purpose = f"{sender}-show-{run.commit.message.assignment_hash.hex()}"
+        act = self.pays(lambda: self.jobs.show(self.keys, order, run, self.now))
+        self.transact(sender, purpose, act, finish)
+
+    def pay_order(self, sender: str, order: Order, finish: Finish) -> None:
+        """Jobs.pay, by anyone."""
+        purpose = f"{sender}-pay-{order.nonce}-{self.now}"
+        act = self.pays(lambda: self.jobs.pay(self.escrow, order, self.now))
+        self.transact(sender, purpose, act, finish)
+
+    def release_order(self, effect: ReleaseOrder, finish: Finish) -> None:
+        """Jobs.release, by the posting key."""
+        place = effect.order.client, digest(DOMAIN, effect.order)
+        act = self.pays(lambda: self.jobs.release(place, self.now))
+        self.transact("coordinator", effect.key, act, finish)
 
     # ---------------------------------------------------------------------------------------- court
 
     def open_case(self, effect: OpenCase, finish: Finish) -> None:
-        """Court.open_case."""
-        self.transact("coordinator", effect.key, lambda: self.court.open(effect), finish)
+        """Court.open_case, by the posting key and from its own balance."""
+        act = self.pays(lambda: self.court.open(effect, POSTING))
+        self.transact("coordinator", effect.key, act, finish)
 
-    def vote(self, purpose: str, vote: Envelope[JuryVote], finish: Finish) -> None:
+    def prove(self, effect: ProveEquivocation, finish: Finish) -> None:
+        """Faults.equivocation: mild the first time, and whatever lies as close is the same one."""
+        body = effect.assignment.message
+
+        def act() -> None:
+            at, last = body.accept_by, self.faults.get(body.provider)
+            need(at <= self.now <= at + self.limits.case_evidence_age, "late")
+            need(last is None or at > last + self.limits.case_evidence_age, "proven")
+            pay = body.max_duration * body.price_per_hour // 3600
+            first = self.limits.slot_stake // 10 + max(self.limits.jury_gas_fee, pay)
+            self.faults[body.provider] = at
+            taken = self.slash(body.provider, first if last is None else self.limits.slot_stake)
+            self.fines[body.provider] = self.fines.get(body.provider, 0) + taken
+
+        self.transact("coordinator", effect.key, act, finish)
+
+    def vote(self, effect: node_effects.SendVote, vote: Envelope[JuryVote], finish: Finish) -> None:
         """Court.vote."""
         juror = vote.message.juror.hex()
-        self.transact(juror, f"{juror}-{purpose}", lambda: self.court.vote(vote), finish)
+        act = self.pays(lambda: self.court.vote(effect.execution, vote))
+        self.transact(juror, f"{juror}-{effect.key}", act, finish)
 
-    def reveal(self, purpose: str, reveal: JuryReveal, finish: Finish) -> None:
+    def reveal(self, effect: node_effects.SendJuryReveal, juror: Address, finish: Finish) -> None:
         """Court.reveal."""
-        juror = reveal.juror.hex()
-        self.transact(juror, f"{juror}-{purpose}", lambda: self.court.reveal(reveal), finish)
 
-    def slash(self, owner: Address, amount: int) -> Amount:
-        """Takes stake, as much as there is, and removes the provider."""
-        taken = min(amount, self.stakes[owner])
+        def act() -> None:
+            self.court.reveal(effect.execution, juror, effect.salt, effect.digest)
+
+        self.transact(juror.hex(), f"{juror.hex()}-{effect.key}", self.pays(act), finish)
+
+    def slash(self, owner: Address, amount: int) -> int:
+        """Burns stake, at most a slot's. An owner that lost half of its stake is out."""
+        taken = min(amount, self.limits.slot_stake, self.stakes[owner])
         self.stakes[owner] -= taken
-        self.burned += taken
-        self.note(ev.ChainProviderSlashed(owner, Amount(taken), BlockNumber(self.height)))
-        return Amount(taken)
+        if 2 * self.stakes[owner] < self.staked[owner]:
+            closed = BlockNumber(self.height + 1)
+            self.note(ev.ChainSlotsClosed(owner, closed))
+        return taken
+
+    def case_opened(self, case: Case) -> None:
+        """Opens a case."""
+        item = case.opened.execution
+        body, other = item.run.assignment.message, item.contradiction.assignment.digest(DOMAIN)
+        self.note(ev.ChainCaseOpened(case.execution, other, case.accused, case.case_id))
+        self.tell(
+            node_events.ChainCaseOpened(
+                case.execution,
+                case.case_id,
+                case.accused,
+                spec_hash=body.spec_hash,
+                host_class=body.host_class,
+                max_duration=body.max_duration,
+                pay=Amount(case.pay),
+            )
+        )
+
+    def jury_drawn(self, case: Case) -> None:
+        """Names a jury."""
+        by = UnixSeconds(case.deadline)
+        self.note(ev.ChainJuryDrawn(case.execution, case.jurors))
+        self.tell(node_events.ChainJuryDrawn(case.execution, case.jurors, by))
+
+    def voted(self, execution: Hash32, juror: Address, ballot: Hash32) -> None:
+        """Takes a ballot."""
+        self.tell(node_events.ChainVoted(execution, node_events.Vote(juror, ballot)))
+
+    def voting_ended(self, case: Case, reveal_by: UnixSeconds) -> None:
+        """Begins the reveals."""
+        self.tell(node_events.ChainVotingEnded(case.execution, reveal_by))
+
+    def case_decided(self, case: Case) -> None:
+        """Decides a case."""
+        self.note(ev.ChainCaseDecided(case.execution, case.is_convicted, Amount(case.taken)))
+        self.tell(node_events.ChainCaseDecided(case.execution))
 
     # ------------------------------------------------------------------------------ reorganisations
 
     def copies(self) -> object:
         """As `Blocks`."""
-        balances = {name: copy(getattr(self, name)) for name in self.BALANCES}
-        return balances, self.court.copies()
+        stakes = {name: copy(getattr(self, name)) for name in self.STAKES}
+        return Money(self.escrow.copy(), self.jobs.copy()), stakes, self.court.copies()
 
     def take_back(self, copies: object) -> None:
         """As `Blocks`."""
-        balances, cases = copies  # type: ignore[misc]
-        for name in self.BALANCES:
-            setattr(self, name, balances[name])
+        money, stakes, cases = copies  # type: ignore[misc]
+        self.escrow, self.jobs = money.escrow.copy(), money.jobs.copy()
+        for name in self.STAKES:
+            setattr(self, name, stakes[name])
         self.court.take_back(cases)
-        self._credits.clear()
+        self._checked = None
 
     def advance(self) -> None:
         """As `Blocks`."""
-        self.court.advance()
+        self.pays(self.court.advance)()
+        self.pays(self._finish_tabs)()
 
     # --------------------------------------------------------------------------------------- checks
 
     def check(self) -> None:
-        """I1 on chain: money in = stakes + allocations without voucher + pool + paid + burned.
-
-        No balance is negative.
-        """
-        paid = sum(self.claimed.values())
-        pool = sum(self.vouched.values()) - paid
-        free = sum(self.allocated.values()) - sum(self.vouched.values())
-        assert pool >= 0 and free >= 0, f"I1: pool {pool}, free allocations {free}"
-        out = paid + self.burned + sum(self.returned.values())
-        held = sum(self.stakes.values()) + free + pool + out
-        assert self.tokens_in == held, f"I1: {self.tokens_in} came in, {held} are accounted for"
+        """I1 and I11 on chain, after each block."""
+        self.escrow.check(self._checked)
+        self.jobs.check(self.escrow)
+        self._checked = self.escrow.copy()

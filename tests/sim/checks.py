@@ -3,11 +3,11 @@
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
-from quorate_coordinator.core.effects import OpenCase, PostEpoch, Send, StoreReceipt
+from quorate_coordinator.core.effects import OpenCase, Send, SendPayroll, StoreReceipt
 from quorate_coordinator.core.entities import Job, Running
 from quorate_coordinator.core.lease import Committed, Lease, Revealed
 from quorate_coordinator.core.records import receipts
-from quorate_node.core.events import VerdictReceived
+from quorate_node.core.events import AssignmentReceived, VerdictReceived
 from quorate_node.core.phases import Done, Lapsed
 from quorate_node.messaging import verdict_checks
 from quorate_protocol.crypto.eip712 import digest
@@ -26,6 +26,7 @@ from sim.audit_rate import rate_of
 from sim.conduct_checks import ConductChecks
 from sim.coordinator import CoordinatorDaemon, new_core
 from sim.coverage import Coverage, Watched, phase_name
+from sim.exposure_checks import ExposureChecks
 from sim.order_checks import OrderChecks
 from sim.parties import BEACON, DOMAIN, key
 from sim.plan import Behaviour
@@ -43,6 +44,7 @@ class Checks:
         self.accounts = AccountChecks(coverage, self.conduct)
         self.slots = SlotChecks(coverage, limits)
         self.orders = OrderChecks(coverage, limits)
+        self.exposure = ExposureChecks(coverage)
         self.coordinator: CoordinatorDaemon
         self.providers: dict[str, Provider] = {}
         # commit hash -> the earliest time at which the coordinator can have taken it
@@ -71,6 +73,8 @@ class Checks:
             self._coordinator_stepped(event, outcome)
         else:
             self._provider_stepped(self.providers[process])
+            if isinstance(event, AssignmentReceived):
+                self.exposure.accepted(self.providers[process], event)
             if isinstance(event, VerdictReceived):
                 self._reads_receipt(self.providers[process], event)
 
@@ -82,10 +86,6 @@ class Checks:
     def refused(self, process: str, event: object, refused: Refused) -> None:
         """Counts the refusal and forgets the moves of the refused step, which was undone."""
         self.coverage.code(process, refused.code.value)
-        if isinstance(event, ev.VoucherReceived):
-            self.coverage.facts["a voucher too close to a release"] += (
-                "before an epoch; announce it again" in str(refused)
-            )
         for table in self._tables(process):
             table.take()
 
@@ -123,9 +123,10 @@ class Checks:
 
     def _coordinator_stepped(self, event: object, outcome: StepOutcome[Effect]) -> None:
         core = self.coordinator.core
-        self.conduct.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
-        self.slots.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
-        self.orders.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
+        if not isinstance(outcome.reply, Refused):
+            self.conduct.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
+            self.slots.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
+            self.orders.took(core, event, self.coordinator.at)  # type: ignore[arg-type]
         if isinstance(event, ev.CommitReceived):
             self.commits.setdefault(digest(DOMAIN, event.commit.message), self._known_moment())
         if isinstance(event, ev.RevealReceived):
@@ -185,32 +186,14 @@ class Checks:
                 data = receipts.document(core.state, core.rules, effect)
                 assert data is not None, "I6: a receipt of a job that is gone"
                 self.orders.judged(core, self.accounts.take_receipt(core, data))
-            case PostEpoch(number=number, root=root):
-                self._check_epoch(core, number, root.final)
+            case Send(frame=frames.VoucherSent(voucher)):
+                self.accounts.vouched(core, voucher.message)
+            case SendPayroll():
+                self.accounts.pays(core, effect)
             case OpenCase():
                 self.coverage.facts["cases"] += 1
-                self.conduct.opened_case(effect)
             case _:
                 pass
-
-    def _check_epoch(self, core: CoordinatorCore, number: int, shown: int) -> None:
-        """I1: no leaf shows more than is final; it may show less if the chain has no money for
-        it.
-        """
-        state, own = core.state, core.state.own
-        before = state.epochs.get(number - 1)
-        assert before is None or before.is_posted, "I1: two epochs are on their way to the chain"
-        for leaf in state.epochs[number].leaves:
-            owner = state.providers.get(leaf.account)
-            assert owner is None or leaf.final <= owner.final, (
-                "I1: an epoch shows more than is final"
-            )
-        finals = sum(item.final for item in state.providers.values()) + sum(
-            item.refund for item in state.clients.values()
-        )
-        self.coverage.facts["an epoch showed less than is final"] += (
-            shown < finals + own.fee + own.fund
-        )
 
     def _assigned(
         self, core: CoordinatorCore, lease_hash: Hash32, frame: frames.AssignmentSent

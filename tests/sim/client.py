@@ -15,12 +15,13 @@ from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import settlement
+from quorate_protocol.rules import orders, settlement
 from quorate_protocol.rules.money import credit
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,
+    Address,
     Amount,
     Bps,
     Comparator,
@@ -39,17 +40,19 @@ from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from sim import workload
 from sim.archived_rows import PollAnswer
-from sim.chain import Chain
+from sim.chain import OWN, Chain
 from sim.clock import Clock, clock_of
+from sim.escrow import Tab
 from sim.network import Answer, Network
 from sim.parties import DOMAIN, key
-from sim.plan import PAYS_LATE_SECONDS, JobPlan, Market, Plan, Release
+from sim.plan import JobPlan, Leaving, Market, Plan
 from sim.schedule import Schedule
 
 SEND_SECONDS = 3.0
 LEAD = 20_000  # millionths that a client signs ahead; boasters' jobs need more
 LONG_LEAD = 10_000_000
 EXPIRY_SECONDS = 75
+REFUSALS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ class Api:
     take_signed: Callable[[Envelope[Witness] | Envelope[Voucher] | Envelope[Stop]], object]
     read_logs: Callable[[Hash32], object]
     look: Callable[[bytes, int], PollAnswer]
+    give_back: Callable[[Address, Amount], object]
+    chain: Chain
 
 
 @dataclass(slots=True)
@@ -89,12 +94,15 @@ class Client:
     reserved: dict[Hash32, int] = field(default_factory=dict)  # by orders that are not over
     served: dict[Hash32, int] = field(default_factory=dict)  # charges of outputs that it may read
     taken_voucher: Amount = Amount(0)
-    square_for: int = 0  # seconds since it owes nothing
     is_calm: bool = False
     seen: AccountView | None = None  # its account when it last looked
     under_way: int = 0  # orders without an answer
-    leaves: Callable[[], object] = lambda: None  # announces its release again if it is not finished
     is_withholding: bool = False  # signs no vouchers for now
+    is_leaving: bool = False  # orders nothing more
+    refusals: int = 0  # to give its money back
+    is_abandoned: bool = False  # its coordinator is gone, so it pays nothing more
+    asleep_until: int = 0
+    funded: dict[Hash32, Order] = field(default_factory=dict)  # orders with an escrow of their own
 
     def __post_init__(self) -> None:
         self.name = f"client-{self.number}"
@@ -139,6 +147,11 @@ class Client:
         if self.plan.stream(f"public/{job.client}/{job.number}").random() < 0.15:
             spec = replace(spec, public=True)
         order = self.order(spec, random, nonce=Nonce(job.number))
+        if self.is_leaving:
+            return
+        if job.number == self.plan.funded_job and self.number == 0:
+            self._fund(spec, order)
+            return
         most = settlement.charge_limit(order, Label.QUORUM_2, order.max_fee_bps)
         if self.seen is None or sum(self.reserved.values()) + most > self.lead:
             if not self.is_calm:
@@ -149,6 +162,43 @@ class Client:
         self.reserved[submission.order.digest(DOMAIN)] = most
         self.under_way += 1
         self._prepay(submission, job.stop_after)
+
+    def _fund(self, spec: JobSpec, order: Order) -> None:
+        """Moves an order's budget into its escrow, and orders once final blocks show it."""
+        order = replace(order, verify_tier=VerifyTier.STANDARD, accept_unverified=False)
+        chain = self.api.chain
+        job_id, account = digest(DOMAIN, order), self.account.address
+        until = orders.escrow_until(order, self.plan.limits)
+
+        def act() -> None:
+            chain.escrow.deposit(account, order.budget)
+            chain.jobs.fund(chain.escrow, account, job_id, order.budget, until, chain.now)
+
+        chain.client_acts(account, act)
+        self.funded[job_id] = order
+        submission = replace(self.submission(spec, order), escrowed=True)
+        self.submissions.append(submission)
+        self.under_way += 1
+        self._submit(submission, None)
+        self.schedule.after(until - self.schedule.now + 1, lambda: self._take_back(order))
+
+    def _take_back(self, order: Order) -> None:
+        """Ends its order's escrow after the last second for evidence."""
+        chain, place = self.api.chain, (order.client, digest(DOMAIN, order))
+        job = chain.jobs.jobs.get(place)
+        if job is None or job.is_over:
+            return
+
+        def act() -> None:
+            if len(chain.jobs.jobs[place].shown) < 2:
+                chain.jobs.reclaim(chain.escrow, place, chain.now)
+            else:
+                chain.jobs.pay(chain.escrow, order, chain.now)
+
+        try:
+            chain.client_acts(order.client, act)
+        except Refused:  # a reorganisation brought something a little later
+            self.schedule.after(1, lambda: self._take_back(order))
 
     def _prepay(self, submission: Submission, stop_after: float | None) -> None:
         """Sends the session, then a voucher that covers the order, then the order."""
@@ -271,67 +321,86 @@ class Client:
 
     # -------------------------------------------------------------------------------------- leaving
 
-    def release(self, chain: Chain, plan: Release) -> None:
-        """Takes back what it does not spend; "all" means what its vouchers leave."""
-        account, delay = self.account.address, self.plan.limits.allocation_release
-        if self.seen is None:
-            self.schedule.after(1, lambda: self.release(chain, plan))
+    def leave(self, plan: Leaving) -> None:
+        """Takes its money back, and orders nothing more."""
+        self.is_leaving = True
+        if plan.asks:
+            self._ask_back()
             return
-        spent = max(self.signed, self.seen.charged + self.seen.reserved)
-        unspent = self.seen.allocation - spent
-        amount = chain.allocated[account] if plan.share == 1 else max(1, int(plan.share * unspent))
-        chain.request_release(account, amount)
-        if plan.hands_in is None:
-            self.leaves = lambda: (
-                account in chain.releases and chain.request_release(account, amount)
-            )
-            self.schedule.after(delay, lambda: self._finish_release(chain))
-        else:
-            self.is_withholding = True
-            self.schedule.after(delay - plan.hands_in, self._hand_in)
-            self.schedule.after(delay, lambda: self._elope(chain))
-            self.schedule.after(delay + PAYS_LATE_SECONDS, lambda: self._pay_up(chain))
+        self.is_withholding = plan.withholds
+        self.close_tab()
 
-    def _hand_in(self) -> None:
-        self.is_withholding = False
-        self._vouch()
+    def close_tab(self) -> None:
+        """Closes its tab, and takes its money when the tab has ended. It needs nobody for that."""
+        account, chain = self.account.address, self.api.chain
 
-    def _elope(self, chain: Chain) -> None:
-        self.is_withholding = True
+        def act() -> None:
+            if chain.escrow.tabs[account, OWN].closes_at == 0:
+                chain.escrow.close(account, OWN, chain.now)
+
+        if chain.escrow.tabs[account, OWN] != Tab():
+            chain.client_acts(account, act)
+        self.schedule.after(1, self._finish)
+
+    def _finish(self) -> None:
+        account, chain = self.account.address, self.api.chain
+        if not 0 < chain.escrow.tabs[account, OWN].closes_at < chain.now:
+            self.schedule.after(1, self._finish)
+            return
+
+        def act() -> None:
+            if chain.escrow.tabs[account, OWN].closes_at:
+                chain.escrow.finish(account, OWN, chain.now)
+
         try:
-            chain.finish_release(self.account.address)
-        except Refused:  # a reorganisation brought its request a little later
-            self.schedule.after(1, lambda: self._elope(chain))
+            chain.client_acts(account, act)
+        except Refused:  # a reorganisation brought its closing a little later
+            self.schedule.after(1, self._finish)
+            return
+        self.withdraw()
+        if not self.is_abandoned:
+            self._pay_up()
 
-    def _pay_up(self, chain: Chain) -> None:
-        """Allocates again what it had taken back, each time that something is charged."""
+    def withdraw(self) -> None:
+        """Takes out its balance, which nobody can delay."""
+        account, chain = self.account.address, self.api.chain
+        chain.client_acts(account, lambda: chain.escrow.withdraw_all(account))
+
+    def _ask_back(self) -> None:
+        """Asks its coordinator for what is free, again and again until nothing is."""
+
+        def answered(answer: Answer) -> None:
+            # The day's limit of the posting key is used up, or money is bound for longer.
+            self.refusals += answer == 0
+            again = self.close_tab if self.refusals > REFUSALS_MAX else self._ask_back
+            self.schedule.after(2, again)
+
+        books = self.api.chain.final_money().escrow
+        if books.balances.get(self.account.address):
+            self.withdraw()
+        wanted = books.tabs[self.account.address, OWN].locked - self.signed
+        if wanted <= 0 or self._is_unsure() or self.seen is None or self.seen.reserved:
+            if wanted > 0 or not self.is_calm:
+                self.schedule.after(2, self._ask_back)
+            return
+        account = self.account.address
+        ask = partial(self.api.give_back, account, Amount(wanted))
+        self.network.request(self.name, "coordinator", ask, answered, SEND_SECONDS)
+
+    def _pay_up(self) -> None:
+        """Pays what it still owes: it locks that much again, and signs for it."""
         self.is_withholding = False
-        missing = (
-            max(0, max(self.signed, self.seen.charged) - chain.allocated[self.account.address])
-            if self.seen
-            else 0
-        )
-        if missing:
-            chain.allocate(self.account.address, missing)
-        self.schedule.after(1, lambda: self._pay_up(chain))
+        account, chain = self.account.address, self.api.chain
+        owes = max(self.signed, self.seen.charged) if self.seen else self.signed
 
-    def _finish_release(self, chain: Chain) -> None:
-        """Finishes its release once it owes nothing.
+        def act() -> None:
+            missing = owes - chain.escrow.tabs[account, OWN].locked
+            if missing > 0:  # a reorganisation may repeat this later
+                chain.escrow.deposit(account, missing, OWN)
 
-        That is so when its last voucher is on chain, so deep that it stays there, and no order runs
-        or waits for an answer.
-        """
-        account, seen = self.account.address, self.seen
-        is_square = (
-            seen is not None and not seen.reserved and seen.charged <= chain.vouched.get(account, 0)
-        )
-        is_ready = account in chain.releases and self.schedule.now >= chain.releases[account][1]
-        is_square = is_ready and is_square and not self.under_way and not self._is_unsure()
-        self.square_for = self.square_for + 1 if is_square else 0
-        if self.square_for > self.plan.limits.chain_depth:
-            chain.finish_release(account)
-        else:
-            self.schedule.after(1, lambda: self._finish_release(chain))
+        if owes > chain.escrow.tabs[account, OWN].locked:
+            chain.client_acts(account, act)
+        self.schedule.after(1, self._pay_up)
 
     def _is_unsure(self) -> bool:
         """Whether an unanswered order may still arrive and be taken, until it expires."""
@@ -342,6 +411,10 @@ class Client:
     # -------------------------------------------------------------------------------------- looking
 
     def _look(self) -> None:
+        if self.schedule.now < self.asleep_until:
+            self.schedule.after(1, self._look)
+            return
+
         def answered(answer: Answer) -> None:
             if isinstance(answer, PollAnswer):
                 self._saw(answer)
@@ -389,10 +462,10 @@ class Client:
         as far as its lead goes.
         """
         charged = self.seen.charged if self.seen else Amount(0)
-        allocation = self.seen.allocation if self.seen else Amount(0)
+        locked = self.seen.locked if self.seen else Amount(0)
         promised, limit = Amount(sum(self.reserved.values())), self.session().up_to
         cumulative = credit.voucher_for(
-            charged, promised, Amount(self.lead), self.signed, allocation, limit
+            charged, promised, Amount(self.lead), self.signed, locked, limit
         )
         assert cumulative <= max(self.signed, charged + self.lead), "I4: more than the lead"
         if not cumulative:
@@ -414,14 +487,7 @@ class Client:
         after: Callable[[], object] = lambda: None,
     ) -> None:
         def answered(answer: Answer) -> None:
-            if (
-                isinstance(envelope.message, Voucher)
-                and isinstance(answer, Refused)
-                and answer.code is Code.OVER_ALLOCATION
-            ):
-                # The refusal said that the end of its release is too close, and that this helps.
-                self.leaves()
-            elif answer is not None and not isinstance(answer, Refused):
+            if answer is not None and not isinstance(answer, Refused):
                 taken()
             after()
 

@@ -1,6 +1,6 @@
 """Checks what the coordinator does against PROTOCOL, from messages alone.
 
-It checks deadlines, roles, freezes, holds and trust records.
+It checks deadlines, roles, tabs, holds and trust records.
 """
 
 from collections import Counter
@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import OpenCase
 from quorate_coordinator.core.entities import Decided, Job
 from quorate_coordinator.core.lease import Declined, Lapsed, Lease, Revealed, Silent, Stopped
 from quorate_coordinator.core.tables import NEWEST_ROUND
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
-from quorate_protocol.limits import Limits
+from quorate_protocol.limits import DRAW_TRIES, Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Accept, CommitSet, Decline
@@ -44,20 +43,14 @@ class ConductChecks:
     accepts: dict[Hash32, Accept] = field(default_factory=dict)
     closed_at: dict[Hash32, int] = field(default_factory=dict)
     blinds: dict[bytes, Hash32] = field(default_factory=dict)
-    # of providers in a case that is not decided
-    accused: dict[Address, str] = field(default_factory=dict)
     nonces: dict[tuple[Address, int], Hash32] = field(default_factory=dict)
     holds: dict[Hash32, tuple[int, Address, int]] = field(
         default_factory=dict
     )  # job -> (end of its hold, its provider, that provider's accepted jobs at the time)
     served: Counter[Address] = field(default_factory=Counter)  # accepted jobs of each primary
     vouched: dict[Address, int] = field(default_factory=dict)
-    allocations: dict[Address, int] = field(
-        default_factory=dict
-    )  # what clients have left here, according to the chain
-    releases: dict[Address, int] = field(
-        default_factory=dict
-    )  # when announced releases may be finished
+    # what clients' tabs have locked for this coordinator, and when they close, by the chain
+    tabs: dict[Address, tuple[int, int]] = field(default_factory=dict)
     # executions that each provider declined or gave up since its last Commit
     declines: Counter[Address] = field(default_factory=Counter)
     given_up: set[Hash32] = field(default_factory=set)
@@ -80,13 +73,10 @@ class ConductChecks:
                 order = submission.order.message
                 job_id = digest(DOMAIN, order)
                 if (order.client, order.nonce) not in self.nonces:
-                    debtor, left = core.state.clients[order.client], self.allocations[order.client]
                     assert at - self.block_time <= self.limits.ack_age_max, (
                         "I9: an Ack over a list of a block that is too old"
                     )
-                    assert debtor.charged + debtor.reserved <= left, (
-                        f"I4: an order was taken beyond the {left} that are left"
-                    )
+                    self._ordered(core, job_id, order.client)
                 assert self.nonces.setdefault((order.client, order.nonce), job_id) == job_id, (
                     "I4: a nonce was used for two orders"
                 )
@@ -111,49 +101,49 @@ class ConductChecks:
                 _check_read(core, event)
             case ev.VoucherReceived(voucher):
                 client, cumulative = voucher.message.payer, voucher.message.cumulative
-                if cumulative > self.vouched.get(client, 0):
-                    self._vouched(client, cumulative, at)
                 self.vouched[client] = max(self.vouched.get(client, 0), cumulative)
-                assert core.state.clients[client].vouched == self.vouched[client], (
-                    "I6: a voucher was replaced by an older one"
-                )
-            case ev.ChainAdvanced() | ev.TransactionRefused():
-                if isinstance(event, ev.ChainAdvanced):
-                    told = self._learn_allocations(event.notes)
-                    self.block_time = max(self.block_time, event.block_time)
-                    clients = [core.state.clients.get(note.client) for note in told]
-                    overtaken = any(
-                        item and item.voucher and item.voucher.message.cumulative > item.vouched
-                        for item in clients
-                    )
-                    self.coverage.facts["a release overtook its epoch"] += overtaken
-                self.accused = {
-                    owner: key
-                    for owner, key in self.accused.items()
-                    if core.state.cases[key].is_convicted is not False
-                }
-            case ev.ChainStateQueried(notes):
-                # The chain answers a question with newer facts than its events have told so far.
-                self._learn_allocations(notes)
+                self._check_vouched(core, client)
+            case ev.ChainAdvanced(_, _, block_time, notes):
+                self.block_time = max(self.block_time, block_time)
+                self._learn_tabs(core, notes)
+            case ev.ChainStateQueried(notes) | ev.TransactionConfirmed(_, notes):
+                self._learn_tabs(core, notes)
             case _:
                 pass
 
-    def _learn_allocations(
-        self, notes: tuple[ev.ChainNote, ...]
-    ) -> list[ev.ChainAllocationChanged]:
-        """Keeps what the chain says of each client's money; returns the notes that say it."""
-        told = [note for note in notes if isinstance(note, ev.ChainAllocationChanged)]
-        self.allocations.update({note.client: note.allocation for note in told})
-        self.releases.update({note.client: note.release_at for note in told})
-        return told
+    def _learn_tabs(self, core: CoordinatorCore, notes: tuple[ev.ChainNote, ...]) -> None:
+        """Keeps what the chain says of each client's tab."""
+        told = {
+            note.payer: (note.locked, note.closes_at)
+            for note in notes
+            if isinstance(note, ev.ChainTabChanged) and note.payee == core.rules.coordinator
+        }
+        self.tabs |= told
+        for client in told.keys() & core.state.clients.keys():
+            self._check_vouched(core, client)
 
-    def _vouched(self, client: Address, cumulative: int, at: int) -> None:
-        """I1: a voucher that the chain may refuse when its epoch lands is not taken."""
-        ready = self.releases.get(client, 0)
-        is_near = ready > 0 and max(at, self.block_time) >= ready - self.limits.voucher_margin
-        assert not is_near or cumulative <= self.allocations[client], (
-            "I1: a voucher was taken that a release may overtake"
+    def _check_vouched(self, core: CoordinatorCore, client: Address) -> None:
+        """I6: the newest voucher counts, as far as its tab has it locked."""
+        known, locked = core.state.clients[client], self.tabs[client][0]
+        if known.voucher is None:
+            return
+        signed = known.voucher.message.cumulative
+        newest = self.vouched.get(client, signed)
+        assert signed == newest, "I6: a voucher was replaced by an older one"
+        assert known.vouched == min(signed, locked), (
+            f"I4: {known.vouched} count of a voucher over {signed}, with {locked} locked"
         )
+
+    def _ordered(self, core: CoordinatorCore, job_id: Hash32, account: Address) -> None:
+        """I4: an order fits into what its client's open tab has locked."""
+        if core.state.jobs[job_id].is_escrowed:
+            self.coverage.facts["orders with an escrow of their own"] += 1
+            return
+        debtor, (locked, closes_at) = core.state.clients[account], self.tabs[account]
+        assert debtor.charged + debtor.reserved <= locked, (
+            f"I4: an order was taken beyond the {locked} that are locked"
+        )
+        assert not closes_at, "I4: an order was taken on a tab that closes"
 
     def _declined(self, core: CoordinatorCore, decline: Decline, at: int) -> None:
         """I9: a provider that gives up too much work is off offer for a while.
@@ -210,7 +200,7 @@ class ConductChecks:
     def assigned(
         self, core: CoordinatorCore, lease: Lease, frame: frames.AssignmentSent, at: int
     ) -> None:
-        """I9: an Assignment does not show its role, and an accused provider gets none."""
+        """I9: an Assignment does not show its role."""
         message = frame.assignment.message
         job = core.state.jobs[lease.job_id]
         order, spec = job.submission.order.message, job.submission.spec
@@ -242,17 +232,6 @@ class ConductChecks:
         assert message.assignment_id == hash_tuple(job.id, lease.index, lease.blind), (
             "I9: assignmentId"
         )
-        assert message.provider not in self.accused, (
-            "I5: somebody with an open case got an Assignment"
-        )
-
-    def opened_case(self, effect: OpenCase) -> None:
-        """I5: a case holds what a court accepts; from here on the accused gets no Assignment."""
-        named = {digest(DOMAIN, item.assignment.message) for item in effect.executions}
-        clients = {item.order.message.client for item in effect.executions}
-        assert len(named) == len(effect.executions), "I5: a case names one execution twice"
-        assert len(clients) > 1, "I5: the coordinator's bond at risk for one client's word"
-        self.accused[effect.accused] = effect.key
 
     # ---------------------------------------------------------------------------------------- draws
 
@@ -276,9 +255,9 @@ class ConductChecks:
         )
         is_wanted = int.from_bytes(hash_tuple(seed, "audit"), "big") % 1_000_000 < message.audit_ppm
         if message.batch == 0 and is_wanted and not message.slots:
-            is_nobody_left = message.skips_hash != hash_list(()) or not set(slots.values()) - set(
-                owners
-            )
+            tries = (hash_tuple(seed, "slot", attempt) for attempt in range(DRAW_TRIES))
+            found = {slots.get(int.from_bytes(each, "big") % job.list_length) for each in tries}
+            is_nobody_left = not found - {None, *owners} or message.skips_hash != hash_list(())
             assert is_nobody_left or len(job.leases) > 1, (
                 "I9: the beacon wanted an audit, and nobody was asked"
             )

@@ -12,20 +12,27 @@ from quorate_coordinator.core.effects import (
     ArchiveRuns,
     Effect,
     OpenCase,
-    PostEpoch,
+    PayOrder,
     ProveEquivocation,
+    ReleaseOrder,
     Send,
+    SendGiveBack,
+    SendLocks,
+    SendPayroll,
+    SendRedeem,
+    ShowExecution,
     StoreReceipt,
     StoreSpec,
 )
 from quorate_coordinator.core.entities import Client, Job
 from quorate_coordinator.core.intake import log_reads
-from quorate_coordinator.core.money import ledger
+from quorate_coordinator.core.money import ledger, payees
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.step_context import Rules
 from quorate_coordinator.core.tables import OWN
 from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
 from quorate_protocol.crypto.commitment import check_opens
+from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
@@ -42,10 +49,10 @@ from quorate_protocol.messages.signed import (
 )
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import epoch_tree as trees
 from quorate_protocol.rules import orders
 from quorate_protocol.rules.beacon_rounds import round_at
 from quorate_protocol.rules.classes import job_class
+from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.offer_gate import MarketSnapshot, OfferGate, OwnerStanding
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.reputation.fold import Trusts
@@ -69,7 +76,7 @@ from sim.chain import Chain
 from sim.network import Answer, Network, Silence
 from sim.parties import BEACON, DOMAIN, GENESIS, START, beacon_signature, key
 from sim.plan import Market, Plan
-from sim.process import Again, Finish, Process, Watcher
+from sim.process import Again, Finish, Process, Result, Watcher
 from sim.schedule import Schedule
 from sim.unbacked_assignments import UnbackedAssignments
 
@@ -77,6 +84,17 @@ ANSWER_SECONDS = 3.0
 FEE_BPS = Bps(200)
 FUND = 1_000_000  # money in the audit fund of a large market, from premiums of earlier jobs
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
+ChainEffect = (
+    SendPayroll
+    | SendRedeem
+    | SendLocks
+    | SendGiveBack
+    | ShowExecution
+    | PayOrder
+    | ReleaseOrder
+    | OpenCase
+    | ProveEquivocation
+)
 
 
 def rules_of(plan: Plan) -> Rules:
@@ -118,16 +136,9 @@ def new_core(plan: Plan) -> CoordinatorCore:
             for number in range(len(plan.behaviours)):
                 known = Trust(passed=passed_before(number), lambda_ppm=Ppm(1_000))
                 core.state.trust[key("owner", number).address] = Trusts({trust_class: known})
-            past = key("stranger", 1).address
-            amount = Amount(FUND)
-            core.state.clients[past] = Client(
-                past,
-                allocation=amount,
-                escrowed=amount,
-                charged=amount,
-                vouched=amount,
-                posted=amount,
-            )
+            past, amount = key("stranger", 1).address, Amount(FUND)
+            tab = Tab(locked=amount, paid=amount)
+            core.state.clients[past] = Client(past, tab=tab, charged=amount, vouched=amount)
             core.state.own_record[OWN] = replace(core.state.own, fund=amount)
     return core
 
@@ -173,6 +184,11 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     def awake(self) -> None:
         """Starts the daemon's timers and asks the chain."""
         self.report(ev.Restarted())
+        self.report(ev.ChainStateQueried(self.chain.asked()))
+        self.report(ev.Compared())
+        if not self.is_up:
+            return
+        assert not payees.paid_beyond(self.core.state), "I6: the chain paid an unsigned sum"
         self.every(1, self._tick)
         self.every(2, self._follow_chain)
         self.every(0.5, self._follow_beacon)
@@ -180,7 +196,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
     def calm_down(self) -> None:
         """Ends the faults of its machine."""
         self.crash_chance, self.is_beacon_silent = 0.0, False
-        self.plan = dataclasses.replace(self.plan, unbacked_chance=0.0)
+        self.plan = dataclasses.replace(self.plan, unbacked_chance=0.0, is_stingy=False)
         self.clock.correct()
 
     def _tick(self) -> None:
@@ -197,7 +213,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             kept = BlockNumber(max(0, self.core.state.own.block - self.random.randint(1, 12)))
             self.report(ev.ChainReorganised(kept))
             if self.is_up:
-                self.report(self.chain.asked())
+                self.report(ev.ChainStateQueried(self.chain.asked()))
 
     def _is_chain_away(self) -> bool:
         away = self.plan.chain_outage
@@ -224,15 +240,26 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             self._take_offer(frame.offer)
         elif isinstance(frame, frames.HeartbeatSent):
             self._take_heartbeat(frame.heartbeat)
+        elif isinstance(frame, frames.VoucherSent):
+            newer = payees.is_newer(self.core.state, frame.voucher.message)
+            assert not newer, "I6: a provider has a newer voucher than its coordinator"
         elif isinstance(frame, frames.RevealSent):
             self._check_reveal(frame.reveal)
             self.submit(ev.RevealReceived(frame.reveal, has_opened=True))
         else:
-            self.submit(self._event(frame))
+            self._submit_frame(frame)
         self.taken[sha256(data)] = frame
         if isinstance(frame, frames.AcceptSent | frames.CommitSent | frames.RevealSent):
             self.wiretap.append(frame)
         return frames.Ok()
+
+    def _submit_frame(self, frame: frames.Frame) -> None:
+        try:
+            self.submit(self._event(frame))
+        except Refused as refused:
+            if refused.code is Code.EQUIVOCATION and isinstance(frame, frames.CommitSent):
+                self.report(ev.EquivocationSeen(frame.commit, _signer(frame.commit)))
+            raise
 
     def _take_offer(self, offer: OfferEnvelope) -> None:
         limits = self.plan.limits
@@ -327,9 +354,26 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             self.plan.limits,
         )
         kept = self.archive.get(submission.order.digest(DOMAIN))
-        acked = kept.job.ack if kept is not None else self.submit(ev.OrderReceived(submission))
+        if submission.escrowed and kept is None and not self._is_funded(submission):
+            raise Silence  # the daemon answers that it is not there yet, and the client repeats
+        order = ev.OrderReceived(submission, submission.escrowed)
+        acked = kept.job.ack if kept is not None else self.submit(order)
+        if isinstance(acked, Refused):
+            raise acked
         self.chain.specs[submission.spec.digest()] = submission.spec
         return acked
+
+    def _is_funded(self, submission: Submission) -> bool:
+        order = submission.order.message
+        job = self.chain.final_money().jobs.jobs.get((order.client, digest(DOMAIN, order)))
+        until = orders.escrow_until(order, self.plan.limits)
+        return job is not None and job.budget >= order.budget and job.until >= until
+
+    def give_back(self, client: Address, amount: Amount) -> object:
+        """POST /v1/give-back"""
+        if not self.is_up:
+            raise Silence
+        return self.submit(ev.GiveBackAsked(client, amount))
 
     def take_session(self, session: Envelope[Session]) -> object:
         """POST /v1/sessions"""
@@ -401,16 +445,6 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         }
         return gone | dict(self.core.state.leases.items())
 
-    def proof(self, number: int, account: Address) -> tuple[trees.Leaf, trees.Proof] | None:
-        """GET of an epoch's proof."""
-        record = self.core.state.epochs.get(number) if self.is_up else None
-        if record is None:
-            return None
-        try:
-            return trees.prove(record.leaves, account)
-        except KeyError:
-            return None  # an account without credit has no leaf
-
     # -------------------------------------------------------------------------------------- effects
 
     def perform(self, effect: Effect, finish: Finish) -> None:
@@ -423,14 +457,6 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 if data is not None:
                     self.documents[effect.key] = data
                 finish(None)
-            case PostEpoch() | OpenCase() if self._is_chain_away():
-                finish(Again(1.0))
-            case PostEpoch():
-                self.chain.post(effect, finish)
-            case OpenCase():
-                self.chain.open_case(effect, finish)
-            case ProveEquivocation():
-                finish(None)
             case ArchiveRuns():
                 self._archive(effect)
                 self.report(ev.RunsArchived(effect.jobs))
@@ -438,6 +464,54 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
             case AppendSummary():
                 self.log_lines[effect.line.message.seq] = effect.line
                 finish(None)
+            case _ if self._is_chain_away():
+                finish(Again(1.0))
+            case SendPayroll() if self.plan.is_stingy:
+                finish(Again(1.0))
+            case _:
+                self._transact(effect, finish)
+
+    def _transact(self, effect: ChainEffect, finish: Finish) -> None:
+        match effect:
+            case SendPayroll():
+                self.chain.payroll(effect, self._confirmed(effect.key, finish))
+            case SendRedeem():
+                self.chain.redeem(effect, self._confirmed(effect.key, finish))
+            case SendLocks():
+                self.chain.lock(effect, self._confirmed(effect.key, finish))
+            case SendGiveBack():
+                self.chain.give_back(effect, self._confirmed(effect.key, finish))
+            case ShowExecution():
+                self.chain.show(self.name, effect.order, effect.run, finish)
+            case PayOrder():
+                self._pay_order(effect, finish)
+            case ReleaseOrder():
+                self.chain.release_order(effect, finish)
+            case OpenCase():
+                self.chain.open_case(effect, finish)
+            case ProveEquivocation():
+                self.chain.prove(effect, finish)
+
+    def _confirmed(self, purpose: str, finish: Finish) -> Finish:
+        """Tells the core what a transaction changed, as the chain says after it."""
+
+        def act(result: Result) -> None:
+            if result is None and self.is_up:
+                self.report(ev.TransactionConfirmed(purpose, self.chain.asked()))
+            finish(result)
+
+        return act
+
+    def _pay_order(self, effect: PayOrder, finish: Finish) -> None:
+        job = self.chain.final_money().jobs.jobs.get(
+            (effect.order.client, digest(DOMAIN, effect.order))
+        )
+        if job is None or job.is_over:
+            finish(None)
+        elif self.chain.now <= max(effect.not_before, job.last + self.plan.limits.evidence_window):
+            finish(Again(1.0))
+        else:
+            self.chain.pay_order(self.name, effect.order, finish)
 
     def _archive(self, effect: ArchiveRuns) -> None:
         state = self.core.state
@@ -457,12 +531,15 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
 
     def effect_refused(self, effect: Effect, refused: Refused) -> None:
         """Tells the core of refused transactions; it needs no other refusals."""
-        if isinstance(effect, PostEpoch | OpenCase):
+        if isinstance(effect, SendPayroll | SendRedeem | SendLocks | SendGiveBack | OpenCase):
             self.report(ev.TransactionRefused(effect.key, str(refused)))
 
     def _send(self, effect: Send, finish: Finish) -> None:
         if isinstance(effect.frame, frames.AssignmentSent):
             self.unbacked.follow(effect.frame)
+        if isinstance(effect.frame, frames.VoucherSent) and self.plan.is_stingy:
+            finish(Again(1.0))
+            return
         name, handle = self.peers[effect.peer]
         data = frames.encode(effect.frame)
 

@@ -1,7 +1,7 @@
 """The simulated court, written from PROTOCOL §5 alone.
 
 It checks evidence again, draws a jury by a later round, takes votes by commit and reveal, and
-convicts by two thirds.
+convicts by two thirds. A case is named by the accused's Assignment.
 """
 
 from __future__ import annotations
@@ -10,28 +10,17 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Contradiction, Evidence, OpenCase
-from quorate_node.core import events as node_events
+from quorate_coordinator.core.effects import OpenCase, ShownRun
 from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
-from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Envelope, signer
-from quorate_protocol.messages.signed import JuryReveal, JuryVote
+from quorate_protocol.messages.signed import JuryVote
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
-from quorate_protocol.units import (
-    KILLED,
-    ZERO_HASH,
-    Address,
-    Amount,
-    Hash32,
-    Nonce,
-    Round,
-    UnixSeconds,
-)
+from quorate_protocol.units import KILLED, ZERO_HASH, Address, Hash32, Round, UnixSeconds
 from quorate_runtime.keys.crypto import recover
+from sim.escrow import COURT
 from sim.parties import BEACON, DOMAIN, beacon_signature, key
 
 if TYPE_CHECKING:
@@ -39,95 +28,116 @@ if TYPE_CHECKING:
 
 JURORS_MAX = 7
 JURORS_MIN = 3
-STAKE_MULTIPLE = 8
+VOTES_ENOUGH = 5
 
 
 @dataclass(slots=True)
 class Case:
     """One case on chain."""
 
-    case_id: Nonce
+    case_id: Hash32
     accused: Address
-    executions: tuple[Evidence, ...]
+    accuser: Address
+    pay: int  # of one juror, beside its gas
+    opened: OpenCase
     round: Round
     phase: str = "drawing"
     jurors: tuple[Address, ...] = ()
     deadline: int = 0
+    is_redrawn: bool = False
     ballots: dict[Address, Hash32] = field(default_factory=dict)
-    opened: dict[Address, tuple[Hash32, ...]] = field(default_factory=dict)
+    votes: dict[Address, Hash32] = field(default_factory=dict)
     is_convicted: bool = False
+    taken: int = 0
 
-
-Copies = tuple[list[Case], set[Hash32]]
+    @property
+    def execution(self) -> Hash32:
+        """The name of the case on chain."""
+        return digest(DOMAIN, self.opened.execution.run.assignment.message)
 
 
 class Court:
-    """All cases."""
+    """All cases. `closed` are executions that no case names again."""
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.cases: list[Case] = []
-        self._used: set[Hash32] = set()
+        self.closed: set[Hash32] = set()
 
-    def copies(self) -> Copies:
+    def copies(self) -> tuple[list[Case], set[Hash32]]:
         """Copies of everything that can change."""
-        return [
-            replace(case, ballots=dict(case.ballots), opened=dict(case.opened))
-            for case in self.cases
-        ], set(self._used)
+        cases = [
+            replace(case, ballots=dict(case.ballots), votes=dict(case.votes)) for case in self.cases
+        ]
+        return cases, set(self.closed)
 
     def is_drawing(self) -> bool:
         """Whether a case waits for the round that draws its jury."""
         return any(case.phase == "drawing" for case in self.cases)
 
-    def take_back(self, copies: Copies) -> None:
+    def take_back(self, copies: tuple[list[Case], set[Hash32]]) -> None:
         """Goes back to earlier copies; they are used once."""
-        self.cases, self._used = copies
+        self.cases, self.closed = copies
 
-    def open(self, effect: OpenCase) -> None:
-        """Opens a case; Refused unless signatures prove every execution."""
-        clients = {item.order.message.client for item in effect.executions}
-        if len(clients) < 2 and len(effect.executions) < 3:
-            raise Refused(Code.CHAIN, "two clients or three executions")
-        hashes = [self._check(item, effect.accused) for item in effect.executions]
-        assert len(set(hashes)) == len(hashes) and not set(hashes) & self._used, (
-            "I5: an execution is named twice"
-        )
-        self._used |= set(hashes)
+    def open(self, effect: OpenCase, accuser: Address) -> None:
+        """Opens a case and burns its jury's pay; Refused if money or owners are missing."""
+        limits = self.chain.limits
+        accused = effect.execution.run.assignment.message.provider
+        execution = self._check(effect, accused)
+        if self._open_case(execution) is not None or execution in self.closed:
+            raise Refused(Code.CHAIN, "named")
+        if len(self._able(accuser, effect)) < limits.jury_owners_min:
+            raise Refused(Code.CHAIN, "owners")
+        body, order = effect.execution.run.assignment.message, effect.execution.order.message
+        most = min(order.budget, body.price_per_hour * body.max_duration // 3600)
+        assert effect.pay >= max(limits.jury_pay_min, most), "I5: jurors get too little"
+        cost = JURORS_MAX * (effect.pay + limits.jury_gas_fee)
+        self.chain.escrow.move(accuser, COURT, cost)
         first = Round(round_at(BEACON, self.chain.now) + 4)
-        case = Case(Nonce(len(self.cases) + 1), effect.accused, effect.executions, first)
+        case_id = hash_tuple("case", execution, len(self.cases))
+        case = Case(case_id, accused, accuser, effect.pay, effect, first)
         self.cases.append(case)
-        others = tuple(
-            digest(DOMAIN, item.contradiction.assignment.message)
-            for item in effect.executions
-            if item.contradiction is not None
-        )
-        self.chain.note(ev.ChainCaseOpened(case.case_id, case.accused, tuple(hashes), others))
-        named = tuple(
-            node_events.CaseExecution(item.order.message.spec_hash, effect.host_class)
-            for item in effect.executions
-        )
-        self.chain.tell(node_events.ChainCaseOpened(case.case_id, case.accused, named))
+        self.chain.case_opened(case)
 
-    def _check(self, item: Evidence, accused: Address) -> Hash32:
+    def _open_case(self, execution: Hash32) -> Case | None:
+        cases = (case for case in self.cases if case.execution == execution)
+        return next((case for case in cases if case.phase != "decided"), None)
+
+    def _case(self, execution: Hash32, phase: str) -> Case:
+        case = self._open_case(execution)
+        if case is None or case.phase != phase:
+            raise Refused(Code.CHAIN, "no such case, or not now")
+        return case
+
+    def _able(self, accuser: Address, effect: OpenCase) -> list[Address]:
+        """Owners that may judge: all with open slots but the parties."""
+        named = (effect.execution.run, effect.execution.contradiction)
+        owners = (run.assignment.message.provider for run in named)
+        parties = {accuser, *owners, *self.chain.left}
+        return [
+            owner
+            for owner, stake in self.chain.stakes.items()
+            if owner not in parties and 2 * stake >= self.chain.staked[owner]
+        ]
+
+    def _check(self, effect: OpenCase, accused: Address) -> Hash32:
         """I5: the evidence is signed, is of this provider, and opens to what it committed."""
-        other = item.contradiction
-        assert other is not None and other.assignment.message.provider != accused, (
-            "I5: contradiction"
-        )
-        self._check_run(item, other, other.assignment.message.provider)
-        assert other.reveal.exit_status not in KILLED and item.reveal.exit_status not in KILLED, (
+        mine, other = effect.execution.run, effect.execution.contradiction
+        assert other.assignment.message.provider != accused, "I5: contradiction"
+        self._check_run(effect, other, other.assignment.message.provider)
+        assert not {mine.reveal.exit_status, other.reveal.exit_status} & set(KILLED), (
             "I5: a killed execution shows nothing"
         )
-        theirs = result_digest(other.reveal.exit_status, other.reveal.output_digest)
-        mine = result_digest(item.reveal.exit_status, item.reveal.output_digest)
-        assert theirs != mine, "I5: what contradicts an execution has another result"
-        return self._check_run(item, item, accused)
+        assert _result(mine) != _result(other), (
+            "I5: what contradicts an execution has another result"
+        )
+        same = mine.commit.message.class_id == other.commit.message.class_id
+        assert same, "I5: two determinism classes contradict nothing"
+        return self._check_run(effect, mine, accused)
 
-    def _check_run(
-        self, item: Evidence, run: Evidence | Contradiction, provider: Address
-    ) -> Hash32:
+    def _check_run(self, effect: OpenCase, run: ShownRun, provider: Address) -> Hash32:
         """I5: a run of the item's job is signed, and opens to what it committed."""
+        item = effect.execution
         assignment, commit = run.assignment.message, run.commit.message
         order, session = item.order.message, item.session.message
         operator = self.chain.keys[provider].at(assignment.accept_by).address
@@ -145,31 +155,27 @@ class Court:
             commit.assignment_hash == hashed
             and assignment.provider == provider == run.reveal.provider
         ), "I5: provider"
-        result = result_digest(run.reveal.exit_status, run.reveal.output_digest)
-        assert commit.commitment == commitment(hashed, provider, run.reveal.salt, result), (
-            "I5: reveal"
-        )
+        opened = commitment(hashed, provider, run.reveal.salt, _result(run))
+        assert commit.commitment == opened, "I5: reveal"
         return hashed
 
-    def vote(self, vote: Envelope[JuryVote]) -> None:
+    def vote(self, execution: Hash32, vote: Envelope[JuryVote]) -> None:
         """Takes a ballot."""
-        message = vote.message
-        case = self.cases[message.case_id - 1]
-        if case.phase != "voting" or message.juror not in case.jurors:
+        case, message = self._case(execution, "voting"), vote.message
+        if message.juror not in case.jurors or message.case_id != case.case_id:
             raise Refused(Code.CHAIN, "no vote is open to this juror")
         case.ballots[message.juror] = message.ballot
+        self.chain.voted(execution, message.juror, message.ballot)
 
-    def reveal(self, reveal: JuryReveal) -> None:
+    def reveal(self, execution: Hash32, juror: Address, salt: Hash32, result: Hash32) -> None:
         """Takes an opened ballot."""
-        case = self.cases[reveal.case_id - 1]
-        padded = (*reveal.digests, *[ZERO_HASH] * (3 - len(reveal.digests)))
-        ballot = hash_tuple(reveal.case_id, reveal.juror, reveal.salt, *padded)
-        if case.phase != "revealing" or reveal.juror not in case.ballots:
-            raise Refused(Code.CHAIN, "no such ballot, or not now")
-        assert case.ballots[reveal.juror] == ballot, (
+        case = self._case(execution, "revealing")
+        if juror not in case.ballots:
+            raise Refused(Code.CHAIN, "no such ballot")
+        assert case.ballots[juror] == hash_tuple(execution, juror, salt, result), (
             "I5: a juror's ballot does not open to what it votes"
         )
-        case.opened[reveal.juror] = reveal.digests
+        case.votes[juror] = result
 
     def advance(self) -> None:
         """Does everything that is due at a new block's time."""
@@ -179,74 +185,66 @@ class Court:
                 case "drawing" if now >= round_time(BEACON, case.round):
                     self._draw(case)
                 case "voting" if now > case.deadline or len(case.ballots) == len(case.jurors):
-                    case.phase, case.deadline = "revealing", now + self.chain.limits.jury_window
-                    self.chain.tell(
-                        node_events.ChainVotingEnded(case.case_id, UnixSeconds(case.deadline))
-                    )
-                case "revealing" if now > case.deadline or len(case.opened) == len(case.ballots):
+                    self._end_votes(case)
+                case "revealing" if now > case.deadline or len(case.votes) == len(case.ballots):
                     self._decide(case)
                 case _:
                     pass
 
     def _draw(self, case: Case) -> None:
         randomness = sha256(beacon_signature(case.round))
-        least, gone = self.chain.limits.slot_stake, {*self.chain.left, case.accused}
         able = [
-            owner
-            for owner, stake in self.chain.stakes.items()
-            if stake >= least and owner not in gone
+            owner for owner in self._able(case.accuser, case.opened) if owner not in case.jurors
         ]
         able.sort(key=lambda owner: hash_tuple(randomness, case.case_id, owner))
-        case.jurors = tuple(able[:JURORS_MAX])
-        if len(case.jurors) < JURORS_MIN:
-            self._end(case, is_convicted=False)
+        found = able[: JURORS_MAX - len(case.ballots)]
+        if len(found) + len(case.ballots) < JURORS_MIN or not found:
+            self._end_votes(case)
             return
-        runs = sum(item.assignment.message.max_duration for item in case.executions)
-        case.phase, case.deadline = (
-            "voting",
-            self.chain.now + self.chain.limits.jury_window + runs,
-        )
-        self.chain.note(ev.ChainJuryDrawn(case.case_id, case.jurors))
-        self.chain.tell(
-            node_events.ChainJuryDrawn(case.case_id, case.jurors, UnixSeconds(case.deadline))
-        )
+        kept = [juror for juror in case.jurors if juror in case.ballots]
+        case.jurors = (*kept, *found)
+        duration = case.opened.execution.run.assignment.message.max_duration
+        case.phase = "voting"
+        case.deadline = self.chain.now + self.chain.limits.jury_window + duration
+        self.chain.jury_drawn(case)
+
+    def _end_votes(self, case: Case) -> None:
+        """Replaces once those who did not vote; then those who voted open their ballots."""
+        is_missing = len(case.ballots) < min(VOTES_ENOUGH, len(case.jurors))
+        if case.phase == "voting" and is_missing and not case.is_redrawn:
+            case.phase, case.is_redrawn = "drawing", True
+            case.round = Round(round_at(BEACON, self.chain.now) + 4)
+            return
+        if not case.ballots:
+            self._end(case)
+            return
+        case.phase, case.deadline = "revealing", self.chain.now + self.chain.limits.jury_window
+        self.chain.voting_ended(case, UnixSeconds(case.deadline))
 
     def _decide(self, case: Case) -> None:
-        convict = [self._is_wrong(case, index, item) for index, item in enumerate(case.executions)]
-        self._end(case, all(convict))
+        """Two thirds of the answers, and at least three, decide; jurors that agree are paid."""
+        item, limits = case.opened.execution, self.chain.limits
+        votes = Counter(case.votes.values())
+        size = max(votes.values(), default=0)
+        found = max((each for each in votes if votes[each] == size), default=ZERO_HASH)
+        mine, other = _result(item.run), _result(item.contradiction)
+        if size >= JURORS_MIN and 3 * size >= 2 * len(case.votes):
+            case.is_convicted = found == other
+            if found in (other, mine):
+                self.closed.add(case.execution)
+        if case.is_convicted:
+            cost = JURORS_MAX * (case.pay + limits.jury_gas_fee)
+            case.taken = self.chain.slash(case.accused, cost // 2)
+        for juror, result in case.votes.items():
+            if votes[result] == size:
+                gas = limits.jury_gas_fee
+                self.chain.escrow.move(COURT, juror, gas + (case.pay if result != ZERO_HASH else 0))
+        self._end(case)
 
-    def _is_wrong(self, case: Case, index: int, item: Evidence) -> bool:
-        """Whether two thirds of the jurors that revealed, and at least three, found what the
-        contradicting execution did.
-        """
-        assert item.contradiction is not None
-        shown = item.contradiction.reveal
-        other = result_digest(shown.exit_status, shown.output_digest)
-        votes = Counter(
-            digests[index] for digests in case.opened.values() if digests[index] != ZERO_HASH
-        )
-        best, count = max(
-            votes.items(), key=lambda item: (item[1], item[0]), default=(ZERO_HASH, 0)
-        )
-        return count >= JURORS_MIN and 3 * count >= 2 * len(case.opened) and best == other
-
-    def _end(self, case: Case, is_convicted: bool) -> None:
-        case.phase, case.is_convicted = "decided", is_convicted
-        slashed = Amount(0)
-        if is_convicted:
-            limits = self.chain.limits
-            pays = sum(_jury_pay(item, limits) for item in case.executions)
-            votes = Counter(case.opened.values())
-            group = max(votes.values())
-            paid = sum(votes[each] == group for each in case.opened.values())
-            costs = paid * (pays + limits.jury_gas_fee) + limits.jury_gas_fee
-            slashed = self.chain.slash(case.accused, max(STAKE_MULTIPLE * pays, costs))
-        self.chain.note(ev.ChainCaseDecided(case.case_id, is_convicted, slashed))
-        self.chain.tell(node_events.ChainCaseDecided(case.case_id))
+    def _end(self, case: Case) -> None:
+        case.phase = "decided"
+        self.chain.case_decided(case)
 
 
-def _jury_pay(item: Evidence, limits: Limits) -> int:
-    """Returns what a juror gets for an execution."""
-    body = item.assignment.message
-    longest = body.price_per_hour * body.max_duration // 3600
-    return max(min(item.order.message.budget, longest), limits.jury_pay_min)
+def _result(run: ShownRun) -> Hash32:
+    return result_digest(run.reveal.exit_status, run.reveal.output_digest)

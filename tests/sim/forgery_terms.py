@@ -10,16 +10,7 @@ from quorate_protocol.messages.receipt import Receipt, SkipEvidence
 from quorate_protocol.messages.signed import Ack, CommitSet, Session
 from quorate_protocol.rules.receipts.receipt_bill import ran_of, result_of
 from quorate_protocol.rules.settlement import is_clients_limit
-from quorate_protocol.units import (
-    ZERO_HASH,
-    Address,
-    Bps,
-    Hash32,
-    Label,
-    Outcome,
-    Sequence,
-    UnixSeconds,
-)
+from quorate_protocol.units import ZERO_HASH, Address, Bps, Hash32, Label, Outcome, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from sim.parties import DOMAIN, key
@@ -58,7 +49,7 @@ def altered(body: Receipt) -> Iterator[tuple[str, Receipt]]:
 def _of_acks(body: Receipt) -> Iterator[tuple[str, Receipt]]:
     """An Ack signed again after the draw was known."""
     if body.witness is not None:
-        other = replace(body.ack.message, epoch=Sequence(body.ack.message.epoch + 1))
+        other = replace(body.ack.message, escrowed=not body.ack.message.escrowed)
         yield "another Ack than was witnessed", _acked(body, other)
         return
     above = replace(body.ack.message, fee_bps=Bps(body.order.message.max_fee_bps + 1))

@@ -28,7 +28,7 @@ from sim.world import World
 Attack = tuple[Callable[[], object], str] | None
 STRANGER = key("stranger")
 FRESH = Nonce(10**9)
-_UNTAKEN = "price-too-high too-few-owners no-offer bad-amount over-allocation"
+_UNTAKEN = "price-too-high too-few-owners no-offer bad-amount insufficient-funds"
 
 
 def _order(world: World, random: Random) -> Attack:
@@ -44,7 +44,7 @@ def _order(world: World, random: Random) -> Attack:
         ({"max_executions": Small(9)}, "bad-amount"),
         (
             {"max_executions": Small(2), "accept_unverified": False},
-            "bad-amount over-allocation no-offer too-few-owners price-too-high",
+            "bad-amount insufficient-funds no-offer too-few-owners price-too-high",
         ),
         ({"spec_hash": Hash32(b"\x05" * 32)}, "malformed"),
         ({"terms_hash": Hash32(b"\x05" * 32)}, "malformed"),
@@ -55,7 +55,7 @@ def _order(world: World, random: Random) -> Attack:
                 "budget": Amount(2**90),
                 "max_executions": Small(3),
             },
-            "over-allocation no-offer too-few-owners",
+            "insufficient-funds no-offer too-few-owners",
         ),
         ({"coordinator": STRANGER.address}, "wrong-signer"),
     ]
@@ -63,11 +63,13 @@ def _order(world: World, random: Random) -> Attack:
         changes += [(order, _UNTAKEN) for order in (_lonely(world), _cheap(spec.max_duration))] * 2
     if world.plan.market is Market.TINY:
         changes += [
-            ({"accept_unverified": False}, "too-few-owners no-offer over-allocation bad-amount")
+            ({"accept_unverified": False}, "too-few-owners no-offer insufficient-funds bad-amount")
         ] * 6
     chosen, codes = random.choice(changes)
     fields = {"expiry": UnixSeconds(world.coordinator.clock.now + 60), **chosen}
     submission = client.submission(spec, client.order(spec, random, nonce=FRESH, **fields))
+    if world.plan.chain_outage is not None:
+        codes += " busy"  # its newest block is too old for an Ack
     return lambda: world.coordinator.take_order(submission), codes + _unknown(world, client)
 
 
@@ -99,7 +101,7 @@ def _unknown(world: World, client: Client) -> str:
     return (
         ""
         if client.account.address in world.coordinator.core.state.clients
-        else " over-allocation no-offer unknown"
+        else " insufficient-funds no-offer unknown"
     )
 
 
@@ -168,8 +170,8 @@ def _poor_stranger(world: World, random: Random) -> Attack:
         seal(DOMAIN, order, STRANGER.sign), seal(DOMAIN, session, STRANGER.sign), spec
     )
     if random.random() < 0.3:
-        return lambda: world.coordinator.take_session(submission.session), "over-allocation"
-    return lambda: world.coordinator.take_order(submission), "over-allocation"
+        return lambda: world.coordinator.take_session(submission.session), "insufficient-funds"
+    return lambda: world.coordinator.take_order(submission), "insufficient-funds"
 
 
 def _voucher(world: World, random: Random) -> Attack:
@@ -177,18 +179,16 @@ def _voucher(world: World, random: Random) -> Attack:
     known = world.coordinator.core.state.clients.get(client.account.address)
     if known is None or not known.sessions:
         return None
-    message = Voucher(
-        client.account.address, key("coordinator").address, Amount(known.escrowed + 1)
-    )
+    message = Voucher(client.account.address, key("coordinator").address, Amount(10**12))
     lower = replace(message, cumulative=Amount(max(0, known.vouched - 1)))
     sign = client.session_key.sign
     envelope, codes = random.choice(
         [
-            (seal(DOMAIN, message, sign), "over-allocation"),
-            (seal(DOMAIN, replace(message, cumulative=Amount(10**12)), sign), "over-allocation"),
+            (seal(DOMAIN, message, sign), "insufficient-funds"),
             (seal(DOMAIN, message, STRANGER.sign), "wrong-signer"),
             (seal(FOREIGN, message, sign), "wrong-signer bad-signature"),
             (seal(DOMAIN, lower, sign), "stale"),
+            (seal(DOMAIN, replace(message, payee=STRANGER.address), sign), "wrong-signer"),
             (seal(DOMAIN, replace(message, payer=STRANGER.address), STRANGER.sign), "unknown"),
         ]
     )

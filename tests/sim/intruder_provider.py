@@ -14,9 +14,9 @@ from quorate_protocol.messages.signed import (
     CommitEntry,
     CommitReceipt,
     CommitSet,
-    Statement,
     Stop,
     Verdict,
+    Voucher,
 )
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -190,30 +190,22 @@ def _verdict(world: World, provider: Provider, random: Random) -> Attack:
     ), "wrong-signer unknown"
 
 
-def _statement(world: World, provider: Provider, random: Random) -> Attack:
-    known = provider.core.statements.get(provider.coordinator)
-    if known is None or known.message.final < 2:
-        return None
-    last = known.message
-    message, sign, codes = random.choice(
+def _voucher(world: World, provider: Provider, random: Random) -> Attack:
+    """A voucher of a stranger, or for another tab; one over less than is known changes nothing."""
+    known = provider.core.debt(provider.coordinator).vouched
+    good = Voucher(provider.coordinator, provider.owner, Amount(known + 10**6))
+    message, sign, domain, codes = random.choice(
         [
-            (
-                replace(last, final=Amount(last.final - 1), seq=Sequence(last.seq + 1)),
-                STATEMENT.sign,
-                "bad-amount",
-            ),
-            (replace(last, final=Amount(last.final + 1)), STATEMENT.sign, "equivocation"),
-            (replace(last, seq=Sequence(last.seq - 1)), STATEMENT.sign, "stale"),
-            (replace(last, seq=Sequence(last.seq + 1)), STRANGER.sign, "wrong-signer"),
-            (
-                replace(last, provider=STRANGER.address, seq=Sequence(last.seq + 1)),
-                STATEMENT.sign,
-                "not-yours",
-            ),
+            (good, STRANGER.sign, DOMAIN, "wrong-signer"),
+            (good, provider.operator.sign, DOMAIN, "wrong-signer"),
+            (good, STATEMENT.sign, FOREIGN, "wrong-signer bad-signature"),
+            (replace(good, payee=STRANGER.address), STATEMENT.sign, DOMAIN, "not-yours"),
+            (replace(good, payer=STRANGER.address), STRANGER.sign, DOMAIN, "wrong-signer"),
+            (replace(good, cumulative=Amount(known)), STATEMENT.sign, DOMAIN, "ok"),
+            (replace(good, cumulative=Amount(2**127)), STATEMENT.sign, DOMAIN, "bad-amount"),
         ]
     )
-    envelope: Envelope[Statement] = seal(DOMAIN, message, sign)
-    return _send(provider, frames.StatementSent(envelope)), codes
+    return _send(provider, frames.VoucherSent(seal(domain, message, sign))), codes
 
 
 def _receipt(world: World, provider: Provider, random: Random) -> Attack:
@@ -244,7 +236,7 @@ ATTACKS: tuple[Callable[[World, Provider, Random], Attack], ...] = (
     _commit_set,
     _early_set,
     _verdict,
-    _statement,
+    _voucher,
     _receipt,
     _stop,
 )

@@ -61,7 +61,7 @@ def _may_read(world: World, job: Job, account: Address | None) -> tuple[bool, bo
         for digest in job.leases
     )
     is_heard = any(
-        job.id in case.jobs
+        job.id == case.job_id
         and case.is_convicted is None
         and (account in case.jurors or account == case.accused)
         for case in state.cases.values()

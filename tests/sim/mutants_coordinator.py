@@ -3,16 +3,15 @@
 import dataclasses
 import os
 
-from quorate_coordinator.core import chain_events, nonces, views
-from quorate_coordinator.core.accusations import Case, Fault
+from quorate_coordinator.core import nonces, views
+from quorate_coordinator.core.accusations import Fault
 from quorate_coordinator.core.audit import batches, beacon_time, faults, reliability, verdicts
 from quorate_coordinator.core.audit import draw as draw_module
-from quorate_coordinator.core.entities import Client, Provider
+from quorate_coordinator.core.entities import Provider
 from quorate_coordinator.core.execution import advance, places
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.intake import client_signatures, orders
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.money import epoch_cap, epochs
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.views import SealedOutput
@@ -20,7 +19,7 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, Seconds, UnixSeconds
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, changed, only
-from sim.plan import CALM, Behaviour, ClockFault, JobPlan, Market, Plan, Release, Window
+from sim.plan import CALM, Behaviour, ClockFault, JobPlan, Market, Plan, Window
 
 INTRUDED = only(lambda plan: plan.has_intruder)
 LATE_CLOCK = changed(
@@ -30,14 +29,8 @@ NODES = ("coordinator", "client-0", "client-1", *(f"provider-{number}" for numbe
 ALL_LATE = changed(
     clocks=tuple(ClockFault(node, -60.0, 0.0, 0.0, 0.0) for node in NODES)
 )  # only the beacon is in time
-RELEASING = only(lambda plan: any(release.share == 1 for release in plan.releases))
 ROTATING = only(lambda plan: len(plan.rotations) > 1 and plan.has_intruder)
 LARGE = only(lambda plan: plan.market is Market.LARGE)
-CASES = only(
-    lambda plan: (
-        Behaviour.LIAR in plan.behaviours and len(plan.jobs) >= 8 and plan.market is Market.SMALL
-    )
-)
 
 
 def _anybody_may_sign(patch: Patch) -> None:
@@ -96,7 +89,10 @@ def _busy(plan: Plan, behaviours: tuple[Behaviour, ...], seconds: float) -> Plan
         clocks=(),
         outage=None,
         rotations=(),
-        releases=(),
+        leavings=(),
+        sleeps=(),
+        vanishes=None,
+        is_stingy=False,
     )
     return dataclasses.replace(
         calm, crash_chance=0.0, leaver=None, is_poor=False, chain_outage=None
@@ -137,60 +133,6 @@ def _rotated_keys_stay(patch: Patch) -> None:
 
 def _receipts_show_todays_key(patch: Patch) -> None:
     patch.setattr(Provider, "key_at", lambda provider, moment: provider.operator_key)
-
-
-def _releases_are_not_heard(patch: Patch) -> None:
-    allocate = chain_events._allocate
-
-    def deaf(context, note):  # type: ignore[no-untyped-def]
-        allocate(context, replace(note, allocation=note.escrowed or note.allocation))
-
-    patch.setattr(chain_events, "_allocate", deaf)
-
-
-def _releases_take_what_is_owed(patch: Patch) -> None:
-    allocate = chain_events._allocate
-    patch.setattr(
-        chain_events,
-        "_allocate",
-        lambda context, note: allocate(context, replace(note, escrowed=note.allocation)),
-    )
-
-
-def _vouchers_reach_what_leaves(patch: Patch) -> None:
-    patch.setattr(Client, "reach", lambda client, now, margin: client.escrowed)
-
-
-def _epochs_show_what_nobody_paid(patch: Patch) -> None:
-    patch.setattr(epoch_cap, "backed", lambda context, leaves, vouchers: leaves)
-
-
-def _late_hand_in(plan: Plan) -> Plan | None:
-    return (
-        plan
-        if any(release.hands_in is not None and release.hands_in < 30 for release in plan.releases)
-        else None
-    )
-
-
-def _overtaken(plan: Plan) -> Plan | None:
-    """A voucher is taken in time, but the coordinator's chain is away until the client has its
-    money.
-    """
-    if plan.market is not Market.SMALL:
-        return None
-    jobs = tuple(dataclasses.replace(job, at=job.at / 3, stop_after=None) for job in plan.jobs)
-    release, outage = Release(0, 12.0, 1.0, hands_in=33.0), Window(38.0, 45.0)
-    return dataclasses.replace(
-        plan,
-        jobs=jobs,
-        releases=(release,),
-        chain_outage=outage,
-        weather=CALM,
-        cuts=(),
-        clocks=(),
-        crash_chance=0.0,
-    )
 
 
 def _later_batches_use_known_rounds(patch: Patch) -> None:
@@ -307,35 +249,6 @@ def _lapsed_places_stay_empty(patch: Patch) -> None:
     patch.setattr(places, "reopen", lambda context, job, lease, retry_at: job)
 
 
-def _cases_told_again_are_new(patch: Patch) -> None:
-    def opened(context, note):  # type: ignore[no-untyped-def]
-        key = f"foreign-{note.case_id}-{context.at}"
-        context.state.cases[key] = Case(key, note.accused, (), ())
-
-    patch.setattr(chain_events, "_case_opened", opened)
-
-
-def _the_accused_go_on(patch: Patch) -> None:
-    open_case = faults.open_case_if_due
-
-    def without_freeze(context, accused):  # type: ignore[no-untyped-def]
-        open_case(context, accused)
-        context.state.providers[accused] = replace(
-            context.state.providers[accused], is_frozen=False
-        )
-
-    patch.setattr(faults, "open_case_if_due", without_freeze)
-    patch.setattr(chain_events, "_freeze", lambda context, owner, is_frozen: None)
-
-
-def _one_fault_is_named_twice(patch: Patch) -> None:
-    patch.setattr(faults, "_choose", lambda found: [found[-1], found[-1]] if found else [])
-
-
-def _one_fault_makes_a_case(patch: Patch) -> None:
-    patch.setattr(faults, "_choose", lambda found: found[-1:])
-
-
 def _killed_runs_are_faults(patch: Patch) -> None:
     patch.setattr(faults, "is_killed", lambda lease: False)
 
@@ -346,7 +259,7 @@ def _lapses_are_faults(patch: Patch) -> None:
     def struck(context, job, lease, retry_at):  # type: ignore[no-untyped-def]
         known = context.state.faults.get(lease.provider) or ()
         client = job.submission.order.message.client
-        fault = Fault(lease.assignment_hash, job.id, client, context.at, is_case_used=True)
+        fault = Fault(lease.assignment_hash, job.id, client, context.at, is_used=True)
         context.state.faults[lease.provider] = (*known, fault)
         return reopen(context, job, lease, retry_at)
 
@@ -406,16 +319,8 @@ def _anybody_may_stop(patch: Patch) -> None:
     patch.setattr(client_signatures, "on_stop", stopped)
 
 
-def _refused_epochs_are_forgotten(patch: Patch) -> None:
-    patch.setattr(epochs, "on_refused", lambda context, purpose: None)
-
-
 def _held_jobs_are_not_looked_at(patch: Patch) -> None:
     patch.setattr(held_pay, "draw_at_hold_end", lambda context, job: None)
-
-
-def _with_reorganisations(plan: Plan) -> Plan | None:
-    return dataclasses.replace(plan, has_reorganisations=True) if CASES(plan) is not None else None
 
 
 def _tiny_and_intruded(plan: Plan) -> Plan | None:
@@ -440,14 +345,6 @@ MUTANTS = (
     Mutant("a key rotated away answers for nothing", "I3", _rotated_keys_are_forgotten, ROTATING),
     Mutant("a key rotated away is good for ever", "I5", _rotated_keys_stay, ROTATING),
     Mutant("receipts show the key of today", "I5", _receipts_show_todays_key, ROTATING),
-    Mutant("announced releases may be ordered for", "I4", _releases_are_not_heard, RELEASING),
-    Mutant("who announces a release need not pay", "I7", _releases_take_what_is_owed, RELEASING),
-    Mutant(
-        "vouchers reach what is about to leave", "I1", _vouchers_reach_what_leaves, _late_hand_in
-    ),
-    Mutant(
-        "epochs show credits that were not paid", "I1", _epochs_show_what_nobody_paid, _overtaken
-    ),
     Mutant("a later batch is drawn by a known round", "I9", _later_batches_use_known_rounds),
     Mutant("a coordinator chooses when a dispute goes on", "I9", _disputes_go_on_at_once),
     Mutant(
@@ -474,12 +371,6 @@ MUTANTS = (
         only(lambda plan: Behaviour.SLEEPER in plan.behaviours),
     ),
     Mutant(
-        "a case told again is a new one", "I5", _cases_told_again_are_new, _with_reorganisations
-    ),
-    Mutant("the accused are not frozen", "I5", _the_accused_go_on, _one_lies),
-    Mutant("a case names one execution twice", "I5", _one_fault_is_named_twice, CASES),
-    Mutant("one fault makes a case", "I5", _one_fault_makes_a_case, CASES),
-    Mutant(
         "a time-out is a fault",
         "I5",
         _killed_runs_are_faults,
@@ -494,6 +385,5 @@ MUTANTS = (
     Mutant("the output is shown before the verdict", "I8", _outputs_before_the_verdict),
     Mutant("a witness after its round counts", "I9", _late_witnesses, INTRUDED),
     Mutant("anybody may stop a job", "I4", _anybody_may_stop, INTRUDED),
-    Mutant("a refused epoch is not built again", "I7", _refused_epochs_are_forgotten),
     Mutant("held jobs are never looked at again", "I7", _held_jobs_are_not_looked_at, LARGE),
 )

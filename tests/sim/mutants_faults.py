@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from quorate_coordinator.core.audit import faults, repeats, unverifiable
+from quorate_coordinator.core.audit import repeats, unverifiable
 from quorate_protocol.rules import confirmation
 from quorate_protocol.units import UnixSeconds
 from sim.mutants import Mutant, Patch, only
@@ -43,10 +43,6 @@ def _images_with_two_results_are_verified(patch: Patch) -> None:
     patch.setattr(unverifiable, "until", lambda context, submission: UnixSeconds(0))
 
 
-def _one_clients_word_is_enough(patch: Patch) -> None:
-    patch.setattr(faults, "_choose", lambda found: found[-2:] if len(found) > 1 else [])
-
-
 MUTANTS = (
     Mutant("a fault needs no confirmation", "I5", _faults_are_not_confirmed, LIARS),
     Mutant("one repeat confirms a fault", "I5", _one_repeat_confirms, LIARS),
@@ -58,5 +54,4 @@ MUTANTS = (
         _images_with_two_results_are_verified,
         _coins_at_last,
     ),
-    Mutant("one client's word makes a case", "I5", _one_clients_word_is_enough, LIARS),
 )

@@ -1,4 +1,4 @@
-"""Broken rules of money: pay, fees, credits, holds, refunds, vouchers, epochs."""
+"""Broken rules of money: pay, fees, credits, holds, refunds, vouchers, payrolls."""
 
 import dataclasses
 
@@ -6,19 +6,20 @@ from quorate_coordinator.core.audit import draw, verdicts
 from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.intake import log_reads
-from quorate_coordinator.core.money import epochs, ledger
+from quorate_coordinator.core.money import ledger, payees, transactions
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.money import credit
-from quorate_protocol.units import Amount, Price, UnixSeconds
+from quorate_protocol.units import Amount, Price
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, changed, only
-from sim.plan import CALM, Behaviour, Market, Plan, Window
+from sim.plan import CALM, Behaviour, Market, Plan
 
 LARGE = only(lambda plan: plan.market is Market.LARGE)
 SMALL = only(lambda plan: plan.market is Market.SMALL)
 INTRUDED = only(lambda plan: plan.has_intruder)
 NEVER_VOUCHES = changed(never_vouches=True)
+POOR = changed(capital=0)
 
 
 def _pay_is_rounded_up(patch: Patch) -> None:
@@ -43,13 +44,13 @@ def _the_fund_pays_for_the_absent(patch: Patch) -> None:
 
 
 def _credits_count_twice(patch: Patch) -> None:
-    credit = ledger.credit
+    hold = ledger.hold
 
     def twice(context, lease, amount):  # type: ignore[no-untyped-def]
-        credit(context, lease, amount)
-        credit(context, lease, amount)
+        hold(context, lease, amount)
+        hold(context, lease, amount)
 
-    patch.setattr(ledger, "credit", twice)
+    patch.setattr(ledger, "hold", twice)
 
 
 def _silence_is_paid(patch: Patch) -> None:
@@ -133,20 +134,10 @@ def _holds_are_short(patch: Patch) -> None:
 
 
 def _refunds_are_not_given(patch: Patch) -> None:
-    gone = held_pay.refund_held_pay
+    def kept(context, job, amount):  # type: ignore[no-untyped-def]
+        context.change_own(fund=Amount(context.state.own.fund + amount))
 
-    def kept(context, job, verdict, members):  # type: ignore[no-untyped-def]
-        before = context.state.clients[job.submission.order.message.client]
-        job = gone(context, job, verdict, members)
-        after = context.state.clients[before.account]
-        taken = after.refund + after.refund_held - before.refund - before.refund_held
-        context.state.clients[before.account] = replace(
-            after, refund=before.refund, refund_held=before.refund_held
-        )
-        context.change_own(fund=Amount(context.state.own.fund + taken))
-        return job
-
-    patch.setattr(held_pay, "refund_held_pay", kept)
+    patch.setattr(ledger, "refund", kept)
 
 
 def crowded(plan: Plan) -> Plan | None:
@@ -188,19 +179,13 @@ def _without(code: Code):  # type: ignore[no-untyped-def]
             except Refused as refused:
                 if refused.code is not code:
                     raise
-                message = event.voucher.message
-                client = context.state.clients[message.client]
+                client = context.state.clients[event.voucher.message.payer]
                 signed = next(
                     (item for item in client.sessions if item.message.session_key == event.key),
                     None,
                 )
-                changed = replace(
-                    client,
-                    vouched=message.cumulative,
-                    voucher=event.voucher,
-                    voucher_session=signed,
-                )
-                context.state.clients[client.account] = changed
+                changed = replace(client, voucher=event.voucher, voucher_session=signed)
+                ledger._count(context, changed)
 
         patch.setattr(ledger, "on_voucher", taken)
 
@@ -215,39 +200,24 @@ def _output_needs_no_voucher(patch: Patch) -> None:
     patch.setattr(Job, "is_readable", property(lambda job: job.is_paid_for))
 
 
-def _epochs_overtake_each_other(patch: Patch) -> None:
-    patch.setattr(epochs, "_in_flight", lambda context: False)
+def _held_pay_is_signed(patch: Patch) -> None:
+    hold = payees.hold
+
+    def signed(context, account, amount):  # type: ignore[no-untyped-def]
+        hold(context, account, amount)
+        payee = context.state.payees[account]
+        both = Amount(payee.final + payee.held)
+        context.state.payees[account] = replace(payee, final=both)
+        context.state.vouchers_due[account] = True
+        payees.vouch(context)
+        payee = context.state.payees[account]
+        context.state.payees[account] = replace(payee, final=Amount(both - payee.held))
+
+    patch.setattr(payees, "hold", signed)
 
 
-def _epochs_show_more(patch: Patch) -> None:
-    leaves_of = epochs.leaves_of
-
-    def more(context):  # type: ignore[no-untyped-def]
-        return tuple(
-            replace(leaf, final=Amount(leaf.final + leaf.held)) for leaf in leaves_of(context)
-        )
-
-    patch.setattr(epochs, "leaves_of", more)
-
-
-def _statements_forget(patch: Patch) -> None:
-    state = ledger._state
-
-    def less(context, provider):  # type: ignore[no-untyped-def]
-        state(context, replace(provider, final=Amount(provider.final // 2)))
-        kept = context.state.providers[provider.owner]
-        context.state.providers[provider.owner] = replace(kept, final=provider.final)
-
-    patch.setattr(ledger, "_state", less)
-
-
-def _statements_are_numbered_by_time(patch: Patch) -> None:
-    state = ledger._state
-
-    def numbered(context, provider):  # type: ignore[no-untyped-def]
-        state(context, replace(provider, statement_seq=UnixSeconds(context.at // 20)))
-
-    patch.setattr(ledger, "_state", numbered)
+def _payrolls_know_no_balance(patch: Patch) -> None:
+    patch.setattr(transactions, "_available", lambda context: Amount(10**9))
 
 
 def _any_time_is_believed(patch: Patch) -> None:
@@ -265,7 +235,10 @@ def _boasting(plan: Plan) -> Plan | None:
         clocks=(),
         outage=None,
         rotations=(),
-        releases=(),
+        leavings=(),
+        sleeps=(),
+        vanishes=None,
+        is_stingy=False,
         leaver=None,
         chain_outage=None,
     )
@@ -299,17 +272,10 @@ MUTANTS = (
     Mutant("a refund is not given", "I4", _refunds_are_not_given, LARGE),
     Mutant("a liar keeps its held pay", "I1", _liars_keep_held_pay, crowded),
     Mutant("pay is final before its client covers it", "I1", _final_before_covered),
-    Mutant("vouchers above the session's limit", "I4", _without(Code.OVER_ALLOCATION), INTRUDED),
+    Mutant("vouchers above the session's limit", "I4", _without(Code.INSUFFICIENT_FUNDS), INTRUDED),
     Mutant("an order without cover is taken", "I4", _orders_need_no_cover, NEVER_VOUCHES),
     Mutant("output is served without a voucher", "I4", _output_needs_no_voucher, NEVER_VOUCHES),
+    Mutant("a voucher over held pay is signed", "I1", _held_pay_is_signed),
+    Mutant("a payroll pays more than the balance", "I1", _payrolls_know_no_balance, POOR),
     Mutant("older vouchers replace newer ones", "I6", _without(Code.STALE), INTRUDED),
-    Mutant(
-        "an epoch is posted while one is in flight",
-        "I1",
-        _epochs_overtake_each_other,
-        changed(chain_outage=Window(12.0, 30.0)),
-    ),
-    Mutant("an epoch shows held credit as final", "I1", _epochs_show_more),
-    Mutant("a Statement says less than is owed", "I3", _statements_forget),
-    Mutant("Statements share a number", "I10", _statements_are_numbered_by_time),
 )

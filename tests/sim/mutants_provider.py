@@ -1,6 +1,6 @@
 """Broken rules of the provider: when it reveals, what it signs, which messages it trusts."""
 
-from quorate_node.core import bidding, capacity, effects, events, execution
+from quorate_node.core import bidding, capacity, debts, effects, events, execution
 from quorate_node.core.juries import jury_duty
 from quorate_node.core.phases import Committed, Revealed
 from quorate_node.core.provider_core import ProviderCore
@@ -8,7 +8,7 @@ from quorate_node.core.reconcile import Reconciled
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import UnixSeconds
 from quorate_protocol.values import replace
-from sim.mutants import Mutant, Patch, only
+from sim.mutants import Mutant, Patch, changed, only
 from sim.plan import Behaviour, Market
 
 INTRUDED = only(lambda plan: plan.has_intruder)
@@ -19,6 +19,8 @@ CASES = only(
     )
 )
 
+STINGY = changed(is_stingy=True, capital=0, trust=1_000)
+FUNDED = changed(funded_job=1, sleeps_at_funded=True, is_poor=False)
 GPUS = only(lambda plan: plan.has_gpus)
 LOST_GPUS = only(lambda plan: len(plan.gpu_losses) > 1)
 
@@ -83,16 +85,16 @@ def _assignments_of_anybody(patch: Patch) -> None:
     patch.setattr(ProviderCore, "_on_assignment", taken)
 
 
-def _statements_are_not_compared(patch: Patch) -> None:
-    def taken(core, event):  # type: ignore[no-untyped-def]
-        core.statements[event.coordinator] = event.statement
-        return ()
-
-    patch.setattr(ProviderCore, "_on_statement", taken)
+def _owners_trust_anybody(patch: Patch) -> None:
+    patch.setattr(debts, "why_unsecured", lambda debt, owed, most, policy: None)
 
 
-def _statements_are_dropped(patch: Patch) -> None:
-    patch.setattr(ProviderCore, "_on_statement", lambda core, event: ())
+def _vouchers_of_strangers(patch: Patch) -> None:
+    patch.setattr(debts, "check_voucher", lambda *arguments: None)
+
+
+def _no_evidence_is_kept(patch: Patch) -> None:
+    patch.setattr(execution, "_fits", lambda found, event, terms: False)
 
 
 def _a_new_salt_for_each_commit(patch: Patch) -> None:
@@ -135,7 +137,7 @@ def _work_below_its_price(patch: Patch) -> None:
 
 
 def _ballots_open_while_others_vote(patch: Patch) -> None:
-    patch.setattr(jury_duty, "ballot", lambda case_id, juror, salt, digests: digests[0])
+    patch.setattr(jury_duty, "ballot", lambda execution, juror, salt, digest: digest)
 
 
 def _stops_are_ignored(patch: Patch) -> None:
@@ -155,6 +157,9 @@ def _lost_gpus_do_not_matter(patch: Patch) -> None:
 
 
 MUTANTS = (
+    Mutant("an owner works on trust without bound", "I3", _owners_trust_anybody, STINGY),
+    Mutant("a stranger's voucher is believed", "I10", _vouchers_of_strangers, INTRUDED),
+    Mutant("an owner keeps no evidence", "I3", _no_evidence_is_kept, FUNDED),
     Mutant("a GPU is given to two leases", "I2", _gpus_are_given_twice, GPUS),
     Mutant("a result of a lost GPU counts", "I3", _lost_gpus_do_not_matter, LOST_GPUS),
     Mutant("a provider reveals before the CommitSet", "I8", _reveals_before_the_set),
@@ -177,8 +182,6 @@ MUTANTS = (
     Mutant("a provider believes any signer", "I5", _signers_are_not_checked, INTRUDED),
     Mutant("an Assignment after acceptBy is taken", "I7", _late_assignments, INTRUDED),
     Mutant("Assignments of strangers are run", "I5", _assignments_of_anybody, INTRUDED),
-    Mutant("older Statements are believed", "I10", _statements_are_not_compared, INTRUDED),
-    Mutant("Statements are dropped", "I3", _statements_are_dropped),
     Mutant(
         "a Commit sent again has a new salt",
         "I8",

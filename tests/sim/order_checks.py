@@ -112,22 +112,29 @@ class OrderChecks:
     def _ordered(self, core: CoordinatorCore, job: Job, at: int) -> None:
         """I3: an order covers what verification may need, at a price that two owners meet."""
         order, spec = job.submission.order.message, job.submission.spec
+        longest = 1000 * spec.max_duration * order.max_price_per_hour // 3_600_000
+        is_verified = job.ack.message.rule is not Label.UNVERIFIED
+        if job.is_escrowed:
+            assert not job.reserved, "I4: a funded order reserves money of its client's tab"
+            self._check_owners(core, job, at)
+            return
         client = core.state.clients[order.client]
         lent = client.charged + client.reserved - client.vouched
         signed = client.voucher.message.cumulative if client.voucher else 0
         earned = self.credits.get(order.client, 0) + signed * FEE_BPS // 10_000
         assert lent <= client.fees_paid <= earned, f"I4: an order runs on {lent} of credit"
         self._coverage.facts["an order on credit"] += lent > 0
-        longest = 1000 * spec.max_duration * order.max_price_per_hour // 3_600_000
-        is_verified = job.ack.message.rule is not Label.UNVERIFIED
         least = longest * (EXECUTIONS_LEAST if is_verified else 1)
         assert order.budget >= least + least * FEE_BPS // 10_000, "4.50: a budget that is too small"
         most = longest * (order.max_executions if is_verified else 1)
         assert job.reserved == min(order.budget, most + most * FEE_BPS // 10_000), (
             f"4.51: {job.reserved} are reserved for a job"
         )
-        if not is_verified:
-            return
+        if is_verified:
+            self._check_owners(core, job, at)
+
+    def _check_owners(self, core: CoordinatorCore, job: Job, at: int) -> None:
+        order = job.submission.order.message
         assert order.max_executions >= EXECUTIONS_LEAST, "4.50: two executions decide nothing"
         able = sum(
             any(

@@ -26,8 +26,9 @@ BEACON = BeaconInfo(public_key(BEACON_SECRET), DEVNET.beacon_period, GENESIS)
 
 @cache
 def key(role: str, number: int = 0) -> KeySigner:
-    """The key of a role: coordinator, statement, owner, operator, client, session, stranger."""
+    """The key of a role: coordinator, statement, owner, operator, client, session, ..."""
     roles = ("coordinator", "statement", "owner", "operator", "client", "session", "stranger")
+    roles += ("posting",)
     return KeySigner(bytes([roles.index(role) + 1, number + 1]) * 16)
 
 

@@ -5,10 +5,10 @@ Every part is drawn from a random stream of its own, and so are the events while
 (`shrink`).
 """
 
-import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
+from typing import TypedDict
 
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.rules.classes import HostClass
@@ -16,8 +16,8 @@ from quorate_protocol.values import replace
 from sim.parties import GPU_HOST, HOST
 
 SAFETY_SECONDS = 60
-PAYS_LATE_SECONDS = 40
-SMALL_CREDIT, LARGE_CREDIT = 5_000, 1_000_000
+SMALL_CREDIT = 5_000
+USD = 1_000_000
 # Seconds. A clock that was ahead stands still until the others have caught up, and so does a
 # process that uses it.
 CLOCK_AHEAD_MAX = 40
@@ -113,18 +113,28 @@ class Rotation:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """At `at` a client takes back this share of what it has not spent; 1 = what its vouchers leave.
+class Leaving:
+    """At `at` a client takes its money back. It asks its coordinator, or closes its tab.
 
-    With `hands_in` it tries to cheat. It then signs no voucher until that many seconds before it
-    may have its money. It takes the money in the first second, although it owes some, and pays only
-    `PAYS_LATE_SECONDS` later.
+    `withholds`: it signs no voucher from then on, until its tab is closed.
     """
 
     client: int
     at: float
-    share: float
-    hands_in: float | None = None
+    asks: bool
+    withholds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """A daemon that is off for long: almost as long as the delay that must not hurt it.
+
+    When a provider falls asleep, its coordinator closes its tab.
+    """
+
+    node: str
+    at: float
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +188,16 @@ class Plan:
     is_poor: bool  # clients with just enough money
     leaver: int | None = None  # a provider that exits while jobs run
     rotations: tuple[Rotation, ...] = ()
-    releases: tuple[Release, ...] = ()  # at most one per client
+    leavings: tuple[Leaving, ...] = ()  # at most one per client
+    sleeps: tuple[Sleep, ...] = ()
+    vanishes: float | None = None  # when the coordinator is gone for good
+    is_stingy: bool = False  # it sends no vouchers and no payrolls in the safety phase
+    capital: int = 100 * USD  # of the coordinator, for guarantees
+    trust: int = USD  # of every owner
+    # the job of the first client that has an escrow of its own; while it is settled, the
+    # coordinator may be asleep
+    funded_job: int | None = None
+    sleeps_at_funded: bool = False
     # the coordinator's chain node is away, the others' nodes are not
     chain_outage: Window | None = None
     has_boasters: bool = False  # limits are long, and providers claim that they ran up to them
@@ -204,8 +223,6 @@ class Plan:
 
     def credit(self, client: int) -> int:
         """What a client may order for without a voucher, by the fees of earlier jobs."""
-        if any(item.client == client and item.hands_in is not None for item in self.releases):
-            return LARGE_CREDIT
         return SMALL_CREDIT if self.never_vouches and client == 1 else 0
 
     def ring(self) -> frozenset[int]:
@@ -240,7 +257,6 @@ def draw(seed: int) -> Plan:
         name="mainnet" if market is Market.LARGE else DEVNET.name,
         chain_depth=Random(f"chain depth/{seed}").choice([1, 1, 2, 4]),
     )
-    releases = _played_with(Random(f"played with/{seed}"), _releases(Random(f"releases/{seed}")))
     storms = [
         CALM,
         Weather(0.05, 0.1, 0.1, 0.01),
@@ -266,8 +282,10 @@ def draw(seed: int) -> Plan:
         is_poor=faults.random() < 0.15,
         leaver=count - 1 if faults.random() < 0.1 and count > 3 else None,
         rotations=_rotations(Random(f"rotations/{seed}"), count),
-        releases=releases,
-        chain_outage=_chain_outage(Random(f"chain outage/{seed}"), releases, limits),
+        leavings=_leavings(Random(f"leavings/{seed}")),
+        sleeps=_sleeps(Random(f"sleeps/{seed}"), count, limits),
+        **_money(Random(f"money/{seed}"), market),
+        chain_outage=_chain_outage(Random(f"chain outage/{seed}")),
         has_gpus=(has_gpus := Random(f"gpus/{seed}").random() < 0.25),
         gpu_losses=_gpu_losses(Random(f"gpu losses/{seed}"), count) if has_gpus else (),
         has_second_coordinator=(shares := Random(f"second coordinator/{seed}").random() < 0.35),
@@ -368,42 +386,56 @@ def _gpu_losses(random: Random, count: int) -> tuple[GpuLoss, ...]:
     )
 
 
-def _releases(random: Random) -> tuple[Release, ...]:
-    if random.random() < 0.8:
+def _leavings(random: Random) -> tuple[Leaving, ...]:
+    if random.random() < 0.75:
         return ()
     clients = random.sample([0, 1], random.randint(1, 2))
     return tuple(
-        Release(client, random.uniform(3, 40), random.choice([1.0, 1.0, 0.9, 0.5]))
+        Leaving(client, random.uniform(3, 50), random.random() < 0.5, random.random() < 0.3)
         for client in clients
     )
 
 
-def _played_with(random: Random, releases: tuple[Release, ...]) -> tuple[Release, ...]:
-    """For half of them, the voucher comes at the last moment, or when it can still be taken."""
-    late = [
-        dataclasses.replace(
-            item, at=10 + item.at, share=1.0, hands_in=random.choice([1.5, random.uniform(33, 36)])
-        )
-        for item in releases
-    ]
-    return tuple(
-        one if random.random() < 0.5 else item for one, item in zip(late, releases, strict=True)
+def _sleeps(random: Random, count: int, limits: Limits) -> tuple[Sleep, ...]:
+    """13 of the 14 days of a provider's tab, 6 and 3 of the 7 days of a client's tab."""
+    if random.random() < 0.8:
+        return ()
+    node, days, close = random.choice(
+        [
+            (f"provider-{random.randrange(count)}", 13 / 14, limits.coordinator_close),
+            (f"client-{random.randrange(2)}", 6 / 7, limits.client_close),
+            ("coordinator", 3 / 7, limits.client_close),
+        ]
     )
+    return (Sleep(node, random.uniform(10, 40), days * close),)
 
 
-def _chain_outage(random: Random, releases: tuple[Release, ...], limits: Limits) -> Window | None:
-    """The chain is away from shortly after a voucher until its client has its money back."""
-    for item in releases:
-        if (
-            item.hands_in is not None
-            and item.hands_in > limits.voucher_margin
-            and random.random() < 0.7
-        ):
-            return Window(
-                item.at + limits.allocation_release - item.hands_in - 1,
-                item.hands_in + random.uniform(2, 15),
-            )
-    return None
+class _Money(TypedDict):
+    vanishes: float | None
+    is_stingy: bool
+    capital: int
+    trust: int
+    funded_job: int | None
+    sleeps_at_funded: bool
+
+
+def _money(random: Random, market: Market) -> _Money:
+    is_funded = market is not Market.TINY and random.random() < 0.25
+    return {
+        "vanishes": random.uniform(10, 50) if random.random() < 0.08 else None,
+        "is_stingy": random.random() < 0.1,
+        "capital": random.choice([0, 20_000, 5 * USD, 200 * USD]),
+        "trust": random.choice([1_000, 3_000, USD]),
+        "funded_job": 1 if is_funded else None,
+        "sleeps_at_funded": random.random() < 0.6,
+    }
+
+
+def _chain_outage(random: Random) -> Window | None:
+    """The coordinator's own node is away, perhaps while a tab closes."""
+    if random.random() < 0.9:
+        return None
+    return Window(random.uniform(5, 50), random.uniform(5, 40))
 
 
 def _clocks(random: Random, nodes: list[str]) -> tuple[ClockFault, ...]:

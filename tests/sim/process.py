@@ -78,6 +78,7 @@ class Process(Generic[E, F]):
         self.disk = Disk()
         self.life = 0  # callbacks from before a crash must not run after it
         self.is_up = False
+        self.asleep_until = 0  # milliseconds
         self._codec = codec
         self._at = UnixSeconds(0)
         self._lanes: dict[str, deque[F]] = {}
@@ -147,8 +148,15 @@ class Process(Generic[E, F]):
         down = self.random.choice([0.1, 1.0, 3.0, 12.0])
         self.schedule.after(down * self.random.uniform(0.5, 1.5), self._come_back)
 
+    def sleep(self, seconds: float) -> None:
+        """Is off for so long, whatever else happens to it."""
+        self.asleep_until = self.schedule.now_ms + round(1000 * seconds)
+        self.is_up = False
+        self.life += 1
+        self.schedule.after(seconds, self._come_back)
+
     def _come_back(self) -> None:
-        if not self.is_up:
+        if not self.is_up and self.schedule.now_ms >= self.asleep_until:
             self.boot()
 
     @property

@@ -10,6 +10,7 @@ from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import FreeSlots, Heartbeat, LeaseProgress
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
@@ -22,6 +23,7 @@ from sim.container import Container
 from sim.copier import Copier
 from sim.network import Network, Silence
 from sim.operator_keys import OperatorKeys
+from sim.owner_money import OwnerMoney
 from sim.parties import BEACON, DOMAIN, key
 from sim.plan import LYING, SAFETY_SECONDS, Behaviour, GpuLoss, Plan
 from sim.process import Watcher
@@ -71,6 +73,8 @@ class Provider(ProviderEffects):
         self.under_old_keys: set[Hash32] = (
             set()
         )  # executions that were live when the key was rotated
+        self.money = OwnerMoney(self)
+        self.receipt_of: Callable[[Hash32], Receipt | None] = lambda job_id: None
         self.peek: Callable[[Hash32], list[Hash32]] = (
             lambda lease: []
         )  # outputs of the same job that somebody can see
@@ -86,6 +90,7 @@ class Provider(ProviderEffects):
             (JobKind.TASK,),
             input_bytes_per_second=1 << 40,
             upload_bytes_per_second=1 << 40,
+            trust=plan.trust,
         )
         keys = {self.coordinator: key("statement").address}
         if plan.has_second_coordinator:
@@ -94,6 +99,10 @@ class Provider(ProviderEffects):
         return Terms(self.owner, DOMAIN, plan.limits, BEACON, keys, classes, Sandbox.NOOP, policy)
 
     # ----------------------------------------------------------------------------------------- life
+
+    def keep_evidence(self, effect: effects.KeepEvidence) -> None:
+        """Implements `ProviderEffects`."""
+        self.money.keep(effect)
 
     def fresh_core(self) -> ProviderCore:
         """Implements `Process`."""
@@ -133,6 +142,8 @@ class Provider(ProviderEffects):
         self.every(5, self._beat)
         self.every(1, self._tick)
         self.every(1, self._follow_chain)
+        self.money.start()
+        self.every(1, self.money.look)
         if self.groups:
             self.look_at_gpus()
             self.every(10, self.look_at_gpus)
@@ -244,9 +255,6 @@ class Provider(ProviderEffects):
             except Silence:
                 return
             self.chain.took(self.name)
-        final = self.chain.newest_final(self.owner)
-        if final is not None and final[1] > (self.core.claimed.get(self.coordinator) or 0):
-            self.report(events.ChainEpochFinal(self.coordinator, Sequence(final[0]), final[1]))
 
     def handle(self, data: bytes) -> object:
         """Takes one frame of the coordinator."""

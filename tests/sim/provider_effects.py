@@ -18,7 +18,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope, SlotOffer
 from quorate_protocol.messages.offer_gossip import OfferGossip
-from quorate_protocol.messages.signed import JuryReveal, JuryVote
+from quorate_protocol.messages.signed import JuryVote
 from quorate_protocol.ports import TaskState
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Milliseconds, UnixSeconds
@@ -72,6 +72,10 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         """The key that was valid at the Assignment's acceptBy: no other counts (PROTOCOL §2)."""
         return self.keys.at(self.core.executions[lease].assignment.message.accept_by)
 
+    def keep_evidence(self, effect: effects.KeepEvidence) -> None:
+        """Keeps what shows an execution of a funded order on chain."""
+        raise NotImplementedError
+
     def perform(self, effect: effects.Effect, finish: Finish) -> None:
         """Performs an effect, as `EffectPerformer.perform` of the daemon does."""
         match effect:
@@ -85,19 +89,16 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                     self._court(effect, finish)
                 else:
                     finish(None)
-            case effects.SendClaim():
-                self.chain.claim(
-                    effect,
-                    self.owner,
-                    self._then(events.ClaimConfirmed(effect.coordinator, effect.final), finish),
-                )
             case effects.StopTask():
                 self._stop(effect.assignment_hash.hex())
                 finish(None)
             case effects.RemoveTask():
                 self.containers.pop(effect.assignment_hash.hex(), None)
                 finish(None)
-            case effects.ForgetLease() | effects.WithdrawCredit():
+            case effects.ForgetLease():
+                finish(None)
+            case effects.KeepEvidence():
+                self.keep_evidence(effect)
                 finish(None)
             case _:
                 found = self.core.executions.get(effect.assignment_hash)
@@ -124,7 +125,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 )
                 self.report(events.TaskFailed(effect.assignment_hash, f"commit refused: {refused}"))
             case effects.Reexecute():
-                self.report(events.Reexecuted(effect.case_id, effect.index, ZERO_HASH))
+                self.report(events.Reexecuted(effect.case_id, ZERO_HASH))
             case _:
                 pass  # the daemon only logs it
 
@@ -457,23 +458,22 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             case effects.SendVote():
                 vote = JuryVote(effect.case_id, self.owner, effect.ballot)
                 then = self._then(events.VoteConfirmed(effect.case_id), finish)
-                self.chain.vote(effect.key, seal(DOMAIN, vote, self.operator.sign), then)
+                self.chain.vote(effect, seal(DOMAIN, vote, self.operator.sign), then)
             case effects.SendJuryReveal():
-                opened = JuryReveal(effect.case_id, self.owner, effect.digests, effect.salt)
-                self.chain.reveal(effect.key, opened, self._guarded(finish))
+                self.chain.reveal(effect, self.owner, self._guarded(finish))
 
     def _reexecute(self, effect: effects.Reexecute, finish: Finish) -> None:
         spec = self.chain.specs.get(effect.spec_hash)
         if self.planned is Behaviour.SLEEPER or self.random.random() < 0.04:
             return  # a juror that does not vote must not stop a court
         if spec is None:
-            self._later(5.0, events.Reexecuted(effect.case_id, effect.index, ZERO_HASH), finish)
+            self._later(5.0, events.Reexecuted(effect.case_id, ZERO_HASH), finish)
             return
         ran = workload.truth(spec, self.name)
         digest = ran.result()
         if self.behaviour in LYING:
             digest = result_digest(ExitStatus(ran.status), self._lie(spec))
-        then = self._then(events.Reexecuted(effect.case_id, effect.index, digest), finish)
+        then = self._then(events.Reexecuted(effect.case_id, digest), finish)
 
         def act() -> None:
             self.look_at_gpus()

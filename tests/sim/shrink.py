@@ -79,11 +79,19 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
             f"a rotation of provider-{rotation.provider}",
             replace(plan, rotations=_without(plan.rotations, index)),
         )
-    for index, release in enumerate(plan.releases):
+    for index, leaving in enumerate(plan.leavings):
         yield (
-            f"the release of client-{release.client}",
-            replace(plan, releases=_without(plan.releases, index)),
+            f"the leaving of client-{leaving.client}",
+            replace(plan, leavings=_without(plan.leavings, index)),
         )
+    for index, sleep in enumerate(plan.sleeps):
+        yield f"the sleep of {sleep.node}", replace(plan, sleeps=_without(plan.sleeps, index))
+    if plan.is_stingy:
+        yield "the stingy coordinator", replace(plan, is_stingy=False)
+    if plan.funded_job is not None:
+        yield "the funded order", replace(plan, funded_job=None)
+    if plan.vanishes is not None:
+        yield "the end of the coordinator", replace(plan, vanishes=None)
     if plan.chain_outage is not None:
         yield "the chain's outage", replace(plan, chain_outage=None)
     yield from _lists(plan)
@@ -161,7 +169,8 @@ def describe(plan: Plan) -> str:
     for job in plan.jobs:
         stop = "" if job.stop_after is None else f", stopped {job.stop_after:.1f} s after its Ack"
         lines.append(f"  job-{job.client}-{job.number} ordered at {job.at:.1f} s{stop}")
-    lines += [f"  {part}" for part in (*plan.cuts, *plan.clocks, *plan.rotations, *plan.releases)]
+    lines += [f"  {part}" for part in (*plan.cuts, *plan.clocks, *plan.rotations, *plan.leavings)]
+    lines += [f"  {part}" for part in plan.sleeps]
     named = {
         "weather": None if plan.weather == CALM else plan.weather,
         "crash chance": plan.crash_chance,
@@ -177,6 +186,11 @@ def describe(plan: Plan) -> str:
         "reorganisations": plan.has_reorganisations,
         "poor clients": plan.is_poor,
         "a client that never vouches": plan.never_vouches,
+        "coordinator vanishes": plan.vanishes,
+        "coordinator pays nothing": plan.is_stingy,
+        "capital": plan.capital,
+        "trust": plan.trust,
+        "funded job": plan.funded_job,
     }
     return "\n".join(
         lines

@@ -12,21 +12,21 @@ from quorate_coordinator.core.lease import Revealed
 from quorate_protocol.messages.receipt import document
 from quorate_protocol.rules.receipts.receipt_checks import verify
 from quorate_protocol.step import Input
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.units import Address, Hash32, Outcome
 from quorate_runtime.keys.crypto import recover
-from sim import second_coordinator
+from sim import aftermath, second_coordinator
 from sim.archived_rows import PollAnswer
-from sim.chain import Chain
+from sim.chain import OWN, Chain
 from sim.checks import Checks
 from sim.client import Api, Client
 from sim.coordinator import CODEC, FUND, CoordinatorDaemon, new_core, passed_before
-from sim.court import JURORS_MIN
+from sim.court import JURORS_MAX, JURORS_MIN
 from sim.coverage import Coverage
 from sim.forgery import forgeries
 from sim.network import Network
 from sim.offer_gossip import OfferGossip
-from sim.parties import START, is_beacon_signature, key
-from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Market, Plan, Release
+from sim.parties import DOMAIN, START, is_beacon_signature, key
+from sim.plan import LYING, SAFETY_SECONDS, Behaviour, Leaving, Market, Plan, Sleep
 from sim.provider import Provider
 from sim.schedule import Schedule
 from sim.second_coordinator import LONG_SECONDS, SecondCoordinator
@@ -43,9 +43,12 @@ REPLAY_EVERY = (
     # anyway.
     4
 )
-# Then follow vouchers, holds (20 s), an epoch every 10 s, its challenge, claims, open cases (about
-# 100 s), releases (60 s).
+# Then follow vouchers, holds (20 s), redemptions (20 s), payrolls (10 s), open cases (about 100 s),
+# closing tabs (90 s).
 MONEY_SECONDS = 150
+FUNDED_SECONDS = 240  # until the budget of an order goes back that was never executed
+SETTLE_SECONDS = 45  # in which owners show and pay a funded order by themselves
+FOR_GOOD = 10**6
 
 
 class World:
@@ -71,6 +74,8 @@ class World:
             self.coordinator.take_signed,
             self.coordinator.read_logs,
             self._look,
+            self.coordinator.give_back,
+            self.chain,
         )
         self.clients = [
             Client(number, plan, self.schedule, self.network, api) for number in range(2)
@@ -79,7 +84,7 @@ class World:
         self.gossip = OfferGossip(plan, self.schedule)
         self.gossip.listeners.append(self.coordinator.hear)
         self.coordinator.on_gossip = self.checks.heard_offer
-        self.is_calm = False
+        self.is_calm = self.has_slept = False
         self._wire()
 
     def _peek(self, lease_hash: Hash32) -> list[Hash32]:
@@ -111,8 +116,6 @@ class World:
         self.checks.watch(
             self.coordinator, {provider.name: provider for provider in self.providers}
         )
-        self.chain.proof_of = self.coordinator.proof
-        self.chain.is_proof_away = lambda: not self.coordinator.is_up
         for provider in self.providers:
             provider.calls["coordinator"] = self.coordinator.handle
             provider.publish = self.gossip.publish
@@ -122,6 +125,7 @@ class World:
             provider.upload = self.coordinator.put_content
             provider.copier.wiretap = self.coordinator.wiretap
             provider.peek = self._peek
+            provider.receipt_of = self.checks.accounts.ledger.receipts.get
             self.coordinator.peers[provider.owner] = (provider.name, provider.handle)
         money = 5_000 if self.plan.is_poor else 50_000_000
         keys = {provider.owner: provider.keys for provider in self.providers}
@@ -130,11 +134,9 @@ class World:
             self.checks.conduct.passed.update(
                 {provider.owner: passed_before(provider.number) for provider in self.providers}
             )
-            self.chain.allocated[key("stranger", 1).address] = self.chain.vouched[
-                key("stranger", 1).address
-            ] = FUND
-            self.chain.tokens_in += FUND
-        self.chain.register(keys, slots, [client.account.address for client in self.clients], money)
+            self.chain.had_before(key("stranger", 1).address, FUND)
+        clients = [client.account.address for client in self.clients]
+        self.chain.register(keys, slots, clients, money, self.plan.capital)
 
     # --------------------------------------------------------------------------------------- phases
 
@@ -151,32 +153,63 @@ class World:
         self._plan_beacon_outage()
         if self.plan.leaver is not None:
             self.schedule.after(EXIT_SECONDS, self.providers[self.plan.leaver].leave)
-        for release in self.plan.releases:
-            self.schedule.after(release.at, partial(self._release, release))
+        for leaving in self.plan.leavings:
+            self.schedule.after(leaving.at, partial(self._leave, leaving))
+        for sleep in self.plan.sleeps:
+            self.schedule.after(sleep.at, partial(self._sleep, sleep))
+        if self.plan.vanishes is not None:
+            self.schedule.after(self.plan.vanishes, partial(self.coordinator.sleep, FOR_GOOD))
         for loss in self.plan.gpu_losses:
             self.schedule.after(loss.at, partial(self.providers[loss.provider].lose_gpu, loss))
         for rotation in self.plan.rotations:
             self.schedule.after(rotation.at, self.providers[rotation.provider].rotate)
         self.schedule.run(SAFETY_SECONDS)
         self._calm_down()
+        if self.plan.vanishes is not None:
+            aftermath.get_everything_out(self)
+            return
         seconds = END_SECONDS + self.plan.ahead()
+        seconds += max((int(sleep.seconds) for sleep in self.plan.sleeps), default=0)
         seconds += SHARED_SECONDS if self.plan.has_second_coordinator else 0
         seconds += LONG_SECONDS if self.plan.has_busy_jurors else 0
         self._wait(seconds, self._jobs_left, "I7: jobs that never ended")
-        self._wait(MONEY_SECONDS, self._money_left, "I7: money that never became final")
+        seconds = MONEY_SECONDS + (FUNDED_SECONDS if self.clients[0].funded else 0)
+        self._wait(seconds, self._money_left, "I7: money that never became final")
         self._final_checks()
+        aftermath.play_thieves(self)
 
-    def _release(self, release: Release) -> None:
-        """A release need not wait for its client's jobs."""
-        client = self.clients[release.client]
+    def _leave(self, leaving: Leaving) -> None:
+        """A client need not wait for its jobs."""
+        client = self.clients[leaving.client]
         known = self.coordinator.core.state.clients.get(client.account.address)
-        self.coverage.facts["releases with jobs under way"] += (
+        self.coverage.facts["clients that left"] += 1
+        self.coverage.facts["clients that left with jobs under way"] += (
             known is not None and known.under_way > 0
         )
-        client.release(self.chain, release)
+        client.leave(leaving)
+
+    def _sleep(self, sleep: Sleep) -> None:
+        self.coverage.facts["daemons that slept for days"] += 1
+        for client in self.clients:
+            if client.name == sleep.node:
+                client.asleep_until = self.schedule.now + round(sleep.seconds)
+        for daemon in (self.coordinator, *self.providers):
+            if daemon.name == sleep.node:
+                daemon.sleep(sleep.seconds)
+        for provider in self.providers:
+            if provider.name == sleep.node:
+                self.chain.close_for_owner(provider.owner)
+
+    def _sleep_at_funded(self) -> None:
+        """The coordinator is away while a funded order is settled."""
+        kept = any(provider.money.kept for provider in self.providers)
+        if self.plan.sleeps_at_funded and kept and not self.has_slept and self.coordinator.is_up:
+            self.has_slept = True
+            self.coordinator.sleep(SETTLE_SECONDS)
 
     def _every_second(self) -> None:
         self.chain.mine()
+        self._sleep_at_funded()
         if self.plan.has_busy_jurors and self.chain.court.is_drawing():
             self.second.occupy()
         depth = self.plan.limits.chain_depth
@@ -229,9 +262,9 @@ class World:
     def _money_left(self) -> list[str]:
         state, own = self.coordinator.core.state, self.coordinator.core.state.own
         left = [
-            f"0x{item.owner.hex()} holds {item.held}"
-            for item in state.providers.values()
-            if item.held
+            f"0x{item.account.hex()} holds {item.held}, is owed {item.final - item.tab.paid}"
+            for item in state.payees.values()
+            if item.held or item.tab.paid < item.final
         ]
         left += [f"{item.reserved} reserved" for item in state.clients.values() if item.reserved]
         left += [
@@ -239,28 +272,25 @@ class World:
             for item in state.clients.values()
             if item.charged > item.vouched
         ]
+        tabs = self.chain.escrow.tabs
         left += [
-            f"client 0x{account.hex()} has not got its release" for account in self.chain.releases
-        ]
-        left += [
-            (
-                f"client 0x{account.hex()} may order for {item.allocation}, the chain says "
-                f"{self.chain.orderable(account)}"
-            )
+            f"a client's tab is {tabs[account, OWN]}, and {item.tab} here"
             for account, item in state.clients.items()
-            if item.allocation != self.chain.orderable(account)
-            or item.escrowed != self.chain.allocated[account]
+            if (item.tab.locked, item.tab.paid)
+            != (tabs[account, OWN].locked, tabs[account, OWN].paid)
+            or tabs[account, OWN].paid < min(item.charged, item.vouched)
         ]
+        left += [f"tab {place} closes" for place, tab in tabs.items() if tab.closes_at]
         left += [f"{len(table)} rows" for table in (state.live, state.held) if len(table)]
-        left += (
-            ["an epoch is due"]
-            if own.is_dirty or (own.epoch and not state.epochs[own.epoch].is_posted)
-            else []
-        )
         left += [
             f"case {case.key} is {case.phase}"
             for case in state.cases.values()
             if case.is_convicted is None
+        ]
+        left += [
+            f"a funded order of {job.budget}"
+            for job in self.chain.jobs.jobs.values()
+            if not job.is_over
         ]
         left += (
             [f"fees held {own.fee_held}, fund held {own.fund_held}"]
@@ -268,33 +298,40 @@ class World:
             else []
         )
         for provider in self.providers:
-            credit = state.providers[provider.owner].final
-            if not provider.is_up or self.chain.claimed.get(provider.owner, 0) != credit:
-                left.append(
-                    f"{provider.name} is owed {credit}, has claimed "
-                    f"{self.chain.claimed.get(provider.owner, 0)}"
-                )
-            elif self._shown(provider) != credit:
-                left.append(
-                    f"{provider.name} has no statement over {credit}, which the network may "
-                    "still be bringing"
-                )
+            left += self._pay_left(provider)
+        for leaving in self.plan.leavings:
+            client = self.clients[leaving.client]
+            if tabs[client.account.address, OWN].locked > client.signed:
+                left.append(f"{client.name} waits for its money")
         return left
 
-    def _shown(self, provider: Provider) -> int:
-        found = provider.core.statements.get(self.coordinator.core.rules.coordinator)
-        return found.message.final if found else 0
+    def _pay_left(self, provider: Provider) -> list[str]:
+        payee = self.coordinator.core.state.payees.get(provider.owner)
+        credit = payee.final if payee is not None else 0
+        tab = self.chain.escrow.tabs[OWN, provider.owner]
+        if not provider.is_up or tab.drawn != credit:
+            return [f"{provider.name} is owed {credit}, has drawn {tab.drawn}"]
+        debt = provider.core.debt(OWN)
+        if max(debt.vouched, debt.tab.paid) != credit:
+            return [f"{provider.name} has no voucher over {credit}, but {debt.vouched}"]
+        is_liar = provider.planned is not Behaviour.HONEST
+        return (
+            [] if is_liar or debt.earned <= credit else [f"{provider.name} waits for {debt.held}"]
+        )
 
     # ----------------------------------------------------------------------------------- at the end
 
     def _final_checks(self) -> None:
         core = self.coordinator.core
         assert not any(core.state.leases_in_slots.values()), "I2: a run slot is taken by nothing"
-        self._check_statements(core)
         self._check_convictions()
         self.checks.check_end()
-        self._check_releases()
+        self._check_leavings()
+        self._check_funded()
         self.coverage.facts["replaced blocks"] += self.chain.replaced
+        for provider in self.providers:
+            self.coverage.facts["funded orders that owners settled"] += provider.money.shown > 0
+            self.coverage.facts["owners that redeemed"] += provider.money.redeemed > 0
         for job in self.coordinator.jobs():
             is_stored = (
                 job.receipt_cid is None
@@ -307,9 +344,7 @@ class World:
                 assert job_id in kept, "I6: an acknowledged order is gone"
             found = core.state.clients.get(client.account.address)
             if found is None:  # it took everything back and had never ordered
-                assert not client.acked and client.account.address in self.chain.returned, (
-                    "I6: a client is gone"
-                )
+                assert not client.acked, "I6: a client is gone"
                 continue
             kept_sum = found.voucher.message.cumulative if found.voucher else 0
             # One that took everything back and never ordered was forgotten with its voucher.
@@ -320,14 +355,6 @@ class World:
             self._check_replay(core)
         if self.plan.seed % REPLAY_EVERY == 1 or self.plan.unbacked_chance:
             self._check_forgeries()
-
-    def _check_statements(self, core: CoordinatorCore) -> None:
-        """I3: the last statement equals the ledger, and every provider has it."""
-        for provider in self.providers:
-            credit = core.state.providers[provider.owner].final
-            assert self._shown(provider) == credit, (
-                f"I3: {provider.name} has no statement over {credit}"
-            )
 
     def _check_convictions(self) -> None:
         """I5: convicts only providers that really gave wrong results."""
@@ -346,29 +373,49 @@ class World:
                 f"I5: {planned[case.accused]} was convicted"
             )
             self.coverage.facts["convicted" if case.is_convicted else "acquitted"] += 1
-        convicted = {case.accused for case in self.chain.court.cases if case.is_convicted}
         for provider in self.providers:
-            full = self.plan.limits.slot_stake * sum(slot.count for slot in provider.slots)
-            lost = full - self.chain.stakes[provider.owner]
-            assert not lost or provider.owner in wrong & convicted, (
-                f"I5: {provider.name} lost {lost} of stake without a jury's verdict"
+            cases = [case for case in self.chain.court.cases if case.accused == provider.owner]
+            burned = sum(case.taken for case in cases) + self.chain.fines.get(provider.owner, 0)
+            lost = self.chain.staked[provider.owner] - self.chain.stakes[provider.owner]
+            assert lost == burned, f"I5: {provider.name} lost {lost} of stake, not {burned}"
+            for case in cases:
+                burned_by_accuser = JURORS_MAX * (case.pay + self.plan.limits.jury_gas_fee)
+                assert 2 * case.taken <= burned_by_accuser, "I11: a case took more than it cost"
+            is_fined = provider.owner in self.chain.fines
+            has_signed = provider.planned in (Behaviour.EQUIVOCATOR, Behaviour.COPIER)
+            # An intruder may hold a provider's own key.
+            assert not is_fined or has_signed or self.plan.has_intruder, (
+                f"I5: {provider.name} is fined for two Commits that it never signed"
+            )
+            self.coverage.facts["fined for two Commits"] += is_fined
+
+    def _check_leavings(self) -> None:
+        """I4: a client that leaves gets back everything that it did not sign for."""
+        for leaving in self.plan.leavings:
+            client = self.clients[leaving.client]
+            tab = self.chain.escrow.tabs[client.account.address, OWN]
+            assert tab.locked <= client.signed, (
+                f"I4: {tab.free} of a client's money stayed, it had signed {client.signed}"
             )
 
-    def _check_releases(self) -> None:
-        """I4: a client gets back everything that it did not spend.
+    def _check_funded(self) -> None:
+        """I3: the chain pays the owners of a funded order's result, by anybody's showing."""
+        for body in self.checks.accounts.ledger.receipts.values():
+            verdict = body.verdict.message
+            if not body.ack.message.escrowed or verdict.outcome is not Outcome.ACCEPTED:
+                continue
+            job = self.chain.jobs.jobs[body.order.message.client, body.ack.message.job_id]
+            shown = {owner for owner, _, _ in job.shown}
+            for item in body.executions:
+                owner, lease = item.assignment.message.provider, item.assignment.digest(DOMAIN)
+                # What was committed after the first execution was shown may be a copy of it.
+                is_late = job.first and self._evidence_since(lease) > job.first
+                if lease in verdict.group and not is_late:
+                    assert owner in shown, "I3: an accepted execution of a funded order is unpaid"
 
-        A client that took back everything has left what its vouchers say, and no more. One that
-        left without paying has allocated again what it had signed.
-        """
-        for release in self.plan.releases:
-            client = self.clients[release.client]
-            account, has_eloped = client.account.address, release.hands_in is not None
-            self.coverage.facts["releases"] += 1
-            kept, spent = self.chain.allocated[account], self.chain.vouched.get(account, 0)
-            is_paid = kept == spent or (has_eloped and spent <= kept <= client.signed)
-            assert release.share < 1 or is_paid, (
-                f"I4: {kept} of a client's deposit stayed, it had spent {spent}"
-            )
+    def _evidence_since(self, lease: Hash32) -> int:
+        kept = (provider.money.kept.get(lease) for provider in self.providers)
+        return next((item.since for item in kept if item is not None), 0)
 
     def _check_forgeries(self) -> None:
         """I2, I9: a coordinator that assigned against order or beacon has no receipt that

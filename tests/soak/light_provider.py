@@ -1,6 +1,6 @@
 """One provider of a soak: the daemon's own parts, without those that only ask the chain.
 
-Two hundred whole daemons would ask the chain two hundred times a second for cases and claims. The
+Two hundred whole daemons would ask the chain two hundred times a second for cases and tabs. The
 devnet's chain takes milliseconds per call, so the soak would measure only that. So the first few
 providers are whole daemons. The others have what runs jobs: core, actor, journal, executor, store,
 peers, heartbeats, offers.
@@ -18,7 +18,7 @@ from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
 from quorate_node import periodic
 from quorate_node.assembly import terms_of
-from quorate_node.chain.claims import Claims
+from quorate_node.chain.funded_orders import FOLDER as FUNDED_FOLDER
 from quorate_node.chain.jury import JuryService
 from quorate_node.chain.operator_sender import OperatorSender
 from quorate_node.config import Config, ExecutorKind
@@ -146,7 +146,6 @@ class _Member:
         jury_service = JuryService(
             core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
         )
-        claims = Claims(core, coordinators, contracts, client, operator_sender)
         journal = Journal.open(config.path("journal"))
         stack.push_async_callback(journal.close)
         actor = Actor(core, journal, clock, CODEC, new_secret)
@@ -159,7 +158,7 @@ class _Member:
             operator_keys,
             announcements,
             jury_service,
-            claims,
+            config.path(FUNDED_FOLDER),
             clock,
         )
         actor.bind(performer.perform, performer.refused)

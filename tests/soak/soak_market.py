@@ -16,7 +16,7 @@ from quorate_contracts.deploy import Deployment
 from quorate_coordinator import coordinator_keys
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.config import BONDS, CLIENT_DEPOSIT, PASSPHRASE
+from quorate_devnet.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE
 from quorate_devnet.ports import free_port
 from quorate_devnet.processes import process_settings
 from quorate_devnet.processes.child_processes import ChildProcesses
@@ -179,7 +179,7 @@ class SoakMarket:
             coordinator.account,
             coordinator.statement.address,
             coordinator.posting,
-            BONDS,
+            ACCUSATIONS,
             accounts,
             CLIENT_DEPOSIT,
         )

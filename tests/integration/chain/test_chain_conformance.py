@@ -14,8 +14,8 @@ from eth_utils.exceptions import ValidationError
 from web3.exceptions import BlockNotFound, ContractLogicError, TransactionNotFound
 
 from quorate_contracts.artifact import CONTRACTS
-from quorate_contracts.bindings.events import Announced
 from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.generated.stakes import Announced
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.beacon.bls import words_bytes
@@ -23,6 +23,7 @@ from support.chain.web3_nodes import Web3Node, web3_node
 
 KINDS = ["devnet", "eth-tester", pytest.param("anvil", marks=pytest.mark.anvil)]
 CLIENT, COORDINATOR = 0, 1  # development accounts
+NOBODY = "0x" + "00" * 20
 
 
 @dataclass
@@ -36,8 +37,8 @@ class Market:
         return self.deployment.contract(self.node.w3, name)
 
     async def fund(self) -> list[Any]:
-        """A coordinator registers; a client mints, approves, deposits and allocates. The receipts
-        of the client's four transactions.
+        """A coordinator registers; a client mints, approves, deposits and locks. The receipts of
+        the client's four transactions.
         """
         token, escrow, stakes = (self.contract(n) for n in ("TestToken", "Escrow", "Stakes"))
         client, other = (self.node.account(index).address for index in (CLIENT, COORDINATOR))
@@ -51,8 +52,8 @@ class Market:
         calls = (
             token.functions.mint(client, 100 * USD),
             token.functions.approve(escrow.address, 80 * USD),
-            escrow.functions.deposit(80 * USD),
-            escrow.functions.allocate(other, 50 * USD),
+            escrow.functions.deposit(80 * USD, NOBODY),
+            escrow.functions.lock(other, 50 * USD),
         )
         return [await self.node.transact(call) for call in calls]
 
@@ -69,24 +70,24 @@ async def test_contracts_deploy_and_read_through_web3(market: Market) -> None:
         assert await w3.eth.get_code(market.contract(name).address)
     separator = await market.contract("Stakes").functions.domain_separator().call()
     assert separator == deployment.domain().separator(), "what Python signs, the contract checks"
-    assert await market.contract("Court").functions.case_count().call() == 0
+    assert await market.contract("Court").functions.case_of(bytes(32)).call() == (0,) * 8
 
 
-async def test_bindings_and_web3_encode_and_decode_alike(market: Market) -> None:
+async def test_typed_calls_and_web3_encode_and_decode_alike(market: Market) -> None:
     await market.fund()
     client, other = (market.node.account(index).address for index in (CLIENT, COORDINATOR))
     accounts = [Address(bytes.fromhex(account[2:])) for account in (client, other)]
     escrow = Contracts.of(market.deployment).escrow
     functions = market.contract("Escrow").functions
-    query = escrow.allocation(*accounts)
-    asked = functions.allocation(client, other)
+    query = escrow.tab(*accounts)
+    asked = functions.tab(client, other)
     assert asked._encode_transaction_data() == "0x" + query.data.hex()
     answer = await market.node.w3.eth.call(
         {"to": market.contract("Escrow").address, "data": query.data}
     )  # type: ignore[typeddict-item]
     found = query.decode(answer)
-    assert (found.allocated, found.charged) == (50 * USD, 0)
-    assert (await asked.call())[0] == found.allocated
+    assert (found.locked, found.paid) == (50 * USD, 0)
+    assert (await asked.call())[0] == found.locked
 
 
 async def test_money_moves_and_logs_report_it(market: Market) -> None:
@@ -95,43 +96,44 @@ async def test_money_moves_and_logs_report_it(market: Market) -> None:
     assert all(21_000 < receipt["gasUsed"] < 400_000 for receipt in receipts)
     client, other = (market.node.account(index).address for index in (CLIENT, COORDINATOR))
     escrow = market.contract("Escrow")
-    assert await escrow.functions.free_of(client).call() == 30 * USD
+    assert await escrow.functions.balance_of(client).call() == 30 * USD
     first, last = receipts[0]["blockNumber"], receipts[-1]["blockNumber"]
-    [allocated] = await escrow.events.Allocated().get_logs(from_block=first, to_block=last)
-    assert (allocated["args"]["client"], allocated["args"]["coordinator"]) == (client, other)
-    assert allocated["transactionHash"] == receipts[3]["transactionHash"]
-    [again] = escrow.events.Allocated().process_receipt(receipts[3])
-    assert again["args"] == allocated["args"] and again["logIndex"] == allocated["logIndex"]
-    assert await escrow.events.Allocated().get_logs(from_block=first, to_block=last - 1) == []
+    [locked] = await escrow.events.Locked().get_logs(from_block=first, to_block=last)
+    assert (locked["args"]["payer"], locked["args"]["payee"]) == (client, other)
+    assert locked["transactionHash"] == receipts[3]["transactionHash"]
+    [again] = escrow.events.Locked().process_receipt(receipts[3])
+    assert again["args"] == locked["args"] and again["logIndex"] == locked["logIndex"]
+    assert await escrow.events.Locked().get_logs(from_block=first, to_block=last - 1) == []
     [raw] = await market.node.w3.eth.get_logs(
         {"address": escrow.address, "fromBlock": last, "toBlock": last}
     )
     decoded = Contracts.of(market.deployment).event(
         Address(bytes.fromhex(raw["address"][2:])), tuple(raw["topics"]), raw["data"]
     )
-    assert type(decoded).__name__ == "Allocated" and decoded.amount == 50 * USD  # type: ignore[union-attr]
+    assert type(decoded).__name__ == "Locked" and decoded.amount == 50 * USD  # type: ignore[union-attr]
 
 
 async def test_a_coordinators_announcement_is_read_from_the_logs(market: Market) -> None:
     await market.fund()
     other = market.node.account(COORDINATOR).address
-    epochs = Contracts.of(market.deployment).epochs
-    call = market.contract("Epochs").functions.announce(other, b"\x07" * 32, b"/ip4/1.2.3.4/tcp/5")
+    stakes = Contracts.of(market.deployment).stakes
+    line = b"/ip4/1.2.3.4/tcp/5"
+    call = market.contract("Stakes").functions.announce(other, b"\x07" * 32, line)
     account = Address(bytes.fromhex(other[2:]))
-    wanted = epochs.announce(account, Hash32(b"\x07" * 32), ("/ip4/1.2.3.4/tcp/5",))
+    wanted = stakes.announce(account, Hash32(b"\x07" * 32), line)
     assert call._encode_transaction_data() == "0x" + wanted.data.hex()
     receipt = await market.node.transact(call, signer=COORDINATOR)
     assert receipt["status"] == 1 and receipt["gasUsed"] < wanted.gas
     [raw] = receipt["logs"]
     assert Contracts.of(market.deployment).event(
-        epochs.address, tuple(raw["topics"]), raw["data"]
-    ) == Announced(account, Hash32(b"\x07" * 32), b"/ip4/1.2.3.4/tcp/5")
+        stakes.address, tuple(raw["topics"]), raw["data"]
+    ) == Announced(account, Hash32(b"\x07" * 32), line)
 
 
 async def test_revert_gives_the_contracts_reason_and_a_receipt(market: Market) -> None:
     await market.fund()
     node, escrow = market.node, market.contract("Escrow")
-    too_much = escrow.functions.allocate(node.account(COORDINATOR).address, 90 * USD)
+    too_much = escrow.functions.lock(node.account(COORDINATOR).address, 90 * USD)
     with pytest.raises((ContractLogicError, TransactionFailed)) as reverted:
         await too_much.call({"from": node.account(CLIENT).address})
     assert "execution reverted: amount" in str(reverted.value)

@@ -110,15 +110,15 @@ async def test_the_same_purpose_is_sent_once(kind: str, tmp_path: Path) -> None:
             contract = await deploy(chain, sender)
             data = calldata("ping(uint256)", 5)
             both = await asyncio.gather(
-                *(sender.send("epoch 7", contract, data, deadline_seconds=10) for _ in range(5))
+                *(sender.send("payroll 7", contract, data, deadline_seconds=10) for _ in range(5))
             )
             again = new_sender(chain, tmp_path / "outbox")
             late = await again.send(
-                "epoch 7", contract, calldata("ping(uint256)", 6), deadline_seconds=10
+                "payroll 7", contract, calldata("ping(uint256)", 6), deadline_seconds=10
             )
         assert {receipt.transaction for receipt in [*both, late]} == {late.transaction}
         assert await chain.client.nonce(sender.address) == 2
-        assert await again.known("epoch 7") and not await again.known("epoch 8")
+        assert await again.known("payroll 7") and not await again.known("payroll 8")
 
 
 @pytest.mark.parametrize("sent_before_the_crash", [False, True])

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from quorate_contracts.bindings.calls import Call
+from quorate_contracts.generated.contract_calls import Call
 from quorate_coordinator.effect_performer import EffectPerformer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address

@@ -250,12 +250,12 @@ async def test_a_coordinator_outlives_a_lying_node_and_misses_nothing(tmp_path: 
                 proxy.is_lying = False
                 token = stage.token(stage.client.address, stage.client, 600)
 
-                async def allocation() -> int:
+                async def locked() -> int:
                     place = f"{service.url}/v1/accounts/0x{stage.client.address.hex()}"
                     async with stage.session.get(place, headers=token) as response:
-                        return int((await response.json())["allocation"])
+                        return int((await response.json())["locked"])
 
-                await until(allocation, lambda found: found == 80 * USD, 40)
+                await until(locked, lambda found: found == 80 * USD, 40)
             # The journal of that time can be read back.
             async with running(stage.service()):
                 assert proxy.lies >= 30

@@ -112,8 +112,8 @@ async def test_an_input_has_at_most_the_bytes_that_its_job_declares(tmp_path: Pa
         assert refused.value.code is Code.OVERSIZE
         with pytest.raises(Unavailable, match="gateway: "):
             await staging.take_in(raw_cid(b"nobody has it"), client, MIB, sources, SECONDS)
-        with pytest.raises(Refused, match="no allocation"):
-            await staging.take_in(cid, Address(b"\x55" * 20), MIB, sources, SECONDS)
+        with pytest.raises(Refused, match="deposit more"):
+            await staging.take_in(cid, Address(b"\x55" * 20), 2 * MIB, sources, SECONDS)
         await staging.take_in(cid, client, 2 * MIB, sources, SECONDS)
         assert await store.stat(cid) is not None
 

@@ -63,8 +63,9 @@ class Stand:
     staging: Staging
     clock: VirtualClock
 
-    def allocate(self, account: Address, money: int) -> None:
-        note = ev.ChainAllocationChanged(account, Amount(money))
+    def lock(self, account: Address, money: int) -> None:
+        us = self.market.core.rules.coordinator
+        note = ev.ChainTabChanged(account, us, Amount(money), Amount(0))
         block = BlockNumber(self.market.core.state.own.block + 1)
         self.market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(self.market.at), (note,)))
 
@@ -110,27 +111,27 @@ def name(account: Address) -> str:
     return "0x" + account.hex()
 
 
-async def test_upload_quota_grows_with_allocated_money(tmp_path: Path) -> None:
+async def test_upload_quota_grows_with_deposited_money(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         staging, client = found.staging, found.market.clients[0].address
-        found.allocate(client, 3_000_000)
+        found.lock(client, 3_000_000)
         grant = staging.grant(client, request())
         assert (grant.store, grant.owner.quota_bytes, grant.owner.weight) == (
             staging.uploads,
             3 * MIB,
             3_000_000,
         )
-        found.allocate(client, 1_000_000_000)
+        found.lock(client, 1_000_000_000)
         assert staging.grant(client, request()).owner.quota_bytes == SHARES.account, (
             "no account has more than this"
         )
-        found.allocate(client, 1)
+        found.lock(client, 1)
         grant = staging.grant(client, request())
         assert (grant.store, grant.owner.quota_bytes) == (staging.small, SHARES.floor_bytes)
         stranger = Address(b"\x55" * 20)
         with pytest.raises(Refused) as refused:
             staging.grant(stranger, request())
-        assert refused.value.code is Code.NOT_REGISTERED and "allocate" in refused.value.detail
+        assert refused.value.code is Code.NOT_REGISTERED and "deposit" in refused.value.detail
     assert SHARES.outputs + SHARES.small + SHARES.uploads == SHARES.store_bytes
 
 
@@ -150,9 +151,8 @@ async def test_a_provider_may_store_only_what_its_executions_allow(tmp_path: Pat
             and grant.owner.name == name(party.owner) + UNCOMMITTED
         )
         assert grant.owner.quota_bytes == grant.bytes_max == ciphertext_most(spec.resources)
-        assert (
-            grant.owner.weight == market.core.state.clients[market.clients[0].address].allocation
-        ), "what its client has counts"
+        tab = market.core.state.clients[market.clients[0].address].tab
+        assert grant.owner.weight == tab.locked, "what its client has counts"
         with pytest.raises(Refused):
             staging.grant(party.owner, request(CAR_TYPE))  # only clients send those
         small = replace(grant.owner, quota_bytes=MIB)
@@ -179,7 +179,7 @@ async def test_outputs_of_low_paying_clients_make_room(tmp_path: Path) -> None:
 async def test_withdrawn_money_gives_no_quota(tmp_path: Path) -> None:
     async with stand(tmp_path) as found:
         staging, client = found.staging, found.market.clients[0].address
-        found.allocate(client, 100_000_000)
+        found.lock(client, 100_000_000)
         grant = staging.grant(client, request())
         for _ in range(10):
             await grant.store.put(os.urandom(MIB - 1000), grant.owner, grant.until)
@@ -187,7 +187,7 @@ async def test_withdrawn_money_gives_no_quota(tmp_path: Path) -> None:
         await staging.uploads.put(os.urandom(4 * MIB), poorer, grant.until)
         with pytest.raises(StoreFull):
             await staging.uploads.put(os.urandom(12 * MIB), poorer, grant.until)
-        found.allocate(client, 0)
+        found.lock(client, 0)
         found.clock.forward(61)
         await staging.refresh()
         await staging.uploads.put(os.urandom(12 * MIB), poorer, grant.until)

@@ -66,17 +66,17 @@ class Hall:
         ) as response:
             return response.status == 200
 
-    async def allocate(self, key: KeySigner, money: Amount) -> None:
-        """Allocates more money and waits until the coordinator has seen it."""
-        before = await self.allocation(key)
+    async def deposit(self, key: KeySigner, money: Amount) -> None:
+        """Deposits more money and waits until the coordinator has seen it."""
+        before = await self.locked(key)
         await self.stage.fund(key, money)
-        await until(lambda: self.allocation(key), lambda seen: seen == before + money)
+        await until(lambda: self.locked(key), lambda seen: seen == before + money)
 
-    async def allocation(self, key: KeySigner) -> int:
-        """Returns the allocation that the coordinator knows."""
+    async def locked(self, key: KeySigner) -> int:
+        """Returns what the coordinator knows to be in its tab."""
         url = f"{self.service.url}/v1/accounts/0x{key.address.hex()}"
         async with self.session.get(url, headers=self.headers(key)) as response:
-            return int((await response.json()).get("allocation", 0))
+            return int((await response.json()).get("locked", 0))
 
     async def order(self, cid: str, size: int) -> str:
         """Orders the honest client's job with this input and returns its id."""
@@ -117,8 +117,8 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
         floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
         session = await stack.enter_async_context(aiohttp.ClientSession())
         hall = Hall(stage, service, floor, session)
-        poor = (hall.allocate(key, DUST) for key in FILLERS)
-        await asyncio.gather(hall.allocate(HONEST, ENOUGH), *poor, stage.register(PROVIDER, 0))
+        poor = (hall.deposit(key, DUST) for key in FILLERS)
+        await asyncio.gather(hall.deposit(HONEST, ENOUGH), *poor, stage.register(PROVIDER, 0))
         await stack.enter_async_context(WiredProvider(PROVIDER, floor, session).serving())
         yield hall
 
@@ -145,13 +145,13 @@ async def test_an_honest_client_works_while_others_fill_the_store(tmp_path: Path
 async def dust_takes_its_floor_and_no_more(hall: Hall) -> None:
     for key in FILLERS:
         status, answer = await hall.upload(key, os.urandom(5 * MIB))
-        assert (status, answer["code"]) == (507, "quota") and "allocate more" in answer["detail"], (
+        assert (status, answer["code"]) == (507, "quota") and "deposit more" in answer["detail"], (
             answer
         )
         put, refusal = await fill(hall, key, 60 * KIB)
         assert len(put) == SHARES.floor_bytes // (64 * KIB), refusal
         assert (
-            "allocate more" in refusal["detail"] and str(SHARES.bytes_per_usd) in refusal["detail"]
+            "deposit more" in refusal["detail"] and str(SHARES.bytes_per_usd) in refusal["detail"]
         )
     assert hall.owners("uploads") == {}, (
         "what is next to nothing has no place where money has bought one"
@@ -162,10 +162,10 @@ async def dust_takes_its_floor_and_no_more(hall: Hall) -> None:
 
 
 async def money_takes_what_others_do_not_need(hall: Hall) -> None:
-    await asyncio.gather(*(hall.allocate(key, MUCH) for key in FILLERS))
+    await asyncio.gather(*(hall.deposit(key, MUCH) for key in FILLERS))
     for key in FILLERS:
         _, refusal = await fill(hall, key, MIB - KIB)
-        assert refusal["code"] == "quota" and "allocate more" in refusal["detail"]
+        assert refusal["code"] == "quota" and "deposit more" in refusal["detail"]
     held = hall.owners("uploads")
     assert sum(held.values()) * MIB > SHARES.uploads - 2 * MIB, "it is full"
     assert max(held.values()) - min(held.values()) <= 2, "who has as much holds as much"

@@ -24,6 +24,7 @@ from quorate_protocol.messages.offer_gossip import OfferGossip
 from quorate_protocol.ports import Verdict
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import Hash32
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
@@ -62,7 +63,8 @@ async def announced(stage: Stage, addresses: tuple[str, ...]) -> None:
     )
     await ensure_registered(chain, contracts, stage.keys, sender)
     sender.close()
-    call = contracts.epochs.announce(stage.coordinator, stage.keys.peer.public, addresses)
+    peer, text = Hash32(stage.keys.peer.public), "\n".join(addresses).encode()
+    call = contracts.stakes.announce(stage.coordinator, peer, text)
     await stage.send(stage.keys.posting, call)
 
 

@@ -7,34 +7,37 @@ from dataclasses import replace
 
 import pytest
 
-from quorate_coordinator.core import chain_events
-from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import EpochRecord
-from quorate_coordinator.core.events import ChainAdvanced, ChainCaseOpened
-from quorate_coordinator.core.money import epochs
+from quorate_coordinator.core.entities import Client, Sending
+from quorate_coordinator.core.events import (
+    ChainTabChanged,
+    GiveBackAsked,
+    TransactionConfirmed,
+    TransactionRefused,
+)
+from quorate_coordinator.core.money import transactions
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.receipt import document
+from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.receipts.receipt_checks import verify
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,
-    BlockNumber,
+    Amount,
     Hash32,
     Label,
-    Nonce,
     UnixSeconds,
     VerifyTier,
 )
 from quorate_protocol.values import replace as replace_row
 from quorate_runtime.keys.crypto import recover
 from sim.conduct_checks import ConductChecks
-from sim.coordinator import rules_of
+from sim.coordinator import new_core, rules_of
 from sim.forgery import forgeries
-from sim.parties import is_beacon_signature
+from sim.parties import is_beacon_signature, key
 from sim.plan import Behaviour, Market, draw
 from sim.world import World
 from support.markets.scripted_market import HOST, Party
@@ -43,21 +46,40 @@ from support.markets.scripted_market import Market as ScriptedMarket
 
 def test_a_repeated_refusal_does_not_touch_the_next_attempt() -> None:
     """If a crash comes before a refusal is marked done, the refusal is repeated. By then the
-    epoch was built again.
+    payroll was built again.
     """
     state = State()
     context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
-    first = EpochRecord(1, (), ZERO_HASH, (), UnixSeconds(2_990))
-    second = EpochRecord(1, (), ZERO_HASH, (), UnixSeconds(3_000))
-    state.epochs[1] = first
-    epochs.on_refused(context, epochs.purpose_of(first))
-    assert 1 not in state.epochs and state.own.is_dirty
-    state.epochs[1] = second
-    context.change_own(epoch=1, is_dirty=False)
-    epochs.on_refused(context, epochs.purpose_of(first))
-    assert state.epochs[1] == second and state.own.epoch == 1 and not state.own.is_dirty
-    epochs.on_refused(context, epochs.purpose_of(second))
-    assert 1 not in state.epochs and state.own.is_dirty
+    first, second = (Sending(f"payroll-{number}-2990", Amount(5)) for number in (1, 2))
+    refused = TransactionRefused(first.key, "reverted")
+    state.sending["payroll"] = first
+    transactions.on_refused(context, refused)
+    assert state.sending["payroll"].retry_at
+    state.sending["payroll"] = second
+    transactions.on_refused(context, refused)
+    assert state.sending["payroll"] == second
+
+
+@pytest.mark.rule("6.69", "6.89")
+def test_a_client_gets_back_no_more_than_the_limit_of_the_day_leaves() -> None:
+    """The coordinator once promised more, and the chain refused it again and again. Its clock may
+    stand still, so two give-backs of one second need two keys.
+    """
+    core, client = new_core(draw(1)), key("client").address
+    rules, own = core.rules, core.rules.coordinator
+    with core.state.transaction():
+        context = StepContext(core.state, rules, UnixSeconds(3_000), ZERO_HASH)
+        core.state.clients[client] = Client(client, tab=Tab(locked=Amount(900)))
+        context.change_own(locks_left=Amount(500))
+        asked = GiveBackAsked(client, Amount(900))
+        assert transactions.on_give_back(context, asked) == 500
+        one = context.effects[-1]
+        confirmed = TransactionConfirmed(one.key, ())
+        transactions.on_confirmed(context, confirmed)
+        note = ChainTabChanged(client, own, Amount(400), Amount(0))
+        transactions.on_tab(context, note)
+        assert transactions.on_give_back(context, GiveBackAsked(client, Amount(400))) == 400
+        assert context.effects[-1].key != one.key
 
 
 @pytest.mark.rule("I9", "2.22", "3.12", "3.18", "3.20", "3.38", "4.15", "5.16", "7.1")
@@ -104,24 +126,6 @@ def test_an_auditor_that_never_reveals_does_not_count_as_an_audit() -> None:
     ) == Accepted((0,), ())
 
 
-def test_case_that_was_refused_is_not_taken_for_the_next_one() -> None:
-    """The court's event once went to the first case without a number. The real case stayed
-    "opening", and its jobs stayed in memory for ever.
-    """
-    state = State()
-    context = StepContext(state, rules_of(draw(1)), UnixSeconds(3_000), ZERO_HASH)
-    accused, digest = Address(b"\x0a" * 20), Hash32(b"\x01" * 32)
-    state.cases["refused"] = Case(
-        "refused", accused, (), (), is_convicted=False, phase="refused: stale"
-    )
-    note = ChainCaseOpened(Nonce(1), accused, (digest,), (digest,))
-    chain_events.on_block(
-        context, ChainAdvanced(BlockNumber(1), digest, UnixSeconds(3_000), (note,))
-    )
-    assert state.cases["refused"].case_id is None, "it names other executions"
-    assert state.cases["foreign-1"].case_id == 1 and state.cases["foreign-1"].phase == "drawing"
-
-
 @pytest.mark.rule("5.7")
 def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trust records were once compared after each receipt. Two reveals that expired in one tick
@@ -141,18 +145,18 @@ def test_two_jobs_judged_in_one_step_make_one_record(monkeypatch: pytest.MonkeyP
     assert world.coverage.facts["jobs judged in one step"]
 
 
-def test_keys_are_rotated_and_deposits_taken_back_while_jobs_run() -> None:
-    """Simulated markets once did neither. An accepted job is paid under the old key, and spent
-    money stays until it is claimed.
+def test_keys_are_rotated_and_clients_leave_while_jobs_run() -> None:
+    """Simulated markets once did neither. An accepted job is paid under the old key, and signed
+    money stays until it is redeemed.
     """
     seen = Counter[str]()
     for number in range(1, 1000):
         plan = draw(number)
-        if len(plan.rotations) > 1 and plan.releases and len(plan.jobs) > 6:
+        if len(plan.rotations) > 1 and plan.leavings and len(plan.jobs) > 6:
             world = World(plan)
             world.run()
             seen.update(world.coverage.facts)
-        if seen["paid under a key rotated away"] and seen["releases with jobs under way"]:
+        if seen["paid under a key rotated away"] and seen["clients that left with jobs under way"]:
             return
     raise AssertionError(seen)
 

@@ -1,12 +1,14 @@
 """Tests the simulated chain's reorganisations: what they replace, and that no token is lost."""
 
+from functools import partial
 from random import Random
 
+from quorate_coordinator.core import events as ev
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Address
 from quorate_protocol.values import replace
-from sim.chain import Chain
+from sim.chain import OWN, Chain
 from sim.parties import START, key
 from sim.plan import draw
 from sim.run import play_plan
@@ -18,7 +20,7 @@ CLIENTS = [key("client", number).address for number in range(2)]
 def _chain(depth: int, seed: int = 1) -> Chain:
     limits = replace(DEVNET, chain_depth=depth)
     made = Chain(Schedule(START), Random(seed), limits, keccak256(b"class"))
-    made.register({}, [], CLIENTS, 1_000)
+    made.register({}, [], CLIENTS, 1_000, 0)
     return made
 
 
@@ -30,13 +32,21 @@ def _mine(chain: Chain, blocks: int) -> None:
 
 def _told(chain: Chain) -> list[Address]:
     batch = chain.notes_after(1)
-    return [note.client for note in batch.notes] if batch is not None else []  # type: ignore[union-attr]
+    notes = batch.notes if batch is not None else ()
+    return [note.payer for note in notes if isinstance(note, ev.ChainTabChanged)]
+
+
+def _give_back(chain: Chain, client: Address, amount: int) -> None:
+    def give() -> None:
+        chain.escrow.give_back(OWN, client, OWN, amount, chain.now)
+
+    chain.client_acts(client, give)
 
 
 def test_programs_read_only_blocks_that_nothing_can_replace() -> None:
     chain = _chain(depth=4)
     _mine(chain, 4)
-    chain.request_release(CLIENTS[0], 10)
+    _give_back(chain, CLIENTS[0], 10)
     _mine(chain, 3)
     assert _told(chain) == []
     _mine(chain, 1)
@@ -51,19 +61,22 @@ def test_replaced_transaction_comes_again_and_nothing_is_lost() -> None:
         chain = _chain(depth=4, seed=seed)
         _mine(chain, 4)
         for client in CLIENTS:
-            chain.request_release(client, 400)
+            _give_back(chain, client, 400)
         _mine(chain, 1)
         chain.reorganise(3)
         _mine(chain, 40)
         assert sorted(_told(chain)) == sorted(CLIENTS)
-        _mine(chain, 60)
         for client in CLIENTS:
-            chain.finish_release(client)
+            chain.client_acts(client, partial(_withdraw, chain, client))
         _mine(chain, 1)
         chain.reorganise(3)
         _mine(chain, 40)
-        assert chain.returned == dict.fromkeys(CLIENTS, 400)
-        assert chain.allocated == dict.fromkeys(CLIENTS, 600)
+        assert chain.escrow.tokens_out == 800
+        assert [chain.escrow.tabs[client, OWN].locked for client in CLIENTS] == [600, 600]
+
+
+def _withdraw(chain: Chain, client: Address) -> None:
+    chain.escrow.withdraw_all(client)
 
 
 def test_market_holds_while_blocks_are_replaced() -> None:

@@ -10,22 +10,24 @@ from quorate.client.client_ledger import Ledger
 from quorate.client.money.chain_access import ChainAccess, open_chain
 from quorate.client.profile import Profile, create_profile
 from quorate.trust.coordinator_identity import CoordinatorIdentity
-from quorate_contracts.bindings.events import Event
 from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.events import Event
+from quorate_contracts.generated.contract_calls import Call
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.setup import genesis
+from quorate_devnet.setup.bulk_sender import BulkSender
 from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.units import Amount, BlockNumber, Seconds
+from quorate_protocol.units import Amount, BlockNumber, Hash32, Seconds
 from quorate_runtime.beacon import bls
 from quorate_runtime.keys.crypto import KeySigner
 from support.chain.chain_nodes import Node, node
 
-COORDINATOR = KeySigner(dev_account(1))
+COORDINATOR, POSTING = KeySigner(dev_account(1)), KeySigner(dev_account(2))
 
 
 @dataclass(slots=True)
 class ClientMoney:
-    """A profile whose deposit is allocated to a coordinator that does not run."""
+    """A profile with a tab for a coordinator that does not run."""
 
     profile: Profile
     ledger: Ledger
@@ -41,11 +43,24 @@ class ClientMoney:
         self.ahead += seconds
         await self.node.client.rpc.request("evm_mine", hex(head.time + seconds))
 
+    async def call_as_coordinator(self, call: Call, is_posting: bool = False) -> Hash32:
+        """Sends a transaction of the coordinator's account or posting key, waits for its block,
+        and returns its hash.
+        """
+        client, signer = self.node.client, POSTING if is_posting else COORDINATOR
+        nonce = await client.nonce(signer.address)
+        wallet = BulkSender(client, self.identity.chain_id, signer, nonce)
+        await wallet.call("call", call)
+        (sent,) = wallet.sent.values()
+        await genesis.mined([wallet])
+        return sent
+
     async def events(self, name: str) -> list[Event]:
-        """Returns the Escrow's events of a kind, of all blocks."""
+        """Returns the events of Escrow and Jobs of a kind, of all blocks."""
         head = await self.node.client.head()
-        logs = await self.node.client.logs(BlockNumber(0), head.number, [self.deployment.escrow])
+        places = [self.deployment.escrow, self.deployment.jobs]
         contracts = Contracts.of(self.deployment)
+        logs = await self.node.client.logs(BlockNumber(0), head.number, places)
         found = [contracts.event(log.address, log.topics, log.data) for log in logs]
         return [event for event in found if type(event).__name__ == name]
 
@@ -61,8 +76,7 @@ async def client_money(
     )
     async with node("devnet", block_seconds=block_seconds) as chain:
         chain_id = await chain.client.chain_id()
-        giver = KeySigner(dev_account(2))
-        own = (COORDINATOR, COORDINATOR.address, giver, Amount(0))
+        own = (COORDINATOR, COORDINATOR.address, POSTING, Amount(1))
         funds = genesis.Funds(*own, (profile.account,), deposit)
         deployment = await genesis.begin(chain.client, chain_id, beacon, (), funds)
         identity = CoordinatorIdentity(

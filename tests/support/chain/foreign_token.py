@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from quorate_contracts.abi_codec import encode
-from quorate_contracts.bindings.calls import Call
+from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.units import Address
 

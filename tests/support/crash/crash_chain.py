@@ -46,13 +46,13 @@ async def sums_that_do_not_hold(crash: CrashMarket) -> list[str]:
 
 UNSENT = (
     "SELECT sends.nonce, destination, data, gas, fee_max, tip_max FROM sends JOIN attempts USING "
-    "(domain, account, nonce) WHERE purpose LIKE 'epoch-%' AND receipt IS NULL ORDER BY "
+    "(domain, account, nonce) WHERE purpose LIKE 'payroll-%' AND receipt IS NULL ORDER BY "
     "sends.nonce DESC LIMIT 1"
 )
 
 
 async def outbid(crash: CrashMarket) -> bool:
-    """Posts what the coordinator has just signed, from the same key, for a higher fee.
+    """Sends what the coordinator has just signed, from the same key, for a higher fee.
 
     The coordinator's own transaction can then never be mined. Returns whether it was replaced.
     """

@@ -5,8 +5,9 @@ The file says which program dies at which point, and what the chain must show in
 
 import asyncio
 
-from quorate_contracts.bindings import events as chain_events
+from quorate_contracts.court_facts import Outcome
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated import court, stakes
 from quorate_devnet.demo.accounting import ChainHistory, read_chain_history
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain import ChainClient, Rpc
@@ -38,14 +39,14 @@ PASSED = (
     "actor.before-append.VoteConfirmed",
     "actor.after-append.VoteConfirmed",
     "effect.after.SendVote",
+    "actor.before-append.ChainVoted",
+    "actor.after-append.ChainVoted",
     "actor.before-append.ChainVotingEnded",
     "actor.after-append.ChainVotingEnded",
     "effect.before.SendJuryReveal",
     "effect.after.SendJuryReveal",
     "actor.before-append.ChainCaseDecided",
     "actor.after-append.ChainCaseDecided",
-    "effect.before.WithdrawCredit",
-    "effect.after.WithdrawCredit",
 )
 
 
@@ -100,48 +101,24 @@ async def _unsettled(crash: CrashMarket) -> list[str]:
         Contracts.of(devnet.deployment),
     )
     try:
-        credit = [contracts.court.credit_of(account) for account in devnet.providers]
-        left = [query.decode(await client.call(query.to, query.data)) for query in credit]
-        problems = await sums_that_do_not_hold(crash) + _verdicts(
-            devnet.providers[0], await read_chain_history(client, contracts)
-        )
+        history = await read_chain_history(client, contracts)
+        return await sums_that_do_not_hold(crash) + _verdicts(devnet.providers[0], history)
     except Unavailable as error:
         return [f"the chain is away: {error}"]  # not re-raised: the next round asks again
-    return problems + [
-        f"provider-{index} has not withdrawn {amount}"
-        for index, amount in enumerate(left)
-        if amount
-    ]
 
 
 def _verdicts(liar: bytes, books: ChainHistory) -> list[str]:
-    opened = [
-        event
-        for event in books.of(chain_events.CaseOpened)
-        if isinstance(event, chain_events.CaseOpened)
-    ]
-    decided = [
-        event for event in books.of(chain_events.Decided) if isinstance(event, chain_events.Decided)
-    ]
-    problems = [] if len(opened) == 1 else [f"{len(opened)} cases were opened"]
+    opened = [event for event in books.of(court.CaseOpened) if isinstance(event, court.CaseOpened)]
+    decided = [event for event in books.of(court.Decided) if isinstance(event, court.Decided)]
+    burned = [event for event in books.of(stakes.Burned) if isinstance(event, stakes.Burned)]
+    problems = [] if opened else ["no case was opened"]
+    problems += ["a case is against an honest provider" for case in opened if case.accused != liar]
+    if len(decided) != len(opened):
+        problems.append(f"{len(decided)} of {len(opened)} cases are decided")
     problems += [
-        f"case {case.case_id} is against an honest provider"
-        for case in opened
-        if case.accused != liar
+        f"stake was taken from 0x{event.account.hex()}" for event in burned if event.account != liar
     ]
-    problems += (
-        []
-        if len(decided) == len(opened)
-        else [f"{len(decided)} of {len(opened)} cases are decided"]
-    )
-    slashed = [
-        event.account
-        for event in books.of(chain_events.Slashed)
-        if isinstance(event, chain_events.Slashed)
-    ]
-    problems += (
-        []
-        if slashed == [liar]
-        else [f"stake was taken from {[account.hex() for account in slashed]}"]
-    )
-    return problems + [f"case {case.case_id}: acquitted" for case in decided if not case.convicted]
+    convicted = [case for case in decided if case.outcome == Outcome.CONVICTED]
+    if len(burned) != len(convicted) or not convicted:
+        problems.append(f"{len(convicted)} convictions, and stake was taken {len(burned)} times")
+    return problems

@@ -291,11 +291,7 @@ class CrashMarket:
 
 @asynccontextmanager
 async def crash_market(
-    folder: Path,
-    executor: ExecutorChoice,
-    providers: int,
-    liars: int = 0,
-    claims_for_all: bool = True,
+    folder: Path, executor: ExecutorChoice, providers: int, liars: int = 0
 ) -> AsyncIterator[CrashMarket]:
     """Yields a market whose children can be armed."""
     (folder / "crash").mkdir(parents=True)
@@ -308,7 +304,6 @@ async def crash_market(
         clients=2,
         executor=executor,
         crash_folder=armed,
-        claims_for_all=claims_for_all,
         declined_keep_seconds=FORGET_SECONDS,
         attestation=AttestationChoice.L1,  # so that the coordinator gets records to believe
     )

@@ -27,12 +27,11 @@ class Scenario(StrEnum):
     # an owner allows one image, which is not that of the jobs; declines are soon forgotten
     DECLINE = "decline"
     REORGANISE = "reorganise"  # the chain reverts blocks
-    # another sender with the posting key posts the epoch first, so that the chain refuses it
+    # another sender with the posting key pays first, so that the chain refuses the payroll
     OUTBID = "outbid"
     SESSION = "session"  # a client shows its session before an order
-    FUND = "fund"  # the client deposits and allocates
-    CLAIM = "claim"  # enough jobs that pay becomes final and is claimed
-    COURT = "court"  # a liar is caught twice and judged
+    FUND = "fund"  # the client deposits into its tab
+    COURT = "court"  # a liar is caught and judged
     SANDBOX = "sandbox"  # jobs under an executor without an engine
     DEVNET = "devnet"  # a devnet starts and ends
 
@@ -52,7 +51,6 @@ BY_TYPE: dict[str, Scenario] = {
     "SessionReceived": Scenario.SESSION,
     "TransactionRefused": Scenario.OUTBID,
     **dict.fromkeys(("SendDecline", "DeclineReceived", "ForgetLease"), Scenario.DECLINE),
-    **dict.fromkeys(("ChainEpochFinal", "ClaimConfirmed", "SendClaim"), Scenario.CLAIM),
     **dict.fromkeys(
         (
             "CaseOpened",
@@ -61,13 +59,13 @@ BY_TYPE: dict[str, Scenario] = {
             "JuryDrawn",
             "Reexecuted",
             "VoteConfirmed",
+            "ChainVoted",
             "ChainVotingEnded",
             "CaseDecided",
             "ChainCaseDecided",
             "Reexecute",
             "SendVote",
             "SendJuryReveal",
-            "WithdrawCredit",
             "OpenCase",
         ),
         Scenario.COURT,
@@ -75,15 +73,25 @@ BY_TYPE: dict[str, Scenario] = {
 }
 
 OTHER_MARKETS = (
-    Scenario.CLAIM,
     Scenario.SANDBOX,
     Scenario.COURT,
 )  # each needs its own market; CI runs one of them per turn
 WITHOUT_ENGINE = "supervisor."
 CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
-# Events of a machine with GPUs, where the simulator kills providers; and what a second Commit
-# causes, which tests of the core restore.
-NOT_TRIED = ("GpusRead", "EquivocationSeen", "ProveEquivocation")
+# Where the simulator kills daemons: machines with GPUs, orders with an escrow of their own, clients
+# that leave, and what a second Commit causes.
+NOT_TRIED = (
+    "GpusRead",
+    "EquivocationSeen",
+    "ProveEquivocation",
+    "OrderFunded",
+    "KeepEvidence",
+    "ShowExecution",
+    "PayOrder",
+    "ReleaseOrder",
+    "GiveBackAsked",
+    "SendGiveBack",
+)
 ROTATION, ONLY = "QUORATE_CRASH_ROTATION", "QUORATE_CRASH_ONLY"
 
 
@@ -129,9 +137,7 @@ def scenario_of(program: Program, point: str) -> Scenario:
     if program is Program.CLIENT and point.startswith("chain."):
         return Scenario.FUND
     if program is Program.PROVIDER and point.startswith("chain."):
-        return (
-            Scenario.COURT
-        )  # the coordinator claims for all: votes are a provider's usual transactions
+        return Scenario.COURT  # votes are a provider's usual transactions
     return (
         Scenario.SANDBOX if point.startswith(WITHOUT_ENGINE) else BY_TYPE.get(kind, Scenario.JOBS)
     )

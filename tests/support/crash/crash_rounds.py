@@ -48,13 +48,12 @@ START_SECONDS = 4.0
 QUICK_SECONDS = 0.02
 NO_IMAGE = "docker.io/library/none@sha256:" + "00" * 32
 UP_SECONDS = 20.0  # seconds that a program may need to start on a busy machine
-CLAIM_SECONDS = 240.0  # seconds from the first job to the first final epoch
 LIVES_MAX = 30  # with a pause after each, longer than a coordinator takes to start
 LIVES_PAUSE_SECONDS = 1.0
 CLIENT_SECONDS = 120.0
 FUND_USD = 3
 ANY = "any provider"
-BUSY = (Scenario.JOBS, Scenario.CLAIM)
+BUSY = (Scenario.JOBS,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class RoundPlan:
 def plan_rounds(
     wanted: Sequence[Trial], providers: Sequence[str], in_a_row: int = IN_A_ROW
 ) -> list[RoundPlan]:
-    """Plans rounds: ordinary jobs and claims kill all `providers` in one round.
+    """Plans rounds: ordinary jobs kill all `providers` in one round.
 
     They also kill daemons several times. Other scenarios kill one provider at a time.
     """
@@ -134,7 +133,7 @@ async def play(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> set[Trial
         crash.arm(item.name, item.point)
     died: list[Trial] = []
     deeds: list[Awaitable[None]] = [_live(crash, client, died)] if client else []
-    seconds = CLAIM_SECONDS if plan.scenario is Scenario.CLAIM else REACH_SECONDS
+    seconds = REACH_SECONDS
     deeds += (
         [_act_until_hit(crash, checks, plan, list(targets.values()), seconds)]
         if plan.scenario in DEEDS

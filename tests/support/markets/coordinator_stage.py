@@ -12,8 +12,8 @@ from pathlib import Path
 
 import aiohttp
 
-from quorate_contracts.bindings.calls import Call
 from quorate_contracts.deploy import Contracts, Deployment, plan
+from quorate_contracts.generated.contract_calls import Call
 from quorate_coordinator.config import Config
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.service import Service
@@ -28,7 +28,7 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Address, Amount, BlockNumber, UnixSeconds
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc, Sender
@@ -39,6 +39,7 @@ from support.clocks import WrongClock
 from support.markets.scripted_market import HOST, an_order
 
 READY_SECONDS = 60.0
+NETWORK_BYTES = 20  # that `Stakes` keeps of a provider's network
 REGISTRY_IMAGE = "registry.example/image@sha256:" + "ab" * 32
 
 
@@ -115,14 +116,13 @@ class Stage:
                 await response.read()
 
     async def fund(self, client: KeySigner, money: Amount) -> None:
-        """Gives the client so much more money, and allocates all of it to the coordinator."""
+        """Gives the client so much more money, all of it in its tab for the coordinator."""
         contracts = Contracts.of(self.deployment)
         await self.send(
             client,
             contracts.token.mint(client.address, money),
-            contracts.token.approve(self.deployment.escrow),
-            contracts.escrow.deposit(money),
-            contracts.escrow.allocate(self.coordinator, money),
+            contracts.token.approve(self.deployment.escrow, money),
+            contracts.escrow.deposit(money, self.coordinator),
         )
 
     async def register(
@@ -134,11 +134,10 @@ class Stage:
         """
         contracts, key = Contracts.of(self.deployment), operator or owner.address
         stakes, stake = contracts.stakes, Amount(slots * DEVNET.slot_stake)
+        place = Hash32(hash_tuple("net", network)[:NETWORK_BYTES].ljust(32, b"\0"))
         await self.send(
             owner,
-            stakes.register(
-                key, owner.address, hash_tuple("p"), hash_tuple("b"), hash_tuple("net", network)
-            ),
+            stakes.register(key, owner.address, hash_tuple("p"), hash_tuple("b"), place),
             contracts.token.mint(owner.address, stake),
             contracts.token.approve(stakes.address, stake),
             stakes.open_slots(HOST.id(), slots),

@@ -72,6 +72,8 @@ class FakeMarket(FakeWork):
     """The HTTP API of the fake coordinator. Offers of owners in `forged_offers` are not signed."""
 
     forged_offers: frozenset[Address] = frozenset()
+    locked = Amount(10**12)  # in the client's tab
+    closes_at = UnixSeconds(0)
 
     # --------------------------------------------------------------------------------------- routes
 
@@ -395,10 +397,13 @@ class FakeMarket(FakeWork):
         nonces = [job.submission.order.message.nonce for job in self.jobs.values()]
         view = AccountView(
             client,
-            Amount(10**12),
+            self.locked,
+            Amount(0),
+            self.closes_at,
             Amount(0),
             self.charged,
-            self.vouched,
+            Amount(min(self.vouched, self.locked)),
+            max(self.vouchers, key=lambda each: each.message.cumulative, default=None),
             Nonce(max(nonces, default=-1) + 1),
         )
         return _answer(canonical.to_json(view))

@@ -207,7 +207,7 @@ class FakeWork:
             secret_hash(secret),
             Label.QUORUM_2,
             FEE,
-            Sequence(1),
+            submission.escrowed,
         )
         return FakeJob(submission, job_id, seal(self.domain, ack, self.statement.sign), secret)
 

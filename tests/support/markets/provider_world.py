@@ -19,9 +19,9 @@ from quorate_protocol.messages.signed import (
     CommitEntry,
     CommitReceipt,
     CommitSet,
-    Statement,
     Stop,
     Verdict,
+    Voucher,
 )
 from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.refusals import Code, Refused
@@ -61,6 +61,8 @@ GENESIS = 1_700_000_000
 NOW = UnixSeconds(GENESIS + 1001)
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 JOB = Hash32(b"\x44" * 32)
+ACCUSED = Address(b"\x99" * 20)
+HOST_CLASS, CASE_SPEC = HOST.id(), Hash32(b"\x01" * 32)
 
 
 def slots(count: int = 1) -> tuple[SlotOffer, ...]:
@@ -268,15 +270,35 @@ def stop(lease: Hash32, coordinator: Address = COORDINATOR) -> events.StopReceiv
     return events.StopReceived(lease, seal(DOMAIN, Stop(JOB, NOW), STRANGER.sign), coordinator)
 
 
-def statement(
-    final: int,
-    seq: int,
-    held: int = 0,
-    signer: KeySigner = STATEMENT_KEY,
-    provider: Address = PROVIDER,
-) -> events.StatementReceived:
-    """Returns the coordinator's statement of its debt."""
-    message = Statement(
-        provider, Amount(final), Amount(held), Sequence(0), Sequence(seq), ZERO_HASH
+def voucher(
+    cumulative: int, signer: KeySigner = STATEMENT_KEY, payee: Address = PROVIDER
+) -> events.VoucherReceived:
+    """Returns the coordinator's voucher."""
+    message = Voucher(COORDINATOR, payee, Amount(cumulative))
+    return events.VoucherReceived(COORDINATOR, seal(DOMAIN, message, signer.sign), signer.address)
+
+
+def case_opened(
+    number: int = 7,
+    accused: Address = ACCUSED,
+    host_class: Hash32 = HOST_CLASS,
+    spec_hash: Hash32 = CASE_SPEC,
+    max_duration: int = 0,
+    pay: int = 0,
+) -> events.ChainCaseOpened:
+    """Returns the event of a case. Its number gives its execution and id."""
+    execution, case_id = case_names(number)
+    duration = Seconds(max_duration)
+    return events.ChainCaseOpened(
+        execution, case_id, accused, spec_hash, host_class, duration, Amount(pay)
     )
-    return events.StatementReceived(COORDINATOR, seal(DOMAIN, message, signer.sign), signer.address)
+
+
+def case_names(number: int = 7) -> tuple[Hash32, Hash32]:
+    """Returns the execution and the id of a case."""
+    return Hash32(number.to_bytes(32, "big")), Hash32((1000 + number).to_bytes(32, "big"))
+
+
+def jury_drawn(*jurors: Address, number: int = 7, vote_by: int = NOW + 60) -> events.ChainJuryDrawn:
+    """Returns the event of a jury with these jurors."""
+    return events.ChainJuryDrawn(case_names(number)[0], jurors, UnixSeconds(vote_by))

@@ -37,7 +37,7 @@ from quorate_coordinator.storage.staging import owner_name
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages.job_spec import EnvVar, Input, input_root
-from quorate_protocol.units import Address, Hash32, Nonce
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.http.error_responses import failures
@@ -135,9 +135,9 @@ def staged(stage: str, *, public: bool = False) -> Staged:
     found = _found(world, job, world.core.state.leases[job.leases[0]])
     if stage == IN_COURT:
         juror = _juror(found)
-        mine, other = (found.lease.assignment_hash,), job.leases[1:2]
-        named = ev.ChainCaseOpened(Nonce(1), found.lease.provider, mine, other)
-        world.notes(named, ev.ChainJuryDrawn(Nonce(1), (juror,)))
+        mine, other = found.lease.assignment_hash, job.leases[1]
+        named = ev.ChainCaseOpened(mine, other, found.lease.provider, ZERO_HASH)
+        world.notes(named, ev.ChainJuryDrawn(mine, (juror,)))
     world.is_archive_there = stage == ARCHIVED
     for _ in range(ROUNDS_MAX * (stage == ARCHIVED)):
         if job.id in world.core.state.jobs:
@@ -237,6 +237,7 @@ async def readable_market(
     Api(
         *(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, access),
         lambda: (),
+        nothing,
         nothing,
         nothing,
     ).add_routes(app)

@@ -17,8 +17,8 @@ from aiohttp import web
 from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.staging_routes import add_staging_routes
-from quorate_contracts.bindings.calls import Call
 from quorate_contracts.deploy import Contracts, Deployment, plan
+from quorate_contracts.generated.contract_calls import Call
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.server import ChainConfig, running_chain
 from quorate_node.config import Config, ExecutorKind
@@ -38,6 +38,7 @@ from quorate_protocol.messages.signed import (
     CommitEntry,
     CommitReceipt,
     CommitSet,
+    Voucher,
 )
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import BeaconInfo, Executor
@@ -102,8 +103,6 @@ class ScriptedCoordinator:
     store: ContentStore
     frames: list[frames_module.Frame] = field(default_factory=list)
     refuse: dict[type, Code] = field(default_factory=dict)
-    proofs: dict[int, canonical.Json] = field(default_factory=dict)
-    proofs_asked: int = 0
     observed: str = "127.0.0.1"  # where it says that it sees the provider
     operator: Address = OPERATOR.address  # the key that it takes for the provider's
     account: Address = COORDINATOR.address
@@ -121,7 +120,6 @@ class ScriptedCoordinator:
         app.add_routes(self.peers.routes())
         app.router.add_get("/v1/info", self._info)
         app.router.add_get("/v1/observed", self._observed)
-        app.router.add_get("/v1/epochs/{number}/proofs/{account}", self._proof)
         add_staging_routes(app, self.store, self._uploader)
         async with on_loopback(app, port=port) as self.url:
             try:
@@ -252,13 +250,6 @@ class ScriptedCoordinator:
     async def _observed(self, _: web.Request) -> web.Response:
         return web.json_response({"address": self.observed})
 
-    async def _proof(self, request: web.Request) -> web.Response:
-        found = self.proofs.get(int(request.match_info["number"]))
-        self.proofs_asked += 1
-        if found is None:
-            return web.json_response({"code": "unknown", "detail": ""}, status=404)
-        return web.json_response(found)
-
 
 async def in_phase(daemon: ProviderDaemon, lease: Hash32, kind: type) -> None:
     """Waits until the execution is in a phase of this type."""
@@ -325,6 +316,17 @@ class Stage:
         await self.coordinator.send(sent)
         return self.coordinator.hash(sent.assignment.message)
 
+    async def open_tab(self, name: str, amount: Amount) -> None:
+        """The coordinator deposits into its tab for the provider."""
+        escrow, token = self.contracts.escrow, self.contracts.token
+        deposit = escrow.deposit(amount, OWNER.address)
+        await self.send(COORDINATOR, name, token.approve(escrow.address, amount), deposit)
+
+    def voucher(self, cumulative: Amount) -> frames_module.VoucherSent:
+        """Returns the coordinator's voucher for the provider."""
+        message = Voucher(COORDINATOR.address, OWNER.address, cumulative)
+        return frames_module.VoucherSent(self.coordinator.seal(message))
+
     async def send(self, key: KeySigner, name: str, *calls: Call) -> None:
         """Sends transactions of one key, in order."""
         sender = Sender(
@@ -370,7 +372,7 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
             await found.send(
                 COORDINATOR,
                 "coordinator",
-                contracts.token.approve(contracts.stakes.address),
+                contracts.token.approve(contracts.stakes.address, Amount(1000 * USD)),
                 register,
             )
         async with scripted.serving():

@@ -7,9 +7,17 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import Effect, Send, StoreReceipt
-from quorate_coordinator.core.entities import Decided, Job
-from quorate_coordinator.core.money import ledger
+from quorate_coordinator.core.effects import (
+    Effect,
+    Send,
+    SendGiveBack,
+    SendLocks,
+    SendPayroll,
+    SendRedeem,
+    StoreReceipt,
+)
+from quorate_coordinator.core.entities import Decided, Job, Payee
+from quorate_coordinator.core.money import ledger, payees
 from quorate_coordinator.core.records import receipts
 from quorate_coordinator.core.step_context import Rules
 from quorate_protocol.cids import document_cid
@@ -125,6 +133,7 @@ class Market:
         self.at = GENESIS + 1_000
         self.steps = 0
         self.chain: list[Effect] = []
+        self.escrow = ScriptedEscrow()
         self.receipts: list[bytes] = []
         self.effects: list[Effect] = []  # all effects so far
         self.pending: list[Send] = []
@@ -147,22 +156,18 @@ class Market:
         return outcome.reply
 
     def _register(self) -> None:
-        notes: list[ev.ChainNote] = [ev.ChainAccountIndexed(COORDINATOR.address, 1)]
+        notes: list[ev.ChainNote] = self.escrow.own_notes()
         for index, party in enumerate(self.parties.values()):
             network = hash_tuple("net", index)
             notes.append(
-                ev.ChainProviderRegistered(
-                    party.owner, index + 2, party.key.address, party.owner, network
-                )
+                ev.ChainProviderRegistered(party.owner, party.key.address, party.owner, network)
             )
         stakes = [party.owner for _ in range(self.slots) for party in self.parties.values()]
         notes += [
             ev.ChainSlotOpened(HOST.id(), place, owner, BlockNumber(1))
             for place, owner in enumerate(stakes)
         ]
-        notes += [
-            ev.ChainAllocationChanged(client.address, Amount(50_000_000)) for client in self.clients
-        ]
+        notes += [self.escrow.lock(client.address, 50_000_000) for client in self.clients]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
             slot = a_slot(HOST, 90_000 if party.lies else 100_000, self.slots)
@@ -215,7 +220,7 @@ class Market:
             match effect.frame:
                 case frames.AssignmentSent(assignment, spec, _):
                     self._run(party, assignment.message, spec)
-                case frames.CommitSetSent(assignment_hash, _) if not party.is_mute:
+                case frames.CommitSetSent(assignment_hash) if not party.is_mute:
                     self.send(ev.RevealReceived(party.commits[assignment_hash], has_opened=True))
                 case _:
                     pass
@@ -273,6 +278,17 @@ class Market:
             state = self.core.state.clients[client.address]
             if state.charged > state.vouched:
                 self.vouch(i, state.charged)
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Lets the chain take the transactions of money that were sent since the last time."""
+        steps = self.steps
+        for effect in self.chain[self.escrow.seen :]:
+            self.escrow.seen += 1
+            if isinstance(effect, SendPayroll | SendRedeem | SendLocks | SendGiveBack):
+                notes = (*self.escrow.take(effect), *self.escrow.own_notes())
+                self.send(ev.TransactionConfirmed(effect.key, notes))
+        self.steps = steps  # so that later steps draw the same with and without these
 
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         """Orders a small job of client number `who`; returns its id. Its client first signs the
@@ -323,7 +339,7 @@ class Market:
         steps, client = self.steps, self.clients[who].address
         known = self.core.state.clients[client]
         needed = Amount(known.charged + known.reserved + budget)
-        reach = min(needed, known.allocation, session.message.up_to)
+        reach = min(needed, known.tab.locked, session.message.up_to)
         if reach > known.vouched:
             self.send(ev.SessionReceived(session))
             self.vouch(who, Amount(reach))
@@ -335,7 +351,11 @@ class Market:
         with self.core.state.transaction():
             known = self.core.state.clients[account]
             self.core.state.clients[account] = replace(known, fees_paid=Amount(10_000_000))
-        return self.order(who, nonce, prepays=False, **changes)
+        job_id = self.order(who, nonce, prepays=False, **changes)
+        with self.core.state.transaction():
+            known = self.core.state.clients[account]
+            self.core.state.clients[account] = replace(known, fees_paid=Amount(0))
+        return job_id
 
     def vouch(self, who: int, cumulative: Amount) -> None:
         """Sends a client's voucher."""
@@ -347,6 +367,14 @@ class Market:
         """Returns a job as the state has it now."""
         return self.core.state.jobs[job_id]
 
+    def payee(self, owner: Address) -> Payee:
+        """Returns what the coordinator owes an account."""
+        return payees.of(self.core.state, owner)
+
+    def earned(self, owner: Address) -> int:
+        """Returns what an account has earned so far, held pay included."""
+        return self.payee(owner).final + self.payee(owner).held
+
     def until_decided(self, *job_ids: Hash32, seconds: int = 120) -> None:
         """Beats until all these jobs have a verdict."""
         for _ in range(seconds):
@@ -354,6 +382,62 @@ class Market:
                 return
             self.beat()
         raise AssertionError([type(self.job(job_id).phase).__name__ for job_id in job_ids])
+
+
+@dataclass
+class ScriptedEscrow:
+    """The coordinator's balance and tabs, as `Escrow` keeps them."""
+
+    balance: int = 1_000_000_000
+    limit: int = 1_000_000_000
+    seen: int = 0  # so many effects of the market it has looked at
+    tabs: dict[tuple[Address, Address], tuple[int, int]] = field(default_factory=dict)
+
+    def own_notes(self) -> list[ev.ChainNote]:
+        """What the coordinator may spend."""
+        limit = Amount(self.limit)
+        return [ev.ChainBalanceChanged(Amount(self.balance)), ev.ChainLimitsChanged(limit, limit)]
+
+    def lock(self, client: Address, amount: int) -> ev.ChainTabChanged:
+        """A client deposits into its tab."""
+        return self._move(client, COORDINATOR.address, locked=amount)
+
+    def take(self, effect: Effect) -> list[ev.ChainTabChanged]:
+        """Performs a transaction, and returns the tabs that it changed."""
+        us = COORDINATOR.address
+        match effect:
+            case SendPayroll(pays=pays):
+                found = []
+                for pay in pays:
+                    added = pay.cumulative - self.tabs.get((us, pay.payee), (0, 0))[1]
+                    self.balance -= added
+                    found.append(self._move(us, pay.payee, locked=added, paid=added))
+                assert self.balance >= 0, "a payroll spends the balance only"
+                return found
+            case SendLocks(locks=locks):
+                self.balance -= sum(lock.amount for lock in locks)
+                assert self.balance >= 0, "locks spend the balance only"
+                return [self._move(us, lock.payee, locked=lock.amount) for lock in locks]
+            case SendRedeem(vouchers=vouchers):
+                found = []
+                for voucher in (item.voucher.message for item in vouchers):
+                    locked, paid = self.tabs[voucher.payer, us]
+                    added = max(0, min(voucher.cumulative, locked) - paid)
+                    self.balance += added
+                    found.append(self._move(voucher.payer, us, paid=added))
+                return found
+            case SendGiveBack(client=client, amount=amount):
+                return [self._move(client, us, locked=-amount)]
+            case _:
+                return []
+
+    def _move(
+        self, payer: Address, payee: Address, locked: int = 0, paid: int = 0
+    ) -> ev.ChainTabChanged:
+        before = self.tabs.get((payer, payee), (0, 0))
+        self.tabs[payer, payee] = after = before[0] + locked, before[1] + paid
+        assert after[1] <= after[0], "no tab pays more than is locked in it"
+        return ev.ChainTabChanged(payer, payee, Amount(after[0]), Amount(after[1]))
 
 
 def an_order(

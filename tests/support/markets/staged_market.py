@@ -15,7 +15,7 @@ from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.staging import Staging
 from quorate_coordinator.storage.staging_quota import StagingQuota
-from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, BlockNumber, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from support.http_server import on_loopback
 from support.markets.archiving_market import ArchivingMarket
@@ -32,9 +32,9 @@ async def stand(folder: Path) -> AsyncIterator[tuple[ArchivingMarket, Staging]]:
     clock, claims = VirtualClock(float(market.at)), Outputs(market.core.state, market.archive)
     rates = RequestRates(DEVNET_BOUNDS, clock.now)
     staging = Staging(folder, SHARES, market.core.state, claims, rates, clock, 20)
-    allocation = ev.ChainAllocationChanged(market.clients[0].address, Amount(3_000_000))
+    tab = market.escrow.lock(market.clients[0].address, 3_000_000 - 50_000_000)
     block = BlockNumber(market.core.state.own.block + 1)
-    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (allocation,)))
+    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), (tab,)))
     try:
         yield market, staging
     finally:

@@ -69,5 +69,5 @@ def _ack(host: HostClass, now: UnixSeconds) -> Ack:
         secret_hash=ZERO_HASH,
         rule=Label.UNVERIFIED,
         fee_bps=Bps(0),
-        epoch=Sequence(0),
+        escrowed=False,
     )

@@ -130,6 +130,8 @@ class WiredProvider:
     taken: set[Hash32] = field(default_factory=set)
     account: Address = ZERO_ADDRESS
     slots: int = 1
+    answer: str = "42\n"  # what its outputs contain
+    usage: Milliseconds = Milliseconds(5)
     dialer: WebSocketDialer = field(init=False)
     group: asyncio.TaskGroup = field(init=False)
     tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
@@ -236,7 +238,7 @@ class WiredProvider:
         )
         value = commitment(hashed, self.account, salt, result_digest(ExitStatus(0), output))
         ahead = Round(round_at(self.floor.place.beacon, int(time.time())) + 3)
-        commit = Commit(hashed, class_id, value, Hash32(cid.digest), Milliseconds(5), ahead)
+        commit = Commit(hashed, class_id, value, Hash32(cid.digest), self.usage, ahead)
         await self._send(frames.CommitSent(seal(domain, commit, self.key.sign)))
 
     async def _sealed(self, hashed: Hash32, salt: Hash32) -> tuple[Hash32, Cid]:
@@ -245,7 +247,7 @@ class WiredProvider:
         """
         folder = self.floor.folder / hashed.hex()
         folder.mkdir(parents=True)
-        (folder / "result").write_text("42\n")
+        (folder / "result").write_text(self.answer)
         ciphertext = folder.with_suffix(".sealed")
         output, cid, _ = await asyncio.to_thread(seal_directory, folder, salt, ciphertext)
         place = self.floor.place

@@ -9,7 +9,7 @@ from msgspec.structs import fields
 import quorate_contracts
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.core.effects import Effect, Send
-from quorate_coordinator.core.entities import Decided
+from quorate_coordinator.core.entities import Decided, Payee
 from quorate_node.executors.selection import BANNER
 from quorate_protocol.crypto.hashing import hash_list
 from quorate_protocol.limits import DEVNET
@@ -53,10 +53,7 @@ def test_a_nondeterministic_program_is_paid_and_no_provider_faulted() -> None:
     market = Market(*[Party(number, lies=True) for number in range(5)])
     found = verdict_of(market, market.order(0, 1))
     assert found.outcome is Outcome.UNRESOLVED and not found.faulted
-    assert (
-        sum(provider.final + provider.held > 0 for provider in market.core.state.providers.values())
-        >= 3
-    )
+    assert sum(payee.final + payee.held > 0 for payee in market.core.state.payees.values()) >= 3
 
 
 @pytest.mark.rule("3.10", "5.42", "7.11")
@@ -136,8 +133,8 @@ def test_an_unrevealed_execution_lapses_unpaid_and_is_replaced() -> None:
     for nonce in range(1, 6):
         found = verdict_of(market, market.order(0, nonce))
         assert found.outcome is Outcome.ACCEPTED and not mute.commits.keys() & set(found.group)
-    state = market.core.state.providers[mute.owner]
-    assert mute.commits and state.final == state.held == 0
+    owed = market.core.state.payees.get(mute.owner) or Payee(mute.owner)
+    assert mute.commits and owed.final == owed.held == 0
 
 
 @pytest.mark.rule("4.19", "4.20", "7.9")

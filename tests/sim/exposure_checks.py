@@ -1,0 +1,56 @@
+"""I3: what an owner accepts is covered by its coordinator's guarantee and by its own trust."""
+
+from quorate_node.core.events import AssignmentReceived
+from quorate_node.core.phases import Declined, Execution
+from quorate_protocol.units import DeclineReason
+from sim.coverage import Coverage
+from sim.parties import DOMAIN
+from sim.provider import Provider
+
+
+class ExposureChecks:
+    """Computes again what each owner would lose if its coordinator vanished."""
+
+    def __init__(self, coverage: Coverage) -> None:
+        self._coverage = coverage
+        self._seen: set[bytes] = set()
+
+    def accepted(self, provider: Provider, event: AssignmentReceived) -> None:
+        """Checks an Assignment that was just accepted or declined."""
+        lease, core = event.assignment.digest(DOMAIN), provider.core
+        item = core.executions.get(lease)
+        if item is None or lease in self._seen:
+            return
+        self._seen.add(lease)
+        if isinstance(item.phase, Declined):
+            reason = item.phase.decline.reason
+            self._coverage.facts["declined as unsecured"] += reason is DeclineReason.UNSECURED
+            return
+        debt, policy = core.debt(item.coordinator), core.terms.policy
+        going = [
+            other
+            for other in core.executions.values()
+            if other.coordinator == item.coordinator and not other.is_ended
+        ]
+        least = sum(_least(other) for other in going)
+        guarantee = 0 if debt.tab.closes_at else debt.tab.locked - debt.tab.paid
+        held = max(0, debt.earned - debt.vouched)
+        exposed = max(0, debt.vouched - debt.tab.paid) + held + least
+        assert exposed <= guarantee + policy.trust, (
+            f"I3: {provider.name} risks {exposed}, with {guarantee} guaranteed"
+        )
+        assert held <= policy.max_held, f"I3: {provider.name} accepts while {held} is held"
+
+
+def _most(item: Execution) -> int:
+    body = item.assignment.message
+    return body.max_duration * body.price_per_hour // 3600
+
+
+def _least(item: Execution) -> int:
+    """What a lease may still pay: the whole duration, or the run time that was committed."""
+    commit = item.commit()
+    if commit is None:
+        return _most(item)
+    usage = min(commit.usage_ms, item.assignment.message.max_duration * 1000)
+    return usage * item.assignment.message.price_per_hour // 3_600_000
