@@ -3,7 +3,7 @@
 #   make test ARGS="-k lease"  pytest's options; with -n 0 in one process, so that -s and --pdb do what they say
 #   make sim SEEDS=1000        how many seeds the simulator runs
 #   make adversary            known attacks: what each gained before its rule, what it gains now, what it costs
-#   make machine              all contracts and their models in Python, with two coordinators, for 2,000 steps
+#   make machine              the contracts and their models in Python, for thousands of steps
 #   make contracts-on CHAIN=anvil   the contracts' tests on anvil or eth-tester, by web3.py; tens of minutes
 #   make contract-mutants      breaks the contracts, one rule at a time: tests must notice each; tens of minutes
 #   make prove                 proves properties of the contracts' code with halmos (installs it into .venv-prove)
@@ -62,9 +62,9 @@ adversary: .venv/installed-dev
 	@$(PYTEST) -q -m "not slow" --attacks tests/adversary $(ARGS)
 
 # Every call goes to the contracts and to a model of them; after each step all balances are compared.
-# `make contract-mutants` plays it against broken contracts.
+# `make contract-mutants` plays shorter walks against broken contracts.
 machine: .venv/installed-dev
-	@$(PYTEST) -q -s -m slow -k thousands tests/contracts/test_money_machine.py $(ARGS)
+	@$(PYTEST) -q -s -m slow -k thousands tests/contracts/test_walks.py tests/contracts/test_court_walks.py $(ARGS)
 
 # Kills daemons with -9 under load; ends with one JSON line (see tests/soak/run.py).
 soak: .venv/installed-dev
