@@ -11,9 +11,12 @@ from typing import Any
 
 from contracts.evm import GENESIS_TIME, PyEvm
 from contracts.world import (
+    ASSIGNMENT,
     CLASS,
     CLIENT_CLOSE,
+    COMMIT,
     COORDINATOR_CLOSE,
+    ORDER,
     SESSION,
     Sent,
     Sig,
@@ -38,21 +41,6 @@ from quorate_runtime.beacon.bls import (
 SECRET = keygen(b"contract tests, local beacon")
 CLASS_ID = keccak256(b"determinism class")
 TRUTH, LIE = b"what honest providers find", b"another answer"
-ORDER = (
-    "Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,bytes32 termsHash,"
-    "uint8 priceTier,uint128 maxPricePerHour,uint128 budget,uint64 maxDuration,uint8 maxExecutions,"
-    "uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,"
-    "bytes32 hostClass,address witness,bool acceptUnwitnessed,bool acceptUnverified,"
-    "bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)"
-)
-ASSIGNMENT = (
-    "Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,"
-    "bytes32 hostClass,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)"
-)
-COMMIT = (
-    "Commit(bytes32 assignmentHash,bytes32 classId,bytes32 commitment,bytes32 encryptedOutput,"
-    "uint64 usageMs,uint64 beaconRound)"
-)
 SHOWN_OF_COMMIT = ("commitment", "encryptedOutput", "usageMs", "beaconRound")
 Message = dict[str, Any]
 

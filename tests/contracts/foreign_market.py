@@ -1,23 +1,14 @@
 """A market whose token is a real stablecoin that is not ours."""
 
-import asyncio
-from pathlib import Path
-
-import aiohttp
-
-from bench.anvil_machine import AnvilMachine
 from contracts.evm import Evm
-from contracts.market import ACCUSER, BOSS, CHAIN_ID, SECRET, Key, Market
-from quorate_contracts.deploy import Contracts, Creation, Deployment, created_address, plan
+from contracts.market import BOSS, CHAIN_ID, SECRET, Key, Market
+from quorate_contracts.deploy import Contracts, Creation, created_address, plan
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import BlockNumber
 from quorate_runtime.beacon.bls import public_key
-from quorate_runtime.chain import ChainClient, Rpc
-from quorate_runtime.keys.crypto import KeySigner
-from support.chain import foreign_deployment, foreign_token
+from support.chain import foreign_token
 
-COINS_WEI = 10**21
 TOKEN = created_address(BOSS.address, 0)
 
 
@@ -48,24 +39,3 @@ def foreign_market() -> ForeignMarket:
     world = ForeignMarket(evm, evm.contracts, DEVNET)
     world.coordinator()
     return world
-
-
-def deployed_by_command(machine: AnvilMachine, folder: Path) -> ForeignMarket:
-    """Deploys by `quorate chain deploy --token`; returns the market with its coordinator."""
-    machine.request("anvil_setBalance", "0x" + BOSS.address.hex(), hex(COINS_WEI))
-    made = asyncio.run(_deployed(machine, folder))
-    machine.contracts = Contracts.of(made)
-    newest = machine.request("eth_getBlockByNumber", "latest", False)
-    machine.last, machine.number = int(newest["timestamp"], 16), int(newest["number"], 16)
-    machine.now = machine.last + 1
-    market = ForeignMarket(machine, machine.contracts, DEVNET)
-    market.coordinator()
-    market.fund(ACCUSER)
-    return market
-
-
-async def _deployed(machine: AnvilMachine, folder: Path) -> Deployment:
-    beacon = BeaconInfo(public_key(SECRET), DEVNET.beacon_period, machine.now - 10_000)
-    async with aiohttp.ClientSession() as session:
-        client = ChainClient(Rpc(machine.url, session))
-        return await foreign_deployment.deploy(client, KeySigner(BOSS.secret), beacon, folder)

@@ -4,7 +4,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from contracts.world import CLASS, World, account, sign, typed_hash
+from contracts.world import ASSIGNMENT, CLASS, COMMIT, ORDER, World, account, sign, typed_hash
 from quorate_contracts.abi_codec import encode
 from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DAY, USD
@@ -13,21 +13,6 @@ from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Hash32
 HOUR = 3600
 PRICE = 2 * USD  # an hour
 MINUTES = 30  # that an execution takes
-ORDER = (
-    "Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,bytes32 termsHash,"
-    "uint8 priceTier,uint128 maxPricePerHour,uint128 budget,uint64 maxDuration,uint8 maxExecutions,"
-    "uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,"
-    "bytes32 hostClass,address witness,bool acceptUnwitnessed,bool acceptUnverified,"
-    "bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)"
-)
-ASSIGNMENT = (
-    "Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,"
-    "bytes32 hostClass,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)"
-)
-COMMIT = (
-    "Commit(bytes32 assignmentHash,bytes32 classId,bytes32 commitment,bytes32 encryptedOutput,"
-    "uint64 usageMs,uint64 beaconRound)"
-)
 RECEIPT = "CommitReceipt(bytes32 commitHash,uint64 time)"
 
 

@@ -34,6 +34,21 @@ SESSION = (
     "Session(address client,address sessionKey,address coordinator,uint128 upTo,uint64 expires)"
 )
 VOUCHER = "Voucher(address payer,address payee,uint128 cumulative)"
+ORDER = (
+    "Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,bytes32 termsHash,"
+    "uint8 priceTier,uint128 maxPricePerHour,uint128 budget,uint64 maxDuration,uint8 maxExecutions,"
+    "uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,"
+    "bytes32 hostClass,address witness,bool acceptUnwitnessed,bool acceptUnverified,"
+    "bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)"
+)
+ASSIGNMENT = (
+    "Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,"
+    "bytes32 hostClass,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)"
+)
+COMMIT = (
+    "Commit(bytes32 assignmentHash,bytes32 classId,bytes32 commitment,bytes32 encryptedOutput,"
+    "uint64 usageMs,uint64 beaconRound)"
+)
 TERMS = "uint256 nonce,uint64 deadline,uint128 maxFee"
 REQUESTS = {
     "lock_for": f"LockRequest(address account,address payee,uint128 amount,{TERMS})",

@@ -68,11 +68,6 @@ def _one_declines(plan: Plan) -> Plan | None:
     return _busy(plan, (Behaviour.HONEST,) * 3 + (Behaviour.DENIER,), 2.0)
 
 
-def _one_lies(plan: Plan) -> Plan | None:
-    """The cheapest lies, and jobs are ordered long after its first lies were found."""
-    return _busy(plan, (Behaviour.LIAR, *(Behaviour.HONEST,) * 4), 2.8)
-
-
 def _busy(plan: Plan, behaviours: tuple[Behaviour, ...], seconds: float) -> Plan | None:
     """Twenty jobs of two clients, one every so many seconds, in calm weather."""
     if plan.market is not Market.SMALL:

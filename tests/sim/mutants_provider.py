@@ -1,12 +1,11 @@
 """Broken rules of the provider: when it reveals, what it signs, which messages it trusts."""
 
-from quorate_node.core import bidding, capacity, debts, effects, events, execution
+from quorate_node.core import capacity, debts, effects, events, execution
 from quorate_node.core.juries import jury_duty
 from quorate_node.core.phases import Committed, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import Reconciled
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import UnixSeconds
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, changed, only
 from sim.plan import Behaviour, Market
@@ -117,31 +116,8 @@ def _runs_again_after_a_crash(patch: Patch) -> None:
     )
 
 
-def _commits_after_commit_by(patch: Patch) -> None:
-    published = execution._published
-    patch.setattr(
-        execution,
-        "_published",
-        lambda found, event, at, terms: published(
-            replace(found, commit_by=UnixSeconds(2**40)), event, at, terms
-        ),
-    )
-
-
-def _work_below_its_price(patch: Patch) -> None:
-    patch.setattr(
-        bidding,
-        "CHECKS",
-        tuple(check for check in bidding.CHECKS if check is not bidding._check_price),
-    )
-
-
 def _ballots_open_while_others_vote(patch: Patch) -> None:
     patch.setattr(jury_duty, "ballot", lambda execution, juror, salt, digest: digest)
-
-
-def _stops_are_ignored(patch: Patch) -> None:
-    patch.setattr(execution, "_stop", lambda found, at: (found, ()))
 
 
 def _gpus_are_given_twice(patch: Patch) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from quorate_attestation import proof_document, seeds
+from quorate_attestation import proof_document
 from quorate_attestation.challenge import STAGES, ChallengeOpened, GpuClaim, VerifierDraw
 from quorate_attestation.parameters import Parameters
 from quorate_attestation.proof_document import Proof, ProofHeader, StageShown
@@ -85,8 +85,3 @@ def finish(
     header = ProofHeader(opened, Small(gpu), stages, last)
     assert header.sample_seed() == drawn
     return Proof(header, prover.open(drawn))
-
-
-def tiles_drawn(proof: Proof) -> tuple[seeds.Tile, ...]:
-    """The tiles that the proof opens."""
-    return seeds.drawn_tiles(proof.header.sample_seed(), proof.header.parameters)
