@@ -190,8 +190,11 @@ async def test_a_wrong_result_goes_to_court_by_its_receipt_and_pay_by_hand(
         assert case["jobId"] == ack["jobId"]
     limits = await here.said("limit", "--payroll", "50")
     assert limits["payroll"]["limit"] == 50 * USD
-    paid = await here.said("payroll")
-    assert paid["accounts"] >= 2 and paid["paid"] >= 2000, "nothing was paid before the limit"
+    await here.said("payroll")
+    escrow, payer = Contracts.of(stage.deployment).escrow, KeySigner(dev_account(1)).address
+    tabs = [await here.ask(escrow.tab(payer, key.address)) for key in OWNERS]
+    paid = [tab.paid for tab in tabs if tab.paid]
+    assert len(paid) >= 2 and sum(paid) >= 2000, "the coordinator's own payroll may come first"
     assert (await here.said("payroll")) == {"paid": 0, "accounts": 0}
 
 
