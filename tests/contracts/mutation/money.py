@@ -159,7 +159,7 @@ a client takes back a second early
 a client takes back what two earned
     job.count < 2 => job.count < 3
 a posting key releases nothing
-    in [order.coordinator, staticcall => in [order.coordinator, order.coordinator, staticcall
+    staticcall Stakes(STAKES).posting_key(order.coordinator)] => order.coordinator]
 a release prolongs
     min(job.until, block.timestamp + EVIDENCE_WINDOW) => block.timestamp + EVIDENCE_WINDOW
 a release leaves no window
@@ -207,11 +207,14 @@ def text_of(source: str) -> str:
 
 
 def dropped(source: str) -> Iterator[Mutant]:
-    """A mutant for each line that decides something: it does nothing."""
+    """A mutant for each line that decides something: it does nothing. Vyper itself refuses a source
+    that does not initialise its modules.
+    """
     lines, function = text_of(source).splitlines(), ""
     for place, line in enumerate(lines):
         function = line[4:].partition("(")[0] if line.startswith("def ") else function
-        if function and DECIDES.match(line) and line.count("(") == line.count(")"):
+        is_whole = DECIDES.match(line) and line.count("(") == line.count(")")
+        if function and is_whole and ".__init__(" not in line:
             indent = line[: len(line) - len(line.lstrip())]
             text = "\n".join([*lines[:place], f"{indent}pass", *lines[place + 1 :], ""])
             yield Mutant(f"{function} without {line.strip()[:70]}", source, text)
