@@ -20,7 +20,8 @@ MARKER = "devnet.json"
 PASSWORD = "password"  # the file whose passphrase opens every key of a devnet
 PASSPHRASE = "devnet"  # keys of a devnet are worthless elsewhere
 HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a dollar a second
-LIAR_PRICE = Price(2_400_000)  # lower than all others, so that a liar becomes primary
+# Lower than all others, so that a liar becomes primary, until strikes rank it behind them.
+LIAR_PRICE = Price(3_500_000)
 CLIENT_DEPOSIT = Amount(2_000 * USD)
 ACCUSATIONS = Amount(1_000 * USD)  # balance of the posting key, which pays juries
 DEFAULT_PORTS = (8545, 8546, 7700, 7701)

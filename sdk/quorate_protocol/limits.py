@@ -19,14 +19,13 @@ EXECUTIONS_MAX = 7
 EXECUTIONS_VERIFIED = 3
 DIFFERENT_RESULTS = 3  # so many show that the program is not deterministic
 DRAW_TRIES = 64
+SILENT_SKIPS_MAX = 2  # of one pass of a draw; the next one ends it (decision 18)
 JURORS = 7
 JURORS_MIN = 3
 OWNERS_MIN_ADAPTIVE = 8
 OWNERS_MIN_QUORUM = 3
 BEACON_AHEAD_MIN = 2  # periods between a primary's commit and its beacon round
 BEACON_AHEAD_MAX = 10
-FAULT_WINDOW_EXECUTIONS = 300
-FAULTS_FOR_CASE = 3
 TRUST_PASSED_MAX = 1000
 TRUST_PRIOR = 100
 TRUST_NEWCOMER = 20
@@ -68,8 +67,6 @@ class Limits(Struct, frozen=True):
     answer_within: Seconds
     decline_ahead_max: Seconds
     commit_grace: Seconds
-    off_offer_first: Seconds  # how long a provider is off offer for giving up; doubles each time
-    off_offer_max: Seconds
     lease_silence: Seconds  # a lease that no heartbeat names for so long lapses
     reveal_within: Seconds
     beacon_missing_after: Seconds
@@ -89,9 +86,7 @@ class Limits(Struct, frozen=True):
     class_owners_min_any: int
     class_owner_age: Seconds
     case_evidence_age: Seconds  # a case may use an execution so long after acceptBy + maxDuration
-    # A fault counts for a case or a bar once its client has paid so many times the job's price.
-    case_spent_multiple: int
-    bar_first: Seconds  # the first bar without a jury; each later one is twice as long
+    strike_fees: Amount  # a fault counts if its client has paid so much in fees before
     unverifiable_for: Seconds  # an image whose program gave one provider two results
     fund_allowance: Amount  # the audit fund spends so much on one client beyond what it paid in
     jury_owners_min: int  # least count of owners from whom a jury is drawn
@@ -125,8 +120,6 @@ MAINNET = Limits(
     answer_within=Seconds(30),
     decline_ahead_max=Seconds(600),
     commit_grace=Seconds(60),
-    off_offer_first=Seconds(HOUR),
-    off_offer_max=Seconds(DAY),
     lease_silence=Seconds(600),
     reveal_within=Seconds(60),
     beacon_missing_after=Seconds(600),
@@ -146,8 +139,7 @@ MAINNET = Limits(
     class_owners_min_any=8,
     class_owner_age=Seconds(14 * DAY),
     case_evidence_age=Seconds(7 * DAY),
-    case_spent_multiple=50,
-    bar_first=Seconds(7 * DAY),
+    strike_fees=Amount(5 * USD),
     unverifiable_for=Seconds(30 * DAY),
     fund_allowance=Amount(USD),
     jury_owners_min=15,
@@ -187,6 +179,7 @@ TESTNET = replace(
     class_owners_min_any=0,
     class_owner_age=Seconds(0),
     case_evidence_age=Seconds(HOUR),
+    strike_fees=Amount(USD // 100),
     jury_owners_min=3,
     jury_slot_age=Seconds(0),
     jury_beacon_missing=Seconds(HOUR),
@@ -207,8 +200,6 @@ DEVNET = Limits(
     answer_within=Seconds(5),
     decline_ahead_max=Seconds(20),
     commit_grace=Seconds(20),
-    off_offer_first=Seconds(20),
-    off_offer_max=Seconds(80),
     lease_silence=Seconds(20),
     reveal_within=Seconds(6),
     beacon_missing_after=Seconds(30),
@@ -228,8 +219,7 @@ DEVNET = Limits(
     class_owners_min_any=0,
     class_owner_age=Seconds(0),
     case_evidence_age=Seconds(90),
-    case_spent_multiple=1,
-    bar_first=Seconds(90),
+    strike_fees=Amount(1),
     unverifiable_for=Seconds(300),
     fund_allowance=Amount(USD // 1000),
     jury_owners_min=3,

@@ -87,7 +87,7 @@ MEANINGS: dict[Code, Meaning] = {
     ),
     Code.NOT_REGISTERED: Meaning(403, "The account is not registered on chain."),
     Code.BUSY: Meaning(429, "Too many requests; retry later."),
-    Code.QUOTA: Meaning(507, "The store is full for this account."),
+    Code.QUOTA: Meaning(507, "The store has no room for it."),
     Code.NOT_YOURS: Meaning(403, "It belongs to another account."),
     Code.CHAIN: Meaning(502, "The chain refused the transaction."),
 }

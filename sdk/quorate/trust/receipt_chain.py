@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 from quorate.errors import UnavailableError, translated
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.rules.audit_draw import FOREVER, StakeSlot
+from quorate_protocol.rules.receipts import receipt_list
+from quorate_protocol.units import BlockNumber
 
 if TYPE_CHECKING:
     from quorate_contracts.deploy import Contracts, Deployment
     from quorate_contracts.generated.contract_calls import Query
+    from quorate_contracts.generated.stakes import Slot
     from quorate_runtime.chain.client import BlockId, ChainClient
 
 T = TypeVar("T")
@@ -90,16 +93,23 @@ class _ChainReader:
         return Check("chain:blockHash", good, f"block {self._block} has the receipt's hash")
 
     async def _slots(self) -> AsyncIterator[Check]:
-        from quorate_contracts.encodings import is_active
+        from quorate_contracts.encodings import SLOT_PAGE, is_active
 
         stakes, host_class = self._contracts.stakes, self._body.ack.message.host_class
         length = await self._ask(stakes.slot_count(host_class), self._block)
         said = self._body.taken_from_chain.list_length
         yield Check("chain:length", length == said, f"the list has {length} stake slots")
+        pages = [
+            await self._ask(stakes.slot_page(host_class, first), self._block)
+            for first in range(0, length, SLOT_PAGE)
+        ]
+        listed = [found for page in pages for found in page]
+        for check in receipt_list.checks(self._body, [*map(_slot, range(length), listed)]):
+            yield check
         for item in self._body.slots:
-            if item.slot is None:
+            if item.slot is None or item.slot.index >= len(listed):
                 continue
-            found = await self._ask(stakes.slot(host_class, item.slot.index), self._block)
+            found = listed[item.slot.index]
             same = _facts(item.slot) == (
                 found.owner,
                 found.operator_key,
@@ -124,6 +134,10 @@ class _ChainReader:
         for number, (assignment, key) in enumerate(asked):
             good = await self._ask(stakes.key_valid(assignment.provider, key, assignment.accept_by))
             yield Check(f"chain:key[{number}]", good, "the provider's operator key at acceptBy")
+        for number, gone in enumerate(body.withdrawals):
+            owner = gone.offer.message.provider
+            good = await self._ask(stakes.key_valid(owner, gone.operator_key, acked))
+            yield Check(f"chain:withdrawal[{number}]", good, "its owner's operator key at ackTime")
 
     async def _parties(self) -> AsyncIterator[Check]:
         stakes = self._contracts.stakes
@@ -155,6 +169,14 @@ class _ChainReader:
             tab.locked > tab.paid,
             "the client had money locked for the coordinator when it ordered",
         )
+
+
+def _slot(index: int, found: "Slot") -> StakeSlot:
+    from quorate_contracts.encodings import OPEN_BLOCK
+
+    until = FOREVER if found.until_block == OPEN_BLOCK else BlockNumber(found.until_block)
+    keys = found.owner, found.operator_key, found.payout, found.network
+    return StakeSlot(index, *keys, BlockNumber(found.from_block), until)
 
 
 def _facts(slot: StakeSlot) -> tuple[bytes, bytes, bytes, bytes]:

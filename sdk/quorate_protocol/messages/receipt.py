@@ -19,6 +19,7 @@ from quorate_protocol.messages.signed import (
     Order,
     Reveal,
     Session,
+    SignedOffer,
     Stop,
     Verdict,
     Witness,
@@ -60,6 +61,13 @@ class SkipEvidence(Readable, frozen=True):
     operator_key: Address  # taken from the chain
 
 
+class WithdrawalEvidence(Readable, frozen=True):
+    """An owner with active stake slots signed itself away: its newest offer expires at 0."""
+
+    offer: Envelope[SignedOffer]
+    operator_key: Address  # taken from the chain
+
+
 class BeaconEvidence(Readable, frozen=True):
     """One beacon round that decided a draw."""
 
@@ -88,10 +96,12 @@ class TakenFromChain(Readable, frozen=True):
 class Evidence(Readable, frozen=True):
     """The body of a receipt without its Verdict. `Verdict.evidence_hash` is its digest.
 
-    `slots` has each index of the eligible list that the tries of the draws met, up to the last
-    auditor, or all tries of a draw that found too few. Each index is there once, in order, with its
-    proof. So the size of a receipt grows with the number of tries and with the logarithm of the
-    list (docs/decisions/0007). The job spec is not in it; `Order.spec_hash` names it.
+    `withdrawals` name each owner of an active slot that is not drawn from, so that a reader with
+    the chain can build the eligible list again. `slots` has each index of the list that the tries
+    of the draws met, up to the last auditor, or all tries of a draw that found too few. Each index
+    is there once, in order, with its proof. So the size of a receipt grows with the number of tries
+    and with the logarithm of the list (docs/decisions/0007). The job spec is not in it;
+    `Order.spec_hash` names it.
     """
 
     chain_id: int
@@ -111,6 +121,7 @@ class Evidence(Readable, frozen=True):
     skips: tuple[SkipEvidence, ...]  # in order of batches and tries
     exhausted_by: Round  # round of the last draw, which found nobody; zero if there is none
     witness: Envelope[Witness] | None
+    withdrawals: tuple[WithdrawalEvidence, ...]  # in order of their owners
     slots: tuple[ShownSlot, ...]
     taken_from_chain: TakenFromChain
     stop: Envelope[Stop] | None  # the client's; only in the receipt of a job that it ended

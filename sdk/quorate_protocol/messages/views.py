@@ -283,10 +283,6 @@ class ProviderView(Readable, frozen=True):
     final: Amount  # cumulative pay that can no longer be taken back
     held: Amount  # pay that may still be taken back
     vouched: Amount  # cumulative, as this coordinator signed it
-    barred_until: UnixSeconds  # gets no work here after its faults; zero = not barred
-    off_offer_until: UnixSeconds  # for giving up too much of its work; zero = on offer
-    given_up: int  # of its last answers, see PROTOCOL §4
-    answers: int  # at most 20; none directly after a time off offer
     reputation: ReputationView
 
 

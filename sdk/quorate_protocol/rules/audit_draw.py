@@ -11,7 +11,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.limits import DRAW_TRIES, JURORS, TIERS, TRUST_NEWCOMER, USD
+from quorate_protocol.limits import DRAW_TRIES, JURORS, SILENT_SKIPS_MAX, TIERS, TRUST_NEWCOMER, USD
 from quorate_protocol.messages.signed import Decline
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
@@ -123,8 +123,12 @@ def slot_index(draw_seed: Hash32, attempt: int, length: int) -> int:
 
 def touched(draw_seed: Hash32, taken: Sequence[int], length: int) -> list[int]:
     """Index of the slot of each try, from the first try to the last one in `taken`."""
-    last = max(taken, default=-1) if length else -1
-    return [slot_index(draw_seed, attempt, length) for attempt in range(last + 1)]
+    return indices_of(draw_seed, range(max(taken, default=-1) + 1), length)
+
+
+def indices_of(draw_seed: Hash32, tries: Sequence[int], length: int) -> list[int]:
+    """Index of the slot that each of these tries meets; empty if the list is."""
+    return [slot_index(draw_seed, attempt, length) for attempt in tries] if length else []
 
 
 def draw(
@@ -153,6 +157,37 @@ def draw(
 def pass_of(attempt: int) -> int:
     """The pass to which a try belongs: a draw that finds nobody is repeated once."""
     return attempt // DRAW_TRIES
+
+
+def is_ended(skips: Sequence[Skipped], batch: int, draw_pass: int) -> bool:
+    """Whether too many providers were silent in a pass of a draw. Then it draws nobody further.
+
+    Silence is the coordinator's word alone. If it could claim any number of it, it could pass over
+    owners until the draw meets a friend.
+    """
+    silent = (skip for skip in skips if not skip.has_declined)
+    here = [skip for skip in silent if (skip.batch, pass_of(skip.attempt)) == (batch, draw_pass)]
+    return len(here) > SILENT_SKIPS_MAX
+
+
+def tries_in(
+    skips: Sequence[Skipped], taken: Sequence[int], batch: int, empty_passes: int = 0
+) -> list[int]:
+    """The tries of a batch's draw that its receipt shows.
+
+    They go up to the last one that gave an auditor or was skipped, or are all tries of
+    `empty_passes` passes that found nobody. A pass that `is_ended` stops with its last skip.
+    """
+    met = [*taken, *(skip.attempt for skip in skips if skip.batch == batch)]
+    found: list[int] = []
+    passes = empty_passes or pass_of(max(met, default=-1)) + 1
+    for number in range(passes):
+        first = number * DRAW_TRIES
+        own = [attempt for attempt in met if pass_of(attempt) == number]
+        is_whole = empty_passes or number + 1 < passes
+        ends = is_ended(skips, batch, number) or not is_whole
+        found += range(first, max(own, default=first - 1) + 1 if ends else first + DRAW_TRIES)
+    return found
 
 
 def excluded_by(skips: Sequence[Skipped], batch: int, draw_pass: int) -> list[StakeSlot]:

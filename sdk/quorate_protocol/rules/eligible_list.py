@@ -1,7 +1,8 @@
 """The eligible list of a host class: the slots that may be drawn (docs/decisions/0007).
 
 `Ack.eligibleRoot` is the root of a log (`merkle.Log`). The log has one entry for each index of the
-class's list in `Stakes`: the slot's hash if its owner was alive with audit capacity, else zero.
+class's list in `Stakes`: the slot's hash if it was active at the Ack's block and its owner had not
+withdrawn its offer, else zero. So the chain says who may be drawn, and not the coordinator.
 
 A path of log2(length) hashes proves the entry at an index, be it a slot or zero. The coordinator
 cannot prove two entries for one index. The root also fixes the list's length, by which every draw

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from quorate_protocol.limits import DIFFERENT_RESULTS, EXECUTIONS_MAX, EXECUTIONS_VERIFIED
-from quorate_protocol.messages.signed import Ack, Assignment, CommitSet, Order, Session, Verdict
+from quorate_protocol.messages.signed import Ack, Assignment, Order, Session, Verdict
 from quorate_protocol.rules import confirmation
-from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.rules.confirmation import Repeat
 from quorate_protocol.units import (
     BPS_ONE,
@@ -37,6 +36,7 @@ SIGNABLE_MAX = Amount(2**96 - 1)
 """The largest sum of a voucher that `Escrow` can be shown. Nobody takes a voucher above it."""
 
 
+USAGE_MS_MIN = 1000  # what the shortest execution is billed
 USAGE_ALLOWANCE_SECONDS = 120
 """The time from acceptBy to the commit, plus this, is the longest run that is paid.
 
@@ -126,32 +126,22 @@ def _pay_of_seconds(order: Order, seconds: int) -> Amount:
 
 
 def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
-    """Pay of one execution: usage × signed price, at most for the signed duration and budget."""
+    """Pay of one execution: usage × signed price, a second at least, and at most for the signed
+    duration and budget.
+    """
     return pay_for(
-        Milliseconds(min(usage, assignment.max_duration * 1000)),
+        Milliseconds(min(max(USAGE_MS_MIN, usage), assignment.max_duration * 1000)),
         assignment.price_per_hour,
         order.budget,
     )
-
-
-def committed_by(closed: CommitSet, assignment_hash: Hash32, timing: Timing) -> UnixSeconds:
-    """Returns a moment before which an execution of a closed batch must have committed.
-
-    A primary commits before its beacon round appears, the others before the batch is closed.
-    """
-    is_primary = (
-        closed.batch == 0
-        and closed.beacon_round
-        and closed.ordered[0].assignment_hash == assignment_hash
-    )
-    return timing.appears_at(closed.beacon_round) if is_primary else closed.closed_at
 
 
 def payable_usage(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Milliseconds:
     """Returns the run time that is paid: what the provider measured, but at most the time that it
     had.
 
-    That time is from acceptBy to `by`, plus USAGE_ALLOWANCE_SECONDS.
+    That time is from acceptBy to `by`, its CommitReceipt, plus USAGE_ALLOWANCE_SECONDS. The
+    coordinator's clock gives both.
     """
     passed = max(0, by - assignment.accept_by + USAGE_ALLOWANCE_SECONDS)
     return Milliseconds(min(usage, passed * 1000))

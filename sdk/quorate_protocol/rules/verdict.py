@@ -67,15 +67,18 @@ def decide(
     cap: int,
     is_exhausted: bool,
     affordable: int = EXECUTIONS_MAX,
+    is_audited: bool = False,
 ) -> Decision:
     """Decides over all executions so far, which are in CommitSet order.
 
     `cap` is the order's maxExecutions, which counts revealed executions only. `is_exhausted` says
     that no further provider can be drawn. `affordable` is `settlement.further_affordable`.
+    `is_audited` says that the beacon wanted an audit: then one execution is never enough.
     """
     groups = _groups(executions)
     best = _best(rule, executions, groups)
-    if _suffices(rule, tier, executions, groups, best):
+    is_unchecked = rule is Label.ADAPTIVE and is_audited and len(executions) == 1
+    if not is_unchecked and _suffices(rule, tier, executions, groups, best):
         inside = set(best)
         outside = (i for i in range(len(executions)) if i not in inside)
         return Accepted(best, tuple(i for i in outside if not has_lapsed(executions[i])))

@@ -24,7 +24,7 @@ class Problem(Struct, frozen=True):
     """One problem of a daemon.
 
     `name` is one of chain, beacon, engine, disk, room, documents, archive, tables, stake,
-    coordinator, off offer, outbox, receipts, stopping.
+    coordinator, outbox, receipts, stopping.
     """
 
     name: str

@@ -27,6 +27,10 @@ def summary_of(body: Receipt) -> Json:
         "witnessed": body.witness is not None,
         "executions": _executions(body, bill),
         "skipped": [_hex(skip.assignment.message.provider) for skip in body.skips],
+        "silent": [
+            _hex(skip.assignment.message.provider) for skip in body.skips if skip.decline is None
+        ],
+        "withdrawn": [_hex(item.offer.message.provider) for item in body.withdrawals],
         "charged_micro_usd": bill.split.charged,
         "fee_micro_usd": bill.split.fee,
         "fund_micro_usd": bill.split.fund,
@@ -36,15 +40,23 @@ def summary_of(body: Receipt) -> Json:
 def lines_of(summary: Json) -> list[str]:
     """Returns the summary as lines for a terminal."""
     names = ("chain_id", "stakes", "beacon_key", "coordinator", "client", "job", "spec")
-    lines = [f"{name.replace('_', ' '):12} {summary[name]}" for name in names]
-    lines.append(f"{'outcome':12} {summary['outcome']} (rule {summary['rule']})")
+    silent, skipped = summary["silent"], summary["skipped"]
+    assert isinstance(silent, list) and isinstance(skipped, list)
+    is_seen = summary["witnessed"]
+    text = "yes" if is_seen else "no: the coordinator and the primary could choose the beacon round"
+    lines = [f"{'witnessed':12} {text}"]
+    lines += [
+        f"{'skipped':12} {provider}"
+        + (": silent, by the coordinator's word" if provider in silent else ": declined")
+        for provider in skipped
+    ]
+    lines += [f"{name.replace('_', ' '):12} {summary[name]}" for name in names]
+    rule = f"{summary['rule']}" + ("" if is_seen else ", unwitnessed")
+    lines.append(f"{'outcome':12} {summary['outcome']} (rule {rule})")
     executions = summary["executions"]
     assert isinstance(executions, list)
     for item in executions:
         lines.append(f"{'execution':12} {item['provider']} {item['role']}: {item['text']}")
-    skipped = summary["skipped"]
-    assert isinstance(skipped, list)
-    lines += [f"{'skipped':12} {provider}" for provider in skipped]
     charged, fee, fund = (summary[f"{name}_micro_usd"] for name in ("charged", "fee", "fund"))
     assert isinstance(charged, int) and isinstance(fee, int) and isinstance(fund, int)
     lines.append(

@@ -2,7 +2,6 @@
 
 from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
-from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.receipts.receipt_draws import was_held
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
@@ -52,7 +51,7 @@ def ran_of(receipt: Receipt) -> list[Ran]:
         is_repeated = number > 0 and is_repeat(batch.message)
         for place in range(len(batch.message.ordered)):
             item = next(items)
-            pay = _pay(receipt, batch.message, item)
+            pay = _pay(receipt, item)
             before = found[batch.message.slots[place]].assignment_hash if is_repeated else None
             name = item.commit.message.assignment_hash
             found.append(Ran(name, pay, result_of(item), before))
@@ -66,9 +65,9 @@ def result_of(item: ExecutionEvidence) -> Hash32 | None:
     return result_digest(item.reveal.exit_status, item.reveal.output_digest)
 
 
-def _pay(receipt: Receipt, closed: CommitSet, item: ExecutionEvidence) -> Amount:
+def _pay(receipt: Receipt, item: ExecutionEvidence) -> Amount:
     """One execution's pay, from the time that it had, whatever usage it claims."""
     commit, assignment = item.commit.message, item.assignment.message
-    by = settlement.committed_by(closed, commit.assignment_hash, receipt.timing)
+    by = item.commit_receipt.message.time
     usage = settlement.payable_usage(commit.usage_ms, assignment, by)
     return settlement.pay_of(receipt.order.message, assignment, usage)

@@ -13,6 +13,7 @@ from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.crypto.hashing import hash_list, hash_tuple
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.envelope import AnyEnvelope, Recover, check_signature_form
+from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, VERSION, Check, Receipt, Report
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import determinism_class
@@ -27,6 +28,7 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 DRAWS_MAX = EXECUTIONS_MAX + 1
 TRIES_MAX = DRAWS_MAX * len(receipt_draws.ALL_TRIES)
+WITHDRAWALS_MAX = 4096
 
 
 def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
@@ -76,6 +78,7 @@ def _checks(receipt: Receipt, recover: Recover, verify_round: VerifyRound) -> It
     yield from _executions(receipt, domain)
     yield from _terms(receipt)
     yield from _skips(receipt, domain)
+    yield _withdrawals(receipt)
     yield from receipt_draws.checks(receipt, domain, verify_round)
     yield from repeat_batch.checks(receipt)
     yield from receipt_dates.checks(receipt)
@@ -96,6 +99,7 @@ def _bounds(receipt: Receipt) -> Check:
         (len(receipt.beacons), DRAWS_MAX),
         (len(receipt.skips), TRIES_MAX),
         (len(receipt.slots), TRIES_MAX),
+        (len(receipt.withdrawals), WITHDRAWALS_MAX),
     )
     good = all(count <= most for count, most in counts)
     return Check("bounds", good, f"at most {EXECUTIONS_MAX} executions and {TRIES_MAX} tries")
@@ -138,6 +142,8 @@ def _signatures(receipt: Receipt, domain: Domain, recover: Recover) -> Iterator[
         yield _signed(f"skip[{number}]", skip.assignment, receipt.coordinator_key, domain, recover)
         if skip.decline is not None:
             yield _signed(f"decline[{number}]", skip.decline, skip.operator_key, domain, recover)
+    for number, gone in enumerate(receipt.withdrawals):
+        yield _signed(f"withdrawal[{number}]", gone.offer, gone.operator_key, domain, recover)
     if receipt.witness is not None:
         order = receipt.order.message
         key = order.witness if order.witness != bytes(20) else session.session_key
@@ -315,6 +321,20 @@ def _skips(receipt: Receipt, domain: Domain) -> Iterator[Check]:
         )
     places = receipt_draws.attempts(receipt.skips)
     yield Check("skips:order", places == sorted(set(places)), "skips in order of their tries")
+
+
+def _withdrawals(receipt: Receipt) -> Check:
+    """Checks that the shown offers are withdrawals, and that nobody who withdrew is drawn."""
+    said = [item.offer.message for item in receipt.withdrawals]
+    owners = [message.provider for message in said]
+    listed = {item.slot.owner for item in receipt.slots if item.slot is not None}
+    return Check(
+        "withdrawals",
+        all(message.expires == WITHDRAWN for message in said)
+        and owners == sorted(set(owners))
+        and not listed & set(owners),
+        "each is a withdrawal of another owner, which no slot of the list belongs to",
+    )
 
 
 def _are_distinct(receipt: Receipt) -> bool:

@@ -6,6 +6,7 @@ Providers' and clients' clocks may differ from the coordinator's by `CLOCK_TOLER
 from collections.abc import Iterator
 from itertools import pairwise
 
+from quorate_protocol.limits import DAY
 from quorate_protocol.messages.receipt import Check, ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules.audit_draw import is_outright
@@ -13,6 +14,7 @@ from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.units import Outcome
 
 CLOCK_TOLERANCE_SECONDS = 60
+CLOSING_SECONDS_MAX = DAY  # a coordinator that was away signs a CommitSet again that late
 
 
 def checks(receipt: Receipt) -> Iterator[Check]:
@@ -99,12 +101,19 @@ def _skips(receipt: Receipt) -> Iterator[Check]:
 def _closings(receipt: Receipt) -> Iterator[Check]:
     timing, verdict = receipt.timing, receipt.verdict.message
     sets = [batch.message for batch in receipt.batches]
+    members = iter(receipt.executions)
     for number, closed in enumerate(sets):
         appears = timing.appears_at(closed.beacon_round) if closed.beacon_round else 0
+        due = [
+            appears,
+            *(next(members).commit_receipt.message.time for _ in closed.ordered),
+            *(s.assignment.message.accept_by for s in receipt.skips if s.batch == number),
+        ]
         yield Check(
             f"closedAt[{number}]",
-            appears <= closed.closed_at <= verdict.time,
-            f"closed no earlier than beacon round {closed.beacon_round}, and before the verdict",
+            appears <= closed.closed_at <= min(verdict.time, max(due) + CLOSING_SECONDS_MAX),
+            f"closed no earlier than beacon round {closed.beacon_round}, before the verdict, and "
+            "within a day of the last commit or skip",
         )
     yield Check(
         "time:batches",

@@ -12,19 +12,28 @@ from msgspec import Struct
 
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.crypto.hashing import sha256
-from quorate_protocol.limits import DRAW_TRIES, TIERS
+from quorate_protocol.limits import DRAW_TRIES, EXECUTIONS_MAX, SILENT_SKIPS_MAX, TIERS
 from quorate_protocol.messages.receipt import Check, Receipt, SkipEvidence
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.audit_draw import Party, Skipped, StakeSlot
 from quorate_protocol.rules.receipts.repeat_batch import drawn_batches, is_repeat
-from quorate_protocol.units import KILLED, PPM_ONE, ZERO_HASH, Hash32, Label, Outcome, Round
+from quorate_protocol.units import (
+    KILLED,
+    PPM_ONE,
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Hash32,
+    Label,
+    Outcome,
+    Round,
+)
 
 VerifyRound = Callable[[bytes, int, bytes], bool]
 """Whether the beacon signed a round. Arguments: public key, number of the round, signature."""
 
 ALL_TRIES = range(DRAW_TRIES * audit_draw.DRAW_PASSES)
-"""The tries of a draw of a later batch that finds nobody."""
+"""The tries of a draw of a later batch that finds nobody and that no silence ends."""
 
 
 class _Draw(Struct, frozen=True):
@@ -33,7 +42,7 @@ class _Draw(Struct, frozen=True):
     batch: int
     seed: Hash32
     taken: tuple[int, ...]  # tries that gave auditors, in order of the CommitSet's entries
-    tries: range
+    tries: Sequence[int]
 
 
 class _Walk(Struct, frozen=True):
@@ -44,16 +53,14 @@ class _Walk(Struct, frozen=True):
     skips: list[Skipped]
 
 
-def tries_of(message: CommitSet, seed: Hash32, skips: Sequence[int]) -> range:
-    """The tries of a closed batch's draw that its receipt shows.
-
-    They end with the last try that gave an auditor or was skipped. If the beacon wanted an audit
-    and the draw found nobody, they are all tries.
+def tries_of(message: CommitSet, seed: Hash32, skips: Sequence[Skipped]) -> list[int]:
+    """The tries of a closed batch's draw that its receipt shows. If the beacon wanted an audit and
+    the draw found nobody, they are those of a whole pass.
     """
     is_empty = (
         message.batch == 0 and not message.slots and audit_draw.is_audited(seed, message.audit_ppm)
     )
-    return range(DRAW_TRIES if is_empty else max([*message.slots, *skips], default=-1) + 1)
+    return audit_draw.tries_in(skips, message.slots, message.batch, empty_passes=int(is_empty))
 
 
 def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
@@ -113,8 +120,22 @@ def _undrawn(receipt: Receipt, number: int) -> Check:
 
 def _draw_of(receipt: Receipt, message: CommitSet, randomness: bytes) -> _Draw:
     seed = audit_draw.seed(randomness, message.job_id, message.secret, message.batch)
-    skipped = [skip.attempt for skip in receipt.skips if skip.batch == message.batch]
-    return _Draw(message.batch, seed, message.slots, tries_of(message, seed, skipped))
+    return _Draw(message.batch, seed, message.slots, tries_of(message, seed, _skips(receipt)))
+
+
+def _skips(receipt: Receipt) -> list[Skipped]:
+    """The receipt's skips, with the slots that its tries met. A forged one may have none."""
+    nobody = StakeSlot(-1, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, audit_draw.FOREVER)
+    slots = {item.slot.owner: item.slot for item in receipt.slots if item.slot is not None}
+    return [
+        Skipped(
+            skip.batch,
+            skip.attempt,
+            slots.get(skip.assignment.message.provider, nobody),
+            skip.decline is not None,
+        )
+        for skip in receipt.skips
+    ]
 
 
 def _drawn(
@@ -159,7 +180,7 @@ def _are_parties(parties: Sequence[Party], drawn: Sequence[StakeSlot]) -> bool:
 
 
 def _indices(receipt: Receipt, draw: _Draw) -> list[int]:
-    return audit_draw.touched(draw.seed, draw.tries, receipt.taken_from_chain.list_length)
+    return audit_draw.indices_of(draw.seed, draw.tries, receipt.taken_from_chain.list_length)
 
 
 def _walk(
@@ -171,7 +192,7 @@ def _walk(
     taken: list[Party] = list(before)
     drawn: dict[int, StakeSlot] = {}
     skips, problem = list(earlier), ""
-    for attempt, index in enumerate(_indices(receipt, draw)):
+    for attempt, index in zip(draw.tries, _indices(receipt, draw), strict=False):
         slot = shown.get(index)
         here = audit_draw.excluded_by(skips, draw.batch, audit_draw.pass_of(attempt))
         is_nobody = slot is None or audit_draw.is_taken(slot, [*taken, *here])
@@ -192,8 +213,29 @@ def _walk(
             drawn[attempt] = slot
     if skipped:
         problem = "a skip belongs to no try of its draw"
+    problem = problem or _silence(receipt, draw, skips)
     slots = [drawn[attempt] for attempt in draw.taken if attempt in drawn]
     return _Walk(problem, slots, skips)
+
+
+def _silence(receipt: Receipt, draw: _Draw, skips: Sequence[Skipped]) -> str:
+    """Says in which pass a coordinator claimed more silence than ends a draw; "" if in none.
+
+    A draw for several auditors asks them at once, so that many may be silent together.
+    """
+    is_one_by_one = draw.batch == 0 or receipt.ack.message.rule is not Label.ADAPTIVE
+    most = SILENT_SKIPS_MAX + (1 if is_one_by_one else EXECUTIONS_MAX)
+    for number in range(audit_draw.DRAW_PASSES):
+        silent = [
+            skip
+            for skip in skips
+            if (skip.batch, audit_draw.pass_of(skip.attempt)) == (draw.batch, number)
+            and not skip.has_declined
+        ]
+        is_taken = any(audit_draw.pass_of(attempt) == number for attempt in draw.taken)
+        if len(silent) > (SILENT_SKIPS_MAX if is_one_by_one and is_taken else most):
+            return f"{len(silent)} providers are claimed to be silent, more than end a draw"
+    return ""
 
 
 def _exhausted(
@@ -210,7 +252,8 @@ def _exhausted(
         return
     last = receipt.batches[-1].message
     seed = audit_draw.seed(randomness[receipt.exhausted_by], last.job_id, last.secret, number)
-    draw = _Draw(number, seed, (), ALL_TRIES)
+    tries = audit_draw.tries_in(_skips(receipt), (), number, audit_draw.DRAW_PASSES)
+    draw = _Draw(number, seed, (), tries)
     touched.update(_indices(receipt, draw))
     walk = _walk(receipt, draw, receipt.taken_from_chain.parties, skips)
     is_bound = all(skip.batch <= number for skip in receipt.skips)
@@ -295,7 +338,18 @@ def was_held(receipt: Receipt) -> bool:
     is_alone = (
         len(receipt.batches[0].message.ordered) == 1 and receipt.ack.message.rule is Label.ADAPTIVE
     )
-    return is_alone and reveal is not None and reveal.exit_status not in KILLED
+    is_result = reveal is not None and reveal.exit_status not in KILLED
+    return is_alone and is_result and not is_audit_wanted(receipt)
+
+
+def is_audit_wanted(receipt: Receipt) -> bool:
+    """Whether the beacon round of the first batch wanted an audit."""
+    first = receipt.batches[0].message
+    for beacon in receipt.beacons[:1]:
+        if beacon.round == first.beacon_round:
+            seed = audit_draw.seed(sha256(beacon.signature), first.job_id, first.secret, 0)
+            return audit_draw.is_audited(seed, first.audit_ppm)
+    return False
 
 
 def _least_rate(receipt: Receipt) -> int:

@@ -10,6 +10,7 @@ from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.rules import confirmation, settlement
 from quorate_protocol.rules import verdict as verdicts
 from quorate_protocol.rules.receipts.receipt_bill import ran_of, result_of
+from quorate_protocol.rules.receipts.receipt_draws import is_audit_wanted
 from quorate_protocol.rules.receipts.repeat_batch import drawn_batches
 from quorate_protocol.rules.verdict import Accepted, Execution
 from quorate_protocol.units import KILLED, PPM_ONE, Hash32, Label, Outcome
@@ -76,6 +77,7 @@ def _decide(
         order.max_executions,
         is_exhausted,
         settlement.further_affordable(order, fee_bps, ran),
+        is_audit_wanted(receipt),
     )
 
 
@@ -96,7 +98,7 @@ def _accepted(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[C
         item.assignment_hash for item in outside if item.result or item.assignment_hash in silent
     )
     repeats = settlement.repeats_in(ran_of(receipt))
-    is_confirmed = verdict.faulted == silent or confirmation.is_confirmed(repeats)
+    due = faulted if confirmation.is_confirmed(repeats) else silent
     is_all = all(item.assignment_hash in inside for item in executions if item.result in agreed)
     yield Check(
         "verdict:group",
@@ -109,8 +111,8 @@ def _accepted(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[C
     )
     yield Check(
         "verdict:confirmed",
-        is_confirmed and not confirmation.has_differed(repeats),
-        "another result is a fault only after two of the group repeated their own",
+        verdict.faulted == due and not confirmation.has_differed(repeats),
+        "another result is a fault if, and only if, two of the group repeated their own",
     )
     yield _repeats_of(receipt, set(verdict.group), is_disputed=faulted != silent)
     yield Check(
@@ -126,7 +128,7 @@ def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
     if verdict.label is Label.ADAPTIVE:
         if len(executions) == 1:
             # A provider that ran nothing can claim a kill, so a kill is always audited.
-            return not executions[0].is_killed
+            return not executions[0].is_killed and not is_audit_wanted(receipt)
         return len(verdict.group) >= 2
     decision = _decide(receipt, executions, is_exhausted=False)
     named = isinstance(decision, Accepted) and verdict.group == tuple(

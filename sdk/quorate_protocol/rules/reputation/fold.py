@@ -15,7 +15,15 @@ from quorate_protocol.messages.signed import ExecutionSummary, Summary
 from quorate_protocol.messages.views import ClassTrust, ReputationView
 from quorate_protocol.rules import trust_record
 from quorate_protocol.rules.trust_record import STRIKE_SECONDS, Trust
-from quorate_protocol.units import Address, ExecutionEnd, Hash32, Role, Seconds, UnixSeconds
+from quorate_protocol.units import (
+    Address,
+    ExecutionEnd,
+    Hash32,
+    Outcome,
+    Role,
+    Seconds,
+    UnixSeconds,
+)
 from quorate_protocol.values import replace
 
 KILLS_FOR_STRIKE = 3  # outvoted time-outs and memory kills; a slow machine may be honest
@@ -77,10 +85,11 @@ def after_summary(known: Mapping[Address, Trusts], summary: Summary) -> Mapping[
 
 
 def _after_answer(known: Trusts, summary: Summary, item: ExecutionSummary) -> Trusts:
-    """Counts whether an execution came to a result. A re-execution's line shows the primary again;
-    it was counted before.
+    """Counts whether an execution of an accepted job came to a result. A re-execution's line shows
+    the primary again; it was counted before.
     """
-    if summary.is_again and item.role is Role.PRIMARY:
+    is_known = summary.is_again and item.role is Role.PRIMARY
+    if is_known or summary.outcome is not Outcome.ACCEPTED:
         return known
     known = replace(known, answers=(*known.answers, item.end in _KEPT_WORD)[-ANSWERS_KEPT:])
     if item.end not in _COMMITTED:

@@ -1,0 +1,61 @@
+"""Whether one run slot of an offer can hold a job. Coordinator and provider ask this alone.
+
+The offer's price, and what the owner's machine does at the moment, are asked elsewhere.
+"""
+
+from collections.abc import Collection, Iterator
+
+from quorate_attestation import gpu_match
+from quorate_protocol.messages.job_spec import JobSpec, is_image_cid
+from quorate_protocol.messages.offer import SlotOffer
+from quorate_protocol.ports import Sandbox
+from quorate_protocol.units import DeclineReason, JobKind
+
+WITHOUT_ENGINE = (Sandbox.BWRAP.value, Sandbox.PROCESS.value)
+_RUNC, _RUNSC = Sandbox.DOCKER_RUNC.value, Sandbox.DOCKER_RUNSC.value
+
+
+def fits(
+    spec: JobSpec, slot: SlotOffer, sandboxes: Collection[str], kinds: Collection[JobKind]
+) -> bool:
+    """Whether a run slot of an offer with these sandboxes and kinds can hold the job."""
+    return next(shortfalls(spec, slot, sandboxes, kinds), None) is None
+
+
+def sandboxes_in(slot: SlotOffer, sandboxes: Collection[str]) -> tuple[str, ...]:
+    """The sandboxes in which a slot's jobs run: with GPUs, runc takes the place of gVisor."""
+    return tuple(_RUNC if slot.host.is_gpu and name == _RUNSC else name for name in sandboxes)
+
+
+def takes_registry_images(sandboxes: Collection[str]) -> bool:
+    """Whether images of a registry can run: a sandbox without an engine takes only CIDs."""
+    return any(name not in WITHOUT_ENGINE for name in sandboxes)
+
+
+def shortfalls(
+    spec: JobSpec, slot: SlotOffer, sandboxes: Collection[str], kinds: Collection[JobKind]
+) -> Iterator[tuple[DeclineReason, str]]:
+    """What a run slot lacks of what a job asks for: the reason of a Decline, and in words."""
+    wanted = spec.resources
+    if spec.kind not in kinds:
+        yield DeclineReason.KIND, f"it runs no jobs of the kind {spec.kind.name.lower()}"
+    run_in = sandboxes_in(slot, sandboxes)
+    if spec.sandbox not in ("", *run_in):
+        text = f"its sandbox is {', '.join(run_in)}, the job asks for {spec.sandbox}"
+        yield DeclineReason.SANDBOX, text
+    if not is_image_cid(spec.image) and not takes_registry_images(run_in):
+        yield DeclineReason.SANDBOX, f"{', '.join(run_in)} runs only images named by CID"
+    for name, asked, given in (
+        ("thousandths of a core", wanted.cpu_millis, slot.cpu_millis),
+        ("bytes of memory", wanted.memory_bytes, slot.memory_bytes),
+        ("bytes of scratch", wanted.scratch_bytes, slot.scratch_bytes),
+        ("bytes of output", wanted.output_bytes, slot.output_bytes),
+        ("bytes of image and inputs", spec.input_bytes(), slot.input_bytes),
+    ):
+        if asked > given:
+            yield DeclineReason.RESOURCES, f"it has {given} {name}, the job asks for {asked}"
+    if wanted.gpu is None and slot.host.is_gpu:
+        yield DeclineReason.RESOURCES, "the slot has GPUs, and the job asks for none"
+    if wanted.gpu is not None:
+        for text in gpu_match.shortfalls(slot, wanted.gpu):
+            yield DeclineReason.RESOURCES, text
