@@ -34,7 +34,7 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.signed import Order
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.ports import Clock
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http.client_networks import address_of
@@ -48,6 +48,7 @@ from quorate_runtime.process.health import (
 )
 from quorate_runtime.process.metrics import CONTENT_TYPE, exposition
 
+RETRY_SECONDS = 10.0
 NOT_THE_OPERATOR = (
     "only this machine may read them, and the networks of `quorate coordinator init --metrics-from`"
 )
@@ -124,6 +125,7 @@ class HttpServer:
             self.tables.history,
             self._input_search().check,
             self.must_be_funded,
+            self._must_have_room,
             self.imports.view,
         ).add_routes(app)
         Streams(
@@ -177,6 +179,22 @@ class HttpServer:
             # `Retention` reads the archive every minute, and clears the problem.
             self.board.put("archive", self.history.archive.problem)
         return self.board.problems()
+
+    def _must_have_room(self) -> None:
+        """Raises Refused while new orders would take the room of the receipts of open ones, and
+        Unavailable while no document can be stored.
+        """
+        disk, file = disk_problem(self.config.home), self.documents.file
+        if disk:
+            raise Refused(Code.QUOTA, f"order: the coordinator's disk has no room: {disk}")
+        if file.problem:
+            raise Unavailable(f"order: {file.problem}", RETRY_SECONDS)
+        if file.is_nearly_full:
+            raise Refused(
+                Code.QUOTA,
+                "order: the coordinator's documents are nearly full, and the rest is for receipts; "
+                "its operator must give them more: `quorate coordinator up --documents-size SIZE`",
+            )
 
     async def _document(self, cid: str) -> bytes | None:
         return await self.documents.find(parse(cid))

@@ -15,6 +15,7 @@ from quorate_runtime.http.client_networks import network_of
 from quorate_runtime.http.error_responses import Busy
 
 K = TypeVar("K")
+ORDER_TOKEN_PRICE = 20  # token units; the charge of the shortest job
 Now = Callable[[], float]
 
 
@@ -57,6 +58,11 @@ class TokenBuckets(Generic[K]):
         while len(self._levels) > self._keys_max:
             self._levels.popitem(last=False)
 
+    def give(self, key: K, tokens: float) -> None:
+        """Gives tokens back, up to the burst."""
+        if key in self._levels:
+            self._levels[key] = (min(self._burst, self._level(key) + tokens), self._now())
+
     def _level(self, key: K) -> float:
         found = self._levels.get(key)
         if found is None:
@@ -77,6 +83,8 @@ class RequestRates:
     by_address: TokenBuckets[str]
     by_account: TokenBuckets[Address]
     by_upload: TokenBuckets[str]  # bytes, by address
+    by_order: TokenBuckets[Address]  # orders without a charge
+    _charged: OrderedDict[Address, int]  # at the account's last order
 
     def __init__(self, bounds: RequestBounds, now: Now) -> None:
         self.bounds = bounds
@@ -89,6 +97,10 @@ class RequestRates:
         self.by_upload = TokenBuckets(
             bounds.upload_bytes_per_second, bounds.upload_burst_bytes, bounds.buckets_max, now
         )
+        self.by_order = TokenBuckets(
+            bounds.orders_per_second, bounds.orders_burst, bounds.buckets_max, now
+        )
+        self._charged = OrderedDict()
 
     def count_address(self, remote: str | None, tokens: float = 1.0) -> None:
         """Counts one request from this address, or one that costs as much as several. Raises Busy
@@ -105,3 +117,17 @@ class RequestRates:
         wait = self.by_account.take(account)
         if wait:
             raise Busy("too many requests of this account", wait)
+
+    def check_order(self, account: Address, charged: int) -> None:
+        """Raises Busy if this account has no token left for an order. Each `ORDER_TOKEN_PRICE` that
+        it was charged since its last order gives one back. `charged` is cumulative.
+        """
+        before = self._charged.get(account, charged)
+        self.by_order.give(account, max(0, charged - before) / ORDER_TOKEN_PRICE)
+        self._charged[account] = charged
+        self._charged.move_to_end(account)
+        while len(self._charged) > self.bounds.buckets_max:
+            self._charged.popitem(last=False)
+        wait = self.by_order.wait_seconds(account)
+        if wait:
+            raise Busy("too many orders of this account for which it was not charged", wait)

@@ -22,6 +22,9 @@ class RequestBounds(ListenerLimits):
     address_burst: float = 1_000.0
     account_per_second: float = 100.0
     account_burst: float = 1_000.0
+    # Orders that their clients were not charged for (see `RequestRates.check_order`).
+    orders_per_second: float = 1.0
+    orders_burst: float = 1_024.0
     buckets_max: int = (
         65_536  # accounts or addresses remembered; the one unused for longest is dropped first
     )
@@ -52,6 +55,8 @@ DEVNET_BOUNDS = RequestBounds(
     address_burst=20_000.0,
     account_per_second=2_000.0,
     account_burst=5_000.0,
+    orders_per_second=1_000.0,
+    orders_burst=20_000.0,
     address_connections_max=4_096,
     unasked_per_second=20.0,
     unasked_burst=200.0,

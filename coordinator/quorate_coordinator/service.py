@@ -361,7 +361,11 @@ class _Parts:
             self.sender,
             self.service.clock,
             ArchiveWriter(
-                self.history, self.outputs, actor.submit, self.documents.store_before_leaving
+                self.history,
+                self.outputs,
+                actor.submit,
+                self.documents.store_before_leaving,
+                self.documents.file.drop,
             ),
             actor.submit,
         )

@@ -80,6 +80,8 @@ class Api:
     check_inputs: Callable[[JobSpec, Address], Awaitable[None]]
     # Raises Refused or Unavailable unless `Jobs` has the order's budget.
     must_be_funded: Callable[[Order], Awaitable[None]]
+    # Raises Refused while nothing more can be stored but receipts.
+    must_have_room: Callable[[], None]
     imported: Callable[[Address | None], tuple[ImportedView, ...]] = lambda _: ()
 
     def add_routes(self, app: web.Application) -> None:
@@ -200,6 +202,8 @@ class Api:
         job_id = digest(rules.domain, submission.order.message)
         try:
             is_known = job_id in self.core.state.jobs
+            if not is_known:
+                self._check_new(client)
             if submission.escrowed and not is_known:
                 await self.must_be_funded(submission.order.message)
             if not is_known and (submission.escrowed or client in self.core.state.clients):
@@ -207,6 +211,8 @@ class Api:
             ack = await self.actor.submit(ev.OrderReceived(submission, submission.escrowed))
             if isinstance(ack, Refused):
                 raise ack
+            if not is_known:
+                self.auth.rates.by_order.charge(client)
         except Refused as refused:
             if refused.code not in (Code.REPLAYED, Code.NOT_STORED):
                 raise
@@ -217,6 +223,14 @@ class Api:
                 raise
         assert isinstance(ack, envelope.Envelope)
         return answer(AckView(ack.message.job_id, ack))
+
+    def _check_new(self, client: Address) -> None:
+        """Raises Refused while there is no room for orders, and Busy for a client that ordered too
+        much without a charge.
+        """
+        self.must_have_room()
+        known = self.core.state.clients.get(client)
+        self.auth.rates.check_order(client, known.charged if known is not None else 0)
 
     async def get_runs(self, request: web.Request) -> web.Response:
         """Answers {"runs": [RunView]} for the client that the token names, newest first."""

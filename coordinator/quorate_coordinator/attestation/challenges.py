@@ -175,8 +175,7 @@ class Challenges:
         if beacon is None:
             raise Unavailable(f"beacon round {number} has not appeared yet", 0.5)
         host_class = offer.slots[0].host.id()
-        at = UnixSeconds(int(self._clock.now()))
-        eligible = self._core.state.market.eligible(host_class, at)
+        eligible = self._core.state.market.eligible(host_class)
         seed = verifier_draw.seed(beacon.round, beacon.randomness, sender, asked.peer_key)
         coordinator = self._core.rules.coordinator
         own = [slot for slot in eligible if slot.owner == sender]

@@ -7,17 +7,13 @@ from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSecon
 
 
 class Fault(Struct, frozen=True):
-    """One execution whose result was outside the accepted group."""
+    """One execution outside the accepted group, which counts against its provider."""
 
     assignment_hash: Hash32
     job_id: Hash32
     client: Address
     at: UnixSeconds
-    is_used: bool = False  # it counted for a bar
-    checked: int = (
-        0  # how many of its provider's executions were checked by then, this one included
-    )
-    price: Amount = Amount(0)  # what the job cost its client
+    is_in_no_case: bool = False  # its run was killed, or its image cannot be verified
     image: Hash32 = ZERO_HASH  # digest of the job's image
 
 

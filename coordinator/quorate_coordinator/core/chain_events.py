@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from quorate_coordinator.core.accusations import Case
-from quorate_coordinator.core.audit import bars, faults
+from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.entities import HostList, PastKey, Provider
 from quorate_coordinator.core.events import (
     ChainAdvanced,
@@ -31,6 +31,7 @@ from quorate_coordinator.core.events import (
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.money import payees, transactions
 from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.rules.audit_draw import FOREVER, StakeSlot
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -141,7 +142,10 @@ def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
     ):
         return
     past = (*provider.past_keys, PastKey(provider.operator_key, note.since))[-PAST_KEYS_KEPT:]
-    context.state.providers[note.owner] = replace(provider, past_keys=past)
+    offer = provider.offer
+    if offer is not None and offer.expires == WITHDRAWN:
+        offer = None  # receipts show a withdrawal under the key of the Ack's time
+    context.state.providers[note.owner] = replace(provider, past_keys=past, offer=offer)
     _change_provider(context, note.owner, operator_key=note.operator_key)
 
 
@@ -269,7 +273,7 @@ def _case_decided(context: StepContext, note: ChainCaseDecided) -> None:
     if case is None:
         return
     if note.is_convicted and case.accused in context.state.providers:
-        bars.bar(context, case.accused)
+        held_pay.reexecute_all(context, case.accused)
     result = f"convicted, {note.taken} micro-USD taken" if note.is_convicted else "not convicted"
     job = context.state.jobs.get(case.job_id) if case.job_id is not None else None
     if job is not None:  # it may have been archived meanwhile

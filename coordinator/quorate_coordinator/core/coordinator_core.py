@@ -8,7 +8,7 @@ from typing import assert_never
 
 from quorate_coordinator.core import chain_events
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.audit import batches, beacon_time, faults
+from quorate_coordinator.core.audit import batches, beacon_time
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.entities import Revealing
 from quorate_coordinator.core.execution import deadlines, places, progress, provider_answers
@@ -119,7 +119,6 @@ class CoordinatorCore:
                 client_signatures.on_witness(context, event)
             case ev.VoucherReceived():
                 ledger.on_voucher(context, event)
-                faults.on_spent(context, event.voucher.message.payer)
             case ev.GiveBackAsked():
                 return transactions.on_give_back(context, event)
             case ev.StopReceived():
@@ -155,8 +154,14 @@ class CoordinatorCore:
 
 def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> None:
     """Applies every deadline that has passed (I7)."""
+    limits = context.rules.limits
     for job in queue.due(beacon_time.known_moment(context)):
         deadlines.on_deadline(context, job)
+    for number in queue.rounds():
+        if context.rules.timing.appears_at(number) > context.at - limits.beacon_missing_after:
+            break
+        for job in queue.awaiting(number):
+            deadlines.on_missing_round(context, job)
     places.match_waiting(context, queue)
     for job in hold_queue.over(RELEASED_PER_TICK_MAX):
         held_pay.finish_after_window(context, job)

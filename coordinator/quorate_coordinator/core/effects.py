@@ -40,8 +40,8 @@ class Send(Struct, frozen=True, tag=True):
 
 
 class StoreSpec(Struct, frozen=True, tag=True):
-    """Stores a job's spec in the content store, pinned. The shell encodes the spec when it performs
-    the effect.
+    """Stores a job's spec among the documents, once a provider has accepted it. The shell encodes
+    the spec when it performs the effect.
     """
 
     key: str

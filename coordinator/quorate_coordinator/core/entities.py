@@ -7,6 +7,7 @@ from msgspec import Struct, field
 from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
+from quorate_protocol.messages.receipt import WithdrawalEvidence
 from quorate_protocol.messages.signed import (
     Ack,
     CommitSet,
@@ -69,15 +70,10 @@ class Provider(Struct, frozen=True):
     offer: Offer | None = None
     heartbeat_seq: Sequence = Sequence(0)
     alive_until: UnixSeconds = UnixSeconds(0)
-    barred_until: UnixSeconds = UnixSeconds(0)  # gets no work until then; 0 = not barred
-    bars: int = 0  # so often barred without a jury; counts until 90 days after the last bar
-    last_bar_end: UnixSeconds = UnixSeconds(0)
     past_keys: tuple[PastKey, ...] = ()  # oldest first
     offer_signature: Signature | None = None  # the operator key's, over `offer.signed()`
     reported_at: UnixSeconds = UnixSeconds(0)  # the time in its last heartbeat
     elsewhere: tuple[SlotsElsewhere, ...] = ()  # by its last heartbeat; only counts above 0
-    # off offer until then, because it gave up too much work; 0 = on offer
-    off_offer_until: UnixSeconds = UnixSeconds(0)
     # not matched until then, because it declined as `unsecured`; 0 = matched
     unsecured_until: UnixSeconds = UnixSeconds(0)
     # it never had a stake slot, and has not earned the stake of one
@@ -91,16 +87,8 @@ class Provider(Struct, frozen=True):
         return 0
 
     def is_alive(self, now: UnixSeconds) -> bool:
-        """Whether its heartbeats arrive in time, it has an unexpired offer, and it is neither
-        barred nor off offer.
-        """
-        return (
-            self.offer is not None
-            and now < self.alive_until
-            and now < self.offer.expires
-            and not self.barred_until
-            and not self.off_offer_until
-        )
+        """Whether its heartbeats arrive in time, and it has an unexpired offer."""
+        return self.offer is not None and now < self.alive_until and now < self.offer.expires
 
     def key_at(self, moment: UnixSeconds) -> Address:
         """Returns the operator key that was valid at a moment. In the second of a rotation two keys
@@ -176,6 +164,7 @@ class Client(Struct, frozen=True):
     sessions: tuple[Envelope[Session], ...] = ()
     open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
     under_way: int = 0  # its jobs among the live ones
+    live_bytes: int = 0  # of memory, that they take
 
     @property
     def is_prepaid(self) -> bool:
@@ -314,12 +303,14 @@ class EligibleSnapshot(Struct, frozen=True):
     """
 
     list_number: int  # of the `SlotList` that it is made of
-    alive: bytes  # bit `index & 7` of byte `index >> 3`
+    block: BlockNumber  # at which its slots are active
+    withdrawals: tuple[WithdrawalEvidence, ...]  # why owners of active slots are not in it
     jobs: int  # how many jobs draw from it
 
     def slots_in(self, slots: tuple[StakeSlot, ...]) -> Iterator[StakeSlot]:
         """Yields the eligible slots among a list's slots."""
-        return (slot for slot in slots if self.alive[slot.index >> 3] >> (slot.index & 7) & 1)
+        gone = {item.offer.message.provider for item in self.withdrawals}
+        return (slot for slot in slots if slot.is_active(self.block) and slot.owner not in gone)
 
 
 class Job(Struct, frozen=True):
@@ -352,12 +343,12 @@ class Job(Struct, frozen=True):
         None  # the first verdict, while a job waits for or runs a re-execution
     )
     read: tuple[Hash32, ...] = ()  # executions of which the client has read log lines
-    unfetched: int = 0  # executions whose provider could not fetch image or inputs
     is_started: bool = False  # a provider has said that its program runs, or has committed
     is_covered: bool = False  # a voucher reaches its charge
     is_pay_final: bool = False  # its providers' pay can no longer be taken back
     is_released: bool = False  # all its money is final
     receipt_cid: str | None = None
+    live_bytes: int = 0  # of memory, that it takes while it is live
 
     @property
     def is_escrowed(self) -> bool:

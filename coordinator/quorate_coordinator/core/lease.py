@@ -15,7 +15,7 @@ from quorate_protocol.limits import HOUR, Limits
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, DeclineReason, Hash32, UnixSeconds
+from quorate_protocol.units import Address, Hash32, UnixSeconds
 
 # ------------------------------------------------------------------------------------------- phases
 
@@ -71,14 +71,11 @@ class Declined(Struct, frozen=True, tag=True):
 
 class Lapsed(Struct, frozen=True, tag=True):
     """The provider sent no answer or no commit in time, or gave up after its Accept. The execution
-    is unpaid. With `is_impossible` it gave up because nobody can run the job. `is_job_suspect`: it
-    gave up or could not fetch, which may be the job's fault. `is_excused`: its provider was alive,
-    and nobody sent it the Assignment, because it was full or too dear.
+    is unpaid. `is_excused`: its provider was alive, and nobody sent it the Assignment, because it
+    was too dear.
     """
 
     was_accepted: bool
-    is_impossible: bool = False
-    is_job_suspect: bool = False
     has_given_up: bool = False
     is_excused: bool = False
 
@@ -314,13 +311,8 @@ def _decline(
     if isinstance(lease.phase, Lapsed) and lease.phase.was_accepted:
         return lease, ()
     if isinstance(lease.phase, Accepted):  # no Commit will come, so nothing waits for commitBy
-        is_impossible = decline.message.reason is DeclineReason.MISMATCH
-        return _to(
-            lease,
-            Lapsed(True, is_impossible, True, has_given_up=True),
-            Effect.SLOT_FREED,
-            Effect.PLACE_OPEN,
-        )
+        given_up = Lapsed(True, has_given_up=True)
+        return _to(lease, given_up, Effect.SLOT_FREED, Effect.PLACE_OPEN)
     if not isinstance(lease.phase, Assigned):
         raise Refused(Code.WRONG_PHASE, f"decline: the lease is {type(lease.phase).__name__}")
     start_by = decline.message.start_by
@@ -413,8 +405,7 @@ def _tick(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[E
         case Assigned() if at > lease.assignment.message.accept_by:
             return _to(lease, Lapsed(was_accepted=False), Effect.SLOT_FREED, Effect.PLACE_OPEN)
         case Accepted() as phase if at > lapses_after(phase, limits):
-            ended = Lapsed(True, is_job_suspect=_fetches_too_long(phase, limits))
-            return _to(lease, ended, Effect.SLOT_FREED, Effect.PLACE_OPEN)
+            return _to(lease, Lapsed(True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
         case Closed(commit, reveal_by, committed_at) if at > reveal_by:
             return _to(lease, Silent(commit, committed_at), Effect.SILENCE)
         case _:

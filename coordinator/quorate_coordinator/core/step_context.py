@@ -9,7 +9,7 @@ from msgspec import Struct
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.entities import Job, OwnRecord
 from quorate_coordinator.core.state import State
-from quorate_coordinator.core.tables import LINES, OWN
+from quorate_coordinator.core.tables import LINES, LIVE_BYTES, OWN
 from quorate_protocol.crypto import eip712
 from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import USD, Limits
@@ -132,6 +132,11 @@ class StepContext:
         self.state.counters[name] = counted
         return counted
 
+    def count_bytes(self, change: int) -> None:
+        """Counts the memory of live orders."""
+        before = self.state.counters.get(LIVE_BYTES) or 0
+        self.state.counters[LIVE_BYTES] = before + change
+
     def set_live(self, job: Job, is_live: bool) -> None:
         """Adds a job to the live jobs (those without a verdict or an end) or removes it, and counts
         it for its client. A repeat changes nothing.
@@ -142,9 +147,11 @@ class StepContext:
             self.state.live[job.id] = True
         else:
             del self.state.live[job.id]
-        client = self.state.clients[job.submission.order.message.client]
+        client, sign = self.state.clients[job.submission.order.message.client], 1 if is_live else -1
+        size = sign * job.live_bytes
+        self.count_bytes(size)
         self.state.clients[client.account] = replace(
-            client, under_way=client.under_way + (1 if is_live else -1)
+            client, under_way=client.under_way + sign, live_bytes=client.live_bytes + size
         )
 
 

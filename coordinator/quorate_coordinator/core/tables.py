@@ -24,11 +24,12 @@ from quorate_protocol.messages.signed import Accept
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.tables import Table, Tables
-from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds, Sequence, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, Hash32, Sequence, UnixSeconds
 
 OWN = "own"  # the only key of `own_record`
 LINES = "lines"
 NEWEST_ROUND = "newest-round"
+LIVE_BYTES = "live-bytes"  # of memory, of all live orders
 
 
 class StateTables(Tables):
@@ -65,7 +66,7 @@ class StateTables(Tables):
         )  # by provider; a class that is missing has the first window
         self.client_windows: Table[Address, int] = Table(
             Address, int
-        )  # most executions at once of a client whose inputs could not be fetched
+        )  # most executions at once of a client whose job three providers declined
         self.nonces: Table[Address, UsedNonces] = Table(Address, UsedNonces)
         self.trust: Table[Address, Trusts] = Table(Address, Trusts)
         self.attestations: Table[Address, tuple[Attestation, ...]] = Table(
@@ -76,15 +77,9 @@ class StateTables(Tables):
         )  # hash of a GPU's UUID and model -> the provider whose record named it last
         self.windows: Table[Address, Windows] = Table(Address, Windows)
         self.median_prices: Table[Hash32, MedianPrice] = Table(Hash32, MedianPrice)
-        self.answers: Table[Address, tuple[bool, ...]] = Table(
-            Address, tuple[bool, ...]
-        )  # provider -> how its last assignments ended: True = it gave up
         self.fetched: Table[Address, tuple[bytes, ...]] = Table(
             Address, tuple[bytes, ...]
         )  # provider -> prefixes of content of jobs that it committed, the newest last
-        self.off_offer: Table[Address, Seconds] = Table(
-            Address, Seconds
-        )  # provider -> how long it was last taken off offer
         self.vouchers_due: Table[Address, bool] = Table(
             Address, bool
         )  # payees whose final pay is above what was signed

@@ -1,7 +1,6 @@
 """Builds the API's views from the state. Pure, and changes nothing."""
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import reliability
 from quorate_coordinator.core.entities import Client, Decided, Job, Provider
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import attestation_levels, nearest_offer, offers
@@ -213,10 +212,6 @@ def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderVie
         passed,
         *probation.shown(payee.final, payee.held, provider.is_on_probation),
         payee.vouched,
-        provider.barred_until,
-        provider.off_offer_until if provider.off_offer_until > now else UnixSeconds(0),
-        sum(state.answers.get(owner) or ()),
-        len(state.answers.get(owner) or ()),
         fold.view_of(state.trust.get(owner) or fold.Trusts()),
     )
 
@@ -291,7 +286,7 @@ def plan_view(
         return PlanView(
             named, Label.NONE, 0, 0, None, Price(0), 0, Amount(0), rules.fee_bps, nearest, refusal
         )
-    owners = reliability.owners_on_offer(context, host_class)
+    owners = len(offers.owners_of(context, host_class))
     found, lowest = offers.offers_for(context, host_class, spec, price_max)
     rule = (
         Label.ADAPTIVE

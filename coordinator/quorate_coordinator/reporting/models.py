@@ -85,7 +85,6 @@ class ProviderRow(Base):
     paid: Mapped[int] = mapped_column(AmountType)
     locked: Mapped[int] = mapped_column(AmountType)
     faults: Mapped[int]
-    is_barred: Mapped[int]
 
 
 class MarketPeriod(Base):

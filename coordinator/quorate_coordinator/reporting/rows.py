@@ -66,7 +66,6 @@ def provider_row(state: State, owner: Address) -> Row:
         "paid": payee.tab.paid,
         "locked": payee.tab.free,
         "faults": len(state.faults.get(provider.owner) or ()),
-        "is_barred": int(provider.barred_until > 0),
     }
 
 

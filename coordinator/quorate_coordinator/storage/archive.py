@@ -73,8 +73,10 @@ class RunArchive(Protocol):
         it.
         """
 
-    def has_document(self, document: Hash32, account: Address) -> bool:
-        """Whether a stored run lets this account read its spec or receipt with this digest."""
+    def has_document(self, document: Hash32, account: Address | None) -> bool:
+        """Whether a stored run lets this account (None: any) read its spec or receipt with this
+        digest.
+        """
 
     def count(self) -> int:
         """Returns how many runs were ever written, deleted ones included."""
@@ -184,10 +186,11 @@ class MemoryArchive:
         """As `RunArchive`."""
         return self.outputs.get(output)
 
-    def has_document(self, document: Hash32, account: Address) -> bool:
+    def has_document(self, document: Hash32, account: Address | None) -> bool:
         """As `RunArchive`."""
         rows = (row for run in self.by_id.values() for row in document_rows_of(run))
-        return any(digest == document and to in (account, EVERYBODY) for digest, to in rows)
+        readers = [to for digest, to in rows if digest == document]
+        return bool(readers) and (account is None or account in readers or EVERYBODY in readers)
 
     def count(self) -> int:
         """As `RunArchive`."""
@@ -292,7 +295,6 @@ def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:
 
 
 def document_rows_of(run: ArchivedRun) -> tuple[DocumentRow, ...]:
-    """Returns who may read the run's spec, terms and receipt."""
-    return rows_of(
-        run.spec_hash, run.terms_hash, run.run.receipt_cid, run.run.client, run.is_public
-    )
+    """Returns who may read the run's receipt, and its spec and terms if they are kept."""
+    kept = (run.spec_hash, run.terms_hash) if run.is_paid_for else ()
+    return rows_of(kept, run.run.receipt_cid, run.run.client, run.is_public)

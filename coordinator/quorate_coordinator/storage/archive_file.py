@@ -30,7 +30,7 @@ from quorate_protocol.units import Address, Hash32
 from quorate_runtime.sqlite.optional import OptionalFile
 
 WRITING = "does not take finished runs"
-VERSION = 6  # the first that is read; earlier ones held other runs
+VERSION = 7  # the first that is read; earlier ones held other runs
 _RUN: Packed[ArchivedRun] = Packed(ArchivedRun)
 TABLES = """
 CREATE TABLE runs (
@@ -123,8 +123,10 @@ class FileArchive:
             return Readers(Hash32(lease), Address(provider), Address(client), bool(is_public))
         return None
 
-    def has_document(self, document: Hash32, account: Address) -> bool:
+    def has_document(self, document: Hash32, account: Address | None) -> bool:
         """As `RunArchive`."""
+        if account is None:
+            return bool(self._read("SELECT 1 FROM documents WHERE digest = ? LIMIT 1", document))
         query = "SELECT 1 FROM documents WHERE digest = ? AND account IN (?, ?) LIMIT 1"
         return bool(self._read(query, document, account, EVERYBODY))
 

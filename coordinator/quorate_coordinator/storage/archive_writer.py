@@ -4,12 +4,12 @@ log.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.effects import AppendSummary, ArchiveRuns
 from quorate_coordinator.core.events import RunsArchived
-from quorate_coordinator.core.records.archived_run import archived
+from quorate_coordinator.core.records.archived_run import ArchivedRun, archived
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.messages import envelope
@@ -30,6 +30,7 @@ class ArchiveWriter:
     keep: Callable[
         [Hash32], Awaitable[None]
     ]  # stores a job's documents, which cannot be built once the job has left the state
+    drop: Callable[[Sequence[Hash32]], Awaitable[None]]  # deletes documents
 
     _waiting: dict[int, bytes] = field(default_factory=dict)  # lines of the log, by number
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -69,3 +70,17 @@ class ArchiveWriter:
         self.history.kept(runs)
         await self.submit(RunsArchived(effect.jobs))
         self.outputs.forget(runs)
+        await self._drop_unpaid(runs)
+
+    async def _drop_unpaid(self, runs: Sequence[ArchivedRun]) -> None:
+        """Deletes specs and terms of runs that nobody paid for, unless another run has them."""
+        unpaid = (run for run in runs if not run.is_paid_for)
+        named = {digest for run in unpaid for digest in (run.spec_hash, run.terms_hash)}
+        documents, archive = self.history.documents, self.history.archive
+        gone = [
+            digest
+            for digest in sorted(named)
+            if not documents.is_named(digest) and not archive.has_document(digest, None)
+        ]
+        if gone:
+            await self.drop(gone)

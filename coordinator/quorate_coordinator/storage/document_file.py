@@ -112,6 +112,17 @@ class DocumentFile:
                 raise
             self._refused = ""
 
+    async def drop(self, digests: Sequence[Hash32]) -> None:
+        """Deletes documents. Raises `Unavailable` while the disk does not take it."""
+        async with self._turn:
+            await asyncio.to_thread(self._drop, digests)
+
+    def _drop(self, digests: Sequence[Hash32]) -> None:
+        with self.file.writing("does not give up documents") as writer:
+            writer.executemany(
+                "DELETE FROM documents WHERE digest = ?", [(digest,) for digest in digests]
+            )
+
     def get(self, digest: Hash32) -> bytes | None:
         """Returns a document, or None when it was never stored or has been deleted."""
         row = self._row("size, body", digest)
@@ -141,6 +152,17 @@ class DocumentFile:
     def used_bytes(self) -> int:
         """Returns the bytes used on the disk, without free pages of the file."""
         return self.file.used_bytes()
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether only receipts of jobs that are under way may still be stored, because no document
+        is old enough to make room.
+        """
+        if self.used_bytes() <= NEARLY_FULL * (self.keeping.bytes_max - SPARE_BYTES):
+            return False
+        with self.file.reading() as reader:
+            oldest = reader.execute("SELECT min(at) FROM documents").fetchone()[0]
+        return bool(oldest is None or oldest >= int(self._now()) - self.keeping.least_seconds)
 
     def _write(self, batch: Sequence[_Waiting]) -> None:
         at = int(self._now())

@@ -108,11 +108,12 @@ def fill_places(context: StepContext, job: Job) -> Job:
     while len(phase.places) < phase.wanted:
         taken = [place.slot for place in phase.places] + used_slots(context, job)
         end = DRAW_TRIES * (1 + phase.is_again)
-        drawn = next(
-            audit_draw.draw(seed, job.list_length, eligible, taken, phase.next_attempt, end), None
-        )
+        found = audit_draw.draw(seed, job.list_length, eligible, taken, phase.next_attempt, end)
+        met = skips.of_job(context.state, job)
+        is_ended = audit_draw.is_ended(met, phase.batch, int(phase.is_again))
+        drawn = None if is_ended else next(found, None)
         if drawn is None:
-            # The draw has no slot left: the batch stays as it is.
+            # The draw has no slot left, or met too much silence: the batch stays as it is.
             return context.put(job, phase=replace(phase, wanted=len(phase.places)))
         place = unassigned_place(drawn, context.at)
         phase = replace(phase, places=(*phase.places, place), next_attempt=drawn.attempt + 1)
@@ -137,6 +138,12 @@ def used_slots(context: StepContext, job: Job) -> list[audit_draw.StakeSlot]:
     return found
 
 
+def is_out_of_patience(context: StepContext, phase: Running, place: BatchPlace) -> bool:
+    """Whether the provider of a place was busy for so long that another one is drawn."""
+    waits = context.rules.limits.decline_ahead_max * (REPEAT_WAITS if phase.is_repeat else 1)
+    return context.at > place.since + waits
+
+
 def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bool:
     """Whether the provider has closed its last slot of the class since the Ack. A provider that
     exits gets no new assignments.
@@ -151,8 +158,9 @@ def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bo
 
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     """Assigns the execution of a drawn place (one wanted execution). A provider without a free run
-    slot keeps the place for a while. A provider that is not alive, or asks more than the order
-    pays, is skipped with a signed Assignment, and the batch records that.
+    slot keeps the place for a while, and is then asked, so that it declines. A provider that asks
+    more than the order pays, or does not offer the class, is asked too. One that is not alive is
+    skipped with a signed Assignment, and the batch records that.
     """
     assert isinstance(job.phase, Running)
     before = job.phase
@@ -160,20 +168,17 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     host_class = job.ack.message.host_class
     slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
     others = tuple(item for item in before.places if item.attempt != place.attempt)
-    waits = context.rules.limits.decline_ahead_max * (REPEAT_WAITS if before.is_repeat else 1)
-    patience = place.since + waits
+    most = job.submission.order.message.max_price_per_hour
     is_alive = provider.is_alive(context.at)
-    if (
-        not is_alive
-        or slot is None
-        or context.at > patience
-        or offers.price_of(slot) > job.submission.order.message.max_price_per_hour
-        or len(job.leases) >= ASSIGNMENTS_MAX
-        or _has_left(context, place, host_class)
-    ):
-        if before.is_repeat:  # another member of the group is asked
+    is_over = is_out_of_patience(context, before, place)
+    is_unoffered = slot is None or offers.price_of(slot) > most
+    if before.is_repeat and (is_over or is_unoffered or not is_alive):
+        # another member of the group is asked
+        return context.put(job, phase=replace(before, places=others))
+    if not is_alive or len(job.leases) >= ASSIGNMENTS_MAX or _has_left(context, place, host_class):
+        if before.is_repeat:
             return context.put(job, phase=replace(before, places=others))
-        price = job.submission.order.message.max_price_per_hour
+        price = most
         job, lease = assign_in_vain(
             context, job, place.slot, price, before.batch, place.attempt >= 0, not is_alive
         )
@@ -181,10 +186,11 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
         return context.put(
             job, phase=replace(before, places=others, skipped=(*before.skipped, skip))
         )
-    if offers.free_slots(context, provider, host_class) <= 0:
+    is_busy = offers.free_slots(context, provider, host_class) <= 0
+    if is_busy and not is_over and not is_unoffered:
         waiting = replace(place, assignment_hash=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))
-    price = Price(offers.price_of(slot))
+    price = Price(min(most, offers.price_of(slot)) if slot is not None else most)
     job, lease = assign(context, job, place.slot, price, before.batch, place.attempt >= 0)
     return context.put(
         job,

@@ -1,8 +1,8 @@
 """Stores the slots from which each job draws its auditors, and counts the jobs that need them.
 
-Each missing heartbeat changes which slots are eligible, but the slots themselves change only with
-the chain. So a snapshot is one bit for each slot of a list: 50 bytes for 400 slots, which would be
-130 KB in full. Jobs with equal eligible lists share one snapshot.
+The slots change only with the chain, and are 130 KB for 400 of them. So a snapshot names a list of
+slots, and holds only the withdrawals of those owners that are not drawn from it. Jobs with equal
+eligible lists share one snapshot.
 """
 
 from quorate_coordinator.core.entities import EligibleSnapshot, HostList, SlotList
@@ -26,7 +26,10 @@ def add_job(context: StepContext, host_class: Hash32, eligible: EligibleList) ->
     number = _list_number(context, host_class)
     slot_list = state.slot_lists[number]
     state.slot_lists[number] = replace(slot_list, snapshots=slot_list.snapshots + 1)
-    state.eligible_snapshots[eligible.root] = EligibleSnapshot(number, _bits(eligible), 1)
+    withdrawals = state.market.withdrawals(host_class)
+    state.eligible_snapshots[eligible.root] = EligibleSnapshot(
+        number, state.own.block, withdrawals, 1
+    )
 
 
 def remove_job(context: StepContext, root: Hash32) -> None:
@@ -62,11 +65,3 @@ def _list_number(context: StepContext, host_class: Hash32) -> int:
     # next comparison fast.
     state.slot_lists[number] = replace(known, slots=slots)
     return number
-
-
-def _bits(eligible: EligibleList) -> bytes:
-    """Returns one bit for each slot: 1 if it is eligible."""
-    found = bytearray((eligible.length + 7) // 8)
-    for slot in eligible:
-        found[slot.index >> 3] |= 1 << (slot.index & 7)
-    return bytes(found)

@@ -1,19 +1,20 @@
-"""Applies a verdict to providers' records: faults, bars and accusations (PROTOCOL §5)."""
+"""Applies a verdict to providers' records: strikes and accusations (PROTOCOL §5)."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from quorate_coordinator.core.accusations import Case, Fault
-from quorate_coordinator.core.audit import bars
 from quorate_coordinator.core.effects import Evidence, OpenCase
 from quorate_coordinator.core.entities import Job
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Lease, Revealed
 from quorate_coordinator.core.money import escrows
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.limits import DAY, FAULT_WINDOW_EXECUTIONS, JURORS
+from quorate_protocol.limits import DAY, JURORS
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.rules.reputation.fold import KILLS_FOR_STRIKE, Trusts
 from quorate_protocol.rules.settlement import pay_of
+from quorate_protocol.rules.trust_record import STRIKE_SECONDS
 from quorate_protocol.units import (
     KILLED,
     Address,
@@ -26,42 +27,62 @@ from quorate_protocol.units import (
 
 FAULTS_KEPT = 64
 CASES_KEPT = 256
+CLIENTS_FOR_CASE = 2  # whose faults count, before this coordinator accuses
 ACCUSE_PERIOD = 30 * DAY  # of the budget with which this coordinator accuses
 CASE_SECONDS = 10  # time to open a case before the court finds its evidence too old
 
 
-def judge(context: StepContext, job: Job, faulted: list[Lease]) -> None:
-    """Applies what follows for providers whose results were outside the accepted group. The job's
-    Summary has changed their trust before.
+def counted(context: StepContext, job: Job, faulted: Sequence[Lease]) -> list[Lease]:
+    """Returns the executions whose fault counts against their providers (PROTOCOL 5.119).
+
+    Their client has paid enough fees here, and no other fault over its jobs counts against that
+    owner now. So a program that knows machines costs its client more than it harms.
+    """
+    client = job.submission.order.message.client
+    known, limits = context.state.clients.get(client), context.rules.limits
+    if known is None or known.fees_paid < limits.strike_fees:
+        return []
+    since = context.at - STRIKE_SECONDS
+    return [
+        lease
+        for lease in faulted
+        if not any(
+            fault.client == client and fault.at > since
+            for fault in context.state.faults.get(lease.provider) or ()
+        )
+    ]
+
+
+def judge(context: StepContext, job: Job, faulted: list[Lease], struck: Sequence[Lease]) -> None:
+    """Applies what follows for providers whose results were outside the accepted group. Only those
+    of `struck` get a strike; the job's Summary has changed their trust before.
     """
     for lease in faulted:
-        known = context.state.trust.get(lease.provider) or Trusts()
-        if is_killed(lease):  # unpaid, and never part of a case
-            if not known.kills:
-                _note_kills(context, job, lease.provider)
-            continue
-        fault = Fault(
-            lease.assignment_hash,
-            job.id,
-            job.submission.order.message.client,
-            context.at,
-            checked=known.checked,
-            price=job.split.charged,
-            image=image_digest(job.submission.spec.image),
-        )
-        before = context.state.faults.get(lease.provider) or ()
-        context.state.faults[lease.provider] = (*before, fault)[-FAULTS_KEPT:]
-        context.note(
-            job.id,
-            "faulted",
-            (
-                f"execution {lease.index}: 0x{lease.provider.hex()} is outside the accepted "
-                f"group, a "
-                f"strike for 90 days"
-            ),
-        )
-        held_pay.reexecute_after_fault(context, lease.provider, job)
-        stop_if_due(context, lease.provider)
+        if lease in struck:
+            _strike(context, job, lease)
+        if not is_killed(lease):
+            held_pay.reexecute_after_fault(context, lease.provider, job)
+            _accuse_if_due(context, lease.provider)
+
+
+def _strike(context: StepContext, job: Job, lease: Lease) -> None:
+    owner, has_died = lease.provider, is_killed(lease)
+    fault = Fault(
+        lease.assignment_hash,
+        job.id,
+        job.submission.order.message.client,
+        context.at,
+        has_died,
+        image_digest(job.submission.spec.image),
+    )
+    before = context.state.faults.get(owner) or ()
+    context.state.faults[owner] = (*before, fault)[-FAULTS_KEPT:]
+    text = f"execution {lease.index}: 0x{owner.hex()} is outside the accepted group, a strike"
+    if not has_died:
+        context.note(job.id, "faulted", f"{text} for 90 days")
+    elif not (context.state.trust.get(owner) or Trusts()).kills:
+        text = f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike"
+        context.note(job.id, "faulted", f"{text} for 90 days")
 
 
 def is_killed(lease: Lease) -> bool:
@@ -69,33 +90,22 @@ def is_killed(lease: Lease) -> bool:
     return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in KILLED
 
 
-def _note_kills(context: StepContext, job: Job, owner: Address) -> None:
-    context.note(
-        job.id,
-        "faulted",
-        (
-            f"0x{owner.hex()}: {KILLS_FOR_STRIKE} outvoted time-outs or memory kills, a strike "
-            f"for 90 days"
-        ),
-    )
-
-
-def stop_if_due(context: StepContext, owner: Address) -> None:
-    """Bars a provider if its faults suffice (`bars.is_due`), and accuses it of one of them.
-
-    That is the newest that the court can hear and the operator's budget covers.
+def _accuse_if_due(context: StepContext, owner: Address) -> None:
+    """Accuses a provider of its newest fault that the court can hear and the operator's budget
+    covers, once faults of two clients count. All its held pay is executed again.
     """
-    due = [
+    age = context.rules.limits.case_evidence_age
+    young = [
         fault
-        for fault in recent(context, owner)
-        if not fault.is_used and bars.is_backed(context, fault)
+        for fault in context.state.faults.get(owner) or ()
+        if context.at - fault.at < age and not fault.is_in_no_case
     ]
-    if context.state.providers[owner].barred_until or not bars.is_due(context, due):
+    if len({fault.client for fault in young}) < CLIENTS_FOR_CASE:
         return
-    for fault in reversed(due):
+    for fault in reversed(young):
         if context.at < heard_until_of(context, fault) and _accuse(context, fault):
-            break
-    bars.bar(context, owner)
+            held_pay.reexecute_all(context, owner)
+            return
 
 
 def _accuse(context: StepContext, fault: Fault) -> bool:
@@ -130,25 +140,6 @@ def jury_pay(context: StepContext, job: Job, lease: Lease) -> Amount:
     return max(context.rules.limits.jury_pay_min, pay_of(order, assignment, whole))
 
 
-def on_spent(context: StepContext, client: Address) -> None:
-    """Stops the providers whose faults waited until this client had spent enough."""
-    for owner, known in list(context.state.faults.items()):
-        if any(fault.client == client and not fault.is_used for fault in known):
-            stop_if_due(context, owner)
-
-
-def recent(context: StepContext, owner: Address) -> list[Fault]:
-    """Returns a provider's faults within its last 300 checked executions. An honest machine that
-    errs once in a thousand executions never has enough of them for a case.
-    """
-    checked = (context.state.trust.get(owner) or Trusts()).checked
-    return [
-        fault
-        for fault in context.state.faults.get(owner) or ()
-        if checked - fault.checked < FAULT_WINDOW_EXECUTIONS
-    ]
-
-
 def has_faulted_since(context: StepContext, owner: Address, job: Job) -> bool:
     """Whether a fault of a provider was found after the first verdict on one of its jobs."""
     assert job.held_verdict is not None
@@ -160,10 +151,14 @@ def heard_until_of(context: StepContext, fault: Fault) -> UnixSeconds:
     """Returns the time from which no case can be over this fault; 0 if none could ever be. A job
     that was archived is too old.
     """
-    job, limits = context.state.jobs.get(fault.job_id), context.rules.limits
+    job = context.state.jobs.get(fault.job_id)
     if job is None or fault.assignment_hash in context.state.cases:
         return UnixSeconds(0)
-    lease, order = context.state.leases[fault.assignment_hash], job.submission.order.message
+    return _heard_until(context, job, context.state.leases[fault.assignment_hash])
+
+
+def _heard_until(context: StepContext, job: Job, lease: Lease) -> UnixSeconds:
+    limits, order = context.rules.limits, job.submission.order.message
     assignment = lease.assignment.message
     if (
         order.comparator is not Comparator.EXACT
@@ -177,13 +172,11 @@ def heard_until_of(context: StepContext, fault: Fault) -> UnixSeconds:
 
 
 def heard_until(context: StepContext, job: Job) -> UnixSeconds:
-    """Returns the time from which no new case can name an execution of a job."""
-    found = [UnixSeconds(0)]
-    for digest in job.leases:
-        for fault in context.state.faults.get(context.state.leases[digest].provider) or ():
-            if fault.assignment_hash == digest:
-                found.append(heard_until_of(context, fault))
-    return max(found)
+    """Returns the time from which no new case can name an execution of a job. Anybody may accuse
+    over results that differ, whether a fault counts or not.
+    """
+    found = [_heard_until(context, job, context.state.leases[digest]) for digest in job.leases]
+    return max(found, default=UnixSeconds(0))
 
 
 def in_court(context: StepContext) -> frozenset[Hash32]:

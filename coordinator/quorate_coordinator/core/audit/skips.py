@@ -16,12 +16,17 @@ from quorate_protocol.units import ZERO_HASH, Hash32
 
 def of_job(state: StateTables, job: Job) -> list[Skipped]:
     """Returns every skip of the job's batches, the present one included."""
-    found = [(batch.number, skip) for batch in job.batches for skip in batch.skips]
+    found = [skip for batch in job.batches for skip in met(state, batch.number, batch.skips)]
     if isinstance(job.phase, Running):
-        found += [(job.phase.batch, skip) for skip in job.phase.skipped]
+        found += met(state, job.phase.batch, job.phase.skipped)
+    return found
+
+
+def met(state: StateTables, batch: int, skipped: Sequence[SkippedPlace]) -> list[Skipped]:
+    """Returns the skips of one batch, each with whether a signed Decline shows it."""
     return [
         Skipped(batch, skip.attempt, skip.slot, skip.assignment_hash in state.declines)
-        for batch, skip in found
+        for skip in skipped
     ]
 
 

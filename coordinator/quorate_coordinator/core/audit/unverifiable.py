@@ -11,6 +11,7 @@ from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 
 IMAGES_MAX = 64  # of one client; the oldest goes first
 
@@ -37,8 +38,8 @@ def check(context: StepContext, submission: Submission) -> None:
 
 
 def note(context: StepContext, job: Job) -> None:
-    """Records that a job of this client with this image gave one provider two results, and forgets
-    the faults over such jobs.
+    """Records that a job of this client with this image gave two results, and keeps the faults
+    over such jobs out of all cases. They still count, so that nobody gets two over one client.
     """
     client, image = _key(job.submission)
     ends = UnixSeconds(context.at + context.rules.limits.unverifiable_for)
@@ -50,9 +51,13 @@ def note(context: StepContext, job: Job) -> None:
     found = (*kept, UnverifiableImage(image, ends))[-IMAGES_MAX:]
     context.state.unverifiable[client] = found
     for owner, faults in list(context.state.faults.items()):
-        right = tuple(item for item in faults if (item.client, item.image) != (client, image))
-        if len(right) < len(faults):
-            context.state.faults[owner] = right
+        if any((item.client, item.image) == (client, image) for item in faults):
+            context.state.faults[owner] = tuple(
+                replace(item, is_in_no_case=True)
+                if (item.client, item.image) == (client, image)
+                else item
+                for item in faults
+            )
 
 
 def _key(submission: Submission) -> tuple[Address, Hash32]:

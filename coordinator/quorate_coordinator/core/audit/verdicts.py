@@ -16,9 +16,8 @@ from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Verdict
-from quorate_protocol.rules import confirmation, settlement
+from quorate_protocol.rules import audit_draw, confirmation, settlement
 from quorate_protocol.rules import verdict as verdicts
-from quorate_protocol.rules.audit_draw import is_held
 from quorate_protocol.units import Label, Outcome, Small, UnixSeconds
 from quorate_protocol.units import Sequence as Seq
 
@@ -66,6 +65,7 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
         settlement.further_affordable(
             order, job.ack.message.fee_bps, ledger.ran(context, job, members)
         ),
+        _is_audit_wanted(job),
     )
     match decision:
         case verdicts.More(count):
@@ -83,6 +83,16 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
         is_kept = decision != verdicts.Unresolved(verdicts.Limit.MARKET)
         return _held_undecided(context, job, members, *end, is_kept=is_kept)
     return _undecided(context, job, members, *end)
+
+
+def _is_audit_wanted(job: Job) -> bool:
+    """Whether the beacon round of the first batch wanted an audit."""
+    first = job.batches[0].commit_set.message
+    for beacon in job.beacons:
+        if beacon.round == first.beacon_round:
+            seed = audit_draw.seed(beacon.randomness, job.id, job.secret, 0)
+            return audit_draw.is_audited(seed, first.audit_ppm)
+    return False
 
 
 def _confirm(context: StepContext, job: Job, group: list[Lease]) -> Job:
@@ -117,9 +127,7 @@ def _decide_repeated(context: StepContext, job: Job) -> Job:
             _execution(context, job, lease, 1 if lease.assignment_hash in alone else 2)
         )
     ]
-    is_confirmed = confirmation.is_confirmed(found) and not unverifiable.until(
-        context, job.submission
-    )
+    is_confirmed = confirmation.is_confirmed(found)
     faulted = [
         lease
         for lease in drawn
@@ -159,25 +167,28 @@ def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Le
     context.note(
         job.id, "verdict", f"accepted ({name}): {len(group)} agree, {len(faulted)} faulted"
     )
+    struck = faults.counted(context, job, faulted)
     if job.held_verdict is not None:
-        is_again, counted = True, (*group, *faulted)
+        is_again, counted = True, (*group, *struck)
         job = held_pay.apply_reexecution(context, job, verdict, group)
     else:
-        is_again, counted = False, _audited(context, job, group, faulted)
+        is_again, counted = False, _audited(context, job, group, struck)
         job = _settle_accepted(context, job, verdict, group)
     job = _publish(context, job, verdict, committed_leases(context, job), counted, is_again)
-    if counted:
-        faults.judge(context, job, faulted)
+    if rule is not Label.UNVERIFIED:
+        faults.judge(context, job, faulted, struck)
     return job
 
 
 def _audited(
-    context: StepContext, job: Job, group: list[Lease], faulted: list[Lease]
+    context: StepContext, job: Job, group: list[Lease], struck: list[Lease]
 ) -> tuple[Lease, ...]:
-    """Returns the executions that an audit compared: they change their providers' trust."""
+    """Returns the executions that change their providers' trust: those that an audit compared, and
+    of the faulted ones those that count.
+    """
     if job.ack.message.rule is Label.UNVERIFIED:
         return ()
-    return (*group, *faulted) if len(committed_leases(context, job)) > 1 else tuple(faulted)
+    return (*group, *struck) if len(committed_leases(context, job)) > 1 else tuple(struck)
 
 
 def _settle_accepted(
@@ -186,7 +197,7 @@ def _settle_accepted(
     """Applies the first accepted verdict of a job: hold, charge and pay."""
     rule = job.ack.message.rule
     is_audited = len(committed_leases(context, job)) > 1
-    is_provisional = is_held(rule, is_audited)
+    is_provisional = audit_draw.is_held(rule, is_audited)
     hold_until = (
         UnixSeconds(context.at + context.rules.limits.max_hold) if is_provisional else context.at
     )
@@ -290,5 +301,4 @@ def _publish(
         expires = UnixSeconds(context.at + RESEND_SECONDS)
         frame = frames.VerdictSent(lease.assignment_hash, verdict)
         context.emit(Send(key, lease.provider, frame, expires))
-    faults.on_spent(context, job.submission.order.message.client)
     return job

@@ -1,15 +1,13 @@
 """Signs and sends assignments, and changes the leases that follow from them."""
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import beacon_time, reliability
+from quorate_coordinator.core.audit import beacon_time
 from quorate_coordinator.core.effects import Send
 from quorate_coordinator.core.entities import Ended, Job, Matching
-from quorate_coordinator.core.execution import work_windows
 from quorate_coordinator.core.lease import Effect, Lease
 from quorate_coordinator.core.matching import fetched_content
 from quorate_coordinator.core.money import escrows
 from quorate_coordinator.core.money.ledger import release_reservation
-from quorate_coordinator.core.records import summaries
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.messages import frames
@@ -49,12 +47,12 @@ def assign_in_vain(
     price: Price,
     batch: int,
     is_drawn: bool,
-    is_away: bool,
+    is_to_blame: bool,
 ) -> tuple[Job, Lease]:
     """Signs an assignment for a provider that cannot get it: it is away, or has no free run slot.
     The receipt shows it, and the batch is not closed before the provider could have answered.
     """
-    phase = leases.Lapsed(was_accepted=False, is_excused=not is_away)
+    phase = leases.Lapsed(was_accepted=False, is_excused=not is_to_blame)
     return _sign(context, job, slot, price, batch, phase, is_drawn)
 
 
@@ -100,7 +98,7 @@ def step_lease(
     context: StepContext, lease: Lease, event: leases.Event
 ) -> tuple[Lease, tuple[Effect, ...]]:
     """Applies an event to a lease and stores the lease. Frees its run slot when the lease no longer
-    needs it, and changes its provider's window.
+    needs it.
     """
     moved, effects = leases.step(lease, event, _time_for(context, lease), context.rules.limits)
     context.state.leases[moved.assignment_hash] = moved
@@ -110,11 +108,9 @@ def step_lease(
             context.state.leases_in_slots[moved.provider] = tuple(
                 item for item in held if item != moved.assignment_hash
             )
-            _change_window(context, moved)
-            reason = (
-                event.decline.message.reason if isinstance(event, leases.DeclineReceived) else None
-            )
-            reliability.count(context, lease, moved, reason)
+            if isinstance(moved.phase, leases.Committed):
+                spec = context.state.jobs[moved.job_id].submission.spec
+                fetched_content.note_commit(context, moved.provider, spec)
     return moved, effects
 
 
@@ -125,22 +121,6 @@ def _time_for(context: StepContext, lease: Lease) -> UnixSeconds:
     """
     is_closed = isinstance(lease.phase, leases.Closed)
     return beacon_time.known_moment(context) if is_closed else context.at
-
-
-def _change_window(context: StepContext, ended: Lease) -> None:
-    """Widens or halves the window of the provider that held a run slot until now, and widens the
-    client's. A provider that has committed had the job's content.
-    """
-    job = context.state.jobs[ended.job_id]
-    match ended.phase:
-        case leases.Committed():
-            work_windows.widen(context, ended)
-            fetched_content.note_commit(context, ended.provider, job.submission.spec)
-            work_windows.widen_client(context, job.submission.order.message.client)
-        case leases.Lapsed(is_job_suspect=is_suspect) if job.commits or not is_suspect:
-            work_windows.halve(context, ended)
-        case _:
-            pass
 
 
 def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lease:
@@ -170,5 +150,4 @@ def end_unpaid(context: StepContext, job: Job, reason: str) -> Job:
     context.state.finished[job.id] = context.at
     context.note(job.id, "ended", reason)
     escrows.release(context, job)
-    summaries.append_ended(context, job)
     return job

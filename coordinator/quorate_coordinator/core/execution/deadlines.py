@@ -12,7 +12,7 @@ from quorate_coordinator.core.entities import (
     open_leases,
 )
 from quorate_coordinator.core.events import RoundAppeared
-from quorate_coordinator.core.execution import places, work_windows
+from quorate_coordinator.core.execution import places
 from quorate_coordinator.core.execution.advance import advance
 from quorate_coordinator.core.execution.assignment import end_unpaid, step_lease
 from quorate_coordinator.core.lease import Lease
@@ -36,6 +36,25 @@ def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> 
         advance(context, draw.draw(context, job, job.phase, beacon, rate))
 
 
+def on_missing_round(context: StepContext, job: Job) -> None:
+    """Ends the wait of a job for a round that is missing (PROTOCOL 5.21).
+
+    If its client stopped it, its primary's result is opened alone. Once its order has expired and
+    the round is late by the longest hold, it ends unpaid.
+    """
+    phase, limits = job.phase, context.rules.limits
+    assert isinstance(phase, AwaitingRound)
+    late = context.at - context.rules.timing.appears_at(phase.round)
+    if late < limits.beacon_missing_after or job.held_verdict is not None:
+        return
+    if job.stop is not None and not phase.batch and phase.committed:
+        count = len(phase.committed)
+        running = Running(0, count, phase.committed, 0, None, phase.skipped)
+        advance(context, context.put(job, phase=running))
+    elif late >= limits.max_hold and context.at >= job.submission.order.message.expiry:
+        end_unpaid(context, job, "the beacon round that draws its auditors did not appear")
+
+
 def on_deadline(context: StepContext, job: Job) -> None:
     """Applies all deadlines of one live job."""
     if isinstance(job.phase, Matching):
@@ -47,8 +66,6 @@ def on_deadline(context: StepContext, job: Job) -> None:
         moved, effects = step_lease(context, lease, leases.Tick())
         if leases.Effect.PLACE_OPEN in effects:
             context.note(job.id, "lapsed", f"execution {lease.index}: {_why(context, lease)}")
-            if isinstance(lease.phase, leases.Accepted) and lease.phase.is_fetching:
-                job = work_windows.note_unfetched(context, job)
             job = advance(context, places.reopen(context, job, moved, UnixSeconds(0)))
     if isinstance(job.phase, Running):
         job = places.retry_places(context, job)

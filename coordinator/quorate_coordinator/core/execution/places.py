@@ -5,20 +5,21 @@ A place is one execution that a batch wants.
 
 from quorate_coordinator.core.audit import draw
 from quorate_coordinator.core.entities import BatchPlace, Job, Matching, Running, SkippedPlace
+from quorate_coordinator.core.execution import work_windows
 from quorate_coordinator.core.execution.assignment import assign, end_unpaid
-from quorate_coordinator.core.lease import Lapsed, Lease
+from quorate_coordinator.core.lease import Declined, Lapsed, Lease
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import ASSIGNMENTS_MAX
 from quorate_protocol.rules.audit_draw import StakeSlot
-from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.units import Address, DeclineReason, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 
 PLACED_PER_STEP_MAX = 512
 REMATCH_SECONDS = 1
 ASK_AGAIN_SECONDS = 10
-IMPOSSIBLE_OWNERS = 3  # so many owners who say that nobody can run a job end it
+DECLINES_MAX = 3  # so many owners who decline a job end it
 
 
 def match_waiting(context: StepContext, queue: JobQueue) -> None:
@@ -90,8 +91,9 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
         return job
     if place.attempt < 0 and job.stop is not None:
         return end_unpaid(context, job, "stopped by its client before it gave a result")
-    if place.attempt < 0 and _is_impossible(context, job):
-        return end_unpaid(context, job, "its providers say that nobody can run its image so")
+    if place.attempt < 0 and (declined := _declined_by_all(context, job)):
+        work_windows.halve_client(context, job.submission.order.message.client)
+        return end_unpaid(context, job, f"lapsed: declined by {declined}")
     if place.attempt < 0 and len(job.leases) >= ASSIGNMENTS_MAX:
         return end_unpaid(context, job, f"lapsed: {ASSIGNMENTS_MAX} assignments gave no result")
     if place.attempt < 0:
@@ -100,26 +102,42 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
         later = Matching(UnixSeconds(context.at + REMATCH_SECONDS))
         return context.put(job, phase=later, refused_by=(*job.refused_by, lease.provider))
     others = tuple(item for item in job.phase.places if item is not place)
-    if retry_at:
+    if retry_at and not draw.is_out_of_patience(context, job.phase, place):
         kept = replace(place, assignment_hash=None, retry_at=retry_at)
         return context.put(job, phase=replace(job.phase, places=(*others, kept)))
     if job.phase.is_repeat:  # another member of the group is asked
         return context.put(job, phase=replace(job.phase, places=others))
+    if retry_at and offers.free_slots(
+        context, context.state.providers[lease.provider], job.ack.message.host_class
+    ):
+        # Its last heartbeat says that it is free: so it does not want this execution (4.2).
+        declined_lease = replace(lease, phase=Declined(UnixSeconds(0)))
+        context.state.leases[lease.assignment_hash] = declined_lease
     skip = SkippedPlace(place.attempt, place.slot, lease.assignment_hash)
     return context.put(
         job, phase=replace(job.phase, places=others, skipped=(*job.phase.skipped, skip))
     )
 
 
-def _is_impossible(context: StepContext, job: Job) -> bool:
-    """Whether enough owners say that nobody can run the job (PROTOCOL 4.41)."""
-    said = {
-        lease.provider
-        for lease in (context.state.leases[digest] for digest in job.leases)
-        if isinstance(lease.phase, Lapsed) and lease.phase.is_impossible
-    }
+def _declined_by_all(context: StepContext, job: Job) -> str:
+    """Returns who declined a job and why, once three owners have, or all of its class; else "".
+
+    Reasons are the owners' word, so none of them weighs more than another. A Decline as unsecured
+    is about this coordinator, and not about the job.
+    """
+    said: dict[Address, str] = {}
+    for digest in job.leases:
+        match context.state.leases[digest]:
+            case Lease(phase=Declined(start_by=0) | Lapsed(has_given_up=True), provider=owner):
+                reason = context.state.declines[digest].decline.message.reason
+                if reason is not DeclineReason.UNSECURED:
+                    said[owner] = reason.name.lower().replace("_", "-")
+            case _:
+                pass
     owners = len(offers.owners_of(context, job.ack.message.host_class))
-    return len(said) >= max(1, min(IMPOSSIBLE_OWNERS, owners))
+    if len(said) < max(1, min(DECLINES_MAX, owners)):
+        return ""
+    return f"{len(said)} providers: {', '.join(said.values())}"
 
 
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:

@@ -1,8 +1,8 @@
 """Applies providers' answers to an assignment: Accept, Decline, Commit and Reveal."""
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import beacon_time, reliability
-from quorate_coordinator.core.effects import ProveEquivocation, Send
+from quorate_coordinator.core.audit import beacon_time
+from quorate_coordinator.core.effects import ProveEquivocation, Send, StoreSpec
 from quorate_coordinator.core.entities import Running
 from quorate_coordinator.core.events import (
     AcceptReceived,
@@ -11,7 +11,7 @@ from quorate_coordinator.core.events import (
     EquivocationSeen,
     RevealReceived,
 )
-from quorate_coordinator.core.execution import places, work_windows
+from quorate_coordinator.core.execution import places
 from quorate_coordinator.core.execution.advance import advance
 from quorate_coordinator.core.execution.assignment import lease_of, step_lease
 from quorate_coordinator.core.lease import Lease
@@ -37,6 +37,9 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
     quotes.check(event.accept.message, context.state.jobs[lease.job_id].submission.spec)
     moved, _ = step_lease(context, lease, leases.AcceptReceived(event.accept))
     if moved is not lease:
+        others = context.state.jobs[lease.job_id].leases
+        if not any(other in context.state.accepts for other in others):
+            context.emit(StoreSpec(f"spec-{lease.job_id.hex()}", lease.job_id))
         context.state.accepts[lease.assignment_hash] = event.accept
         heartbeats.note_accept(context, lease.assignment.message, event.accept.message)
         context.note(lease.job_id, "accepted", f"execution {lease.index}")
@@ -54,8 +57,6 @@ def on_decline(context: StepContext, event: DeclineReceived) -> None:
     phase = moved.phase
     if isinstance(phase, leases.Lapsed):
         context.note(job.id, "lapsed", f"execution {lease.index}: {reason}")
-        if event.decline.message.reason is DeclineReason.INPUT_UNAVAILABLE:
-            job = work_windows.note_unfetched(context, job)
         advance(context, places.reopen(context, job, moved, UnixSeconds(0)))
         return
     assert isinstance(phase, leases.Declined)
@@ -102,9 +103,6 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
         isinstance(job.phase, Running) and job.phase.batch == 0 and job.phase.beacon is None
     )
     shown = event.commit if is_primary else None
-    if is_primary and not job.commits:
-        work_windows.halve_suspects(context, job)
-        reliability.count_suspects(context, job)
     context.note(job.id, "committed", f"execution {lease.index}", shown)
     advance(context, job)
 

@@ -1,24 +1,23 @@
 """How many run slots a provider may hold at once, and a client use (PROTOCOL §4, Windows).
 
-A provider shows with commits in time that its run slots can work. Each adds one slot to its window,
-and each lapse halves it. So a provider that takes jobs and sits on them holds few of them. A client
-has a window once providers could not fetch what its jobs name.
+A provider shows with commits that its run slots can work. Each adds one slot to its window, and
+each lapse halves it, once the job has ended paid. So a provider that takes jobs and sits on them
+holds few of them. A client has a window once three providers have declined a job of it.
 """
 
-from quorate_coordinator.core.entities import Job, WorkWindow
-from quorate_coordinator.core.lease import Lapsed, Lease
+from quorate_coordinator.core.entities import WorkWindow
+from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import market_index
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.offer import SLOTS_MAX
 from quorate_protocol.units import Address, Hash32
 
-UNFETCHED_MIN = 2
 CLIENT_WINDOW_MAX = 256  # from here on a client has no window
 WINDOWS_MAX = 4 * SLOTS_MAX  # classes of one provider; beyond it the one changed first is forgotten
 
 
 def widen(context: StepContext, lease: Lease) -> None:
-    """Adds one run slot after a commit in time, up to the count on offer."""
+    """Adds one run slot for a commit, up to the count on offer."""
     provider, host_class = context.state.providers[lease.provider], _class_of(lease)
     slot = market_index.slot_offer(provider.offer, host_class) if provider.offer else None
     before = market_index.work_window(context.state, lease.provider, host_class)
@@ -36,32 +35,15 @@ def halve(context: StepContext, lease: Lease) -> None:
     _set(context, lease, max(1, before // 2))
 
 
-def halve_suspects(context: StepContext, job: Job) -> None:
-    """Halves the windows of the providers that gave up a job which another one has committed now.
-
-    Until then the job may be at fault. Otherwise a client could narrow every provider's window with
-    jobs that nobody can run.
-    """
-    for digest in job.leases:
-        lease = context.state.leases[digest]
-        if isinstance(lease.phase, Lapsed) and lease.phase.is_job_suspect:
-            halve(context, lease)
-
-
-def note_unfetched(context: StepContext, job: Job) -> Job:
-    """Notes that a provider could not fetch what a job names. From the second such execution of a
-    job on, its client's window is halved: one provider alone may be wrong, or lie.
-    """
-    job = context.put(job, unfetched=job.unfetched + 1)
-    if job.unfetched >= UNFETCHED_MIN:
-        client = context.state.clients[job.submission.order.message.client]
-        most = context.state.client_windows.get(client.account) or client.under_way
-        context.state.client_windows[client.account] = max(1, min(most, client.under_way) // 2)
-    return job
+def halve_client(context: StepContext, account: Address) -> None:
+    """Halves the window of a client whose job no provider wanted. One execution always stays."""
+    under_way = context.state.clients[account].under_way
+    most = context.state.client_windows.get(account) or under_way
+    context.state.client_windows[account] = max(1, min(most, under_way) // 2)
 
 
 def widen_client(context: StepContext, client: Address) -> None:
-    """Adds one execution to a client's window after a commit of its job. A wide window ends."""
+    """Adds one execution to a client's window for a paid one. A wide window ends."""
     before = context.state.client_windows.get(client)
     if before is None:
         return

@@ -69,9 +69,7 @@ def reexecute_after_fault(context: StepContext, owner: Address, faulty: Job) -> 
 
 
 def reexecute_all(context: StepContext, owner: Address) -> None:
-    """Has all held jobs of a provider executed again. The caller has opened a case against it or
-    barred it from work.
-    """
+    """Has all held jobs of a provider executed again. It was accused, or a jury convicted it."""
     faulty = [
         context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()
     ]

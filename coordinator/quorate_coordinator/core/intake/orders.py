@@ -3,15 +3,15 @@
 The Ack fixes the slots from which auditors are drawn.
 """
 
-from quorate_coordinator.core.audit import eligible_snapshots, reliability, unverifiable
-from quorate_coordinator.core.effects import StoreSpec
+from quorate_coordinator.core.audit import eligible_snapshots, unverifiable
 from quorate_coordinator.core.entities import Client, Job, Matching
 from quorate_coordinator.core.matching import nearest_offer, offers
 from quorate_coordinator.core.money import escrows, ledger
 from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.tables import LIVE_BYTES
 from quorate_protocol.crypto.commitment import secret_hash
-from quorate_protocol.limits import EXECUTIONS_VERIFIED, OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
+from quorate_protocol.limits import EXECUTIONS_VERIFIED, OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM, USD
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Ack, Order, Session
@@ -35,6 +35,10 @@ from quorate_protocol.values import replace
 LIVE_JOBS_MAX = 100_000
 JOBS_MAX = 400_000  # with finished ones that are not archived yet
 JOBS_PER_CLIENT_MAX = 4096  # under way; a 24th of `LIVE_JOBS_MAX`
+LIVE_BYTES_MAX = 2 << 30  # of memory, for all live orders
+ORDER_BYTES = 12 << 10  # of memory, beside spec and terms
+BYTES_PER_BYTE = 3  # a spec of many short strings takes so much memory for each of its bytes
+COVERED_PER_USD = 64 << 20  # bytes of memory that a USD of an order's reservation covers
 OPEN_CHARGES_MAX = 4096  # finished jobs of a client that its voucher does not cover
 SESSIONS_KEPT = 4
 CURABLE = frozenset({Code.BUSY, Code.REPLAYED})
@@ -57,7 +61,8 @@ def on_order(context: StepContext, submission: Submission, is_escrowed: bool = F
         raise Refused(
             Code.REPLAYED, f"order: nonce {order.nonce} was used, or lies below those used last"
         )
-    _check_room(context, client)
+    size = bytes_of(submission)
+    _check_room(context, client, size)
     _check_block(context)
     if rate_fee(context) > order.max_fee_bps:
         raise Refused(
@@ -72,17 +77,19 @@ def on_order(context: StepContext, submission: Submission, is_escrowed: bool = F
     most = Amount(0) if is_escrowed else settlement.charge_limit(*terms)
     if not is_escrowed:
         _check_funds(context, submission, client, most)
+    _check_cover(size, most or order.budget)
     job = _new_job(context, submission, job_id, host_class, rule, most, is_escrowed)
     context.put(job)
     context.state.live[job_id] = True
+    context.count_bytes(size)
     context.state.nonces[order.client] = nonces.using(order.nonce)
     context.state.clients[order.client] = replace(
         client,
         reserved=Amount(client.reserved + most),
         sessions=_with_session(client, submission.session),
         under_way=client.under_way + 1,
+        live_bytes=client.live_bytes + size,
     )
-    context.emit(StoreSpec(f"spec-{job_id.hex()}", job_id))
     cost = "its escrow pays" if is_escrowed else f"at most {usd(most)} USD is charged"
     context.note(job.id, "acked", f"rule {rule.name.lower().replace('_', '-')}, {cost}")
     return job
@@ -143,8 +150,36 @@ def _rule_of_escrow(order: Order, rule: Label) -> Label:
     return Label.QUORUM_2
 
 
-def _check_room(context: StepContext, client: Client) -> None:
-    """Refuses an order when the coordinator has too many jobs, of this client or in all."""
+def bytes_of(submission: Submission) -> int:
+    """Returns the memory that an order takes while it is live, rounded up."""
+    written = len(submission.spec.encode()) + len(submission.terms.encode())
+    return ORDER_BYTES + BYTES_PER_BYTE * written
+
+
+def _check_cover(size: int, reserved: int) -> None:
+    """Refuses an order whose reservation is too small for the memory that it takes."""
+    least = -(-size * USD // COVERED_PER_USD)
+    if reserved < least:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"order: it takes {size >> 10} KiB here, and {usd(Amount(reserved))} USD are reserved, "
+            f"at least {usd(Amount(least))} are needed; raise max_price or send a smaller spec",
+        )
+
+
+def _check_room(context: StepContext, client: Client, size: int) -> None:
+    """Refuses an order when the coordinator has too many jobs, of this client or in all.
+
+    A client's live orders take at most as much memory as they leave free. So many large clients
+    leave room for a new one.
+    """
+    free = LIVE_BYTES_MAX - (context.state.counters.get(LIVE_BYTES) or 0)
+    if client.live_bytes + size > free:
+        raise Refused(
+            Code.BUSY,
+            f"order: this client's live orders take {client.live_bytes >> 10} KiB, and "
+            f"{free >> 10} KiB are free; wait for one of them",
+        )
     if len(context.state.live) >= LIVE_JOBS_MAX or len(context.state.jobs) >= JOBS_MAX:
         raise Refused(Code.BUSY, "order: too many jobs are under way here")
     if client.under_way >= JOBS_PER_CLIENT_MAX:
@@ -249,7 +284,7 @@ def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, 
     unverifiable.check(context, submission)
     if unverifiable.until(context, submission):
         return host_class, Label.UNVERIFIED
-    owners = reliability.owners_on_offer(context, host_class)
+    owners = len(offers.owners_of(context, host_class))
     if owners >= OWNERS_MIN_QUORUM:
         lonely = nearest_offer.lonely_price(context, host_class, spec, order.max_price_per_hour)
         if lonely is not None:
@@ -284,7 +319,7 @@ def _new_job(
     most: Amount,
     is_escrowed: bool,
 ) -> Job:
-    eligible = context.state.market.eligible(host_class, context.at)
+    eligible = context.state.market.eligible(host_class)
     host = offers.host_of(context, host_class)
     trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
     secret = context.derive("x")
@@ -317,6 +352,7 @@ def _new_job(
         context.state.blocks.get(context.state.own.block) or ZERO_HASH,
         most,
         Matching(context.at),
+        live_bytes=bytes_of(submission),
     )
 
 

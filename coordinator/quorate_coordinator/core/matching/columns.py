@@ -55,7 +55,6 @@ class Bucket(ColumnStore):
         self.has_staked = (
             False  # whether any owner has a stake in this class: then only such owners get work
         )
-        self.version = 0  # changes when the set of live rows may have changed
         self._cheapest_known: dict[
             tuple[Needs, int], Positions
         ] = {}  # answers of `first` in the second `_cheapest_known_at`, while no row changes
@@ -137,15 +136,10 @@ class Bucket(ColumnStore):
             self._bits[at], self._until[at] = 0, 0
             self._places[self._locals[owner]] = -1
             self._present -= 1
-            self.version += 1
 
     def _note_change(self, row: Row, at: int) -> None:
-        """Records what a changed row means for waiting jobs and for values derived from
-        live rows.
-        """
+        """Records what a changed row means for waiting jobs."""
         was_alive = at >= 0 and int(self._until[at]) > self._seen_at
-        if not was_alive or row.until < int(self._until[at]):
-            self.version += 1
         is_same = (
             at >= 0
             and was_alive
@@ -315,15 +309,6 @@ class Bucket(ColumnStore):
     def bits_at(self, positions: Positions) -> NDArray[np.uint64]:
         """Returns the features of these rows."""
         return self._bits[positions]
-
-    def living(self, at: int) -> tuple[set[Address], int]:
-        """Returns (owners alive at a moment, second until which that holds unless `version`
-        changes).
-        """
-        self._seen_at = max(self._seen_at, at)
-        alive = np.flatnonzero(self._until[: self._used] > at)
-        until = int(self._until[alive].min()) if alive.size else 1 << 62
-        return set(self.owners_at(alive)), until
 
     def _scan(self, search: "_Search", begin: int, end: int, limit: int) -> Positions:
         parts, count, step = [], 0, CHUNK_FIRST

@@ -19,7 +19,6 @@ decides the same. The cases of failure:
   with a refresh or the next offer replaces it.
 """
 
-from quorate_coordinator.core.audit import reliability
 from quorate_coordinator.core.entities import Provider, SlotsElsewhere
 from quorate_coordinator.core.events import HeartbeatReceived, OfferRefresh
 from quorate_coordinator.core.matching import market_index, offers
@@ -46,7 +45,7 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
             Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}"
         )
     moved = replace(
-        _refreshed(reliability.rested(context, provider), event.refresh),
+        _refreshed(_rested(context, provider), event.refresh),
         heartbeat_seq=beat.seq,
         alive_until=UnixSeconds(context.at + context.rules.limits.heartbeat_alive),
         reported_at=beat.time,
@@ -76,6 +75,12 @@ def note_accept(context: StepContext, assignment: Assignment, accept: Accept) ->
     context.state.providers[provider.owner] = replace(
         provider, elsewhere=tuple(item for item in changed if item.count > 0)
     )
+
+
+def _rested(context: StepContext, provider: Provider) -> Provider:
+    """Lets a provider work again that was unsecured until now."""
+    until = provider.unsecured_until
+    return replace(provider, unsecured_until=until if context.at < until else UnixSeconds(0))
 
 
 def _refreshed(provider: Provider, refresh: OfferRefresh | None) -> Provider:

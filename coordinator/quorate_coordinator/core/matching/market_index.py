@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from quorate_attestation import gpu_match
+from quorate_attestation import fits, gpu_match
 from quorate_coordinator.core.entities import HostList, Provider
 from quorate_coordinator.core.matching import attestation_levels
 from quorate_coordinator.core.matching import row as rows
@@ -18,7 +18,9 @@ from quorate_coordinator.core.matching.columns import Bucket
 from quorate_coordinator.core.matching.needs import sandbox_bits
 from quorate_coordinator.core.matching.row import Row
 from quorate_coordinator.core.tables import StateTables
-from quorate_protocol.messages.offer import Offer, SlotOffer
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
+from quorate_protocol.messages.receipt import WithdrawalEvidence
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.reputation import rank
@@ -42,9 +44,7 @@ class _Kept(Struct, frozen=True):
     """An `EligibleList` that is valid while its sources do not change."""
 
     staked: _Staked
-    version: int
-    first: int
-    until: int
+    withdrawn: frozenset[Address]
     eligible: EligibleList
 
 
@@ -117,9 +117,7 @@ def _changes_rows(before: Provider, after: Provider) -> bool:
     is_same = (
         before.offer is after.offer
         and before.alive_until == after.alive_until
-        and before.barred_until == after.barred_until
         and before.unsecured_until == after.unsecured_until
-        and before.off_offer_until == after.off_offer_until
         and before.elsewhere == after.elsewhere
     )
     return not is_same or before.index != after.index or before.owner != after.owner
@@ -150,6 +148,7 @@ class MarketIndex:
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
         self._left: deque[Hash32] = deque()  # classes that a provider left, the oldest first
         self._staked: dict[Hash32, _Staked] = {}
+        self._withdrawn: frozenset[Address] = frozenset()  # their newest offer is a withdrawal
         self._kept: dict[Hash32, _Kept] = {}
         self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
         self._trust_roots: dict[Hash32, Hash32] = {}
@@ -196,6 +195,9 @@ class MarketIndex:
     def _derive(self, owner: Address) -> None:
         provider = self._state.providers.get(owner)
         offer = provider.offer if provider is not None else None
+        is_withdrawn = offer is not None and offer.expires == WITHDRAWN
+        if is_withdrawn != (owner in self._withdrawn):
+            self._withdrawn = self._withdrawn ^ {owner}
         before = self._classes.get(owner, ())
         if provider is None or offer is None:
             now: tuple[Hash32, ...] = ()
@@ -249,7 +251,7 @@ class MarketIndex:
 
     def _row(self, provider: Provider, offer: Offer, slot: SlotOffer, host_class: Hash32) -> Row:
         owner, price = provider.owner, price_of(slot)
-        bits = _fixed_bits(offer.kinds, offer.sandboxes)
+        bits = _fixed_bits(offer.kinds, fits.sandboxes_in(slot, offer.sandboxes))
         if price > 0:
             bits |= rows.PRICED
         if _is_free(self._state, provider, slot, host_class):
@@ -261,8 +263,7 @@ class MarketIndex:
         trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= rows.STRUCK
-        is_away = provider.barred_until or provider.off_offer_until or provider.unsecured_until
-        until = 0 if is_away else min(provider.alive_until, offer.expires)
+        until = 0 if provider.unsecured_until else min(provider.alive_until, offer.expires)
         # A row is live before `until`, and is derived again at the next heartbeat.
         level = attestation_levels.level_of(self._state, provider, slot, UnixSeconds(until - 1))
         if level:
@@ -317,31 +318,23 @@ class MarketIndex:
         self.staked(host_class)
         return self._staked[host_class].counts
 
-    def eligible(self, host_class: Hash32, at: UnixSeconds) -> EligibleList:
-        """Returns the slots from which a job may draw (PROTOCOL §5): active on chain, with an owner
-        that is alive and offers the class.
+    def eligible(self, host_class: Hash32) -> EligibleList:
+        """Returns the slots from which a job may draw (PROTOCOL §5): all that are active on chain,
+        but those of owners that withdrew.
         """
-        bucket = self.bucket(host_class)
+        self.refresh()
         self.staked(host_class)
         staked = self._staked[host_class]
+        gone = self._withdrawn & staked.owners
         kept = self._kept.get(host_class)
-        version = bucket.version if bucket is not None else 0
-        if (
-            kept is not None
-            and kept.staked is staked
-            and kept.version == version
-            and kept.first <= at < kept.until
-        ):
+        if kept is not None and kept.staked is staked and kept.withdrawn == gone:
             return kept.eligible
-        living, until = bucket.living(at) if bucket is not None else (set[Address](), 1 << 62)
         every = staked.hosts.slots if staked.hosts is not None else ()
-        slots = tuple(
-            slot for slot in every if slot.owner in living and slot.is_active(self._state.own.block)
-        )
-        eligible = kept.eligible if kept is not None else EligibleList((), 0)
-        if (slots, len(every)) != (eligible.slots, eligible.length):
-            eligible = self._keep_list(EligibleList(slots, len(every), eligible))
-        self._kept[host_class] = _Kept(staked, version, at, until, eligible)
+        block = self._state.own.block
+        slots = tuple(slot for slot in every if slot.owner not in gone and slot.is_active(block))
+        like = kept.eligible if kept is not None else None
+        eligible = self._keep_list(EligibleList(slots, len(every), like))
+        self._kept[host_class] = _Kept(staked, gone, eligible)
         return eligible
 
     def list_of(self, root: Hash32) -> EligibleList:
@@ -355,6 +348,18 @@ class MarketIndex:
         snapshot = self._state.eligible_snapshots[root]
         slots = self._state.slot_lists[snapshot.list_number].slots
         return self._keep_list(EligibleList(snapshot.slots_in(slots), len(slots)))
+
+    def withdrawals(self, host_class: Hash32) -> tuple[WithdrawalEvidence, ...]:
+        """Returns the withdrawals of the owners that no job of the class draws now."""
+        providers = self._state.providers
+        gone = (providers[owner] for owner in sorted(self._withdrawn & self.staked(host_class)))
+        return tuple(
+            WithdrawalEvidence(
+                Envelope(item.offer.signed(), item.offer_signature), item.operator_key
+            )
+            for item in gone
+            if item.offer is not None and item.offer_signature is not None
+        )
 
     def _keep_list(self, made: EligibleList) -> EligibleList:
         self._lists[made.root] = made
@@ -377,6 +382,7 @@ class MarketIndex:
 @lru_cache(maxsize=256)
 def _fixed_bits(kinds: tuple[JobKind, ...], sandboxes: tuple[str, ...]) -> int:
     bits = rows.PRESENT | sandbox_bits(sandboxes)
+    bits |= rows.REGISTRY if fits.takes_registry_images(sandboxes) else 0
     for kind in kinds:
         bits |= 1 << rows.KIND_BIT + kind
     return bits

@@ -1,14 +1,13 @@
 """Names the GPU offer that is nearest to a job that none fits, and what this offer lacks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from quorate_attestation import gpu_match
+from quorate_attestation import fits, gpu_match
 from quorate_coordinator.core.matching import offers
 from quorate_protocol.messages.job_spec import GpuRequest, JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.units import usd
 
-_GB = 10**9
 _Kind = tuple[str, int, int, int, int, str, tuple[str, ...]]
 
 
@@ -30,7 +29,7 @@ def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
     if not kinds:
         return "no GPU is on offer"
     offer, slot = min(kinds.values(), key=lambda item: _distance(item, spec, wanted))
-    lacking = ", ".join(_lacking(offer, slot, spec, wanted))
+    lacking = ", ".join(_lacking(offer, slot, spec))
     return (
         f"the nearest has {gpu_match.describe_slot(slot)} at {usd(offers.price_of(slot))} USD an "
         f"hour: {lacking}"
@@ -47,21 +46,11 @@ def _distance(
     item: tuple[Offer, SlotOffer], spec: JobSpec, wanted: GpuRequest
 ) -> tuple[int, bool, int, int, int]:
     offer, slot = item
-    lacks = sum(1 for _ in _lacking(offer, slot, spec, wanted))
+    lacks = len(_lacking(offer, slot, spec))
     is_other = bool(wanted.model) and slot.gpu.lower() not in gpu_match.names_called(wanted.model)
     has = min(slot.host.world_size, wanted.count), min(slot.vram_bytes, wanted.vram_bytes_min)
     return lacks, is_other, -has[0], -has[1], offers.price_of(slot)
 
 
-def _lacking(offer: Offer, slot: SlotOffer, spec: JobSpec, wanted: GpuRequest) -> Iterator[str]:
-    yield from gpu_match.shortfalls(slot, wanted)
-    if spec.resources.memory_bytes > slot.memory_bytes:
-        asked = spec.resources.memory_bytes / _GB
-        yield f"it has {slot.memory_bytes / _GB:.1f} GB of memory, the job asks for {asked:.1f}"
-    if spec.resources.cpu_millis > slot.cpu_millis:
-        asked = spec.resources.cpu_millis / 1000
-        yield f"it has {slot.cpu_millis / 1000:g} cores, the job asks for {asked:g}"
-    if spec.sandbox not in ("", *offer.sandboxes):
-        yield f"its sandbox is {', '.join(offer.sandboxes)}, the job asks for {spec.sandbox}"
-    if spec.kind not in offer.kinds:
-        yield f"it runs no jobs of the kind {spec.kind.name.lower()}"
+def _lacking(offer: Offer, slot: SlotOffer, spec: JobSpec) -> list[str]:
+    return [text for _, text in fits.shortfalls(spec, slot, offer.sandboxes, offer.kinds)]

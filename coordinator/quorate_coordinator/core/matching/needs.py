@@ -9,11 +9,12 @@ from quorate_coordinator.core.matching.row import (
     KIND_BIT,
     PRESENT,
     PRICED,
+    REGISTRY,
     SANDBOX_BIT,
     STAKED,
     Needs,
 )
-from quorate_protocol.messages.job_spec import JobSpec, Resources
+from quorate_protocol.messages.job_spec import JobSpec, Resources, is_image_cid
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.units import JobKind
 
@@ -21,7 +22,12 @@ from quorate_protocol.units import JobKind
 def needs_of(spec: JobSpec) -> Needs:
     """Returns the needs of a job: a machine that can run it, with a free run slot and a price."""
     return _needs(
-        spec.kind, spec.sandbox, spec.resources, spec.attestation_level, spec.input_bytes()
+        spec.kind,
+        spec.sandbox,
+        spec.resources,
+        spec.attestation_level,
+        spec.input_bytes(),
+        is_image_cid(spec.image),
     )
 
 
@@ -38,10 +44,15 @@ def sandbox_bits(names: tuple[str, ...]) -> int:
 
 @lru_cache(maxsize=4096)
 def _needs(
-    kind: JobKind, sandbox: str, resources: Resources, attestation_level: int, inputs: int
+    kind: JobKind,
+    sandbox: str,
+    resources: Resources,
+    attestation_level: int,
+    inputs: int,
+    is_cid: bool,
 ) -> Needs:
     bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind | sandbox_bits((sandbox,))
-    bits |= ATTESTED if attestation_level else 0
+    bits |= (ATTESTED if attestation_level else 0) | (0 if is_cid else REGISTRY)
     needs = Needs(
         bits,
         resources.memory_bytes,

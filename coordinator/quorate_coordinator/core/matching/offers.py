@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 from msgspec import Struct
 
-from quorate_attestation import gpu_match
+from quorate_attestation import fits as fitting
 from quorate_coordinator.core.entities import HostList, Job, Provider, SlotsElsewhere
 from quorate_coordinator.core.events import OfferReceived
 from quorate_coordinator.core.matching import fetched_content, market_index, row
@@ -280,19 +280,7 @@ def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -
 
 def fits(offer: Offer, slot: SlotOffer, spec: job_rules.JobSpec) -> bool:
     """Whether one run slot of an offer can hold the job, at whatever price."""
-    resources = spec.resources
-    if spec.sandbox not in ("", *offer.sandboxes) or spec.kind not in offer.kinds:
-        return False
-    if (
-        resources.memory_bytes > slot.memory_bytes
-        or resources.cpu_millis > slot.cpu_millis
-        or resources.scratch_bytes > slot.scratch_bytes
-        or resources.output_bytes > slot.output_bytes
-        or spec.input_bytes() > slot.input_bytes
-        or slot.host.is_gpu != (resources.gpu is not None)
-    ):
-        return False
-    return resources.gpu is None or gpu_match.has_all(slot, resources.gpu)
+    return fitting.fits(spec, slot, offer.sandboxes, offer.kinds)
 
 
 def class_for(

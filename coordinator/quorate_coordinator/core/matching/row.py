@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 # Features of a row. A row without any is a tombstone: it was replaced or removed.
-PRESENT, FREE, PRICED, STAKED, CACHING, STRUCK, ATTESTED = (1 << bit for bit in range(7))
+PRESENT, FREE, PRICED, STAKED, CACHING, STRUCK, ATTESTED, REGISTRY = (1 << bit for bit in range(8))
 KIND_BIT = 8  # and up: job kinds
 SANDBOX_BIT = 16  # and up: sandboxes, in the order of `ports.Sandbox`
 

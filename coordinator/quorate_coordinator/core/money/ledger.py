@@ -31,10 +31,8 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     """
     phase, assignment = lease.phase, lease.assignment.message
     assert isinstance(phase, Closed | Revealed | Silent)
-    closed = next(
-        batch.commit_set.message for batch in job.batches if lease.assignment_hash in batch.members
-    )
-    by = settlement.committed_by(closed, lease.assignment_hash, context.rules.timing)
+    batch = next(batch for batch in job.batches if lease.assignment_hash in batch.members)
+    by = batch.stored_at[batch.members.index(lease.assignment_hash)]
     return settlement.pay_of(
         job.submission.order.message,
         assignment,
@@ -153,7 +151,9 @@ def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> Non
     for item in owed:
         own, lease = context.state.own, context.state.leases[item.assignment_hash]
         client = context.state.clients[account]
-        left = client.fund_paid + context.rules.limits.fund_allowance - client.fund_spent
+        # Who was never charged gets nothing from the fund, so that new accounts cannot empty it.
+        allowance = context.rules.limits.fund_allowance if client.charged else 0
+        left = client.fund_paid + allowance - client.fund_spent
         amount = Amount(min(item.amount, own.fund, left))
         if amount:
             context.change_own(fund=Amount(own.fund - amount))

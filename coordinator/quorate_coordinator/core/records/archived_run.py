@@ -27,7 +27,7 @@ class ArchivedRun(Struct, frozen=True):
     """A finished run. `run` is the view for its client. `session_key` acts for that client.
 
     Anybody may read a run that `is_public`. `spec_hash` is the digest of its job spec, and
-    `terms_hash` that of its order's terms.
+    `terms_hash` that of its order's terms. They are kept only if the run `is_paid_for`.
     """
 
     run: RunView
@@ -39,6 +39,7 @@ class ArchivedRun(Struct, frozen=True):
     spec_hash: Hash32
     terms_hash: Hash32
     is_public: bool
+    is_paid_for: bool
 
     @property
     def last_line(self) -> int:
@@ -67,6 +68,7 @@ def archived(state: State, job: Job) -> ArchivedRun:
         job.submission.order.message.spec_hash,
         job.submission.order.message.terms_hash,
         job.submission.spec.public,
+        job.is_paid_for,
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import skips
 from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
 from quorate_coordinator.core.entities import (
     Batch,
@@ -123,8 +124,8 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
         RegisteredProvider(slot.owner, item.operator_key, slot.payout, slot.network)
         for slot, item in zip(places, executions, strict=True)
     )
-    skips = [(batch.number, skip) for batch in batches for skip in batch.skips]
-    skips += [(empty.batch, skip) for skip in empty.skips] if empty is not None else []
+    skipped = [(batch.number, skip) for batch in batches for skip in batch.skips]
+    skipped += [(empty.batch, skip) for skip in empty.skips] if empty is not None else []
     beacons = [found for batch in batches if (found := _beacon(job, _round_of(batch)))]
     beacons += [found] if empty is not None and (found := _beacon(job, empty.round)) else []
     eligible = state.eligible(job)
@@ -142,10 +143,11 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
         batches=tuple(batch.commit_set for batch in batches),
         beacons=tuple(BeaconEvidence(item.round, item.signature) for item in beacons),
         executions=executions,
-        skips=tuple(_skip(state, number, skip) for number, skip in skips),
+        skips=tuple(_skip(state, number, skip) for number, skip in skipped),
         exhausted_by=empty.round if empty is not None else Round(0),
         witness=job.witness if batches else None,
-        slots=eligible.show(_met(job, batches, empty)),
+        withdrawals=state.eligible_snapshots[job.ack.message.eligible_root].withdrawals,
+        slots=eligible.show(_met(state, job, batches, empty)),
         taken_from_chain=TakenFromChain(
             job.ack.message.slot_block, job.slot_block_hash, job.list_length, parties
         ),
@@ -162,20 +164,25 @@ def _beacon(job: Job, number: Round) -> BeaconUsed | None:
     return next((item for item in job.beacons if item.round == number), None)
 
 
-def _met(job: Job, batches: tuple[Batch, ...], empty: EmptyDraw | None) -> Iterator[int]:
+def _met(
+    state: State, job: Job, batches: tuple[Batch, ...], empty: EmptyDraw | None
+) -> Iterator[int]:
     """Yields the indices of the eligible list that the draws tried."""
     for batch in batches:
+        met = skips.met(state, batch.number, batch.skips)
         message = batch.commit_set.message
         beacon = _beacon(job, message.beacon_round)
         if beacon is not None:
             seed = audit_draw.seed(beacon.randomness, job.id, job.secret, batch.number)
-            skips = [skip.attempt for skip in batch.skips]
-            tries = receipt_draws.tries_of(message, seed, skips)
-            yield from audit_draw.touched(seed, tries, job.list_length)
+            tries = receipt_draws.tries_of(message, seed, met)
+            yield from audit_draw.indices_of(seed, tries, job.list_length)
     beacon = _beacon(job, empty.round) if empty is not None else None
     if empty is not None and beacon is not None:
         seed = audit_draw.seed(beacon.randomness, job.id, job.secret, empty.batch)
-        yield from audit_draw.touched(seed, receipt_draws.ALL_TRIES, job.list_length)
+        tries = audit_draw.tries_in(
+            skips.met(state, empty.batch, empty.skips), (), empty.batch, audit_draw.DRAW_PASSES
+        )
+        yield from audit_draw.indices_of(seed, tries, job.list_length)
 
 
 def _skip(state: State, batch: int, skip: SkippedPlace) -> SkipEvidence:
@@ -212,15 +219,16 @@ def _execution(
 def job_documents(
     state: State, rules: Rules, job_id: Hash32
 ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """(CID, function that makes the bytes) of a finished job's spec, terms and receipt. All are
-    stored before the job leaves the state.
+    """(CID, function that makes the bytes) of a finished job's receipt, and of its spec and terms
+    if it is paid for. All are stored before the job leaves the state.
     """
     job = state.jobs.get(job_id)
     if job is None:
         return
-    spec, terms = job.submission.spec, job.submission.terms
-    yield cid_text(RAW, job.submission.order.message.spec_hash), spec.encode
-    yield cid_text(RAW, job.submission.order.message.terms_hash), terms.encode
+    if job.is_paid_for:
+        spec, terms = job.submission.spec, job.submission.terms
+        yield cid_text(RAW, job.submission.order.message.spec_hash), spec.encode
+        yield cid_text(RAW, job.submission.order.message.terms_hash), terms.encode
     if isinstance(job.phase, Decided) and job.receipt_cid is not None:
         verdict = job.phase.verdict
         yield job.receipt_cid, lambda: build(state, rules, job, verdict).encode()

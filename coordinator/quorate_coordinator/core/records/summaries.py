@@ -7,6 +7,7 @@ The table changes only here, by the same function with which anybody folds the l
 from collections.abc import Sequence
 
 from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.audit import reliability
 from quorate_coordinator.core.audit.trust import trust_class_of
 from quorate_coordinator.core.effects import AppendSummary
 from quorate_coordinator.core.entities import Job
@@ -23,7 +24,6 @@ from quorate_protocol.units import (
     ExecutionEnd,
     Hash32,
     Milliseconds,
-    Outcome,
     Role,
     Seconds,
 )
@@ -39,40 +39,15 @@ def append(
     only its later executions and its primary are in the line.
     """
     first = job.batches[0].members[0]
-    shown = [
-        lease
-        for lease in _leases(context, job)
-        if not is_again or lease.is_drawn or lease.assignment_hash == first
-    ]
-    _append(context, job, verdict, shown, [lease.assignment_hash for lease in counted], is_again)
-
-
-def append_ended(context: StepContext, job: Job) -> None:
-    """Appends the line of a job that ended without a verdict, if an execution of it ended."""
-    shown = [
-        lease
-        for lease in _leases(context, job)
-        if _end_of(lease, None) is not None and not _is_unsecured(context, lease)
-    ]
-    if shown:
-        _append(context, job, None, shown, [], is_again=False)
-
-
-def _leases(context: StepContext, job: Job) -> list[Lease]:
-    return [context.state.leases[digest] for digest in job.leases]
-
-
-def _append(
-    context: StepContext,
-    job: Job,
-    verdict: Verdict | None,
-    shown: Sequence[Lease],
-    counted: Sequence[Hash32],
-    is_again: bool,
-) -> None:
+    ran = [context.state.leases[digest] for digest in job.leases]
+    new = [lease for lease in ran if not is_again or lease.is_drawn]
+    shown = reliability.count(context, job, verdict, new)
+    if is_again:
+        shown = [context.state.leases[first], *shown]
     log, state = context.state.own.log, context.state
+    hashes = {lease.assignment_hash for lease in counted}
     found = [
-        _execution(context, lease, verdict, lease.assignment_hash in counted) for lease in shown
+        _execution(context, lease, verdict, lease.assignment_hash in hashes) for lease in shown
     ]
     message = Summary(
         coordinator=context.rules.coordinator,
@@ -81,13 +56,13 @@ def _append(
         job_hash=fold.job_hash(job.id),
         trust_class=trust_class_of(job),
         host_class=job.ack.message.host_class,
-        label=verdict.label if verdict else job.ack.message.rule,
-        outcome=verdict.outcome if verdict else Outcome.LAPSED,
+        label=verdict.label,
+        outcome=verdict.outcome,
         is_again=is_again,
         executions=tuple(item for item in found if item)[-fold.EXECUTIONS_MAX :],
-        evidence_hash=verdict.evidence_hash if verdict else ZERO_HASH,
-        receipt=Hash32(cid_parts(job.receipt_cid)[1]) if verdict and job.receipt_cid else ZERO_HASH,
-        time=verdict.time if verdict else context.at,
+        evidence_hash=verdict.evidence_hash,
+        receipt=Hash32(cid_parts(job.receipt_cid)[1]) if job.receipt_cid else ZERO_HASH,
+        time=verdict.time,
     )
     line = context.seal(message)
     context.change_own(log=log.append(context.digest(message)))
@@ -97,11 +72,11 @@ def _append(
 
 
 def _execution(
-    context: StepContext, lease: Lease, verdict: Verdict | None, is_counted: bool
+    context: StepContext, lease: Lease, verdict: Verdict, is_counted: bool
 ) -> ExecutionSummary | None:
     """Returns what the log says of an execution; None for one that counts in nothing."""
     end = _end_of(lease, verdict)
-    if end is None or _is_unsecured(context, lease):
+    if end is None or _is_unsecured(context, lease) or _is_unoffered(context, lease):
         return None
     phase, usage, quoted, took = lease.phase, 0, 0, 0
     if isinstance(phase, leases.Revealed | leases.Silent):
@@ -129,7 +104,17 @@ def _is_unsecured(context: StepContext, lease: Lease) -> bool:
     return said is not None and said.decline.message.reason is DeclineReason.UNSECURED
 
 
-def _end_of(lease: Lease, verdict: Verdict | None) -> ExecutionEnd | None:
+def _is_unoffered(context: StepContext, lease: Lease) -> bool:
+    """Whether its provider declined a draw that its offer did not promise to take.
+
+    A draw looks at stake alone, and the client names the price.
+    """
+    provider, job = context.state.providers[lease.provider], context.state.jobs[lease.job_id]
+    is_outright = isinstance(lease.phase, leases.Declined)
+    return is_outright and not reliability.was_promised(provider, job, lease)
+
+
+def _end_of(lease: Lease, verdict: Verdict) -> ExecutionEnd | None:
     """Returns how an execution ended; None if the log does not count it.
 
     That is so while it runs, after its client stopped it, if its provider starts later, and if
@@ -137,7 +122,7 @@ def _end_of(lease: Lease, verdict: Verdict | None) -> ExecutionEnd | None:
     """
     match lease.phase:
         case leases.Revealed(_, reveal):
-            if verdict is None or lease.assignment_hash not in (*verdict.group, *verdict.faulted):
+            if lease.assignment_hash not in (*verdict.group, *verdict.faulted):
                 return ExecutionEnd.UNDECIDED
             if lease.assignment_hash in verdict.group:
                 return ExecutionEnd.AGREED

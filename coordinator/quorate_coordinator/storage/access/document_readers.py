@@ -30,12 +30,11 @@ def is_published(job: Job) -> bool:
 
 
 def rows_of(
-    spec_hash: Hash32, terms_hash: Hash32, receipt_cid: str | None, client: Address, is_public: bool
+    digests: tuple[Hash32, ...], receipt_cid: str | None, client: Address, is_public: bool
 ) -> tuple[Row, ...]:
     """Returns who may read the documents of a run: its client, and everybody if it is
-    published.
+    published. `digests` are those of spec and terms.
     """
-    digests: tuple[Hash32, ...] = (spec_hash, terms_hash)
     if receipt_cid is not None:
         digests = (*digests, cid_parts(receipt_cid)[1])
     accounts = (client, EVERYBODY) if is_public else (client,)
@@ -49,6 +48,7 @@ class DocumentReaders:
         self._state, self._changed = state, state.jobs.follow()
         self._rows: dict[Hash32, tuple[Row, ...]] = {}  # by job
         self._counts: Counter[Row] = Counter()
+        self._named: Counter[Hash32] = Counter()  # documents, by runs and readers
 
     def refresh(self) -> None:
         """Reads the changed rows of the table. Call it regularly, also without requests."""
@@ -60,10 +60,19 @@ class DocumentReaders:
                 self._rows[job_id] = rows
             self._counts.update(rows)
             self._counts.subtract(before)
+            self._named.update(digest for digest, _ in rows)
+            self._named.subtract(digest for digest, _ in before)
             for row in before:
                 if not self._counts[row]:
                     del self._counts[row]
+                if not self._named[row[0]]:
+                    del self._named[row[0]]
         self._changed.clear()
+
+    def is_named(self, digest: Hash32) -> bool:
+        """Whether some run in the state has this document."""
+        self.refresh()
+        return digest in self._named
 
     def may_read(self, digest: Hash32, account: Address) -> bool:
         """Whether some run lets this account read its document with this digest."""
@@ -74,5 +83,5 @@ class DocumentReaders:
 def _rows_of_job(job: Job) -> tuple[Row, ...]:
     order = job.submission.order.message
     return rows_of(
-        order.spec_hash, order.terms_hash, job.receipt_cid, order.client, is_published(job)
+        (order.spec_hash, order.terms_hash), job.receipt_cid, order.client, is_published(job)
     )

@@ -41,7 +41,7 @@ def upgrade() -> None:
         sa.Column("owner", sa.String(40), primary_key=True),
         sa.Column("region", sa.String(64), nullable=False),
         *_required(amount, "final", "held", "vouched", "paid", "locked"),
-        *_required(sa.Integer(), "faults", "is_barred"),
+        *_required(sa.Integer(), "faults"),
     )
     op.create_table(
         "market_periods",
