@@ -39,7 +39,6 @@ from quorate_node.ops.job_lines import JobLines
 from quorate_node.ops.leaving import is_leaving
 from quorate_node.ops.node_gateway import Gateway
 from quorate_node.ops.price_change import PriceChange
-from quorate_node.ops.standing import Standing
 from quorate_node.ops.status import OwnerFacts, Status, status_of, write_status
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
@@ -51,8 +50,6 @@ from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import NO_NOTIFIER, Notifier
-
-STANDING = 2  # heartbeats between two looks at what the coordinators say of this provider
 
 log = logging.getLogger(__name__)
 
@@ -244,10 +241,6 @@ class ProviderDaemon:
                 "memory": gc_tuning.collect_periodically(clock),
             }
             tasks["attestation"] = parts.attestation.run()
-            standing = Standing(
-                parts.coordinators, self.board, clock, STANDING * parts.terms.limits.heartbeat_every
-            )
-            tasks["standing"] = standing.run()
             tasks["receipts"] = parts.verdict_checks.run()
             tasks["balances"] = parts.account_watch.run()
             if self.job_lines is not None:

@@ -8,18 +8,16 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from quorate_attestation import gpu_match
+from quorate_attestation import fits
 from quorate_node.core import cuda_versions
 from quorate_node.core.terms import Terms
 from quorate_protocol.messages.job_spec import JobSpec, validate
 from quorate_protocol.messages.signed import Assignment
-from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, PriceTier, usd
 
 FETCH_SECONDS_LEAST = 10
-STORE_SECONDS_LEAST = 5
 
 
 class DeclineCause(Struct, frozen=True):
@@ -85,14 +83,6 @@ def _check_jury_could_repeat(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _check_kind(bid: Bid) -> DeclineCause | None:
-    if bid.spec.kind not in bid.terms.policy.kinds:
-        return DeclineCause(
-            DeclineReason.KIND, f"the owner takes no jobs of kind {bid.spec.kind.name.lower()}"
-        )
-    return None
-
-
 def _check_validity(bid: Bid) -> DeclineCause | None:
     """Declines a spec that no provider may run, so that it never reaches the executor."""
     try:
@@ -140,60 +130,12 @@ def _check_image(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _check_sandbox(bid: Bid) -> DeclineCause | None:
-    """Declines a job that demands another sandbox than this provider's.
-
-    It also declines an image of a registry where there is no container engine to run it.
-    """
-    sandbox = bid.terms.sandbox
-    if sandbox is Sandbox.DOCKER_RUNSC and bid.spec.resources.gpu is not None:
-        sandbox = Sandbox.DOCKER_RUNC  # jobs with a GPU run in this sandbox
-    if bid.spec.sandbox not in ("", sandbox.value):
-        return DeclineCause(
-            DeclineReason.SANDBOX,
-            f"the job demands the sandbox {bid.spec.sandbox}; here jobs run in {sandbox.value}",
-        )
-    has_registry_image = "@" in bid.spec.image
-    if has_registry_image and bid.terms.sandbox in (Sandbox.PROCESS, Sandbox.BWRAP):
-        return DeclineCause(
-            DeclineReason.SANDBOX,
-            f"the sandbox {bid.terms.sandbox.value} runs only images named by CID",
-        )
-    return None
-
-
-def _check_resources(bid: Bid) -> DeclineCause | None:
-    """Declines a job that asks for more of a resource than one run slot has.
-
-    The size of a registry's image is checked when the node fetches it.
-    """
-    slots = bid.terms.run_slots(bid.assignment.host_class)
-    assert slots is not None, "an earlier check declines an unknown host class"
-    wanted, slot_resources = bid.spec.resources, slots.resources
-    pairs = (
-        ("cpu", wanted.cpu_millis, slot_resources.cpu_millis),
-        ("memory", wanted.memory_bytes, slot_resources.memory_bytes),
-        ("scratch", wanted.scratch_bytes, slot_resources.scratch_bytes),
-        ("output", wanted.output_bytes, slot_resources.output_bytes),
-        ("inputs", bid.spec.input_bytes(), slot_resources.input_bytes),
-    )
-    for name, asked, given in pairs:
-        if asked > given:
-            return DeclineCause(
-                DeclineReason.RESOURCES, f"{name}: the job asks for {asked}, a slot has {given}"
-            )
-    return None
-
-
-def _check_gpus(bid: Bid) -> DeclineCause | None:
-    """Declines a job whose GPUs the slot does not have, and a job without GPUs for a GPU slot."""
-    slot, wanted = bid.terms.slot(bid.assignment.host_class), bid.spec.resources.gpu
+def _check_fit(bid: Bid) -> DeclineCause | None:
+    """Declines what the offer does not promise. The coordinator asks the same function."""
+    slot, terms = bid.terms.slot(bid.assignment.host_class), bid.terms
     assert slot is not None, "an earlier check declines an unknown host class"
-    if wanted is None:
-        text = "the slot has GPUs, and the job asks for none"
-        return DeclineCause(DeclineReason.RESOURCES, text) if slot.host.is_gpu else None
-    lacking = gpu_match.shortfalls(slot, wanted)
-    return DeclineCause(DeclineReason.RESOURCES, f"gpu: {lacking[0]}") if lacking else None
+    lacking = fits.shortfalls(bid.spec, slot, (terms.sandbox.value,), terms.policy.kinds)
+    return next((DeclineCause(reason, text) for reason, text in lacking), None)
 
 
 def _check_cuda(bid: Bid) -> DeclineCause | None:
@@ -205,30 +147,24 @@ def _check_cuda(bid: Bid) -> DeclineCause | None:
 
 
 def _check_times(bid: Bid) -> DeclineCause | None:
-    """Declines a job whose fetch or store takes longer here than an Accept may quote."""
-    for name, seconds, most in (
-        ("fetching image and inputs", quoted_fetch_seconds(bid), quotes.fetch_seconds_max),
-        ("storing the output", quoted_store_seconds(bid), quotes.store_seconds_max),
-    ):
-        if seconds > most(bid.spec):
-            return DeclineCause(
-                DeclineReason.RESOURCES,
-                f"{name} takes about {seconds} s here, and {most(bid.spec)} s are allowed",
-            )
-    return None
+    """Declines a job whose fetch takes longer here than an Accept may quote."""
+    seconds, most = quoted_fetch_seconds(bid), quotes.fetch_seconds_max(bid.spec)
+    if seconds <= most:
+        return None
+    return DeclineCause(
+        DeclineReason.RESOURCES,
+        f"fetching image and inputs takes about {seconds} s here, and {most} s are allowed",
+    )
 
 
 CHECKS: tuple[Check, ...] = (
     _check_consistency,
     _check_jury_could_repeat,
-    _check_kind,
     _check_validity,
     _check_host_class,
     _check_price,
     _check_image,
-    _check_sandbox,
-    _check_resources,
-    _check_gpus,
+    _check_fit,
     _check_cuda,
     _check_times,
 )
@@ -241,9 +177,3 @@ def quoted_fetch_seconds(bid: Bid) -> int:
     """
     size = quotes.fetch_bytes(bid.spec)
     return FETCH_SECONDS_LEAST + size // bid.terms.policy.input_bytes_per_second
-
-
-def quoted_store_seconds(bid: Bid) -> int:
-    """Returns how long sealing and uploading the output may take here."""
-    size = bid.spec.resources.output_bytes
-    return STORE_SECONDS_LEAST + size // bid.terms.policy.upload_bytes_per_second

@@ -34,9 +34,19 @@ from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Accept, Commit, CommitEntry, CommitSet, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import quotes
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.rules.classes import determinism_class
-from quorate_protocol.units import ZERO_HASH, DeclineReason, Hash32, Round, Seconds, UnixSeconds
+from quorate_protocol.rules.settlement import USAGE_MS_MIN
+from quorate_protocol.units import (
+    ZERO_HASH,
+    DeclineReason,
+    Hash32,
+    Milliseconds,
+    Round,
+    Seconds,
+    UnixSeconds,
+)
 from quorate_protocol.values import replace
 
 # How long the node keeps the ciphertext after the verdict (PROTOCOL §4). An execution also waits
@@ -90,7 +100,8 @@ def begin(
     bid = bidding.Bid(assignment, event.spec, terms)
     slot = terms.slot(assignment.host_class)
     assert slot is not None, "bidding declines an unknown host class"
-    fetch, store = bidding.quoted_fetch_seconds(bid), bidding.quoted_store_seconds(bid)
+    # The slowest upload that may be quoted: with a shorter quote an honest owner would lapse.
+    fetch, store = bidding.quoted_fetch_seconds(bid), quotes.store_seconds_max(event.spec)
     accept = Accept(assignment_hash, Seconds(fetch), Seconds(quoted_run), Seconds(store), at)
     commit_by = UnixSeconds(
         at + fetch + assignment.max_duration + store + terms.limits.commit_grace
@@ -264,7 +275,8 @@ def _exited(execution: Execution, event: events.TaskExited, random: bytes) -> St
     if not isinstance(execution.phase, Running | Starting):
         return execution, ()
     assert len(random) == 32, "a salt is 32 fresh bytes"
-    return _enter(execution, Publishing(event.status, event.usage_ms, Hash32(random)))
+    usage = Milliseconds(max(USAGE_MS_MIN, event.usage_ms))
+    return _enter(execution, Publishing(event.status, usage, Hash32(random)))
 
 
 def _published(

@@ -52,10 +52,7 @@ class Policy(Struct, frozen=True):
     price_floor: Price
     images: tuple[str, ...]
     kinds: tuple[JobKind, ...]
-    input_bytes_per_second: int = (
-        20_000_000  # used only to quote fetch and store times in an Accept
-    )
-    upload_bytes_per_second: int = 20_000_000
+    input_bytes_per_second: int = 20_000_000  # used only to quote the time of a fetch in an Accept
     declined_keep_seconds: int = (
         600  # longer than a coordinator repeats an Assignment that was declined
     )

@@ -24,7 +24,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.bearer import Bearer, make_token
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX
-from quorate_protocol.messages.views import InfoView, ObservedView, ProviderView
+from quorate_protocol.messages.views import InfoView, ObservedView
 from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds, UnixSeconds
@@ -251,11 +251,3 @@ class Coordinator:
 
         keys = self._operator_keys.for_coordinator(self.address)
         return canonical.canonical(await send_under_any_key(keys, get))
-
-    async def own_record(self) -> ProviderView:
-        """Returns what the coordinator says of this provider. Refused or Unavailable."""
-        view: ProviderView = canonical.from_json(
-            ProviderView,
-            await get_json(self._session, f"{self.url}/v1/providers/0x{self._provider.hex()}"),
-        )
-        return view

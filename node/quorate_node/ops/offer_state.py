@@ -6,7 +6,7 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.units import Hash32
 from quorate_runtime.process.health import Problem
 
-UNSELLABLE = ("stake", "engine", "disk", "room", "coordinator", "rotation", "off offer", "stopping")
+UNSELLABLE = ("stake", "engine", "disk", "room", "coordinator", "rotation", "stopping")
 """The problems with which a provider can take no job, the one to solve first in front."""
 NO_SLOT_IS_FREE = ("stake", "engine", "disk", "room")
 """The problems with which heartbeats announce no free slot."""
