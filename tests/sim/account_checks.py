@@ -14,9 +14,8 @@ from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import Order, Voucher
-from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.rules.eligible_list import EligibleList
-from quorate_protocol.rules.receipts import receipt_checks
+from quorate_protocol.rules.receipts import receipt_checks, receipt_list
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.units import Address, Hash32, Label
 from quorate_protocol.units import Outcome as JobOutcome
@@ -25,7 +24,7 @@ from sim import repeat_checks, workload
 from sim.conduct_checks import ConductChecks
 from sim.coordinator import FEE_BPS, CoordinatorDaemon
 from sim.coverage import Coverage
-from sim.parties import BEACON, DOMAIN, is_beacon_signature, key
+from sim.parties import DOMAIN, is_beacon_signature, key
 from sim.plan import LYING, Behaviour
 from sim.provider import Provider
 
@@ -81,8 +80,12 @@ class AccountChecks:
         is_escrowed = body.ack.message.escrowed
         self.ledger.receipts[job_id] = body
         self.lists[job_id] = core.state.eligible(core.state.jobs[job_id])
+        snapshot = core.state.eligible_snapshots[body.ack.message.eligible_root]
+        slots = core.state.slot_lists[snapshot.list_number].slots
+        for check in receipt_list.checks(body, slots):
+            assert check.is_good, f"I9: not every staked owner could be drawn: {check}"
         self._check_group(body)
-        self.conduct.judged(body)
+        self.conduct.judged(core, body)
         self.images.check(body, was_asked=bool(core.state.jobs[job_id].agreed))
         if first is None:
             self.ledger.verdict_times[job_id] = body.verdict.message.time
@@ -384,6 +387,8 @@ class AccountChecks:
             )
             most = client.fund_paid + self.conduct.limits.fund_allowance
             assert client.fund_spent <= most, "5.99: the fund paid more for a client's jobs"
+            is_known = client.charged or self.ledger.refunds.get(account, 0)
+            assert is_known or not client.fund_spent, "5.99: the fund paid for who paid nothing"
         returned = sum(_returned(core, account) for account in state.clients)
         credited = sum(item.final + item.held for item in state.payees.values()) - returned
         kept = own.fee + own.fee_held + own.fund + own.fund_held
@@ -406,6 +411,7 @@ class AccountChecks:
             # One step may pay from the fund for one job and take a premium for the next.
             is_bounded = any(
                 client.fund_spent >= self._fund_paid.get(account, 0) + allowance
+                or not client.charged
                 for account, client in state.clients.items()
             )
             assert own.fund <= gained or is_bounded, (
@@ -490,24 +496,12 @@ def _milliseconds(body: Receipt, item: ExecutionEvidence) -> int:
     """I4: the paid milliseconds of an execution.
 
     Pay is limited to the job's maximum duration, and to two minutes more than the time from
-    acceptBy to the commit.
+    acceptBy to the CommitReceipt. A second is paid at least.
     """
-    assignment, batches = item.assignment.message, [batch.message for batch in body.batches]
-    (closed,) = [
-        batch
-        for batch in batches
-        if digest(DOMAIN, assignment) in {entry.assignment_hash for entry in batch.ordered}
-    ]
-    is_primary = closed.beacon_round > 0 and item == body.executions[0]
-    by = round_time(BEACON, closed.beacon_round) if is_primary else closed.closed_at
-    return max(
-        0,
-        min(
-            item.commit.message.usage_ms,
-            1000 * assignment.max_duration,
-            1000 * (by + 120 - assignment.accept_by),
-        ),
-    )
+    assignment = item.assignment.message
+    by = item.commit_receipt.message.time
+    had = min(item.commit.message.usage_ms, 1000 * (by + 120 - assignment.accept_by))
+    return min(1000 * assignment.max_duration, max(1000, had))
 
 
 def is_audit_billed(body: Receipt) -> bool:

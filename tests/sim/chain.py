@@ -4,6 +4,7 @@ It checks what the contracts check. Coordinators and owners read what blocks say
 replace; a transaction's sender hears of it at the same depth.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ from sim.schedule import Schedule
 
 OWN = key("coordinator").address
 POSTING = key("posting").address
+CLIENTS = {key("client", number).address: f"client-{number}" for number in range(2)}
 ACCUSATIONS = 20_000_000  # what the posting key may burn as an accuser
 
 
@@ -68,6 +70,7 @@ class Chain(Blocks):
         self.fines: dict[Address, int] = {}  # what two Commits cost each owner
         self.keys: dict[Address, OperatorKeys] = {}  # operator keys of every owner
         self.specs: dict[Hash32, JobSpec] = {}  # the public content store, as far as juries need it
+        self.sent: Counter[str] = Counter()  # transactions of clients by name
         self.court = Court(self)
         self._checked: Escrow | None = None
 
@@ -173,6 +176,7 @@ class Chain(Blocks):
 
     def client_acts(self, client: Address, act: Callable[[], object]) -> None:
         """A client's own transaction."""
+        self.sent[CLIENTS.get(client, "")] += 1
         self.do(client.hex(), self.pays(act), insists=True)
 
     def close_for_owner(self, owner: Address) -> None:

@@ -2,8 +2,14 @@
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.effects import (
+    AppendSummary,
+    OpenCase,
+    Send,
+    SendPayroll,
+    StoreReceipt,
+)
 from quorate_coordinator.core.effects import Effect as CoordinatorEffect
-from quorate_coordinator.core.effects import OpenCase, Send, SendPayroll, StoreReceipt
 from quorate_coordinator.core.entities import Job, Running
 from quorate_coordinator.core.lease import Committed, Lease, Revealed
 from quorate_coordinator.core.records import receipts
@@ -190,6 +196,9 @@ class Checks:
                 self.accounts.vouched(core, voucher.message)
             case SendPayroll():
                 self.accounts.pays(core, effect)
+            case AppendSummary(line=line):
+                self.slots.summed_up(core, line.message)
+                self.orders.summed_up(line.message)
             case OpenCase():
                 self.coverage.facts["cases"] += 1
             case _:
@@ -280,7 +289,6 @@ class Checks:
     def _see_moves(self, core: CoordinatorCore) -> None:
         for lease_hash, start, _ in self._take_moves("lease", core.state.leases):
             if start != "new":
-                self.slots.moved(core, lease_hash)
                 self.orders.moved(core, lease_hash)
         self._take_moves("job", core.state.jobs)
 

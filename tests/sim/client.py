@@ -53,6 +53,11 @@ LEAD = 20_000  # millionths that a client signs ahead; boasters' jobs need more
 LONG_LEAD = 10_000_000
 EXPIRY_SECONDS = 75
 REFUSALS_MAX = 5
+ORDINARY: dict[str, object] = {
+    "max_executions": Small(5),
+    "budget": Amount(1_000_000),
+    "max_price_per_hour": Price(200_000),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,11 @@ class Client:
             spec = workload.toss_coins(spec)
         if self.plan.stream(f"public/{job.client}/{job.number}").random() < 0.15:
             spec = replace(spec, public=True)
-        order = self.order(spec, random, nonce=Nonce(job.number))
+        changes = {}
+        if self.plan.party:  # an honest client's ordinary job
+            spec = replace(spec, argv=(spec.argv[0], "pure", *spec.argv[2:]))
+            changes = ORDINARY
+        order = self.order(spec, random, nonce=Nonce(job.number), **changes)
         if self.is_leaving:
             return
         if job.number == self.plan.funded_job and self.number == 0:
@@ -157,11 +166,16 @@ class Client:
             if not self.is_calm:
                 self.schedule.after(1, partial(self._order_one, job))
             return
-        submission = self.submission(spec, order)
+        self.place(self.submission(spec, order), job.stop_after)
+
+    def place(self, submission: Submission, stop_after: float | None) -> None:
+        """Orders, and pays by vouchers."""
+        order = submission.order.message
+        most = settlement.charge_limit(order, Label.QUORUM_2, order.max_fee_bps)
         self.submissions.append(submission)
         self.reserved[submission.order.digest(DOMAIN)] = most
         self.under_way += 1
-        self._prepay(submission, job.stop_after)
+        self._prepay(submission, stop_after)
 
     def _fund(self, spec: JobSpec, order: Order) -> None:
         """Moves an order's budget into its escrow, and orders once final blocks show it."""
@@ -294,10 +308,10 @@ class Client:
                 self.acked[job_id] = submission.spec
                 self.ack_hashes[job_id] = answer.digest(DOMAIN)  # type: ignore[attr-defined]
                 if stop_after is not None:
-                    self.schedule.after(stop_after, lambda: self._stop(job_id))
+                    self.schedule.after(stop_after, lambda: self.stop(job_id))
                 reads = self.plan.stream(f"reads/{job_id.hex()}")
                 if reads.random() < 0.3:
-                    self.schedule.after(reads.uniform(0, 12), lambda: self._read_logs(job_id))
+                    self.schedule.after(reads.uniform(0, 12), lambda: self.read_logs(job_id))
 
         self.network.request(
             self.name,
@@ -307,7 +321,7 @@ class Client:
             SEND_SECONDS,
         )
 
-    def _read_logs(self, job_id: Hash32) -> None:
+    def read_logs(self, job_id: Hash32) -> None:
         def ignore(_: Answer) -> None:
             pass
 
@@ -315,7 +329,7 @@ class Client:
             self.name, "coordinator", lambda: self.api.read_logs(job_id), ignore, SEND_SECONDS
         )
 
-    def _stop(self, job_id: Hash32) -> None:
+    def stop(self, job_id: Hash32) -> None:
         stop = seal(DOMAIN, Stop(job_id, self.clock.now), self.session_key.sign)
         self._sign_off(stop, lambda: self.stopped.setdefault(job_id, self.schedule.now))
 

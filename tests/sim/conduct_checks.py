@@ -17,15 +17,7 @@ from quorate_protocol.limits import DRAW_TRIES, Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Accept, CommitSet, Decline
-from quorate_protocol.units import (
-    EXIT_MEMORY_KILL,
-    EXIT_TIMEOUT,
-    Address,
-    DeclineReason,
-    Hash32,
-    Label,
-    Outcome,
-)
+from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, Address, Hash32, Label, Outcome
 from sim import repeat_checks
 from sim.coverage import Coverage
 from sim.parties import DOMAIN, beacon_signature
@@ -52,8 +44,6 @@ class ConductChecks:
     # what clients' tabs have locked for this coordinator, and when they close, by the chain
     tabs: dict[Address, tuple[int, int]] = field(default_factory=dict)
     # executions that each provider declined or gave up since its last Commit
-    declines: Counter[Address] = field(default_factory=Counter)
-    given_up: set[Hash32] = field(default_factory=set)
     block_time: int = 0  # of the newest block that the coordinator has read
     passed: dict[Address, int] = field(default_factory=dict)
     strikes: dict[Address, int] = field(default_factory=dict)
@@ -146,10 +136,7 @@ class ConductChecks:
         assert not closes_at, "I4: an order was taken on a tab that closes"
 
     def _declined(self, core: CoordinatorCore, decline: Decline, at: int) -> None:
-        """I9: a provider that gives up too much work is off offer for a while.
-
-        I3: a provider that has committed cannot give up.
-        """
+        """I3: a provider that has committed cannot give up."""
         if decline.assignment_hash in self.accepts:
             phase = core.state.leases[decline.assignment_hash].phase
             assert b"commit" + decline.assignment_hash not in self.blinds, (
@@ -157,20 +144,6 @@ class ConductChecks:
             )
             assert isinstance(phase, Lapsed), f"who gave up is {type(phase).__name__}"
             self.coverage.facts["given up after an Accept"] += 1
-        reasons = (DeclineReason.DRAINING, DeclineReason.GAVE_UP)
-        lease = core.state.leases[decline.assignment_hash]
-        is_stopped = core.state.jobs[lease.job_id].stop is not None
-        is_repeat = decline.assignment_hash in self.given_up
-        if at < decline.start_by or decline.reason not in reasons or is_stopped or is_repeat:
-            return
-        self.given_up.add(decline.assignment_hash)
-        self.declines[lease.provider] += 1
-        if core.state.providers[lease.provider].off_offer_until:
-            self.declines[lease.provider] = 0
-            self.coverage.facts["off offer for giving up"] += 1
-        assert self.declines[lease.provider] < 5, (
-            "I9: somebody gives up whatever it gets, and gets more"
-        )
 
     def _accepted(self, lease: Lease, accept: Accept, at: int) -> None:
         if lease.assignment_hash not in self.accepts:
@@ -184,7 +157,6 @@ class ConductChecks:
             raise AssertionError("two Commits were taken for one assignment")
         if b"time" + lease.assignment_hash in self.blinds:
             return  # a repeat
-        self.declines[lease.provider] = 0
         self.blinds[b"time" + lease.assignment_hash] = commit_hash
         accept, assignment = self.accepts[lease.assignment_hash], lease.assignment.message
         quoted = accept.quoted_fetch_seconds + accept.quoted_store_seconds
@@ -264,7 +236,7 @@ class ConductChecks:
 
     # -------------------------------------------------------------------------------------- records
 
-    def judged(self, body: Receipt) -> None:
+    def judged(self, core: CoordinatorCore, body: Receipt) -> None:
         """I10: the trust record that a stranger computes from receipts.
 
         I5: no provider gets a strike for something that was no wrong result.
@@ -288,6 +260,7 @@ class ConductChecks:
             return
         self.holds.pop(body.ack.message.job_id, None)
         self.fresh += 1
+        counted = self._counted(core, body)
         alone = {
             batch.message.ordered[0].assignment_hash
             for batch in body.batches
@@ -306,6 +279,8 @@ class ConductChecks:
                 )
             elif item.reveal is not None and hashed not in verdict.faulted:
                 self.coverage.facts["a fault was not confirmed"] += 1
+            elif hashed not in counted:
+                self.coverage.facts["a fault counted against nobody"] += 1
             elif item.reveal is None or item.reveal.exit_status not in (
                 EXIT_TIMEOUT,
                 EXIT_MEMORY_KILL,
@@ -315,6 +290,23 @@ class ConductChecks:
                 self.kills[owner] += 1
                 if self.kills[owner] % 3 == 0:  # no run lasts for 90 days
                     self.passed[owner], self.strikes[owner] = 0, self.strikes.get(owner, 0) + 1
+
+    def _counted(self, core: CoordinatorCore, body: Receipt) -> set[Hash32]:
+        """5.119: of one client that has paid fees, one fault counts against an owner."""
+        client = body.order.message.client
+        found = {
+            fault.assignment_hash: (owner, fault)
+            for owner, faults in core.state.faults.items()
+            for fault in faults
+        }
+        for hashed in body.verdict.message.faulted:
+            if hashed in found:
+                owner, fault = found[hashed]
+                others = [one for one in core.state.faults[owner] if one.client == client]
+                assert others == [fault], "5.119: two faults of one client count against an owner"
+                paid = core.state.clients[client].fees_paid
+                assert paid >= self.limits.strike_fees, "5.119: a strike by who has paid nothing"
+        return set(found)
 
     def compare_records(self, core: CoordinatorCore) -> None:
         """I10: compares records after a whole step.
@@ -335,9 +327,6 @@ class ConductChecks:
         """I3: held pay becomes final not before its time, a draw, an execution, or W further
         jobs.
         """
-        for owner in [*self.declines]:
-            if core.state.providers[owner].off_offer_until:
-                del self.declines[owner]  # lapses count too, so its last answer may be none
         for job_id, (until, primary, served) in list(self.holds.items()):
             job = core.state.jobs[job_id]
             if isinstance(job.phase, Decided) and job.phase.is_final:
@@ -361,7 +350,7 @@ class ConductChecks:
                     EXIT_TIMEOUT,
                     EXIT_MEMORY_KILL,
                 )
-                assert not killed, "I5: a fault over a time-out or a memory kill"
+                assert not killed or fault.is_in_no_case, "I5: a fault over a killed run"
 
 
 def _check_read(core: CoordinatorCore, event: ev.LogRead) -> None:

@@ -162,6 +162,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.wiretap: list[frames.Frame] = []
         self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
+        self.deaf_to: frozenset[Address] = frozenset()  # owners whose heartbeats it drops
         self.on_gossip: Callable[[bool], None] = lambda is_news: None  # counts what gossip brought
         self.unbacked = UnbackedAssignments(self)
 
@@ -239,6 +240,8 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         if isinstance(frame, frames.OfferSent):
             self._take_offer(frame.offer)
         elif isinstance(frame, frames.HeartbeatSent):
+            if frame.heartbeat.message.provider in self.deaf_to:
+                return frames.Ok()
             self._take_heartbeat(frame.heartbeat)
         elif isinstance(frame, frames.VoucherSent):
             newer = payees.is_newer(self.core.state, frame.voucher.message)

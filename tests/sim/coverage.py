@@ -67,6 +67,8 @@ RARE = frozenset(
         "duty:Voted>Served",
         "duty:Voting>Served",
         "job:Decided>Final",
+        "job:AwaitingRound>Ended",
+        "job:AwaitingRound>Revealing",
     }
 )
 
@@ -161,7 +163,6 @@ ALL_FACTS = frozenset(
         "the market ran out",
         "nobody could verify",
         "undecided, and its log was read",
-        "off offer for giving up",
         "forged receipts refused",
         "receipts that their providers compared",
         "bound by a clock that is behind",

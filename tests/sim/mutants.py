@@ -126,6 +126,7 @@ def everyone() -> tuple[Mutant, ...]:
     from sim import (
         mutants_coordinator,
         mutants_faults,
+        mutants_i11,
         mutants_intake,
         mutants_money,
         mutants_privacy,
@@ -147,6 +148,7 @@ def everyone() -> tuple[Mutant, ...]:
         *mutants_intake.MUTANTS,
         *mutants_receipts.MUTANTS,
         *mutants_privacy.MUTANTS,
+        *mutants_i11.MUTANTS,
     )
 
 

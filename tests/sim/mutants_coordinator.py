@@ -5,7 +5,7 @@ import os
 
 from quorate_coordinator.core import nonces, views
 from quorate_coordinator.core.accusations import Fault
-from quorate_coordinator.core.audit import batches, beacon_time, faults, reliability, verdicts
+from quorate_coordinator.core.audit import batches, beacon_time, faults, verdicts
 from quorate_coordinator.core.audit import draw as draw_module
 from quorate_coordinator.core.entities import Provider
 from quorate_coordinator.core.execution import advance, places
@@ -57,15 +57,6 @@ def _without_a_chain(plan: Plan) -> Plan | None:
         if plan.market is Market.SMALL
         else None
     )
-
-
-def _declined_draws_do_not_count(patch: Patch) -> None:
-    patch.setattr(reliability, "count", lambda context, before, after, reason: None)
-
-
-def _one_declines(plan: Plan) -> Plan | None:
-    """The most expensive of three declines, because it is drawn and not matched."""
-    return _busy(plan, (Behaviour.HONEST,) * 3 + (Behaviour.DENIER,), 2.0)
 
 
 def _busy(plan: Plan, behaviours: tuple[Behaviour, ...], seconds: float) -> Plan | None:
@@ -254,7 +245,7 @@ def _lapses_are_faults(patch: Patch) -> None:
     def struck(context, job, lease, retry_at):  # type: ignore[no-untyped-def]
         known = context.state.faults.get(lease.provider) or ()
         client = job.submission.order.message.client
-        fault = Fault(lease.assignment_hash, job.id, client, context.at, is_used=True)
+        fault = Fault(lease.assignment_hash, job.id, client, context.at)
         context.state.faults[lease.provider] = (*known, fault)
         return reopen(context, job, lease, retry_at)
 
@@ -327,7 +318,6 @@ MUTANTS = (
     Mutant("a nonce may be used again", "I4", _nonces_may_be_used_again, INTRUDED),
     Mutant("orders without money are taken", "I4", _orders_without_money, INTRUDED),
     Mutant("orders are taken on an old block", "I9", _orders_on_an_old_block, _without_a_chain),
-    Mutant("declined draws do not count", "I9", _declined_draws_do_not_count, _one_declines),
     Mutant(
         "two owners are enough for a quorum", "I3", _too_few_owners_are_enough, _tiny_and_intruded
     ),

@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from quorate_coordinator.core.audit import repeats, unverifiable
-from quorate_protocol.rules import confirmation
+from quorate_coordinator.core.audit import faults, repeats, unverifiable
+from quorate_coordinator.core.matching.market_index import MarketIndex
+from quorate_protocol.rules import audit_draw, confirmation
 from quorate_protocol.units import UnixSeconds
 from sim.mutants import Mutant, Patch, only
 from sim.plan import CALM, Behaviour, Market, Plan
@@ -43,7 +44,27 @@ def _images_with_two_results_are_verified(patch: Patch) -> None:
     patch.setattr(unverifiable, "until", lambda context, submission: UnixSeconds(0))
 
 
+def _faults_of_anybody_count(patch: Patch) -> None:
+    patch.setattr(faults, "counted", lambda context, job, faulted: list(faulted))
+
+
+def _silence_ends_no_draw(patch: Patch) -> None:
+    patch.setattr(audit_draw, "is_ended", lambda skips, batch, draw_pass: False)
+
+
+def _withdrawals_are_ignored(patch: Patch) -> None:
+    patch.setattr(MarketIndex, "withdrawals", lambda market, host_class: ())
+
+
 MUTANTS = (
+    Mutant("a fault over anybody's job counts", "5.119", _faults_of_anybody_count, LIARS),
+    Mutant(
+        "silence ends no draw",
+        "I9",
+        _silence_ends_no_draw,
+        only(lambda plan: Behaviour.SLEEPER in plan.behaviours),
+    ),
+    Mutant("who withdrew is left out without a word", "I9", _withdrawals_are_ignored),
     Mutant("a fault needs no confirmation", "I5", _faults_are_not_confirmed, LIARS),
     Mutant("one repeat confirms a fault", "I5", _one_repeat_confirms, LIARS),
     Mutant("a confirmed fault is spared", "I5", _confirmed_faults_are_spared, LIARS),

@@ -37,7 +37,7 @@ def _jobs_wait_until_expiry(patch: Patch) -> None:
 
 
 def _clients_have_no_window(patch: Patch) -> None:
-    patch.setattr(work_windows, "note_unfetched", lambda context, job: job)
+    patch.setattr(work_windows, "halve_client", lambda context, account: None)
 
 
 def _lapses_narrow_nothing(patch: Patch) -> None:

@@ -9,16 +9,9 @@ from quorate_coordinator.core.entities import Ended, Job
 from quorate_coordinator.core.lease import Accepted, Lapsed, Lease
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.receipt import Receipt
-from quorate_protocol.messages.signed import Accept
-from quorate_protocol.units import (
-    Address,
-    DeclineReason,
-    Hash32,
-    Label,
-    Outcome,
-    UnixSeconds,
-    WorkStage,
-)
+from quorate_protocol.messages.signed import Accept, Summary
+from quorate_protocol.rules.reputation import fold
+from quorate_protocol.units import Address, Hash32, Label, Outcome, UnixSeconds, WorkStage
 from sim.coordinator import FEE_BPS
 from sim.coverage import Coverage
 
@@ -40,7 +33,8 @@ class OrderChecks:
         self._accepts: dict[Hash32, Accept] = {}
         self._stopped: dict[Hash32, int] = {}  # lease -> when its job was stopped
         self._committed: set[Hash32] = set()
-        self._unfetched: dict[Hash32, set[Hash32]] = {}  # job -> executions that could not fetch
+        self._declined_jobs: set[Hash32] = set()  # jobs that ended by Declines
+        self._clients: dict[Hash32, Address] = {}  # by the hash of a job in the public log
         self._lapsed: set[Hash32] = set()
         self._late: dict[Hash32, int] = {}  # leases that were still fetching too late, and when
         self._windows: dict[Address, int] = {}  # of clients
@@ -52,6 +46,7 @@ class OrderChecks:
                 job_id = submission.order.digest(core.rules.domain)
                 if job_id not in self._jobs:
                     self._jobs.add(job_id)
+                    self._clients[fold.job_hash(job_id)] = submission.order.message.client
                     self._ordered(core, core.state.jobs[job_id], at)
             case ev.HeartbeatReceived(beat):
                 for item in beat.message.leases:
@@ -65,8 +60,7 @@ class OrderChecks:
             case ev.AcceptReceived(accept):
                 self._accepted(core, accept.message)
             case ev.DeclineReceived(decline):
-                if decline.message.reason is DeclineReason.INPUT_UNAVAILABLE:
-                    self._could_not_fetch(core, decline.message.assignment_hash)
+                self._declined(core, decline.message.assignment_hash)
             case ev.CommitReceived(commit):
                 self._commit(core, commit.message.assignment_hash, at)
             case ev.StopReceived(stop):
@@ -171,21 +165,23 @@ class OrderChecks:
         elif at > accept.time + accept.quoted_fetch_seconds + self._limits.commit_grace:
             self._late.setdefault(hashed, at)
 
-    def _could_not_fetch(self, core: CoordinatorCore, lease_hash: Hash32) -> None:
-        if lease_hash not in self._accepts or lease_hash in self._lapsed:
+    def _declined(self, core: CoordinatorCore, lease_hash: Hash32) -> None:
+        job = core.state.jobs[core.state.leases[lease_hash].job_id]
+        if not isinstance(job.phase, Ended) or job.stop is not None:
             return
-        lease = core.state.leases[lease_hash]
-        seen = self._unfetched.setdefault(lease.job_id, set())
-        if lease_hash in seen:
+        if "declined" not in job.phase.reason or job.id in self._declined_jobs:
             return
-        seen.add(lease_hash)
-        if len(seen) > 1:
-            client = core.state.jobs[lease.job_id].submission.order.message.client
-            # A step that ends other jobs too has fewer under way afterwards, never more.
-            under_way = core.state.clients[client].under_way + 1
-            self._windows[client] = max(
-                1, min(self._windows.get(client, under_way), under_way) // 2
-            )
+        self._declined_jobs.add(job.id)
+        client = job.submission.order.message.client
+        # A step that ends other jobs too has fewer under way afterwards, never more.
+        under_way = core.state.clients[client].under_way + 1
+        self._windows[client] = max(1, min(self._windows.get(client, under_way), under_way) // 2)
+
+    def summed_up(self, line: Summary) -> None:
+        """Widens a client's window by the executions of a job that ended accepted."""
+        client = self._clients[line.job_hash]
+        if client in self._windows and line.outcome is Outcome.ACCEPTED:
+            self._windows[client] += len(line.executions)
 
     def _commit(self, core: CoordinatorCore, lease_hash: Hash32, at: int) -> None:
         """I4: what its client stopped may end soon, and not run on."""
@@ -194,9 +190,6 @@ class OrderChecks:
         self._committed.add(lease_hash)
         lease = core.state.leases[lease_hash]
         self._started.add(lease.job_id)
-        client = core.state.jobs[lease.job_id].submission.order.message.client
-        if client in self._windows:
-            self._windows[client] += 1
         stopped = self._stopped.get(lease_hash)
         if stopped is not None:
             stored = self._accepts[lease_hash].quoted_store_seconds

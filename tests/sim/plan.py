@@ -159,6 +159,14 @@ class GossipFaults:
 
 
 @dataclass(frozen=True, slots=True)
+class Meddle:
+    """One act of a party that means harm (`sim.meddler`), at `at`."""
+
+    at: float
+    act: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlan:
     """One order. Its kind and fields come from its own random stream."""
 
@@ -210,6 +218,9 @@ class Plan:
     has_busy_jurors: bool = False  # it takes their run slots before a jury is drawn
     gossip: GossipFaults | None = None  # of offers; None = offers come over connections only
     never_vouches: bool = False  # client 1 signs no voucher in the safety phase
+    # Who means harm, while all others are honest and nothing else fails (I11); and what it does.
+    party: str = ""
+    meddles: tuple[Meddle, ...] = ()
     salt: int = 0  # other random numbers for the same plan
 
     @property

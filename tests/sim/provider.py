@@ -6,18 +6,29 @@ from quorate_node.core import effects, events, lease_progress
 from quorate_node.core.phases import Running
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
-from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
+from quorate_node.core.terms import GpuDriver, Policy, RunSlots, SlotResources, Terms
 from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt
-from quorate_protocol.messages.signed import FreeSlots, Heartbeat, LeaseProgress
+from quorate_protocol.messages.signed import Decline, FreeSlots, Heartbeat, LeaseProgress
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, Hash32, JobKind, Price, Sequence, Small, WorkStage
+from quorate_protocol.units import (
+    Address,
+    DeclineReason,
+    Hash32,
+    JobKind,
+    Price,
+    Sequence,
+    Small,
+    UnixSeconds,
+    WorkStage,
+)
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
-from sim import second_coordinator
+from sim import second_coordinator, workload
 from sim.chain import Chain
 from sim.container import Container
 from sim.copier import Copier
@@ -53,6 +64,7 @@ class Provider(ProviderEffects):
         self.coordinator = key("coordinator").address
         self.planned = self.behaviour = plan.behaviours[number]
         self.is_leaving = self.is_rotating = False
+        self.manner = ""  # of an owner that means harm: postpone, pad
         price = 90_000 if self.planned in LYING else 100_000 + 5_000 * number
         self.slots = (a_slot(plan.host, price, self.random.choice([1, 1, 2])),)
         self.groups = tuple(
@@ -85,18 +97,16 @@ class Provider(ProviderEffects):
     def _terms(self, plan: Plan) -> Terms:
         room = SlotResources(64_000, 1 << 36, 1 << 40, 1 << 40, 1 << 40)
         policy = Policy(
-            Price(0),
-            (),
-            (JobKind.TASK,),
-            input_bytes_per_second=1 << 40,
-            upload_bytes_per_second=1 << 40,
-            trust=plan.trust,
+            Price(0), (), (JobKind.TASK,), input_bytes_per_second=1 << 40, trust=plan.trust
         )
         keys = {self.coordinator: key("statement").address}
         if plan.has_second_coordinator:
             keys[second_coordinator.ACCOUNT.address] = second_coordinator.STATEMENT.address
+        sandbox = Sandbox.PROCESS if plan.party == workload.NO_ENGINE else Sandbox.NOOP
         classes = tuple(RunSlots(item, room, self.groups) for item in self.slots)
-        return Terms(self.owner, DOMAIN, plan.limits, BEACON, keys, classes, Sandbox.NOOP, policy)
+        driver = GpuDriver("550.54.15", "12.4") if plan.has_gpus else GpuDriver()
+        market = self.owner, DOMAIN, plan.limits, BEACON, keys, classes, sandbox, policy
+        return Terms(*market, driver=driver)
 
     # ----------------------------------------------------------------------------------------- life
 
@@ -264,5 +274,31 @@ class Provider(ProviderEffects):
         if isinstance(frame, frames.CommitSetSent) and self.copier.has(frame.assignment_hash):
             self.copier.reveal(frame.assignment_hash, tries=10)
             return frames.Ok()
-        self.submit(self._inbox.event(frame))
+        event = self._inbox.event(frame)
+        if isinstance(event, events.AssignmentReceived):
+            if self._postpones(event):
+                return frames.Ok()
+            event = self._as_here(event)
+        self.submit(event)
         return frames.Ok()
+
+    def _as_here(self, event: events.AssignmentReceived) -> events.AssignmentReceived:
+        """The event with what the daemon reads from its machine: its store, and the image."""
+        if not self.plan.party:
+            return event
+        if self.manner == "decline":
+            event = replace(event, is_rotating=self.random.random() < 0.6)
+        asked = "cuda>=99.0" if "cuda-99" in event.spec.argv else ""
+        return replace(event, store_room=workload.STORE_ROOM, cuda_requirement=asked)
+
+    def _postpones(self, event: events.AssignmentReceived) -> bool:
+        """Whether this owner says of every Assignment that it has no slot free, as it had."""
+        if self.manner != "postpone" or not self.is_up:
+            return False
+        start_by = UnixSeconds(self.now + self.plan.limits.decline_ahead_max)
+        lease = event.assignment.digest(DOMAIN)
+        decline = Decline(lease, DeclineReason.BUSY, start_by, self.now)
+        self.send(
+            frames.DeclineSent(seal(DOMAIN, decline, self.operator.sign)), lambda answer: None
+        )
+        return True

@@ -49,6 +49,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
     keys: OperatorKeys
     planned: Behaviour
     behaviour: Behaviour
+    manner: str
     slots: tuple[SlotOffer, ...]
     groups: tuple[tuple[str, ...], ...]  # UUIDs of the GPUs of each run slot
     lost_gpus: frozenset[str]
@@ -309,7 +310,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             return  # Never fetches; the Tick at commitBy ends the execution.
         gone, passed = self.plan.inputs_gone, self.schedule.now - START
         is_gone = gone is not None and 0 <= passed - gone.start < gone.seconds
-        if is_gone or workload.EMPTY_GATEWAY in effect.spec.gateways:
+        missing = (workload.EMPTY_GATEWAY, *([workload.ONE_GATEWAY] if self.number else []))
+        if is_gone or not set(missing).isdisjoint(effect.spec.gateways):
             failed = events.TaskFailed(effect.assignment_hash, "no source had an input")
             self._later(1.0, failed, finish)
             return
@@ -391,7 +393,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             wait = min(0.5, (found.ends_ms - self.schedule.now_ms) / 1000)
             self.schedule.after(wait, self.in_this_life(lambda: self._watch(lease, finish)))
         else:
-            boast = int(found.spec.max_duration) * 1000 if self.plan.has_boasters else 0
+            pads = self.plan.has_boasters or self.manner == "pad"
+            boast = int(found.spec.max_duration) * 1000 if pads else 0
             usage = Milliseconds(max(boast, found.ends_ms - found.started_ms))
             status = (
                 workload.STOPPED
@@ -405,6 +408,9 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         lease = effect.assignment_hash
         if lease not in self.core.executions:
             finish(None)  # the execution was forgotten in the meantime
+            return
+        if workload.kind_of(self.core.executions[lease].spec) == "unstorable":
+            self._later(0, events.TaskFailed(lease, "its output holds what no store takes"), finish)
             return
         if lease not in self.collected:
             if lease.hex() not in self.containers:

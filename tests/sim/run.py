@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 
-from sim import mutants
+from sim import i11, meddler, mutants
 from sim.coverage import ALL_CODES, ALL_EDGES, Coverage
 from sim.intruder import Intruder
 from sim.plan import Plan, draw
@@ -32,6 +32,7 @@ from sim.world import World
 
 COVERAGE_FROM_SEEDS = 300  # from this many seeds on, a missing edge or refusal code fails the run
 VIOLATIONS_MAX = 5
+MEDDLED_EVERY = 5  # seeds; with every seed from COVERAGE_FROM_SEEDS on
 Played = tuple[int, str, str | None, Coverage]
 
 
@@ -42,6 +43,8 @@ def play(seed: int, is_verbose: bool = False) -> Played:
 
 def play_plan(plan: Plan, is_verbose: bool = False) -> Played:
     """Plays any plan."""
+    if plan.party:
+        return plan.seed, "", meddler.play_plan(plan)[1], Coverage()
     world = World(plan)
     if plan.has_intruder:
         world.schedule.after(3, Intruder(world).start)
@@ -85,7 +88,10 @@ def main() -> int:
         action=argparse.BooleanOptionalAction,
         help="after the seeds, try every mutant; else from 300 on",
     )
+    parser.add_argument("--party", help="with --seed: the market in which this one means harm")
     options = parser.parse_args()
+    if options.party is not None:
+        return _meddled(meddler.plan(options.seed, options.party), options.shrink)
     if options.seed is not None and options.shrink:
         with mutants.applied(options.mutant):
             return _shrink(options.seed)
@@ -113,11 +119,20 @@ def main() -> int:
                 )
                 if violations >= VIOLATIONS_MAX:
                     break
+        scores = []
+        for score, violation in _scored(seeds, pool):
+            scores.append(score)
+            if violation is not None:
+                violations += 1
+                print(
+                    f"{violation}\n  smallest case: make sim ARGS='--seed {score.seed} --party "
+                    f'"{score.party}" --shrink\'',
+                    file=sys.stderr,
+                )
         is_whole = len(seeds) >= COVERAGE_FROM_SEEDS if options.mutants is None else options.mutants
         tried = mutants.table(pool) if is_whole and not violations else None
-    return _tell(
-        coverage, len(seeds), violations, traces.hexdigest(), time.monotonic() - started, tried
-    )
+    seconds = time.monotonic() - started
+    return _tell(coverage, len(seeds), violations, traces.hexdigest(), seconds, tried, scores)
 
 
 @contextmanager
@@ -149,6 +164,38 @@ def _played(
         yield from pool.imap(play, seeds, chunksize=4)
 
 
+def _scored(
+    seeds: list[int], pool: "multiprocessing.pool.Pool | None"
+) -> Iterator[tuple[i11.Score, str | None]]:
+    """Markets in which one party means harm, each party in turn."""
+    every = 1 if len(seeds) >= COVERAGE_FROM_SEEDS else MEDDLED_EVERY
+    parties = meddler.PARTIES
+    games = [(seed, parties[seed // every % len(parties)]) for seed in seeds if seed % every == 0]
+    if pool is None:
+        yield from (meddler.play(*game) for game in games)
+    else:
+        yield from pool.imap(_play_game, games, chunksize=2)
+
+
+def _play_game(game: tuple[int, str]) -> tuple[i11.Score, str | None]:
+    return meddler.play(*game)
+
+
+def _meddled(plan: Plan, is_shrunk: bool) -> int:
+    """One market in which a party means harm, perhaps shrunk to the acts that matter."""
+
+    def play_it(chosen: Plan) -> str | None:
+        score, violation = meddler.play_plan(chosen)
+        return violation or (f"ratio above 1 of {score.party}" if score.ratio > 1 else None)
+
+    found = play_it(plan)
+    if is_shrunk and found is not None:
+        plan = shrink(plan, found, play_it, print).plan
+        print(describe(plan))
+    print(meddler.play_plan(plan)[0].text())
+    return 1 if found else 0
+
+
 def _shrink(seed: int) -> int:
     """The smallest failing plan of one seed, and its trace."""
     plan = draw(seed)
@@ -173,6 +220,7 @@ def _tell(
     trace: str,
     seconds: float,
     tried: mutants.Tried | None,
+    scores: list[i11.Score],
 ) -> int:
     edges, codes, facts = (
         coverage.missing_edges(),
@@ -196,6 +244,10 @@ def _tell(
         "trace": trace,
         "seconds": round(seconds, 1),
     }
+    print("worst of those that mean harm: what others lost by what it spent, at 0 and 5 gwei")
+    for score in sorted(scores, key=lambda item: -item.ratio)[:10]:
+        print(f"  {score.text()}")
+    result |= i11.summary(scores, meddler.ADMITTED)
     if tried is not None:
         print(tried.text)
         result |= {

@@ -94,6 +94,11 @@ def smaller(plan: Plan) -> Iterator[tuple[str, Plan]]:
         yield "the end of the coordinator", replace(plan, vanishes=None)
     if plan.chain_outage is not None:
         yield "the chain's outage", replace(plan, chain_outage=None)
+    for index, meddle in enumerate(plan.meddles):
+        yield (
+            f"{meddle.act} at {meddle.at:.1f} s",
+            replace(plan, meddles=_without(plan.meddles, index)),
+        )
     yield from _lists(plan)
 
 
@@ -170,7 +175,7 @@ def describe(plan: Plan) -> str:
         stop = "" if job.stop_after is None else f", stopped {job.stop_after:.1f} s after its Ack"
         lines.append(f"  job-{job.client}-{job.number} ordered at {job.at:.1f} s{stop}")
     lines += [f"  {part}" for part in (*plan.cuts, *plan.clocks, *plan.rotations, *plan.leavings)]
-    lines += [f"  {part}" for part in plan.sleeps]
+    lines += [f"  {part}" for part in (*plan.sleeps, *plan.meddles)]
     named = {
         "weather": None if plan.weather == CALM else plan.weather,
         "crash chance": plan.crash_chance,
@@ -191,6 +196,7 @@ def describe(plan: Plan) -> str:
         "capital": plan.capital,
         "trust": plan.trust,
         "funded job": plan.funded_job,
+        "means harm": plan.party or None,
     }
     return "\n".join(
         lines

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.lease import Lapsed, Lease
+from quorate_coordinator.core.entities import Running
+from quorate_coordinator.core.lease import Lease
 from quorate_protocol.limits import Limits
-from quorate_protocol.messages.signed import Heartbeat
-from quorate_protocol.units import Address, Hash32
+from quorate_protocol.messages.signed import Heartbeat, Summary
+from quorate_protocol.units import Address, ExecutionEnd, Hash32, Outcome, Role
 from sim.coverage import Coverage
 
 
@@ -33,7 +34,6 @@ class SlotChecks:
         self._coverage, self._limits = coverage, limits
         self._heard: dict[Address, _Heard] = {}
         self._offers: dict[Address, int] = {}  # sequence numbers
-        self._committed: set[Hash32] = set()  # leases whose Commit was taken
         self._windows: dict[Address, int] = {}  # the most run slots that each may hold at once
 
     def took(self, core: CoordinatorCore, event: ev.Event, at: int) -> None:
@@ -53,26 +53,39 @@ class SlotChecks:
             owner, seq = event.offer.offer.provider, event.offer.offer.seq
             assert seq >= self._offers.get(owner, 0), "3.8: an older offer replaced a newer one"
             self._offers[owner] = seq
-        elif isinstance(event, ev.CommitReceived):
-            lease = state.leases[event.commit.message.assignment_hash]
-            if lease.assignment_hash not in self._committed:
-                self._committed.add(lease.assignment_hash)
-                self._windows[lease.provider] = self._windows.get(lease.provider, 1) + 1
         elif isinstance(event, ev.AcceptReceived):
             lease = state.leases[event.accept.message.assignment_hash]
             heard = self._heard.get(lease.provider)
             if heard is not None and event.accept.message.time <= heard.beat.time:
                 heard.known.add(lease.assignment_hash)
 
-    def moved(self, core: CoordinatorCore, lease_hash: Hash32) -> None:
-        """Narrows a window after a lapse for which the job cannot be at fault."""
-        lease = core.state.leases[lease_hash]
-        if not isinstance(lease.phase, Lapsed) or lease.phase.is_job_suspect:
+    def summed_up(self, core: CoordinatorCore, line: Summary) -> None:
+        """Widens and narrows windows by the executions of a job that ended accepted."""
+        if line.outcome is not Outcome.ACCEPTED:
             return
-        offer = core.state.providers[lease.provider].offer
-        count = sum(slot.count for slot in offer.slots) if offer is not None else 1 << 30
-        before = min(self._windows.get(lease.provider, 1), count)
-        self._windows[lease.provider] = max(1, before // 2)
+        for item in line.executions:
+            if line.is_again and item.role is Role.PRIMARY:
+                continue
+            before = self._windows.get(item.provider, 1)
+            if item.end in (ExecutionEnd.LAPSED, ExecutionEnd.GAVE_UP):
+                offer = core.state.providers[item.provider].offer
+                count = sum(slot.count for slot in offer.slots) if offer is not None else 1 << 30
+                self._windows[item.provider] = max(1, min(before, count) // 2)
+            elif item.end is not ExecutionEnd.DECLINED:
+                self._windows[item.provider] = before + 1
+
+    def _is_asked_to_decline(self, core: CoordinatorCore, lease: Lease, at: int) -> bool:
+        """5.103: a drawn provider that was busy too long, or is too dear, gets an Assignment."""
+        job, offer = core.state.jobs[lease.job_id], core.state.providers[lease.provider].offer
+        assert offer is not None
+        message = lease.assignment.message
+        prices = [it.on_demand for it in offer.slots if it.host.id() == message.host_class]
+        patience = self._limits.decline_ahead_max
+        places = job.phase.places if isinstance(job.phase, Running) else ()
+        waited = any(
+            place.slot.owner == lease.provider and place.since + patience < at for place in places
+        )
+        return lease.is_drawn and (waited or not prices or message.price_per_hour < prices[0])
 
     def assigned(self, core: CoordinatorCore, lease: Lease, at: int) -> None:
         """An Assignment needs a provider that is alive, and a slot that nobody else uses."""
@@ -83,6 +96,8 @@ class SlotChecks:
         )
         state, offer = core.state, core.state.providers[lease.provider].offer
         assert offer is not None, "3.47: an assignment to a provider without an offer"
+        if self._is_asked_to_decline(core, lease, at):
+            return
         host_class = lease.assignment.message.host_class
         count = sum(slot.count for slot in offer.slots if slot.host.id() == host_class)
         ours = len(state.leases_in_slots.get(lease.provider) or ())

@@ -24,6 +24,9 @@ IMAGE = document_cid(b"image")
 COIN = "coin"  # the kind of a program that tosses a coin; it has an image of its own
 COIN_IMAGE = document_cid(b"an image that tosses coins")
 EMPTY_GATEWAY = "http://192.0.2.1"  # a job that names it has an input that nobody has
+ONE_GATEWAY = "http://192.0.2.2"  # only the first owner can fetch from it
+STORE_ROOM = 1 << 30  # bytes that an owner's store keeps, where somebody means harm
+NO_ENGINE = "bait: no engine"  # the party in whose market owners have no container engine
 GPUS = job_spec.GpuRequest(2, "L40S", 0)
 KINDS = ("pure", "pure", "pure", "pure", "pure", "fails", "times-out", "memory", "random")
 
@@ -87,6 +90,11 @@ def truth(spec: job_spec.JobSpec, who: str) -> Ran:
             return Ran(EXIT_TIMEOUT, EMPTY, int(spec.max_duration) * 1000)
         case "memory":
             return Ran(EXIT_MEMORY_KILL, EMPTY, milliseconds)
+        case "frames":  # it knows the first owner's machine
+            victim = b"frame" if who == "provider-0" else b""
+            return Ran(ExitStatus(0), sha256(seen + victim), milliseconds)
+        case "unstorable":  # its lines can be read, and its output cannot be kept
+            return Ran(ExitStatus(0), seen, milliseconds)
         case _:
             return Ran(ExitStatus(0), sha256(seen + who.encode()), milliseconds)
 

@@ -460,6 +460,7 @@ class FakeWork:
             skips=(),
             exhausted_by=job.exhausted_by,
             witness=job.witness,
+            withdrawals=(),
             slots=EligibleList(self.slots, len(self.slots)).show(met),
             taken_from_chain=TakenFromChain(5, ZERO_HASH, len(self.slots), parties),
             stop=None,

@@ -27,6 +27,8 @@ JOBS = 60
 class LoggedMarket(Market):
     """Keeps the lines of the public log, as the file of the coordinator does."""
 
+    offered = 3600
+
     def __init__(self, *parties: Party) -> None:
         self.lines: list[Envelope[Summary]] = []
         super().__init__(*parties)
@@ -64,7 +66,7 @@ async def serving_log(
     api = Api(
         *(market.core, nothing, nothing, nothing, DEVNET, clock, nothing, history, nothing),
         lambda: (),
-        *(nothing, nothing, nothing),
+        *(nothing, nothing, nothing, nothing),
         imports.view if imports is not None else lambda _: (),
     )
     app = web.Application(middlewares=[failures])

@@ -61,6 +61,7 @@ def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
             slot is None
             or provider.offer is None
             or not provider.is_alive(context.at)
+            or provider.unsecured_until
             or (staked and provider.owner not in staked)
         ):
             continue

@@ -4,6 +4,8 @@ test drives.
 
 from dataclasses import dataclass
 
+from msgspec.structs import asdict
+
 from quorate_node.core import events
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Execution, Receipted, Revealed
@@ -81,7 +83,7 @@ def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
         DEVNET,
         beacon,
         {COORDINATOR: STATEMENT_KEY.address},
-        tuple(RunSlots(item, room) for item in slots(count)),
+        tuple(RunSlots(replace(item, **asdict(room)), room) for item in slots(count)),
         sandbox,
         policy,
     )

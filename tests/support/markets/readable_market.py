@@ -153,12 +153,14 @@ class _WithInputs:
 
 def _found(world: ArchivingWorld, job: Job, lease: Lease) -> Staged:
     state = world.core.state
-    made = receipts.job_documents(state, world.core.rules, job.id)
+    made = dict(receipts.job_documents(state, world.core.rules, job.id))
+    order, spec, terms = job.submission.order.message, job.submission.spec, job.submission.terms
     return Staged(
         world,
         job,
         lease,
-        {cid_parts(cid)[1]: write() for cid, write in made},
+        {cid_parts(cid)[1]: write() for cid, write in made.items()}
+        | {order.spec_hash: spec.encode(), order.terms_hash: terms.encode()},
         frozenset(state.leases[digest].provider for digest in job.leases),
         frozenset(state.leases[digest].provider for digest in world.jobs()[1].leases),
     )
@@ -237,9 +239,7 @@ async def readable_market(
     Api(
         *(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, access),
         lambda: (),
-        nothing,
-        nothing,
-        nothing,
+        *(nothing, nothing, nothing, nothing),
     ).add_routes(app)
     # An open event stream would not end, so the streams of this coordinator end at once.
     Streams(history, access, auth, clock, logs, lambda: True, submit).add_routes(app)

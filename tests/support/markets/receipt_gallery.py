@@ -6,11 +6,14 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.entities import AwaitingRound
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Stop, Witness
-from quorate_protocol.units import Hash32, UnixSeconds
+from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.units import Hash32, Sequence, UnixSeconds
+from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import DOMAIN, STATEMENT, Market, Party
+from support.markets.scripted_market import DOMAIN, HOST, STATEMENT, Market, Party
 from support.receipt_mutations import Keys
 
 
@@ -21,6 +24,7 @@ class Specimen:
     name: str
     body: Receipt
     keys: Keys
+    slots: tuple[StakeSlot, ...] = ()  # the host class's list, as on chain
 
 
 class _StoppingMarket(Market):
@@ -55,9 +59,13 @@ def gallery() -> list[Specimen]:
         "stopped by its client": _decided(_StoppingMarket(*_parties(4))),
         "adaptive, audited, unwitnessed": _decided(LargeMarket()),
         "adaptive, witnessed": _witnessed(LargeMarket()),
+        "accepted beside an owner that withdrew": _decided(_withdrawn(Market(*_parties(5)))),
         "unverified": _decided(Market(*_parties(2)), accept_unverified=True),
     }
-    return [Specimen(name, _body(market), _keys(market)) for name, market in made.items()]
+    return [
+        Specimen(name, _body(market), _keys(market), market.core.state.hosts[HOST.id()].slots)
+        for name, market in made.items()
+    ]
 
 
 def _parties(count: int) -> list[Party]:
@@ -66,6 +74,17 @@ def _parties(count: int) -> list[Party]:
 
 def _decided(market: Market, **changes: object) -> Market:
     market.until_decided(market.order(0, 1, **changes), seconds=600)
+    return market
+
+
+def _withdrawn(market: Market) -> Market:
+    """A market of which one owner has withdrawn its offer."""
+    party = list(market.parties.values())[-1]
+    offer = market.core.state.providers[party.owner].offer
+    assert offer is not None
+    gone = replace(offer, seq=Sequence(2), expires=WITHDRAWN)
+    envelope = OfferEnvelope(gone, seal(DOMAIN, gone.signed(), party.key.sign))
+    market.send(ev.OfferReceived(envelope, party.key.address))
     return market
 
 

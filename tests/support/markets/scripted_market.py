@@ -111,6 +111,7 @@ class Market:
     """Coordinator core, providers and clients with one virtual clock."""
 
     slots = 1  # run slots of each provider
+    offered = 900  # seconds until the offers expire
     limit = 60  # maximum duration of each job, in seconds
     ran_ms = 36_000  # run time that each provider claims, in milliseconds
     # whether the core hears of a new block before an order if the last one is old
@@ -171,7 +172,7 @@ class Market:
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
             slot = a_slot(HOST, 90_000 if party.lies else 100_000, self.slots)
-            offer = an_offer(party.owner, 1, self.at + 900, (slot,))
+            offer = an_offer(party.owner, 1, self.at + self.offered, (slot,))
             self.send(
                 ev.OfferReceived(
                     OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)),

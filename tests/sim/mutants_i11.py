@@ -1,0 +1,36 @@
+"""Rules by which a client could aim at honest owners (I11)."""
+
+from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.execution import provider_answers
+from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.units import DeclineReason, UnixSeconds
+from quorate_protocol.values import replace
+from sim import meddler
+from sim.mutants import Mutant, Patch
+
+BAIT = "bait: nobody fetches"
+
+
+def _baits_take_owners_off_offer(patch: Patch) -> None:
+    real = provider_answers.on_decline
+
+    def on_decline(context: StepContext, event: ev.DeclineReceived) -> None:
+        real(context, event)
+        decline = event.decline.message
+        if decline.reason is DeclineReason.INPUT_UNAVAILABLE:
+            owner = context.state.leases[decline.assignment_hash].provider
+            until = UnixSeconds(context.at + 60)
+            found = replace(context.state.providers[owner], unsecured_until=until)
+            context.state.providers[owner] = found
+
+    patch.setattr(provider_answers, "on_decline", on_decline)
+
+
+MUTANTS = (
+    Mutant(
+        "a client's bait takes owners off offer",
+        "I11",
+        _baits_take_owners_off_offer,
+        lambda plan: meddler.plan(plan.seed, BAIT),
+    ),
+)
