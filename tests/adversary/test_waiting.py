@@ -16,12 +16,12 @@ from support.markets.scripted_market import DOMAIN, Market, Party
 EXPIRES_SECONDS = 600  # of the scripted market's orders
 
 
-class DecliningMarket(Market):
-    """A market whose providers decline every job outright."""
+class PostponingMarket(Market):
+    """A market whose providers postpone every job."""
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
         hashed = digest(DOMAIN, assignment)
-        no = Decline(hashed, DeclineReason.RESOURCES, UnixSeconds(0), UnixSeconds(self.at))
+        no = Decline(hashed, DeclineReason.BUSY, UnixSeconds(self.at + 1), UnixSeconds(self.at))
         self.send(ev.DeclineReceived(seal(DOMAIN, no, party.key.sign), party.key.address))
 
 
@@ -53,7 +53,7 @@ def test_a_job_that_no_provider_starts_ends_in_time_and_frees_its_money(attack) 
 
 @pytest.mark.rule("4.45")
 def test_a_job_gets_at_most_64_assignments(attack) -> None:  # type: ignore[no-untyped-def]
-    market = DecliningMarket(*[Party(number) for number in range(12)])
+    market = PostponingMarket(*[Party(number) for number in range(12)])
     job_id = market.order(0, 1)
     while not isinstance(market.job(job_id).phase, Ended):
         market.beat()
@@ -64,7 +64,7 @@ def test_a_job_gets_at_most_64_assignments(attack) -> None:  # type: ignore[no-u
     assigned = [item for item in sent if isinstance(item.frame, frames.AssignmentSent)]
     assert len(assigned) == ASSIGNMENTS_MAX
     attack(
-        name="a job that every provider declines",
+        name="a job that every provider postpones",
         before="an Assignment a second until its order expires, up to 30 days",
         now=f"{len(assigned)} Assignments, then it ends",
         cost="one order",

@@ -220,6 +220,9 @@ class Market:
     async def keep(self, job_id: Hash32) -> None:
         """The store has every document at once."""
 
+    async def drop(self, _: object) -> None:
+        """Nothing is dropped."""
+
     def _see(self, frame: frames.Frame) -> None:
         match frame:
             case frames.AssignmentSent():
@@ -436,8 +439,9 @@ async def measure(
     market.actor = Actor(market.core, journal, SystemClock(), CODEC, SecretStream())
     market.actor.bind(market.perform)
     history = RunReader(market.core.state, FileArchive(folder / "archive.sqlite"))
+    outputs = Outputs(market.core.state, history.archive)
     market.archive_writer = ArchiveWriter(
-        history, Outputs(market.core.state, history.archive), market.actor.submit, market.keep
+        history, outputs, market.actor.submit, market.keep, market.drop
     )
     await market.actor.start()
     orders = iter(market.orders())

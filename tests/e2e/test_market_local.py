@@ -9,7 +9,7 @@ from quorate.trust.receipt_chain import check_chain
 from quorate.trust.receipt_verification import body_of, pinned
 from quorate_contracts.artifact import CONTRACTS
 from quorate_contracts.deploy import Deployment
-from quorate_protocol.units import BlockNumber
+from quorate_protocol.units import ZERO_HASH, BlockNumber
 from quorate_protocol.values import replace
 
 
@@ -60,3 +60,6 @@ async def _check_on_chain(market: Market, path: Path) -> None:
     chain = replace(body.taken_from_chain, parties=(moved, *others))
     altered = await check_chain(replace(body, taken_from_chain=chain), known, info.chain_url)
     assert [check.name for check in altered if not check.is_good] == ["chain:party[0]"]
+    acked = replace(body.ack, message=replace(body.ack.message, eligible_root=ZERO_HASH))
+    altered = await check_chain(replace(body, ack=acked), known, info.chain_url)
+    assert [check.name for check in altered if not check.is_good] == ["chain:eligible"]

@@ -55,7 +55,7 @@ async def test_a_job_leaves_only_when_its_documents_are_stored(tmp_path: Path) -
         return market.send(event)
 
     archive_writer = ArchiveWriter(
-        history, Outputs(market.core.state, history.archive), submit, keep
+        history, Outputs(market.core.state, history.archive), submit, keep, file.drop
     )
     with pytest.raises(Unavailable):
         await archive_writer(ArchiveRuns("archive", (job_id,)))
@@ -107,6 +107,7 @@ class PerformingMarket(Market):
             Outputs(self.core.state, self.history.archive),
             self.told,
             self.documents.store_before_leaving,
+            file.drop,
         )
 
     async def told(self, event: ev.RunsArchived) -> object:

@@ -106,7 +106,7 @@ async def test_an_amount_of_128_bits_is_read_back_exactly(tables: Projection) ->
     row |= dict.fromkeys(("vouched", "paid", "locked"), 0)
     providers = Base.metadata.tables["providers"]
     async with tables.engine.begin() as connection:
-        await connection.execute(providers.insert().values(**row, faults=0, is_barred=0))
+        await connection.execute(providers.insert().values(**row, faults=0))
         assert (await connection.execute(select(providers.c.final))).scalar() == 2**128 - 1
 
 

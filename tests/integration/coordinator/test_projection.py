@@ -99,7 +99,7 @@ async def test_a_file_that_cannot_be_used_is_replaced(
         with engine.begin() as connection:
             connection.execute(text("update alembic_version set version_num = '9999'"))
             connection.execute(
-                text("insert into providers values('cc','eu','5','6','0','0','0',0,0)")
+                text("insert into providers values('cc','eu','5','6','0','0','0',0)")
             )
         engine.dispose()
     assert await made_shape(path) == declared(tmp_path, Base.metadata)
@@ -122,7 +122,6 @@ async def test_a_column_holds_an_amount_of_128_bits(tmp_path: Path) -> None:
             "vouched": 0,
             "paid": 0,
             "locked": 0,
-            "is_barred": 0,
         }
         await connection.execute(providers.insert().values(row))
         assert (await connection.execute(select(providers.c.final))).scalar() == 2**128 - 1

@@ -226,7 +226,7 @@ def test_accept_that_the_coordinator_never_takes_frees_its_slot() -> None:
     held = node.execution(lease_of(assignment))
     assert (
         node.core.free_slots()[0].free == 0
-        and node.core.next_due() == held.commit_by + 1 < NOW + 200
+        and node.core.next_due() == held.commit_by + 1 < NOW + 500
     )
     node.do(events.Tick(), after=held.commit_by + 1 - node.now)
     assert (

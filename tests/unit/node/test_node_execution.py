@@ -149,7 +149,7 @@ def test_a_failure_before_the_commit_lapses_the_execution(phase: type) -> None:
         )
 
 
-@pytest.mark.rule("4.41")
+@pytest.mark.rule("4.46")
 @pytest.mark.parametrize("phase", [Fetching, Starting, Running])
 def test_provider_says_that_nobody_can_run_a_job_only_when_it_starts_it(phase: type) -> None:
     driver, lease = at_phase(phase)

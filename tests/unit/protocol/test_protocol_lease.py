@@ -192,7 +192,7 @@ def test_a_lease_that_is_fetched_for_longer_than_quoted_lapses() -> None:
     named, _ = step(accepted.phase, fetching, last)
     assert step(named.phase, machine.Tick(), last + 1)[0].phase == named.phase
     late, _ = step(named.phase, fetching, last + 1)
-    lapsed = machine.Lapsed(True, is_job_suspect=True)
+    lapsed = machine.Lapsed(True)
     assert step(late.phase, machine.Tick(), last + 1)[0].phase == lapsed
     running, _ = step(named.phase, EVENTS["progress"], last + 1)
     assert step(running.phase, machine.Tick(), last + 2)[0].phase == running.phase

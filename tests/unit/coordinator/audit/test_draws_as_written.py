@@ -13,7 +13,7 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Lapsed
 from quorate_coordinator.core.records import summaries
 from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules import audit_draw
@@ -84,7 +84,7 @@ def test_missing_beacon_round_delays_jobs_and_faults_no_provider() -> None:
     job_id = market.order(0, 1)
     market.deliver()
     assert isinstance(market.job(job_id).phase, AwaitingRound)
-    for _ in range(3 * MAINNET.beacon_missing_after // 10):
+    for _ in range(50):
         market.at += 10
         market.send(ev.Tick())
     assert isinstance(market.job(job_id).phase, AwaitingRound) and not market.core.state.faults
@@ -117,7 +117,7 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
         found = faulty.phase.verdict.message
         found = replace(found, group=(), faulted=(lease.assignment_hash,), time=context.at)
         summaries.append(context, faulty, found, [lease], is_again=False)
-        faults.judge(context, faulty, [lease])
+        faults.judge(context, faulty, [lease], [lease])
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in others), (
         "each is drawn for once more"
     )

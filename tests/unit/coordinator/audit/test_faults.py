@@ -12,13 +12,12 @@ from quorate_coordinator.core.effects import Effect, OpenCase, Send
 from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.lease import Revealed
-from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.limits import DAY, DEVNET, FAULT_WINDOW_EXECUTIONS
+from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
@@ -42,6 +41,8 @@ from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+
+NO_FEES = replace(DEVNET, strike_fees=Amount(0))
 
 
 def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> StepContext:
@@ -131,33 +132,32 @@ def test_provider_that_declined_once_is_asked_again() -> None:
     assert len(phase.verdict.message.group) == 2 and len(phase.verdict.message.faulted) == 1
 
 
-@pytest.mark.rule("5.59")
-def test_faults_count_within_the_last_three_hundred_checked_executions() -> None:
-    market = Market(Party(0))
-    owner = next(iter(market.parties))
-    fault = Fault(ZERO_HASH, ZERO_HASH, owner, UnixSeconds(market.at), checked=7)
-    with market.core.state.transaction():
-        market.core.state.faults[owner] = (fault,)
-        for further, found in (
-            (FAULT_WINDOW_EXECUTIONS - 1, [fault]),
-            (FAULT_WINDOW_EXECUTIONS, []),
-        ):
-            market.core.state.trust[owner] = Trusts(checked=7 + further)
-            assert faults.recent(turn_of(market), owner) == found
-
-
-@pytest.mark.rule("5.60")
-def test_a_provider_with_a_strike_is_matched_again() -> None:
+@pytest.mark.rule("5.119")
+def test_a_fault_counts_once_its_client_has_paid_enough_fees() -> None:
+    """A provider lies in five jobs of one client, and in one of another that never paid before."""
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
-    for nonce in (1, 2):
+    liar, seen = next(iter(market.parties)), []
+    for nonce in range(1, 6):
         market.until_decided(market.order(0, nonce))
-    (found,) = market.core.state.faults.values()
-    assert len(found) == 2 and len({fault.client for fault in found}) == 1
+        market.beat()
+        seen.append(market.core.state.trust[liar].checked)
+    assert seen == [0, 1, 1, 1, 1], "none before it has paid, and one in 90 days"
+    job_id = market.order(1, 6)
+    market.until_decided(job_id)
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided) and phase.verdict.message.faulted, "unpaid all the same"
+    assert not market.earned(liar) and market.core.state.trust[liar].checked == 1
+    market.at += 90 * DAY
+    market.beat()
+    context, job = turn_of(market), market.core.state.jobs.get(job_id) or market.job(job_id)
+    lease = next(item for item in market.core.state.leases.values() if item.provider == liar)
+    assert faults.counted(context, job, [lease]) == [lease]
 
 
-@pytest.mark.rule("5.59")
+@pytest.mark.rule("5.119")
 def test_every_checked_execution_is_counted() -> None:
     market = Market(Party(0, lies=True), Party(1), Party(2))
+    market.core.rules = replace(market.core.rules, limits=NO_FEES)
     market.until_decided(market.order(0, 1))
     assert [trusts.checked for trusts in market.core.state.trust.values()] == [1, 1, 1]
 
@@ -212,16 +212,16 @@ def stopped(market: Market, owner: Address) -> list[Effect]:
     with market.core.state.transaction():
         accuse(market, owner)
         context = turn_of(market)
-        faults.stop_if_due(context, owner)
+        faults._accuse_if_due(context, owner)
     return context.effects
 
 
-@pytest.mark.rule("5.60", "5.157")
-def test_a_stopped_provider_is_barred_and_accused_and_its_held_jobs_are_executed_again() -> None:
+@pytest.mark.rule("5.157")
+def test_a_provider_with_faults_of_two_clients_is_accused_and_its_held_jobs_run_again() -> None:
     market, owner = market_with_held_jobs()
     jobs = held_pay.held_jobs_of(turn_of(market), owner)
     (case,) = stopped(market, owner)
-    assert isinstance(case, OpenCase) and market.core.state.providers[owner].barred_until
+    assert isinstance(case, OpenCase)
     assert not held_pay.held_jobs_of(turn_of(market), owner)
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in jobs)
     found = market.core.state.cases[digest(DOMAIN, case.execution.run.assignment.message)]
@@ -240,13 +240,9 @@ def test_a_coordinator_accuses_within_its_budget() -> None:
 
     def accuse_again() -> list[Effect]:
         with market.core.state.transaction():
-            known = market.core.state.providers[owner]
-            market.core.state.providers[owner] = replace(known, barred_until=UnixSeconds(0))
             earlier = [fault.assignment_hash for fault in market.core.state.faults[owner]]
-            again = tuple(replace(item, is_used=False) for item in market.core.state.faults[owner])
-            market.core.state.faults[owner] = again
             context = turn_of(market)
-            faults.stop_if_due(context, owner)
+            faults._accuse_if_due(context, owner)
         assert all(digest in earlier for digest in market.core.state.cases)
         return context.effects
 
@@ -258,7 +254,9 @@ def test_a_coordinator_accuses_within_its_budget() -> None:
 
 @pytest.mark.rule("5.149", "5.151")
 @pytest.mark.parametrize("is_convicted", [True, False])
-def test_a_verdict_of_the_court_bars_a_convict_and_changes_nothing_else(is_convicted: bool) -> None:
+def test_a_conviction_has_held_jobs_executed_again_and_changes_nothing_else(
+    is_convicted: bool,
+) -> None:
     market, owner = market_with_held_jobs()
     with market.core.state.transaction():
         accuse(market, owner)
@@ -272,10 +270,10 @@ def test_a_verdict_of_the_court_bars_a_convict_and_changes_nothing_else(is_convi
     case = state.cases[named]
     assert case.evidence is not None and case.jurors == (owner,) and not case.key
     assert case.job_id in faults.in_court(turn_of(market)), "jurors read its inputs"
-    assert not state.providers[owner].barred_until, "a case alone stops nobody"
+    assert held_pay.held_jobs_of(turn_of(market), owner), "a case alone changes nothing"
     end = ev.ChainCaseDecided(named, is_convicted, Amount(5))
     market.send(ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, at, (opening, end)))
-    assert bool(state.providers[owner].barred_until) == is_convicted
+    assert (not held_pay.held_jobs_of(turn_of(market), owner)) == is_convicted
     assert not faults.in_court(turn_of(market))
 
 
@@ -285,85 +283,6 @@ def test_case_with_an_unknown_execution_is_only_recorded() -> None:
     market.send(ev.ChainStateQueried((note,)))
     case = market.core.state.cases[ZERO_HASH]
     assert case.evidence is None and case.job_id is None and case.is_convicted is None
-
-
-@pytest.mark.rule("5.61")
-@pytest.mark.parametrize(("count", "is_barred"), [(2, False), (3, True)])
-def test_three_faults_that_the_court_cannot_hear_bar_a_provider(
-    count: int, is_barred: bool
-) -> None:
-    """The faulty executions belong to archived jobs or were never revealed, so no case can name
-    them.
-    """
-    market, owner = Market(Party(0)), Party(0).owner
-    state = faulted(market, owner, [0, 1, 0][:count])
-    assert bool(state.providers[owner].barred_until) == is_barred
-
-
-def faulted(
-    market: Market, owner: Address, clients: list[int], price: int = 0, later: int = 0
-) -> State:
-    """Gives a provider one fault of each client, on a job that cost it `price`; returns the
-    state. `later` seconds later the coordinator looks whether they suffice.
-    """
-    state, at = market.core.state, UnixSeconds(market.at)
-    with state.transaction():
-        state.faults[owner] = tuple(
-            Fault(ZERO_HASH, ZERO_HASH, market.clients[who].address, at, price=Amount(price))
-            for who in clients
-        )
-        faults.stop_if_due(turn_of(market, later), owner)
-    return state
-
-
-@pytest.mark.rule("5.112")
-@pytest.mark.parametrize("vouched", [99, 100])
-def test_faults_count_once_both_clients_have_spent_enough(vouched: int) -> None:
-    market, owner = Market(Party(0)), Party(0).owner
-    market.core.rules = replace(market.core.rules, limits=replace(DEVNET, case_spent_multiple=50))
-    state = market.core.state
-    with state.transaction():
-        for client, amount in zip(market.clients, (1_000, vouched), strict=True):
-            known = state.clients[client.address]
-            state.clients[client.address] = replace(
-                known, charged=Amount(amount), vouched=Amount(amount)
-            )
-    found = faulted(market, owner, [0, 1, 1], price=2)
-    assert bool(found.providers[owner].barred_until) == (vouched == 100)
-    with state.transaction():
-        known = state.clients[market.clients[1].address]
-        state.clients[known.account] = replace(known, charged=Amount(100), vouched=Amount(100))
-        faults.on_spent(turn_of(market), known.account)
-    assert state.providers[owner].barred_until, "it counts as soon as a voucher covers enough"
-
-
-@pytest.mark.rule("5.112")
-def test_one_clients_faults_bar_nobody() -> None:
-    market, owner = Market(Party(0)), Party(0).owner
-    assert not faulted(market, owner, [0] * 9).providers[owner].barred_until
-
-
-@pytest.mark.rule("5.113")
-def test_a_bar_lasts_twice_as_long_each_time_and_is_forgotten() -> None:
-    market, owner = Market(Party(0)), Party(0).owner
-    spans = []
-    for _ in range(3):
-        until = faulted(market, owner, [0, 1, 0]).providers[owner].barred_until
-        spans.append(until - market.at)
-        market.at = until
-        market.beat()
-        assert not market.core.state.providers[owner].barred_until
-    first = DEVNET.bar_first
-    assert spans == [first, 2 * first, 4 * first]
-    market.at = market.core.state.providers[owner].last_bar_end + 90 * DAY
-    assert faulted(market, owner, [0, 1, 0]).providers[owner].barred_until == market.at + first
-
-
-@pytest.mark.rule("5.113")
-def test_old_faults_bar_nobody() -> None:
-    market, owner, age = Market(Party(0)), Party(0).owner, DEVNET.case_evidence_age
-    assert not faulted(market, owner, [0, 1, 0], later=age).providers[owner].barred_until
-    assert faulted(market, owner, [0, 1, 0], later=age - 1).providers[owner].barred_until
 
 
 @pytest.mark.rule("5.56", "5.57")

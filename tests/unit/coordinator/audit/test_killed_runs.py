@@ -60,7 +60,8 @@ def test_unconfirmed_time_out_is_not_paid(status: ExitStatus) -> None:
             )
             assert primary.assignment_hash in job.phase.verdict.message.faulted
     assert not market.earned(liar)
-    assert not market.core.state.faults.get(liar), "it is never part of a case"
+    found = market.core.state.faults.get(liar) or ()
+    assert all(fault.is_in_no_case for fault in found), "it is never part of a case"
 
 
 @pytest.mark.rule("5.33")
@@ -74,6 +75,8 @@ def test_every_third_outvoted_time_out_is_a_strike() -> None:
 
     seen = []
     for number in range(2, 120):
+        with market.core.state.transaction():
+            market.core.state.faults.pop(liar, None)  # as if each job had another client
         market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
         seen.append((len((market.core.state.trust.get(liar) or Trusts()).kills), strikes()))
         if strikes():

@@ -6,13 +6,14 @@ As far as the coordinator can know, nobody knew that round when the results were
 import pytest
 
 from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import AwaitingRound
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended
 from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.signed import Witness
+from quorate_protocol.messages.signed import Stop, Witness
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
-from quorate_protocol.units import Hash32, Round, UnixSeconds
+from quorate_protocol.units import Hash32, Outcome, Round, UnixSeconds
 from quorate_runtime.beacon.bls import sign_round
 from support.markets.scripted_market import BLS, DOMAIN, INFO, Market, Party
 
@@ -72,3 +73,50 @@ def test_a_witness_comes_before_its_round_appears(early: int) -> None:
     with pytest.raises(Refused) as refused:
         market.send(event)
     assert refused.value.code is Code.TOO_LATE and market.job(job_id).witness is None
+
+
+def _passes(market: Market, seconds: int) -> None:
+    """Lets time pass while the beacon is away."""
+    for _ in range(seconds):
+        market.at += 1
+        market.send(ev.Tick())
+        market.deliver()
+
+
+@pytest.mark.rule("5.21")
+@pytest.mark.parametrize("is_stopped_late", [False, True])
+def test_a_job_can_be_stopped_while_the_beacon_is_away(is_stopped_late: bool) -> None:
+    """Its primary gets the elapsed time, and the receipt is the one of a stopped job."""
+    market = Market(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    number = _awaited(market, job_id)
+    key = market.sessions[0]
+    stop = seal(DOMAIN, Stop(job_id, UnixSeconds(market.at)), key.sign)
+    missing = round_time(INFO, number) + DEVNET.beacon_missing_after - market.at
+    if not is_stopped_late:
+        market.send(ev.StopReceived(stop, key.address))
+        _passes(market, missing - 1)
+        assert isinstance(market.job(job_id).phase, AwaitingRound), "the round may still come"
+    else:
+        _passes(market, missing + 5)
+        market.send(ev.StopReceived(stop, key.address))
+    _passes(market, 3)
+    job = market.job(job_id)
+    assert isinstance(job.phase, Decided)
+    assert job.phase.verdict.message.outcome is Outcome.LAPSED
+    assert job.split.charged > 0 and sum(map(market.earned, market.parties)) > 0
+    assert market.receipts and not market.core.state.live
+
+
+@pytest.mark.rule("5.21")
+def test_a_job_ends_at_its_expiry_while_the_beacon_is_away() -> None:
+    market = Market(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    _awaited(market, job_id)
+    expiry = market.job(job_id).submission.order.message.expiry
+    _passes(market, expiry - market.at - 1)
+    assert isinstance(market.job(job_id).phase, AwaitingRound)
+    _passes(market, 1)
+    assert isinstance(market.job(job_id).phase, Ended)
+    client = market.core.state.clients[market.clients[0].address]
+    assert not client.reserved and not client.charged and not market.core.state.live

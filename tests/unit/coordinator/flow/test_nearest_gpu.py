@@ -60,7 +60,7 @@ def asking(count: int = 1, model: str = "", vram: int = 0, **more: int) -> JobSp
                 asking(), resources=Resources(999_000, 999 * GIB, gpu=GpuRequest(1, "A100", 0))
             ),
             "4x A100",
-            "cores, the job asks for 999",
+            "of a core, the job asks for 999",
         ),
     ],
 )

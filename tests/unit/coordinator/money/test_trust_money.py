@@ -67,14 +67,10 @@ def test_usage_beyond_the_elapsed_time_is_not_paid() -> None:
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     job = market.job(job_id)
-    closed = job.batches[0].commit_set.message
+    stored_at = job.batches[0].stored_at
     for number, lease in enumerate(_group(market, job)):
         assignment = lease.assignment.message
-        by = (
-            market.core.rules.timing.appears_at(closed.beacon_round)
-            if number == 0
-            else closed.closed_at
-        )
+        by = stored_at[number]
         paid = next(
             item.amount
             for item in job.split.credits
