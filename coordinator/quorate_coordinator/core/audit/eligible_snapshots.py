@@ -21,7 +21,14 @@ def add_job(context: StepContext, host_class: Hash32, eligible: EligibleList) ->
     state = context.state
     known = state.eligible_snapshots.get(eligible.root)
     if known is not None:
-        state.eligible_snapshots[eligible.root] = replace(known, jobs=known.jobs + 1)
+        # Who withdrew since may have had no active slots before: then the list is the same.
+        shown = {item.offer.message.provider: item for item in known.withdrawals}
+        for item in state.market.withdrawals(host_class):
+            shown.setdefault(item.offer.message.provider, item)
+        withdrawals = tuple(shown[owner] for owner in sorted(shown))
+        state.eligible_snapshots[eligible.root] = replace(
+            known, jobs=known.jobs + 1, withdrawals=withdrawals
+        )
         return
     number = _list_number(context, host_class)
     slot_list = state.slot_lists[number]

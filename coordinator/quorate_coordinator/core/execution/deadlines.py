@@ -39,15 +39,16 @@ def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> 
 def on_missing_round(context: StepContext, job: Job) -> None:
     """Ends the wait of a job for a round that is missing (PROTOCOL 5.21).
 
-    If its client stopped it, its primary's result is opened alone. Once its order has expired and
-    the round is late by the longest hold, it ends unpaid.
+    Only its primary has committed, and nobody has opened a result. If its client stopped it, the
+    primary's result is opened alone. Once its order has expired and the round is late by the
+    longest hold, it ends unpaid.
     """
     phase, limits = job.phase, context.rules.limits
     assert isinstance(phase, AwaitingRound)
     late = context.at - context.rules.timing.appears_at(phase.round)
-    if late < limits.beacon_missing_after or job.held_verdict is not None:
-        return
-    if job.stop is not None and not phase.batch and phase.committed:
+    if late < limits.beacon_missing_after or phase.batch:
+        return  # results were opened: the draw of a later batch waits
+    if job.stop is not None and phase.committed:
         count = len(phase.committed)
         running = Running(0, count, phase.committed, 0, None, phase.skipped)
         advance(context, context.put(job, phase=running))
