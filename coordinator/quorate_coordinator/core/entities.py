@@ -312,6 +312,15 @@ class EligibleSnapshot(Struct, frozen=True):
         gone = {item.offer.message.provider for item in self.withdrawals}
         return (slot for slot in slots if slot.is_active(self.block) and slot.owner not in gone)
 
+    def withdrawals_at(
+        self, block: BlockNumber, slots: tuple[StakeSlot, ...]
+    ) -> tuple[WithdrawalEvidence, ...]:
+        """Returns those of the owners with active slots at the block of a job. Another job with
+        the same list may show more.
+        """
+        owners = {slot.owner for slot in slots if slot.is_active(block)}
+        return tuple(item for item in self.withdrawals if item.offer.message.provider in owners)
+
 
 class Job(Struct, frozen=True):
     """One order, and everything that anybody signed for it."""

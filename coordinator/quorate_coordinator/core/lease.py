@@ -71,8 +71,7 @@ class Declined(Struct, frozen=True, tag=True):
 
 class Lapsed(Struct, frozen=True, tag=True):
     """The provider sent no answer or no commit in time, or gave up after its Accept. The execution
-    is unpaid. `is_excused`: its provider was alive, and nobody sent it the Assignment, because it
-    was too dear.
+    is unpaid. `is_excused`: nobody sent its provider the Assignment, so it counts for nothing.
     """
 
     was_accepted: bool

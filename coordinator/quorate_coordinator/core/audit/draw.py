@@ -172,15 +172,15 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     is_alive = provider.is_alive(context.at)
     is_over = is_out_of_patience(context, before, place)
     is_unoffered = slot is None or offers.price_of(slot) > most
-    if before.is_repeat and (is_over or is_unoffered or not is_alive):
+    is_gone = (
+        not is_alive or len(job.leases) >= ASSIGNMENTS_MAX or _has_left(context, place, host_class)
+    )
+    if before.is_repeat and (is_gone or is_over or is_unoffered):
         # another member of the group is asked
         return context.put(job, phase=replace(before, places=others))
-    if not is_alive or len(job.leases) >= ASSIGNMENTS_MAX or _has_left(context, place, host_class):
-        if before.is_repeat:
-            return context.put(job, phase=replace(before, places=others))
-        price = most
+    if is_gone:
         job, lease = assign_in_vain(
-            context, job, place.slot, price, before.batch, place.attempt >= 0, not is_alive
+            context, job, place.slot, most, before.batch, place.attempt >= 0
         )
         skip = SkippedPlace(place.attempt, place.slot, lease.assignment_hash)
         return context.put(

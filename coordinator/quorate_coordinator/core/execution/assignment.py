@@ -41,18 +41,13 @@ def assign(
 
 
 def assign_in_vain(
-    context: StepContext,
-    job: Job,
-    slot: StakeSlot,
-    price: Price,
-    batch: int,
-    is_drawn: bool,
-    is_to_blame: bool,
+    context: StepContext, job: Job, slot: StakeSlot, price: Price, batch: int, is_drawn: bool
 ) -> tuple[Job, Lease]:
-    """Signs an assignment for a provider that cannot get it: it is away, or has no free run slot.
-    The receipt shows it, and the batch is not closed before the provider could have answered.
+    """Signs an assignment that nobody sends: its provider is away or leaves, or the job has had all
+    its assignments. The receipt shows it, and the batch is not closed before the provider could
+    have answered.
     """
-    phase = leases.Lapsed(was_accepted=False, is_excused=not is_to_blame)
+    phase = leases.Lapsed(was_accepted=False, is_excused=True)
     return _sign(context, job, slot, price, batch, phase, is_drawn)
 
 

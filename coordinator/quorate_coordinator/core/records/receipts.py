@@ -129,6 +129,7 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
     beacons = [found for batch in batches if (found := _beacon(job, _round_of(batch)))]
     beacons += [found] if empty is not None and (found := _beacon(job, empty.round)) else []
     eligible = state.eligible(job)
+    snapshot = state.eligible_snapshots[job.ack.message.eligible_root]
     return Evidence(
         chain_id=rules.domain.chain_id,
         stakes=rules.domain.verifying_contract,
@@ -146,7 +147,9 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
         skips=tuple(_skip(state, number, skip) for number, skip in skipped),
         exhausted_by=empty.round if empty is not None else Round(0),
         witness=job.witness if batches else None,
-        withdrawals=state.eligible_snapshots[job.ack.message.eligible_root].withdrawals,
+        withdrawals=snapshot.withdrawals_at(
+            job.ack.message.slot_block, state.slot_lists[snapshot.list_number].slots
+        ),
         slots=eligible.show(_met(state, job, batches, empty)),
         taken_from_chain=TakenFromChain(
             job.ack.message.slot_block, job.slot_block_hash, job.list_length, parties
