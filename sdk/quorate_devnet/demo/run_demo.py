@@ -401,11 +401,14 @@ class _DemoRun:
         pins = check_identity(profile.pins_path, market.info)
         url, clock = self.devnet.chain_url, SystemClock()
         await fund(profile, pins, url, ESCROW_BALANCE, "escrow", clock, into_balance=True)
+        # On chain a third result cannot decide between two: it was committed after their reveals.
+        self.devnet.kill("provider-0")
+        self.screen.milestone("provider-0 (liar) is switched off for this order", "dim")
         run = await orders.place_escrowed()
         self.screen.milestone(f"{run.name} has an escrow of its own, outside all tabs")
         self.bound.reach("running the job with an escrow of its own")
         async for event in run.events():
-            if event.name == "verdict":  # the liar may have been drawn, so two reveals say nothing
+            if event.name == "verdict":
                 break
         self.is_restarting = True
         self.devnet.kill(COORDINATOR)
@@ -417,6 +420,7 @@ class _DemoRun:
             history = await read_chain_history(watch.chain, watch.contracts)
         self.screen.milestone("its owners showed their executions on chain and are paid", "green")
         await self.devnet.restart(COORDINATOR)
+        await self.devnet.restart("provider-0")
         self.is_restarting = False
         return next(
             item.provider for item in history.of(jobs.Shown) if isinstance(item, jobs.Shown)
