@@ -93,16 +93,18 @@ def is_killed(lease: Lease) -> bool:
 def _accuse_if_due(context: StepContext, owner: Address) -> None:
     """Accuses a provider of its newest fault that the court can hear and the operator's budget
     covers, once faults of two clients count. All its held pay is executed again.
+
+    An older fault counts too, though the court hears it no longer: it stands for its client until
+    another one can.
     """
-    age = context.rules.limits.case_evidence_age
-    young = [
+    counting = [
         fault
         for fault in context.state.faults.get(owner) or ()
-        if context.at - fault.at < age and not fault.is_in_no_case
+        if context.at - fault.at < STRIKE_SECONDS and not fault.is_in_no_case
     ]
-    if len({fault.client for fault in young}) < CLIENTS_FOR_CASE:
+    if len({fault.client for fault in counting}) < CLIENTS_FOR_CASE:
         return
-    for fault in reversed(young):
+    for fault in reversed(counting):
         if context.at < heard_until_of(context, fault) and _accuse(context, fault):
             held_pay.reexecute_all(context, owner)
             return

@@ -231,6 +231,19 @@ def test_a_provider_with_faults_of_two_clients_is_accused_and_its_held_jobs_run_
 
 
 @pytest.mark.rule("5.157")
+def test_a_fault_too_old_for_the_court_still_counts_for_its_client() -> None:
+    market, owner = market_with_held_jobs()
+    with market.core.state.transaction():
+        accuse(market, owner)
+        older, newest = market.core.state.faults[owner]
+        archived = replace(older, job_id=Hash32(bytes(32)), at=UnixSeconds(market.at - 80 * DAY))
+        market.core.state.faults[owner] = (archived, newest)
+        context = turn_of(market)
+        faults._accuse_if_due(context, owner)
+        assert set(market.core.state.cases) == {newest.assignment_hash}
+
+
+@pytest.mark.rule("5.157")
 def test_a_coordinator_accuses_within_its_budget() -> None:
     """A case over a small job costs 7 x 0.55 USD. A case that the chain refused costs nothing."""
     market, owner = market_with_held_jobs()
