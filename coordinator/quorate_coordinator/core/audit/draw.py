@@ -156,6 +156,11 @@ def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bo
     return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
 
 
+def _heard_from(context: StepContext) -> int:
+    """The time from which silence says that a provider is away."""
+    return context.state.own.restarted_at + context.rules.limits.heartbeat_alive
+
+
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     """Assigns the execution of a drawn place (one wanted execution). A provider without a free run
     slot keeps the place for a while, and is then asked, so that it declines. A provider that asks
@@ -172,8 +177,12 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     is_alive = provider.is_alive(context.at)
     is_over = is_out_of_patience(context, before, place)
     is_unoffered = slot is None or offers.price_of(slot) > most
+    # Nobody has failed to be heard before this coordinator has listened for as long.
+    is_unheard = not is_alive and context.at < _heard_from(context)
     is_gone = (
-        not is_alive or len(job.leases) >= ASSIGNMENTS_MAX or _has_left(context, place, host_class)
+        (not is_alive and not is_unheard)
+        or len(job.leases) >= ASSIGNMENTS_MAX
+        or _has_left(context, place, host_class)
     )
     if before.is_repeat and (is_gone or is_over or is_unoffered):
         # another member of the group is asked
@@ -187,7 +196,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
             job, phase=replace(before, places=others, skipped=(*before.skipped, skip))
         )
     is_busy = offers.free_slots(context, provider, host_class) <= 0
-    if is_busy and not is_over and not is_unoffered:
+    if is_unheard or (is_busy and not is_over and not is_unoffered):
         waiting = replace(place, assignment_hash=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))
     price = Price(min(most, offers.price_of(slot)) if slot is not None else most)

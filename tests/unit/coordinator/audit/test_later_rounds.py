@@ -355,3 +355,22 @@ def test_a_receipt_shows_whether_held_pay_was_lost() -> None:
     )
     assert paid(at_its_limit, outcome=Outcome.UNRESOLVED, group=()) == [primary]
     assert paid(body, outcome=Outcome.CANNOT_VERIFY, group=()) == [primary]
+
+
+@pytest.mark.rule("5.103")
+def test_who_could_not_be_heard_during_a_restart_is_not_silent() -> None:
+    """Heartbeats are old after a restart. A draw waits for new ones, and skips nobody meanwhile."""
+    market = Market(*[Party(number) for number in range(5)])
+    job_id = market.order(0, 1)
+    while not isinstance(market.job(job_id).phase, AwaitingRound):
+        market.beat()
+    market.at += market.core.rules.limits.heartbeat_alive + 1
+    market.send(ev.Restarted())
+    (wanted,) = market.core.rounds_wanted()
+    signature = sign_round(BLS, wanted)
+    market.send(ev.RoundAppeared(wanted, signature, sha256(signature)))
+    assert not market.core.state.jobs[job_id].phase.skipped  # type: ignore[union-attr]
+    market.until_decided(job_id)
+    phase = market.job(job_id).phase
+    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.ACCEPTED
+    assert not [skip for batch in market.job(job_id).batches for skip in batch.skips]
