@@ -56,9 +56,11 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import Keystore
 
 PROVIDERS, LIARS, CLIENTS = 5, 1, 2
+SLOTS = 2  # of each honest provider, so that the liar is not drawn only because all others are busy
 COORDINATOR = "coordinator"  # its name among the devnet's processes
 LOOK_SECONDS = 0.7
-BUSY_RUNS = 3  # if fewer runs are in progress and there is no case yet, one more order is placed
+FIRST_RUNS = 4  # if all of them gave no case, more orders are placed, some at a time
+BUSY_RUNS = 3
 DEADLINE_SECONDS = 600.0
 PATIENCE_SECONDS = (
     # any machine makes progress within this time: the longest stage takes 20 s with two free cores
@@ -179,6 +181,7 @@ async def _run(
             PROVIDERS,
             LIARS,
             CLIENTS,
+            slots=SLOTS,
             executor=options.executor,
             attestation=AttestationChoice.L1,
             ipfs_gateways=(origin.gateway,),
@@ -286,10 +289,11 @@ class _DemoRun:
         self.screen.milestone(
             f"both clients have ordered their first two jobs, image {orders.image_cid}"
         )
-        await self._follow(watch, orders, lambda seen: _is_judged(seen, orders))
+        await self._follow(watch, orders, _is_accused)
         transport = await asyncio.to_thread(transport_in_use, devnet)
-        self.screen.milestone(f"every order has its result, and {self.scene.tiles} tiles are whole")
         owner = await self._settle_on_chain(orders, watch)
+        await self._follow(watch, orders, lambda seen: _is_judged(seen, orders))
+        self.screen.milestone(f"every order has its result, and {self.scene.tiles} tiles are whole")
         await orders.finish()
         await self._draw(owner)
         snapshot = await self._follow(watch, orders, MarketSnapshot.is_all_paid)
@@ -330,7 +334,7 @@ class _DemoRun:
 
     async def _market(self, stack: AsyncExitStack, client: int) -> Market:
         def notice(sentence: str) -> None:
-            if not self.is_restarting:  # else every run tells that the coordinator is away
+            if not self.is_restarting:
                 self.screen.milestone(f"client-{client}: {sentence}", "dim")
 
         return await stack.enter_async_context(Market(self.devnet.profiles[client], notice=notice))
@@ -338,7 +342,7 @@ class _DemoRun:
     async def _follow(
         self, watch: MarketWatch, orders: Orders, is_over: Callable[[MarketSnapshot], bool]
     ) -> MarketSnapshot:
-        """Shows the market until it is over, and orders what is left."""
+        """Shows the market until it is over. While there is no case, orders what it needs."""
         liar = self.devnet.providers[0]
         while True:
             snapshot = await watch.look()
@@ -358,43 +362,18 @@ class _DemoRun:
             self.bound.reach(current_stage(snapshot))
             if is_over(snapshot):
                 return snapshot
-            await self._order_more(orders, snapshot, liar)
+            decided = len(snapshot.decided())
+            is_idle = decided >= FIRST_RUNS and len(snapshot.runs) - decided < BUSY_RUNS
+            if snapshot.case is None and is_idle:
+                await self._one_more(orders, snapshot, liar)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _order_more(self, orders: Orders, snapshot: MarketSnapshot, liar: Address) -> None:
-        """Places the remaining orders once the liar is accused or no run waits, and single ones
-        while a case needs more lies.
-        """
-        under_way = len(snapshot.runs) - len(snapshot.decided())
-        if not orders.are_all_placed and (snapshot.case is not None or under_way == 0):
-            await orders.place_rest()
-            self.screen.milestone(
-                f"the other {scenario.PRICINGS + self.scene.tiles - 4} orders are in"
-            )
-            await self._restart_coordinator()
-        elif snapshot.case is None and under_way < BUSY_RUNS and orders.are_all_placed:
-            await self._one_more(orders, snapshot, liar)
-
-    async def _restart_coordinator(self) -> None:
-        """Kills the coordinator while runs are under way, and starts it again.
-
-        Nothing is lost: it reads its journal, and providers and clients connect again.
-        """
-        self.bound.reach("restarting the coordinator")
-        began, self.is_restarting = time.monotonic(), True
-        self.devnet.kill(COORDINATOR)
-        await self.devnet.restart(COORDINATOR)
-        self.restarts, self.is_restarting = self.restarts + 1, False
-        self.screen.milestone(
-            "the coordinator was killed with SIGKILL in the middle of these runs, and serves again "
-            f"after {time.monotonic() - began:.1f} s"
-        )
-
     async def _settle_on_chain(self, orders: Orders, watch: MarketWatch) -> Address:
-        """Orders a job with an escrow of its own, and kills the coordinator once two of them agree.
+        """Orders all that is left, and a job with an escrow of its own. Kills the coordinator once
+        two owners agree on that job, while the other runs are under way.
 
-        Its owners show their executions on chain and are paid, while the coordinator is away.
-        Returns one of them.
+        Its owners show their executions on chain and are paid, while the coordinator is away. Then
+        it reads its journal, and providers and clients connect again. Returns one of the owners.
         """
         self.bound.reach("funding an order's own escrow")
         profile, market = self.devnet.profiles[PRICER], orders.markets[PRICER]
@@ -403,25 +382,32 @@ class _DemoRun:
         await fund(profile, pins, url, ESCROW_BALANCE, "escrow", clock, into_balance=True)
         # On chain a third result cannot decide between two: it was committed after their reveals.
         self.devnet.kill("provider-0")
-        self.screen.milestone("provider-0 (liar) is switched off for this order", "dim")
+        self.screen.milestone("provider-0 (liar) is switched off", "dim")
         run = await orders.place_escrowed()
         self.screen.milestone(f"{run.name} has an escrow of its own, outside all tabs")
+        await orders.place_rest()
+        self.screen.milestone(f"the other {scenario.PRICINGS + self.scene.tiles - 4} orders are in")
         self.bound.reach("running the job with an escrow of its own")
         async for event in run.events():
             if event.name == "verdict":
                 break
-        self.is_restarting = True
+        self.is_restarting = True  # else every run tells that the coordinator is away
         self.devnet.kill(COORDINATOR)
-        self.screen.milestone(f"the coordinator is dead; two owners agree on {run.name}")
+        self.screen.milestone(
+            f"two owners agree on {run.name}; the coordinator is killed with SIGKILL"
+        )
         self.bound.reach("owners settle a job on chain")
         history = await read_chain_history(watch.chain, watch.contracts)
         while not history.of(jobs.JobPaid):
             await asyncio.sleep(LOOK_SECONDS)
             history = await read_chain_history(watch.chain, watch.contracts)
         self.screen.milestone("its owners showed their executions on chain and are paid", "green")
+        began = time.monotonic()
         await self.devnet.restart(COORDINATOR)
-        await self.devnet.restart("provider-0")
-        self.is_restarting = False
+        self.restarts, self.is_restarting = self.restarts + 1, False
+        self.screen.milestone(
+            f"the coordinator serves again after {time.monotonic() - began:.1f} s, with all runs"
+        )
         return next(
             item.provider for item in history.of(jobs.Shown) if isinstance(item, jobs.Shown)
         )
@@ -458,10 +444,11 @@ class _DemoRun:
             PRICER,
         )
         name = await orders.place_extra(client)
-        self.screen.milestone(
-            f"client-{client} orders {name} too, because the liar has not run enough jobs yet",
-            "dim",
-        )
+        if name:
+            self.screen.milestone(
+                f"client-{client} orders {name} too, because the liar has not run enough jobs yet",
+                "dim",
+            )
 
     def _write_results(self, orders: Orders, snapshot: MarketSnapshot) -> str:
         """Writes the picture and one tile's receipt. Returns the picture's CID."""
@@ -481,6 +468,11 @@ class _DemoRun:
         )
         (out / "receipt.json").write_bytes(orders.results[faulted].receipt.read_bytes())
         return str(cid_of_path(picture))
+
+
+def _is_accused(snapshot: MarketSnapshot) -> bool:
+    """Whether there is a case, and no run is under way in which the liar could be."""
+    return snapshot.case is not None and len(snapshot.decided()) == len(snapshot.runs)
 
 
 def _is_judged(snapshot: MarketSnapshot, orders: Orders) -> bool:

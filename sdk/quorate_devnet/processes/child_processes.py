@@ -109,8 +109,8 @@ class ChildProcesses:
         self._reaper.stdin.flush()
 
     def kill(self, name: str) -> None:
-        """Kills a child with SIGKILL and waits for its end."""
-        process = self.children[name].process
+        """Kills a child with SIGKILL and waits for its end. It is no child any more."""
+        process = self.children.pop(name).process
         process.kill()
         process.wait()
 
