@@ -217,7 +217,7 @@ class Batch(Struct, frozen=True):
 
 
 class EmptyDraw(Struct, frozen=True):
-    """The draw of a further batch that found nobody in both passes."""
+    """The draw of a further batch that found nobody in both passes, or whose round is missing."""
 
     batch: int
     round: Round

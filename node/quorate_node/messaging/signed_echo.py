@@ -1,9 +1,9 @@
 """Sends each coordinator, at each new connection, the newest that it signed for this provider.
 
-A coordinator knows that, unless its operator restored an old backup of its journal, or runs a second
-coordinator with the same keys. Then its own signature shows that its journal is behind, before it
-signs what contradicts it. It stops, and its operator looks for the newer journal, which has this
-provider's pay.
+A coordinator knows that, unless its operator restored an old backup of its journal, or runs a
+second coordinator with the same keys. Then its own signature shows that its journal is behind,
+before it signs what contradicts it. It stops, and its operator looks for the newer journal, which
+has this provider's pay.
 """
 
 import logging
