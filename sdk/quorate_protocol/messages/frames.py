@@ -124,8 +124,8 @@ class LogsSent(Struct, frozen=True, tag=True):
 
 
 class AssignmentShown(Struct, frozen=True, tag=True):
-    """The provider sends the newest Assignment back at each connection, in case the coordinator has
-    lost it, or another coordinator with the same key signed it.
+    """The newest Assignment to this provider, which sends it back at each connection. The
+    coordinator may have lost it, or another one with the same key signed it.
     """
 
     assignment: Envelope[Assignment]

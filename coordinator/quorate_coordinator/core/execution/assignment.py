@@ -96,7 +96,7 @@ def _sign(
 
 def is_newer(state: State, assignment: Assignment) -> bool:
     """Whether an Assignment of this coordinator's key is later than all that its state has for the
-    provider. If the state did not sign it, an older journal or another coordinator with the key did.
+    provider. Then a newer journal has it, or another coordinator with the same key.
     """
     provider = state.providers.get(assignment.provider)
     return provider is None or assignment.accept_by > provider.assigned_until
