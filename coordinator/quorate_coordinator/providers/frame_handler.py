@@ -186,9 +186,8 @@ class FrameHandler:
         self._check_own(message.coordinator, assignment, "assignment")
         if assignments.is_newer(self.core.state, message):
             self.on_older(
-                f"provider 0x{message.provider.hex()} has shown an Assignment with acceptBy "
-                f"{message.accept_by} that the journal does not know. Either the journal was "
-                f"restored, or another coordinator runs with the same keys: stop it first"
+                f"provider 0x{message.provider.hex()} has shown an Assignment of another journal "
+                f"(acceptBy {message.accept_by}); stop any other coordinator with these keys"
             )
 
     def _check_own(self, account: Address, envelope: AnyEnvelope, what: str) -> None:

@@ -393,9 +393,7 @@ def _commit_set(
     _check_signer(execution, event.signer, terms)
     if isinstance(phase, Committed) and phase.is_misdated:
         raise Refused(
-            Code.STALE,
-            "commitSet: the CommitReceipt has another time than this provider's clock, so its "
-            "pay would be cut",
+            Code.STALE, "commitSet: the CommitReceipt has another time than this provider's clock"
         )
     entry = CommitEntry(
         execution.assignment_hash, terms.provider, digest(terms.domain, phase.commit)
