@@ -37,6 +37,7 @@ from quorate_coordinator.config import (
     DOCUMENTS_GIB,
     FILES_KEPT,
     GIB,
+    RESTORED,
     Config,
 )
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
@@ -48,6 +49,7 @@ from quorate_protocol.limits import BY_NAME, DEVNET, USD
 from quorate_protocol.quantity_input import size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Amount
+from quorate_runtime.files import write_atomic
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
@@ -215,6 +217,7 @@ def _run(config: Config, keys: CoordinatorKeys) -> None:
     """Serves, and ends the program with a sentence when the coordinator cannot go on."""
     # Imported here: it takes a second, which `init` and `health` need not wait for.
     from quorate_coordinator.service import Service
+    from quorate_coordinator.storage.startup_checks import JournalOlder
 
     try:
         asyncio.run(_serve(Service(config, keys, notifier=Notifier(os.environ))))
@@ -230,7 +233,10 @@ def _run(config: Config, keys: CoordinatorKeys) -> None:
         remedy = faucet if is_on_devnet and refused.code is Code.NOT_REGISTERED else ""
         raise fail(f"{refused.detail or refused}{remedy}", EXIT_REFUSED, refused.code) from group
     except* (JournalError, FileDamaged) as group:
-        raise fail(str(_cause(group)), EXIT_REFUSED) from group
+        cause = _cause(group)
+        if isinstance(cause, JournalOlder):  # for `status`, while nothing runs
+            write_atomic(config.path(RESTORED), str(cause).encode())
+        raise fail(str(cause), EXIT_REFUSED) from group
     except* Unavailable as group:
         told, at = str(_cause(group)), f" --home {shlex.quote(str(config.home))}"
         remedy = (

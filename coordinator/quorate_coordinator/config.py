@@ -20,7 +20,9 @@ ARCHIVE, DOCUMENTS, TRANSACTIONS = FILES_KEPT = (
     "transactions.sqlite",
 )
 LOGS = "logs.bin"  # text of runs; without it their logs are empty
-RESTORED = "restored"  # an empty file in a restored home, until its journal has been compared
+# A file in a restored home, until its journal has been compared. It is empty, or says why the last
+# start ended with an older journal.
+RESTORED = "restored"
 DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # receipts prove a provider's trust, whose strikes last 90 days: twice that
 ARCHIVE_GIB = 50  # enough for about ten million runs

@@ -44,7 +44,7 @@ class JournalComparison:
     compared: asyncio.Event = field(default_factory=asyncio.Event)
     unknown: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
     """What a provider showed with our signature and our state does not have."""
-    may_be_older: bool = False  # wait for what providers show, too
+    may_be_older: bool = False  # wait for what providers show, and take no orders until then
 
     async def check_files(self, newest_at: int) -> None:
         """Compares the journal with the other files. `newest_at` is the second of its newest event.
@@ -114,6 +114,7 @@ class JournalComparison:
     def trust(self) -> None:
         """Forgets that the home was restored, once its journal has been compared."""
         self.config.path(RESTORED).unlink(missing_ok=True)
+        self.may_be_older = False
 
     def show(self, what: str) -> None:
         """Records evidence that a provider has shown: a message that this coordinator signed and

@@ -123,6 +123,7 @@ class Service:
     app: web.Application | None = None
     rates: RequestRates | None = None
     own_account: OwnAccount | None = None
+    comparison: JournalComparison | None = None
     chain_answered_at: float = 0.0
 
     async def run(self) -> None:
@@ -204,7 +205,10 @@ class Service:
             before_handlers(rates),
             refuse_early(self.ready.is_set),
             refuse_new(lambda: self.is_leaving),
-            refuse_orders(lambda: self.own_account is not None and self.own_account.is_retired),
+            refuse_orders(
+                lambda: self.own_account is not None and self.own_account.is_retired,
+                lambda: self.comparison is not None and self.comparison.may_be_older,
+            ),
         ]
         before = [self.config.proxies.middleware(), failures, *guards]
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
@@ -294,7 +298,7 @@ class _Parts:
         codec: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
         actor = Actor(core, self.journal, clock, codec, SecretStream(), registry=self.registry)
         service.is_settled = actor.is_settled
-        comparison = JournalComparison(
+        comparison = service.comparison = JournalComparison(
             service.config,
             core,
             self.history.archive,

@@ -27,7 +27,7 @@ from quorate_node.config import Config
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_node.messaging.coordinator_client import Coordinator
-from quorate_node.messaging.voucher_echo import VoucherEcho
+from quorate_node.messaging.signed_echo import SignedEcho
 from quorate_node.ops.leaving import is_leaving
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -74,10 +74,8 @@ class MarketEntry:
         may_stake = not is_leaving(self.config.home)
         if may_stake and not was_registered:
             await self._register()
-        echo = VoucherEcho(
-            lambda coordinator: parts.core.debt(coordinator).voucher, parts.dialers, self.clock
-        )
-        self.group.create_task(echo.run(), name="vouchers")
+        echo = SignedEcho(parts.core.debt, parts.dialers, self.clock)
+        self.group.create_task(echo.run(), name="echo")
         is_any_connected = asyncio.Event()
         self.group.create_task(self._connect(is_any_connected), name="coordinators")
         await is_any_connected.wait()

@@ -1,5 +1,5 @@
-"""Refuses new work while the coordinator stops, and new orders once it has retired. Read requests
-and connected providers still get answers.
+"""Refuses new work while the coordinator stops, and new orders once it has retired or while its
+journal may be old. Read requests and connected providers still get answers.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,12 +28,24 @@ def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
     return guard
 
 
-def refuse_orders(is_retired: Callable[[], bool]) -> Middleware:
-    """Returns the middleware. Vouchers and stops of earlier orders are still taken."""
+def refuse_orders(
+    is_retired: Callable[[], bool], may_be_older: Callable[[], bool] = lambda: False
+) -> Middleware:
+    """Returns the middleware. Vouchers and stops of earlier orders are still taken.
+
+    With an old journal a second Ack of an order would cost bond.
+    """
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.method == "POST" and request.path == ORDERS and is_retired():
+        is_order = request.method == "POST" and request.path == ORDERS
+        if is_order and may_be_older():
+            raise Unavailable(
+                "the coordinator compares its journal with what providers have; it takes orders "
+                "after that",
+                RETRY_SECONDS,
+            )
+        if is_order and is_retired():
             raise Refused(
                 Code.UNSUPPORTED,
                 "this coordinator has retired and takes no new orders: use another one",

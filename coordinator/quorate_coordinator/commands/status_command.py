@@ -13,6 +13,7 @@ from quorate_contracts.money_texts import coins
 from quorate_coordinator import cli_options as options
 from quorate_coordinator import settings as settings_file
 from quorate_coordinator.cli_options import fail, home_of
+from quorate_coordinator.config import RESTORED
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import usd
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
@@ -35,7 +36,8 @@ def health(
 ) -> None:
     """Say whether it can work: exit 0, 3 with each cause by its name, or 4 when nothing answers."""
     place = served_url(url, home)
-    problems = json.loads(asked(place, "/v1/health"))["problems"]
+    ended = "" if url else why_it_ended(home)
+    problems = json.loads(asked(place, "/v1/health", ended))["problems"]
     if as_json:
         typer.echo(json.dumps({"ready": not problems, "problems": problems}))
     else:
@@ -52,7 +54,7 @@ def status(
 ) -> None:
     """Show providers, orders, latency, fees, capital, bond, gas, unpaid work and unmet demand."""
     place = served_url(url, home)
-    answer = asked(place, "/v1/operator")
+    answer = asked(place, "/v1/operator", "" if url else why_it_ended(home))
     if as_json:
         typer.echo(json.dumps(json.loads(answer)))
         return
@@ -201,8 +203,20 @@ def served_url_of(settings: settings_file.Settings) -> str:
     return f"http://{shown}:{settings.port}"
 
 
-def asked(url: str, path: str) -> bytes:
-    """Returns the coordinator's answer. Ends the program when nothing answers, or it refuses."""
+def why_it_ended(home: Path | None) -> str:
+    """Says that the last start of this folder ended with an older journal, and what to do; else
+    "".
+    """
+    try:
+        return (home_of(home) / RESTORED).read_text()
+    except OSError:
+        return ""  # not re-raised: it did not end so
+
+
+def asked(url: str, path: str, ended: str = "") -> bytes:
+    """Returns the coordinator's answer. Ends the program when nothing answers, or it refuses.
+    `ended` says why nothing may answer.
+    """
     from aiohttp import ClientError
 
     try:
@@ -211,7 +225,8 @@ def asked(url: str, path: str) -> bytes:
         remedy = "start it: quorate coordinator up; or name another: --url URL"
         if url == DEFAULT_URL and not (home_of(None) / settings_file.FILE).exists():
             remedy = "make one: quorate coordinator init; or name it: --home FOLDER, --url URL"
-        raise fail(f"nothing answers at {url} ({error}); {remedy}", EXIT_UNAVAILABLE) from error
+        told = f"it ended: {ended}" if ended else remedy
+        raise fail(f"nothing answers at {url} ({error}); {told}", EXIT_UNAVAILABLE) from error
     if not _is_object(body):
         answered = "" if status_code == 200 else f" (it answers {status_code})"
         told = f"another program serves {url}{answered}, no coordinator: name yours with --url URL"

@@ -78,6 +78,8 @@ class Provider(Struct, frozen=True):
     unsecured_until: UnixSeconds = UnixSeconds(0)
     # it never had a stake slot, and has not earned the stake of one
     is_on_probation: bool = False
+    # the latest acceptBy of the Assignments that this coordinator signed for it
+    assigned_until: UnixSeconds = UnixSeconds(0)
 
     def taken_elsewhere(self, host_class: Hash32) -> int:
         """Run slots of a class that others used at the last heartbeat."""
@@ -215,7 +217,7 @@ class Batch(Struct, frozen=True):
 
 
 class EmptyDraw(Struct, frozen=True):
-    """The draw of a further batch that found nobody in both passes."""
+    """The draw of a further batch that found nobody in both passes, or whose round is missing."""
 
     batch: int
     round: Round

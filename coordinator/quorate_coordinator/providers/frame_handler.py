@@ -14,6 +14,7 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.execution import assignment as assignments
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.providers.frame_limits import FrameLimits
 from quorate_coordinator.providers.observed_network import check_network
@@ -29,7 +30,7 @@ from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
 from quorate_protocol.messages.job_spec import Resources
 from quorate_protocol.messages.offer import OfferEnvelope
-from quorate_protocol.messages.signed import Commit, Heartbeat, Reveal, Voucher
+from quorate_protocol.messages.signed import Assignment, Commit, Heartbeat, Reveal, Voucher
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds, usd
@@ -100,6 +101,9 @@ class FrameHandler:
             case frames.VoucherSent(voucher):
                 self.tolerance.unasked(sender)
                 self._voucher(voucher)
+            case frames.AssignmentShown(assignment):
+                self.tolerance.unasked(sender)
+                self._assignment(assignment)
             case frames.OfferSent(offer):
                 self.tolerance.unasked(sender)
                 _check_sender(sender, offer.offer.provider, "offer")
@@ -168,18 +172,30 @@ class FrameHandler:
         can have signed it. If the state does not know it, the journal is too old.
         """
         message = voucher.message
-        if (
-            message.payer != self.core.rules.coordinator
-            or self._signer(voucher) != self.core.rules.statement_key
-        ):
-            raise Refused(
-                Code.WRONG_SIGNER, "voucher: not signed by this coordinator's statement key"
-            )
+        self._check_own(message.payer, voucher, "voucher")
         if payees.is_newer(self.core.state, message):
             known = usd(payees.of(self.core.state, message.payee).vouched)
             self.on_older(
                 f"provider 0x{message.payee.hex()} has shown a voucher for "
                 f"{usd(message.cumulative)} USD, and the journal knows {known}"
+            )
+
+    def _assignment(self, assignment: Envelope[Assignment]) -> None:
+        """Checks an Assignment of this coordinator that its provider sends back, as a voucher."""
+        message = assignment.message
+        self._check_own(message.coordinator, assignment, "assignment")
+        if assignments.is_newer(self.core.state, message):
+            self.on_older(
+                f"provider 0x{message.provider.hex()} has shown an Assignment of another journal "
+                f"(acceptBy {message.accept_by}); stop any other coordinator with these keys"
+            )
+
+    def _check_own(self, account: Address, envelope: AnyEnvelope, what: str) -> None:
+        """Refuses what another key signed: a provider's own word must not stop a coordinator."""
+        rules = self.core.rules
+        if account != rules.coordinator or self._signer(envelope) != rules.statement_key:
+            raise Refused(
+                Code.WRONG_SIGNER, f"{what}: not signed by this coordinator's statement key"
             )
 
     async def _commit(self, commit: Envelope[Commit]) -> None:

@@ -28,13 +28,14 @@ UNBOUNDED = Amount(2**127)
 
 
 class Debt(Struct, frozen=True):
-    """The pay of one coordinator. Sums count since the beginning.
+    """The pay of one coordinator, and the newest that it signed. Sums count since the beginning.
 
     `waits_for` is what the voucher promised at `waits_since`, and the tab has not paid yet.
     """
 
     earned: Amount = Amount(0)  # by receipts that were checked, else by own usage and price
     voucher: Envelope[Voucher] | None = None  # the newest
+    assignment: Envelope[Assignment] | None = None  # the one with the latest acceptBy
     tab: Tab = Tab()
     is_tab_known: bool = False
     waits_for: Amount = Amount(0)
@@ -84,6 +85,14 @@ def with_voucher(debt: Debt, voucher: Envelope[Voucher], at: UnixSeconds) -> Deb
     if debt.voucher is not None and voucher.message.cumulative <= debt.vouched:
         return debt
     return _marked(replace(debt, voucher=voucher), at)
+
+
+def with_assignment(debt: Debt, assignment: Envelope[Assignment]) -> Debt:
+    """Returns the debt with an Assignment, unless a later one is known."""
+    known = debt.assignment
+    if known is not None and assignment.message.accept_by <= known.message.accept_by:
+        return debt
+    return replace(debt, assignment=assignment)
 
 
 def with_tab(debt: Debt, tab: Tab, at: UnixSeconds) -> Debt:

@@ -37,6 +37,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.rules.classes import determinism_class
+from quorate_protocol.rules.receipts.receipt_dates import CLOCK_TOLERANCE_SECONDS
 from quorate_protocol.rules.settlement import USAGE_MS_MIN
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -253,7 +254,7 @@ def step(
         case events.TaskFailed():
             return _failed(execution, event, at)
         case events.CommitReceiptReceived():
-            return _receipt(execution, event, terms)
+            return _receipt(execution, event, at, terms)
         case events.CommitSetReceived():
             return _commit_set(execution, event, at, terms)
         case events.VerdictReceived():
@@ -300,7 +301,9 @@ def _published(
         usage_ms=phase.usage_ms,
         beacon_round=beacon_round(terms, at),
     )
-    return _enter(execution, Committed(commit, reveal, UnixSeconds(at + RESEND_FIRST_SECONDS)))
+    return _enter(
+        execution, Committed(commit, reveal, UnixSeconds(at + RESEND_FIRST_SECONDS), since=at)
+    )
 
 
 def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
@@ -361,7 +364,12 @@ def _lapse(
     )
 
 
-def _receipt(execution: Execution, event: events.CommitReceiptReceived, terms: Terms) -> Stepped:
+def _receipt(
+    execution: Execution, event: events.CommitReceiptReceived, at: UnixSeconds, terms: Terms
+) -> Stepped:
+    """Takes the receipt. Paid time ends with it, so one with a wrong time keeps the result closed.
+    A receipt may arrive late, but it cannot be older than the Commit.
+    """
     phase = execution.phase
     _check_signer(execution, event.signer, terms)
     commit = execution.commit()
@@ -369,6 +377,9 @@ def _receipt(execution: Execution, event: events.CommitReceiptReceived, terms: T
         raise Refused(Code.UNKNOWN, "receipt: this provider signed no such Commit")
     if not isinstance(phase, Committed):
         return execution, ()
+    dated, allowed = event.receipt.message.time, CLOCK_TOLERANCE_SECONDS
+    if not phase.since - allowed <= dated <= at + allowed:
+        return execution.to(replace(phase, is_misdated=True)), ()
     return _enter(execution, Receipted(phase.commit, phase.reveal, event.receipt))
 
 
@@ -380,6 +391,10 @@ def _commit_set(
     if not isinstance(phase, Committed | Receipted | Revealed):
         raise Refused(Code.WRONG_PHASE, f"commitSet: the execution is {type(phase).__name__}")
     _check_signer(execution, event.signer, terms)
+    if isinstance(phase, Committed) and phase.is_misdated:
+        raise Refused(
+            Code.STALE, "commitSet: the CommitReceipt has another time than this provider's clock"
+        )
     entry = CommitEntry(
         execution.assignment_hash, terms.provider, digest(terms.domain, phase.commit)
     )

@@ -92,6 +92,8 @@ class Committed(Struct, frozen=True, tag=True):
     reveal: Reveal
     resend_at: UnixSeconds
     attempts: int = 1
+    since: UnixSeconds = UnixSeconds(0)  # when it signed the Commit
+    is_misdated: bool = False  # the receipt has another time than this provider's clock
 
 
 class Receipted(Struct, frozen=True, tag=True):

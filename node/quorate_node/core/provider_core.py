@@ -314,6 +314,8 @@ class ProviderCore(Tables):
                 "assignment: it has ended here; a provider runs and commits each one once",
             )
         assignments.check_accept_by(assignment, at)
+        debt = debts.with_assignment(self.debt(assignment.coordinator), event.assignment)
+        self.debts[assignment.coordinator] = debt
         if len(self.executions) >= EXECUTIONS_KEPT_MAX:
             raise Refused(Code.BUSY, "assignment: this provider keeps too many executions")
         quoted = capacity.quoted_run_seconds(self.scalars.recent_ms, assignment.max_duration)
@@ -322,7 +324,7 @@ class ProviderCore(Tables):
             event, at, quoted, terms, live, jury, self.scalars.is_draining, self.gone()
         )
         if no is None:
-            debt, owed = self.debt(assignment.coordinator), self.owed(assignment.coordinator)
+            owed = self.owed(assignment.coordinator)
             most = debts.most_pay(assignment)
             no = debts.why_unsecured(debt.tab, owed, most, terms.policy)
         gpus = () if no else self._gpus_for(assignment.host_class)

@@ -17,6 +17,7 @@ from quorate_protocol.units import Address
 from quorate_protocol.values import replace
 
 EVIDENCE_BYTES = 4096  # of a contradicting frame, for the log
+OUT_OF_TIME = (Code.STALE, Code.TOO_EARLY)
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,13 @@ class FrameHandler:
                     self._coordinator.hex(),
                     refused.detail,
                     data[:EVIDENCE_BYTES].decode(errors="backslashreplace"),
+                )
+            if isinstance(event, events.CommitSetReceived) and refused.code in OUT_OF_TIME:
+                log.warning(
+                    "the result of 0x%s stays closed: %s; compare this machine's clock with the "
+                    "coordinator's",
+                    event.assignment_hash.hex(),
+                    refused.detail,
                 )
             raise
         if (

@@ -123,6 +123,14 @@ class LogsSent(Struct, frozen=True, tag=True):
     text: str  # at most LOG_TEXT_MAX characters
 
 
+class AssignmentShown(Struct, frozen=True, tag=True):
+    """The newest Assignment to this provider, which sends it back at each connection. The
+    coordinator may have lost it, or another one with the same key signed it.
+    """
+
+    assignment: Envelope[Assignment]
+
+
 # both directions
 
 
@@ -159,6 +167,7 @@ Frame = (
     | RevealSent
     | LogsSent
     | VoucherSent
+    | AssignmentShown
     | AttestationSent
     | Ok
 )

@@ -119,7 +119,9 @@ class Evidence(Readable, frozen=True):
     beacons: tuple[BeaconEvidence, ...]
     executions: tuple[ExecutionEvidence, ...]  # in CommitSet order over all batches
     skips: tuple[SkipEvidence, ...]  # in order of batches and tries
-    exhausted_by: Round  # round of the last draw, which found nobody; zero if there is none
+    # Round of the last draw, which found nobody; zero if there is none. `beacons` lacks it if the
+    # coordinator says that it did not appear.
+    exhausted_by: Round
     witness: Envelope[Witness] | None
     withdrawals: tuple[WithdrawalEvidence, ...]  # in order of their owners
     slots: tuple[ShownSlot, ...]

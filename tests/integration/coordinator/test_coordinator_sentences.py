@@ -151,6 +151,9 @@ def test_a_journal_older_than_the_archive_stops_the_start(operator: Operator) ->
         "put back the newest journal",
         "--journal-is-newest",
     )
+    for command in ("status", "health"):
+        _, told = operator.type(command)
+        assert "it ended: the journal is older" in told and "put back the newest" in told, told
 
 
 def test_files_that_may_be_begun_again_are_named(operator: Operator) -> None:

@@ -27,14 +27,16 @@ from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
-from quorate_node.messaging.voucher_echo import VoucherEcho
+from quorate_node.core.debts import Debt
+from quorate_node.messaging.signed_echo import SignedEcho
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.money.tabs import Tab
-from quorate_protocol.units import Address, Amount
+from quorate_protocol.units import Address, Amount, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.clock import SystemClock, VirtualClock
 from quorate_runtime.keys.crypto import KeySigner
@@ -147,6 +149,30 @@ async def test_only_a_voucher_with_the_coordinators_own_signature_shows_an_old_j
     assert "has shown a voucher" in frame_handler_stage.shown[0]
 
 
+@pytest.mark.rule("6.88")
+async def test_only_an_assignment_with_the_coordinators_own_signature_shows_an_old_journal(
+    frame_handler_stage: FrameHandlerStage,
+) -> None:
+    """Nothing that a provider says unsigned, or signs itself, stops a coordinator (I11)."""
+    world = frame_handler_stage.world
+    world.everybody_is_well()
+    old = world.core.snapshot()
+    assert world.order(0, 1, {}, {})
+    [lease] = world.leases()
+    frame = frames.encode(frames.AssignmentShown(lease.assignment))
+    sender = "0x" + lease.provider.hex()
+    await frame_handler_stage.frame_handler(sender, frame)
+    assert frame_handler_stage.shown == [], "its own journal has it"
+    later = replace(lease.assignment.message, accept_by=UnixSeconds(2**40))
+    own = frames.AssignmentShown(seal(DOMAIN, later, world.owners[0].key.sign))
+    with pytest.raises(Refused) as refused:
+        await frame_handler_stage.frame_handler(sender, frames.encode(own))
+    assert refused.value.code is Code.WRONG_SIGNER and frame_handler_stage.shown == []
+    world.core.state.restore(old)
+    await frame_handler_stage.frame_handler(sender, frame)
+    assert "has shown an Assignment" in frame_handler_stage.shown[0]
+
+
 @asynccontextmanager
 async def listening(taken: list[bytes]) -> AsyncIterator[str]:
     async def handle(_: str, frame: bytes) -> bytes:
@@ -168,7 +194,7 @@ async def listening(taken: list[bytes]) -> AsyncIterator[str]:
 async def test_a_provider_sends_its_newest_voucher_at_each_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quorate_node.messaging.voucher_echo.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("quorate_node.messaging.signed_echo.POLL_SECONDS", 0.01)
     newest: list[Envelope[Voucher]] = []
     taken: list[bytes] = []
 
@@ -186,7 +212,7 @@ async def test_a_provider_sends_its_newest_voucher_at_each_connection(
         dialer = WebSocketDialer(
             url, SERVER, PROVIDER.address, PROVIDER, ignore, SystemClock(), retry_max=0.01
         )
-        showing = VoucherEcho(lambda _: newest[-1], {SERVER: dialer}, SystemClock())
+        showing = SignedEcho(lambda _: Debt(voucher=newest[-1]), {SERVER: dialer}, SystemClock())
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(dialer.run()), group.create_task(showing.run())]
             for count in (1, 2):

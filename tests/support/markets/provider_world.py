@@ -201,12 +201,12 @@ def script(lease: Hash32) -> tuple[events.Event, ...]:
 
 
 def receipt(
-    execution: Execution, signer: KeySigner = STATEMENT_KEY
+    execution: Execution, signer: KeySigner = STATEMENT_KEY, time: UnixSeconds = NOW
 ) -> events.CommitReceiptReceived:
     """Returns the coordinator's receipt for the commit."""
     commit = execution.commit()
     assert commit is not None
-    message = CommitReceipt(digest(DOMAIN, commit), NOW)
+    message = CommitReceipt(digest(DOMAIN, commit), time)
     return events.CommitReceiptReceived(seal(DOMAIN, message, signer.sign), signer.address)
 
 

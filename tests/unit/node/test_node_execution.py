@@ -266,6 +266,26 @@ def test_stale_early_foreign_or_unsigned_commit_set_reveals_nothing(phase: type)
     assert isinstance(reveal, effects.SendReveal)
 
 
+@pytest.mark.rule("4.18")
+@pytest.mark.parametrize(("off", "is_good"), [(-61, False), (-60, True), (60, True), (61, False)])
+def test_a_commit_receipt_with_a_wrong_time_keeps_the_result_closed(
+    off: int, is_good: bool
+) -> None:
+    """Paid time ends with the receipt, so a coordinator that dates it early would cut the pay."""
+    driver, lease = at_phase(Committed)
+    held, now = driver.execution(lease), driver.now
+    assert isinstance(held.phase, Committed)
+    base = held.phase.since if off < 0 else now
+    driver.do(receipt(held, time=UnixSeconds(base + off)))
+    closed = commit_set(driver.execution(lease), now)
+    if is_good:
+        assert isinstance(driver.do(closed)[0], effects.SendReveal)
+        return
+    assert driver.refusal(closed) is Code.STALE
+    driver.do(receipt(held, time=now))
+    assert isinstance(driver.do(closed)[0], effects.SendReveal), "it was mended"
+
+
 @pytest.mark.rule("5.24")
 def test_commit_set_signed_again_may_change_only_closed_at() -> None:
     """Other members would make it a second batch, whose members could copy the result."""

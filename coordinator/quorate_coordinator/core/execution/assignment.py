@@ -8,6 +8,7 @@ from quorate_coordinator.core.lease import Effect, Lease
 from quorate_coordinator.core.matching import fetched_content
 from quorate_coordinator.core.money import escrows
 from quorate_coordinator.core.money.ledger import release_reservation
+from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.messages import frames
@@ -15,6 +16,7 @@ from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import Address, Hash32, Price, UnixSeconds, usd
+from quorate_protocol.values import replace
 
 
 def assign(
@@ -86,7 +88,18 @@ def _sign(
         context.seal(message), digest, job.id, index, blind, batch, job.class_id, phase, is_drawn
     )
     context.state.leases[digest] = lease
+    provider = context.state.providers.get(slot.owner)
+    if provider is not None and is_newer(context.state, message):
+        context.state.providers[slot.owner] = replace(provider, assigned_until=message.accept_by)
     return context.put(job, leases=(*job.leases, digest)), lease
+
+
+def is_newer(state: State, assignment: Assignment) -> bool:
+    """Whether an Assignment of this coordinator's key is later than all that its state has for the
+    provider. Then a newer journal has it, or another coordinator with the same key.
+    """
+    provider = state.providers.get(assignment.provider)
+    return provider is None or assignment.accept_by > provider.assigned_until
 
 
 def step_lease(

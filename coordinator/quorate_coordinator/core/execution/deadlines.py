@@ -1,10 +1,11 @@
 """Applies beacon rounds and deadlines to jobs."""
 
 from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import batches, draw
+from quorate_coordinator.core.audit import batches, draw, verdicts
 from quorate_coordinator.core.entities import (
     AwaitingRound,
     BeaconUsed,
+    EmptyDraw,
     Job,
     Matching,
     Revealing,
@@ -39,16 +40,24 @@ def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> 
 def on_missing_round(context: StepContext, job: Job) -> None:
     """Ends the wait of a job for a round that is missing (PROTOCOL 5.21).
 
-    Only its primary has committed, and nobody has opened a result. If its client stopped it, the
-    primary's result is opened alone. Once its order has expired and the round is late by the
-    longest hold, it ends unpaid.
+    If only its primary has committed, nobody has opened a result. Then a Stop of its client opens
+    the primary's alone. Once its order has expired and the round is late by the longest hold, the
+    job ends unpaid. A job that waits for a later draw then ends as if the draw had found nobody.
     """
     phase, limits = job.phase, context.rules.limits
     assert isinstance(phase, AwaitingRound)
     late = context.at - context.rules.timing.appears_at(phase.round)
-    if late < limits.beacon_missing_after or phase.batch:
-        return  # results were opened: the draw of a later batch waits
-    if job.stop is not None and phase.committed:
+    if late < limits.beacon_missing_after:
+        return
+    if phase.is_again:  # the round is only a clock here: an earlier one draws
+        advance(
+            context, draw.draw(context, job, phase, job.beacons[-1], draw.audit_ppm(context, job))
+        )
+    elif phase.batch:
+        if late >= limits.max_hold:
+            job = context.put(job, empty_draw=EmptyDraw(phase.batch, phase.round, ()))
+            verdicts.decide(context, job, is_exhausted=True)
+    elif job.stop is not None and phase.committed:
         count = len(phase.committed)
         running = Running(0, count, phase.committed, 0, None, phase.skipped)
         advance(context, context.put(job, phase=running))

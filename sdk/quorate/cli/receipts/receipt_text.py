@@ -3,6 +3,7 @@
 from quorate_protocol.cids import RAW, cid_text
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.rules.receipts.receipt_bill import bill_of, paid_by_client, ran_of, result_of
+from quorate_protocol.rules.receipts.receipt_draws import is_round_missing
 from quorate_protocol.rules.settlement import Bill
 from quorate_protocol.units import Address, Amount, Hash32, usd
 
@@ -30,6 +31,7 @@ def summary_of(body: Receipt) -> Json:
         "silent": [
             _hex(skip.assignment.message.provider) for skip in body.skips if skip.decline is None
         ],
+        "missing_round": body.exhausted_by if is_round_missing(body) else None,
         "withdrawn": [_hex(item.offer.message.provider) for item in body.withdrawals],
         "charged_micro_usd": bill.split.charged,
         "fee_micro_usd": bill.split.fee,
@@ -50,6 +52,9 @@ def lines_of(summary: Json) -> list[str]:
         + (": silent, by the coordinator's word" if provider in silent else ": declined")
         for provider in skipped
     ]
+    if summary["missing_round"] is not None:
+        told = f"beacon round {summary['missing_round']}, by the coordinator's word"
+        lines.append(f"{'missing':12} {told}")
     lines += [f"{name.replace('_', ' '):12} {summary[name]}" for name in names]
     rule = f"{summary['rule']}" + ("" if is_seen else ", unwitnessed")
     lines.append(f"{'outcome':12} {summary['outcome']} (rule {rule})")

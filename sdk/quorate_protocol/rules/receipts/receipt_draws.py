@@ -71,7 +71,8 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         randomness[beacon.round] = sha256(beacon.signature)
         yield Check(f"signature:beacon[{number}]", good, f"round {beacon.round}")
     rounds = [batch.message.beacon_round for batch in receipt.batches]
-    used = [number for number in (*rounds, receipt.exhausted_by) if number]
+    last = 0 if is_round_missing(receipt) else receipt.exhausted_by
+    used = [number for number in (*rounds, last) if number]
     yield Check(
         "beacons", [item.round for item in receipt.beacons] == used, "one round for each draw"
     )
@@ -247,6 +248,16 @@ def _exhausted(
         is_bound = all(skip.batch < number for skip in receipt.skips)
         yield Check("skips", is_bound, "each skip belongs to a draw of the receipt")
         return
+    if receipt.batches and is_round_missing(receipt):
+        # That it did not appear is the coordinator's word, as silence is (PROTOCOL 5.21).
+        end = receipt.timing.appears_at(receipt.exhausted_by) + receipt.timing.max_hold
+        yield Check(
+            "missing round",
+            receipt.verdict.message.time >= end and all(s.batch < number for s in receipt.skips),
+            f"beacon round {receipt.exhausted_by} was missing for {receipt.timing.max_hold} s, "
+            "as the coordinator says",
+        )
+        return
     if receipt.exhausted_by not in randomness or not receipt.batches:
         yield Check("exhausted", False, "the last draw has no batch before it, or no round")
         return
@@ -330,6 +341,12 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
             one < after and first <= after <= last,
             f"batch {number} is drawn by beacon round {first} to {last}, after revealBy",
         )
+
+
+def is_round_missing(receipt: Receipt) -> bool:
+    """Whether the coordinator says that the round of a further draw did not appear."""
+    shown = {beacon.round for beacon in receipt.beacons}
+    return receipt.exhausted_by != 0 and receipt.exhausted_by not in shown
 
 
 def was_held(receipt: Receipt) -> bool:

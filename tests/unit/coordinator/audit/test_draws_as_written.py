@@ -77,8 +77,8 @@ def test_unwitnessed_job_is_audited_even_if_its_provider_is_trusted() -> None:
 
 @pytest.mark.rule("5.21")
 def test_missing_beacon_round_delays_jobs_and_faults_no_provider() -> None:
-    """Nothing is drawn, decided, made final or faulted while the round is missing. When it comes,
-    all jobs go on.
+    """Nothing is drawn, decided, made final or faulted while the first round is missing, until the
+    order expires. When it comes, all jobs go on.
     """
     market = Market(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)

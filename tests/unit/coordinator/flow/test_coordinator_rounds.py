@@ -7,14 +7,19 @@ import pytest
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended
+from quorate_protocol.cids import document_cid
+from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Stop, Witness
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
+from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import Hash32, Outcome, Round, UnixSeconds
-from quorate_runtime.beacon.bls import sign_round
+from quorate_runtime.beacon.bls import sign_round, verify_round
+from quorate_runtime.keys.crypto import recover
+from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import BLS, DOMAIN, INFO, Market, Party
 
 
@@ -120,3 +125,54 @@ def test_a_job_ends_at_its_expiry_while_the_beacon_is_away() -> None:
     assert isinstance(market.job(job_id).phase, Ended)
     client = market.core.state.clients[market.clients[0].address]
     assert not client.reserved and not client.charged and not market.core.state.live
+
+
+def _is_valid(market: Market) -> bool:
+    """Whether the newest receipt is consistent."""
+    body = market.receipts[-1]
+    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
+    report = receipt_checks.verify(data, recover, verify_round)
+    assert report.valid, report.failures
+    return report.valid
+
+
+@pytest.mark.rule("5.21", "5.36")
+def test_a_job_that_waits_for_a_later_draw_ends_while_the_beacon_is_away() -> None:
+    """Its owners are paid by the fund, as if nobody was left to ask, and nobody is faulted."""
+    market = Market(*[Party(number, lies=True) for number in range(5)])
+    job_id = market.order(0, 1)
+    while not (isinstance(phase := market.job(job_id).phase, AwaitingRound) and phase.batch):
+        market.beat()
+    late = round_time(INFO, phase.round) + max(DEVNET.beacon_missing_after, DEVNET.max_hold)
+    _passes(market, late - market.at - 1)
+    assert isinstance(market.job(job_id).phase, AwaitingRound)
+    _passes(market, 1)
+    job = market.job(job_id)
+    assert isinstance(job.phase, Decided) and not job.split.charged
+    assert job.phase.verdict.message.outcome is Outcome.UNRESOLVED
+    assert not market.core.state.faults and not market.core.state.live
+    assert _is_valid(market)
+
+
+@pytest.mark.rule("5.21", "5.111")
+def test_held_pay_becomes_final_while_the_beacon_is_away() -> None:
+    market = LargeMarket()
+    first = market.order(0, 1, accept_unwitnessed=True)
+    market.trust_all(market.job(first))
+    market.until_decided(first)
+    for number in range(2, 20):
+        job_id = market.order(0, number, accept_unwitnessed=True)
+        market.until_decided(job_id)
+        if job_id in market.core.state.held:
+            break
+    [credit], phase = market.job(job_id).split.credits, market.job(job_id).phase
+    assert isinstance(phase, Decided)
+    owner = market.core.state.leases[credit.assignment_hash].provider
+    before = market.payee(owner)
+    for wait in (0, market.core.rules.limits.max_hold + 600):
+        market.at = phase.hold_until + wait
+        _passes(market, 1)
+    after = market.payee(owner)
+    assert after.final - before.final == before.held - after.held >= credit.amount > 0
+    assert not market.core.state.held and not market.core.state.live
+    assert _is_valid(market)
