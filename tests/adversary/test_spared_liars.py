@@ -32,7 +32,7 @@ def test_a_coordinator_cannot_spare_a_liar_whose_fault_is_confirmed(
 ) -> None:
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     with monkeypatch.context() as patch:
-        patch.setattr(confirmation, "is_confirmed", lambda found: False)
+        patch.setattr(confirmation, "missing", lambda found, result: 2)
         market.until_decided(market.order(0, 1))
     assert failures(market) == {"verdict:confirmed"}
     attack(
