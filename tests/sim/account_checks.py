@@ -87,6 +87,10 @@ class AccountChecks:
         self._check_group(body)
         self.conduct.judged(core, body)
         self.images.check(body, was_asked=bool(core.state.jobs[job_id].agreed))
+        aside = {
+            (client, x.image) for client, known in core.state.unverifiable.items() for x in known
+        }
+        assert aside <= set(self.images.seen), "I5: one owner alone sets an image aside"
         if first is None:
             self.ledger.verdict_times[job_id] = body.verdict.message.time
         if is_escrowed:
