@@ -1,8 +1,10 @@
-"""What a lying owner gains for each job, beside an honest one (PROTOCOL §5), by the product's rates.
+"""What a lying owner gains for each job, beside an honest one, by the product's audit rates.
 
-It serves 24 jobs a day at 0.10 USD each, under the tier `standard`, and all auditors are honest. A
-lie saves the whole cost of running the job. A strike costs 5 % of the price, with which it gets as
-many jobs as before (4.67). `python -m bench.liars` prints the table of docs/performance.md.
+It serves 24 jobs a day at 0.10 USD each under the tier `standard` (PROTOCOL §5), and all auditors
+are honest. A lie saves the whole cost of running the job. A strike costs 5 % of the price, with
+which it gets as many jobs as before (4.67).
+
+`python -m bench.liars` prints the table of docs/performance.md.
 """
 
 import random
