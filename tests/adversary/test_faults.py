@@ -5,7 +5,6 @@ from itertools import product
 
 import pytest
 
-from quorate_coordinator.core.audit import repeats
 from quorate_coordinator.core.entities import Decided, Job, Running
 from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
@@ -14,6 +13,7 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import Report
 from quorate_protocol.messages.signed import Assignment, Verdict
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import confirmation
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import Amount, Hash32, Label, Outcome, Small, UnixSeconds
 from quorate_protocol.values import replace
@@ -66,8 +66,8 @@ def decided(market: Market, **changes: object) -> Job:
 
 @pytest.mark.rule("5.114", "5.115")
 def test_a_coin_flip_program_faults_nobody(attack: Attack) -> None:
-    """Two of three agree by chance. One of them repeats the job, and gets another result."""
-    market = CoinFlips((0, 1, 0, 0, 1))
+    """Two of three agree by chance. Both repeat the job, and get another result."""
+    market = CoinFlips((0, 1, 0, 1, 1))
     job = decided(market)
     state, said = market.core.state, verdict_of(market, job.id)
     assert said.outcome is Outcome.UNRESOLVED and not said.group and not said.faulted
@@ -162,11 +162,12 @@ def test_members_that_do_not_answer_are_replaced_and_without_two_nobody_is_fault
 def test_a_coordinator_cannot_leave_the_confirmation_out(
     monkeypatch: pytest.MonkeyPatch, attack: Attack
 ) -> None:
-    monkeypatch.setattr(repeats, "are_due", lambda job, outside: False)
     market = CoinFlips((0, 1, 0))
-    market.until_decided(market.order(0, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(confirmation, "missing", lambda found, result: 0)
+        market.until_decided(market.order(0, 1))
     failed = [check.name for check in report_of(market.receipts[-1]).failures]
-    assert failed == ["verdict:confirmed"]
+    assert failed == ["verdict:confirmed", "verdict:unconfirmed"]
     attack(
         name="a coordinator that faults without a confirmation",
         before="accepted by everybody",
@@ -177,7 +178,7 @@ def test_a_coordinator_cannot_leave_the_confirmation_out(
 
 @pytest.mark.rule("5.116")
 def test_an_image_with_two_results_is_not_verified_for_its_client() -> None:
-    market = CoinFlips((0, 1, 0, 0, 1, 1, 0, 0))
+    market = CoinFlips((0, 1, 0, 1, 1, 1, 0, 0))
     decided(market)
     with pytest.raises(Refused, match="gave one provider two results") as caught:
         market.order(0, 2)
@@ -201,6 +202,39 @@ def test_faults_over_such_an_image_are_in_no_case_and_still_count_once() -> None
     market.until_decided(market.order(0, 2))
     (found,) = [fault for known in market.core.state.faults.values() for fault in known]
     assert found.is_in_no_case
+
+
+@pytest.mark.rule("5.114", "5.115")
+@pytest.mark.parametrize(
+    ("tosses", "faulted"),
+    [
+        ((0, 1, 0, 0, 1, 0, 0), 2),  # a drawn owner takes the place of who contradicted itself
+        ((0, 1, 0, 0, 2, 0, 0), 2),
+        ((0, 1, 0, 1, 0, 0, 0), 2),
+        ((0, 1, 0, 0, 1, 0, 1), 0),  # and contradicts itself too
+    ],
+)
+def test_a_member_that_contradicts_itself_spares_nobody(
+    tosses: tuple[int, ...], faulted: int
+) -> None:
+    """A liar's friend agrees first and lies when it repeats the job."""
+    market = CoinFlips(tosses, owners=5)
+    job = decided(market)
+    said, client = verdict_of(market, job.id), market.clients[0].address
+    assert len(said.faulted) == faulted and not market.tosses
+    assert bool(market.core.state.unverifiable.get(client)) == (not faulted)
+    if faulted:
+        assert len(said.group) == 2 and job.split.charged == 2 * PAY + 40
+        assert len({market.core.state.leases[name].provider for name in said.faulted}) == 2
+
+
+@pytest.mark.rule("5.115", "5.116")
+def test_one_owner_that_contradicts_itself_sets_no_image_aside() -> None:
+    market = CoinFlips((0, 1, 0, 0, 1))
+    job = decided(market)
+    assert verdict_of(market, job.id).outcome is Outcome.UNRESOLVED and job.is_readable
+    assert not market.core.state.unverifiable.get(market.clients[0].address)
+    assert earned(market) == 5 * PAY, "nobody is left to confirm, and the client pays what ran"
 
 
 @pytest.mark.rule("5.115", "4.51")

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
+from quorate_coordinator.core.audit import repeats, verdicts
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document
-from quorate_protocol.rules import confirmation
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import UnixSeconds
 from quorate_protocol.values import replace
@@ -32,13 +32,33 @@ def test_a_coordinator_cannot_spare_a_liar_whose_fault_is_confirmed(
 ) -> None:
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     with monkeypatch.context() as patch:
-        patch.setattr(confirmation, "is_confirmed", lambda found: False)
+        accept = verdicts._accept
+        patch.setattr(verdicts, "_accept", lambda *known: accept(*known[:3], []))
         market.until_decided(market.order(0, 1))
     assert failures(market) == {"verdict:confirmed"}
     attack(
         name="a coordinator leaves a liar out of `faulted`",
         before="the receipt verifies",
         now="refused: verdict:confirmed",
+        cost="its receipt",
+    )
+
+
+@pytest.mark.rule("5.114")
+def test_a_coordinator_cannot_spare_a_liar_by_asking_nobody(
+    monkeypatch: pytest.MonkeyPatch, attack: Attack
+) -> None:
+    """It says that no member answered, and draws no owner in their place."""
+    market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    with monkeypatch.context() as patch:
+        patch.setattr(repeats, "begin", lambda context, job, group, wanted: job)
+        patch.setattr(verdicts, "EXECUTIONS_MAX", 0)
+        market.until_decided(market.order(0, 1))
+    assert failures(market) == {"verdict:unconfirmed"}
+    attack(
+        name="a coordinator says that no member repeats",
+        before="the receipt verifies, and the liar is spared",
+        now="refused: verdict:unconfirmed",
         cost="its receipt",
     )
 

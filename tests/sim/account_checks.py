@@ -87,6 +87,10 @@ class AccountChecks:
         self._check_group(body)
         self.conduct.judged(core, body)
         self.images.check(body, was_asked=bool(core.state.jobs[job_id].agreed))
+        aside = {
+            (client, x.image) for client, known in core.state.unverifiable.items() for x in known
+        }
+        assert aside <= set(self.images.seen), "I5: one owner alone sets an image aside"
         if first is None:
             self.ledger.verdict_times[job_id] = body.verdict.message.time
         if is_escrowed:
@@ -109,14 +113,15 @@ class AccountChecks:
         if verdict.label is Label.QUORUM_2:
             results = [
                 result_digest(item.reveal.exit_status, item.reveal.output_digest)
-                for item in drawn
+                for item in repeat_checks.counting(body)
                 if item.reveal
             ]
             agreeing = max(Counter(results).values(), default=0)
             is_settled = verdict.outcome is JobOutcome.ACCEPTED
-            is_ended = verdict.outcome is JobOutcome.LAPSED or repeat_checks.has_differed(body)
+            is_random = len(repeat_checks.contradicted(body)) >= 2
+            is_ended = verdict.outcome is JobOutcome.LAPSED or is_random
             self.coverage.facts["one gave two results"] += repeat_checks.has_differed(body)
-            assert is_settled == (agreeing == 2) or is_ended, (
+            assert is_settled == (agreeing >= 2) or is_ended, (
                 f"I3: two must settle, {agreeing} agree"
             )
         if verdict.outcome is not JobOutcome.ACCEPTED:
@@ -206,8 +211,7 @@ class AccountChecks:
             )
         paid = self._paid(body, honest, pays)
         if body.ack.message.escrowed:  # the chain knows no repeats, so the fund pays them
-            again = [item for item in repeat_checks.repeats_of(body) if item in revealed]
-            unpaid = [item for item in again if item not in paid]
+            unpaid = [item for item in self._again(body) if item not in paid]
             self._fund_owes(unpaid, [pays[item.index] for item in unpaid])
             return
         self._add_sums(
@@ -215,13 +219,54 @@ class AccountChecks:
             [item.assignment.message.provider for item in paid],
             [pays[item.index] for item in paid],
         )
-        again = [
-            item
-            for item in repeat_checks.repeats_of(body)
-            if item in revealed and item not in honest
-        ]
+        if self._is_markets_limit(body):
+            return  # two results, and nobody knows which one is true
+        again = [item for item in self._again(body) if item not in honest]
         unpaid = [item for item in (*honest, *again) if item not in paid]
         self._fund_owes(unpaid, [pays[item.index] for item in unpaid])
+
+    def _again(self, body: Receipt) -> list[ExecutionEvidence]:
+        """The repeats that the fund pays: those that confirm, or all if nobody is accepted."""
+        if self._is_markets_limit(body):
+            return []
+        agreed = {
+            item.reveal.output_digest
+            for item in body.executions
+            if item.reveal and digest(DOMAIN, item.assignment.message) in body.verdict.message.group
+        }
+        void = repeat_checks.contradicted(body)
+        return [
+            item
+            for item in repeat_checks.repeats_of(body)
+            if item.reveal
+            and (
+                not agreed
+                or (
+                    item.reveal.output_digest in agreed
+                    and item.assignment.message.provider not in void
+                )
+            )
+        ]
+
+    def _is_markets_limit(self, body: Receipt) -> bool:
+        """Whether the market ran out on two different results."""
+        order = body.order.message
+        if body.verdict.message.outcome is not JobOutcome.UNRESOLVED or repeat_checks.has_differed(
+            body
+        ):
+            return False
+        revealed = [item for item in repeat_checks.drawn_of(body) if item.reveal]
+        results = {
+            result_digest(item.reveal.exit_status, item.reveal.output_digest)
+            for item in revealed
+            if item.reveal
+        }
+        longest = body.executions[0].assignment.message.max_duration
+        further = sum(self._pay(body, item) for item in revealed)
+        further += order.max_price_per_hour * longest // 3_600
+        is_spent = further + further * FEE_BPS // 10_000 > order.budget
+        self.coverage.facts["ended by the budget"] += is_spent
+        return not (is_spent or len(revealed) >= order.max_executions or len(results) >= 3)
 
     def _paid(
         self, body: Receipt, honest: list[ExecutionEvidence], pays: dict[int, int]
@@ -236,7 +281,9 @@ class AccountChecks:
                 billed = 2 if is_audit_billed(body) else 1
                 facts["a client paid the audit of an unwitnessed commit"] += billed - 1
                 return honest[:billed]
-            case JobOutcome.ACCEPTED | JobOutcome.LAPSED:
+            case JobOutcome.ACCEPTED:
+                return honest[:2]
+            case JobOutcome.LAPSED:
                 return honest
             case JobOutcome.CANNOT_VERIFY:
                 facts["nobody could verify"] += 1
@@ -246,16 +293,7 @@ class AccountChecks:
                 pass
         if repeat_checks.has_differed(body):
             return _covered(order, body, honest, pays)
-        results = {
-            result_digest(item.reveal.exit_status, item.reveal.output_digest)
-            for item in honest
-            if item.reveal
-        }
-        longest = body.executions[0].assignment.message.max_duration
-        further = sum(pays.values()) + order.max_price_per_hour * longest // 3_600
-        is_spent = further + further * FEE_BPS // 10_000 > order.budget
-        facts["ended by the budget"] += is_spent
-        if is_spent or len(honest) >= order.max_executions or len(results) >= 3:
+        if not self._is_markets_limit(body):
             facts["ended at the client's limit"] += 1
             return honest
         facts["the market ran out"] += 1
@@ -276,16 +314,16 @@ class AccountChecks:
         )
         verdict, client = second.verdict.message, second.order.message.client
         credit = self._held[hashed]
-        again = repeat_checks.repeats_of(second)
+        again = self._again(second)
         paid = [
             item
             for item in helpers
-            if digest(DOMAIN, item.assignment.message) in verdict.group
-            or (item in again and item.reveal is not None)
+            if digest(DOMAIN, item.assignment.message) in verdict.group or item in again
         ]
         pays = [self._pay(second, item) for item in paid]
         if verdict.outcome is not JobOutcome.ACCEPTED:
-            revealed = [item for item in helpers if item.reveal is not None]
+            is_void = self._is_markets_limit(second)
+            revealed = [item for item in helpers if item.reveal is not None and not is_void]
             self._fund_owes(revealed, [self._pay(second, item) for item in revealed])
             if self._is_kept(second):
                 self.coverage.facts["held, kept"] += 1
@@ -313,22 +351,11 @@ class AccountChecks:
         """I3 and I4: a client that has read an output goes on paying for it. Not if the market ran
         out on different results, or after a fault of the provider.
         """
-        order, owner = body.order.message, body.executions[0].assignment.message.provider
+        owner = body.executions[0].assignment.message.provider
         first = self.ledger.verdict_times[body.ack.message.job_id]
         if any(fault.at >= first for fault in self.coordinator.core.state.faults.get(owner) or ()):
             return False
-        if repeat_checks.has_differed(body):
-            return True
-        revealed = [item.reveal for item in body.executions if item.reveal is not None]
-        results = {result_digest(item.exit_status, item.output_digest) for item in revealed}
-        pays = sum(self._pay(body, item) for item in body.executions if item.reveal is not None)
-        longest = body.executions[0].assignment.message.max_duration
-        further = pays + order.max_price_per_hour * longest // 3_600
-        return (
-            len(results) != 2
-            or len(revealed) >= order.max_executions
-            or further + further * FEE_BPS // 10_000 > order.budget
-        )
+        return not self._is_markets_limit(body)
 
     def _pay(self, body: Receipt, item: ExecutionEvidence) -> int:
         assignment = item.assignment.message

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from quorate_coordinator.core.audit import faults, repeats, unverifiable
+from quorate_coordinator.core.audit import faults, repeats, unverifiable, verdicts
 from quorate_coordinator.core.matching.market_index import MarketIndex
 from quorate_protocol.rules import audit_draw, confirmation
 from quorate_protocol.units import UnixSeconds
@@ -24,20 +24,24 @@ def _coins_at_last(plan: Plan) -> Plan | None:
 
 
 def _faults_are_not_confirmed(patch: Patch) -> None:
-    patch.setattr(repeats, "are_due", lambda job, outside: False)
+    patch.setattr(confirmation, "missing", lambda found, result: 0)
 
 
 def _one_repeat_confirms(patch: Patch) -> None:
-    patch.setattr(repeats, "REPEATS", 1)
     patch.setattr(confirmation, "REPEATS", 1)
 
 
 def _confirmed_faults_are_spared(patch: Patch) -> None:
-    patch.setattr(confirmation, "is_confirmed", lambda found: False)
+    patch.setattr(repeats, "begin", lambda context, job, group, wanted: job)
+    patch.setattr(verdicts, "EXECUTIONS_MAX", 0)
 
 
-def _another_result_confirms_too(patch: Patch) -> None:
-    patch.setattr(confirmation, "has_differed", lambda found: False)
+def _who_contradicts_itself_counts(patch: Patch) -> None:
+    patch.setattr(confirmation, "contradicted", lambda repeats: frozenset())
+
+
+def _one_owner_sets_an_image_aside(patch: Patch) -> None:
+    patch.setattr(confirmation, "RANDOM_OWNERS", 1)
 
 
 def _images_with_two_results_are_verified(patch: Patch) -> None:
@@ -68,7 +72,8 @@ MUTANTS = (
     Mutant("a fault needs no confirmation", "I5", _faults_are_not_confirmed, LIARS),
     Mutant("one repeat confirms a fault", "I5", _one_repeat_confirms, LIARS),
     Mutant("a confirmed fault is spared", "I5", _confirmed_faults_are_spared, LIARS),
-    Mutant("a repeat with another result confirms", "I5", _another_result_confirms_too, COINS),
+    Mutant("who contradicts itself still counts", "I5", _who_contradicts_itself_counts, COINS),
+    Mutant("one owner sets an image aside", "I5", _one_owner_sets_an_image_aside, COINS),
     Mutant(
         "an image with two results is verified",
         "I5",

@@ -11,44 +11,58 @@ from sim.parties import DOMAIN
 
 
 def drawn_of(body: Receipt) -> tuple[ExecutionEvidence, ...]:
-    """The executions that count for the result."""
-    return body.executions[: len(body.executions) - len(repeats_of(body))]
+    """The executions that are no repeats."""
+    return tuple(item for item, is_repeat in _all_of(body) if not is_repeat)
 
 
 def repeats_of(body: Receipt) -> tuple[ExecutionEvidence, ...]:
-    """The executions that repeat earlier ones: the last batch, if no round drew it."""
-    last = body.batches[-1].message
-    is_repeat = len(body.batches) > 1 and not last.beacon_round
-    return body.executions[len(body.executions) - len(last.ordered) :] if is_repeat else ()
+    """The executions that repeat earlier ones: those of later batches that no round drew."""
+    return tuple(item for item, is_repeat in _all_of(body) if is_repeat)
+
+
+def contradicted(body: Receipt) -> set[Address]:
+    """The owners that gave another result than before."""
+    return {owner for owner, before, again in _pairs(body) if again not in (None, before)}
 
 
 def has_differed(body: Receipt) -> bool:
-    """Whether a provider gave another result than before."""
-    return any(again not in (None, before) for before, again in _pairs(body))
+    """Whether an owner gave another result than before."""
+    return bool(contradicted(body))
+
+
+def counting(body: Receipt) -> list[ExecutionEvidence]:
+    """The executions that count for the result: no repeats, and none of who contradicted itself."""
+    void = contradicted(body)
+    return [item for item in drawn_of(body) if _owner(item) not in void]
 
 
 def is_confirmed(body: Receipt) -> bool:
-    """Whether two gave their own result again."""
-    return sum(again is not None and again == before for before, again in _pairs(body)) == 2
+    """Whether two gave the accepted result again."""
+    named = body.verdict.message.group
+    agreed = {_result(item) for item in drawn_of(body) if _hash(item) in named}
+    return sum(before == again and again in agreed for _, before, again in _pairs(body)) == 2
 
 
 def check_members(body: Receipt) -> None:
     """I9: those who repeat are of one result, and another result was revealed. I5: nobody is
-    faulted for another result without two repeats.
+    faulted for another result without two repeats, or where two owners contradicted themselves.
     """
     verdict, drawn = body.verdict.message, drawn_of(body)
     results = {_owner(item): _result(item) for item in drawn}
     if repeats_of(body):
-        agreed = {results[_owner(item)] for item in repeats_of(body)}
-        assert len(agreed) == 1 and None not in agreed, "I9: others than the group repeat a job"
-        assert set(results.values()) - agreed - {None}, "I9: a repeat without another result"
-    assert not has_differed(body) or verdict.outcome is Outcome.UNRESOLVED, (
-        "I5: a result counts although one that gave it gave another one too"
+        assert all(results[_owner(item)] for item in repeats_of(body)), (
+            "I9: who revealed nothing repeats a job"
+        )
+        assert len(set(results.values()) - {None}) > 1, "I9: a repeat without another result"
+    assert len(contradicted(body)) < 2 or verdict.outcome is Outcome.UNRESOLVED, (
+        "I5: a result counts although two that gave it gave another one too"
     )
-    told = [item for item in drawn if _hash(item) in verdict.faulted]
+    told = [item for item in body.executions if _hash(item) in verdict.faulted]
     assert is_confirmed(body) or not any(item.reveal for item in told), (
         "I5: a fault that nobody confirmed"
     )
+    left = {_hash(item) for item in drawn if _owner(item) in contradicted(body)}
+    assert not left & set(verdict.group), "I5: who contradicted itself is in the group"
 
 
 class Images:
@@ -64,30 +78,37 @@ class Images:
         """
         pair, acked = (body.order.message.client, body.image), body.ack.message.ack_time
         since, verdict = self.seen.get(pair), body.verdict.message
+        group = {_result(item) for item in drawn_of(body) if _hash(item) in verdict.group}
         outside = [
-            item
-            for item in map(_hash, (item for item in drawn_of(body) if item.reveal))
-            if verdict.outcome is Outcome.ACCEPTED and item not in verdict.group
+            _hash(item)
+            for item in body.executions
+            if group and item.reveal and _result(item) not in group
         ]
         assert was_asked or not outside, "I5: nobody was asked to confirm another result"
         if is_confirmed(body) and not (since and verdict.time < since + self.seconds):
             assert set(outside) <= set(verdict.faulted), "I5: a confirmed fault is not named"
         if since is not None and since < acked < since + self.seconds:
             assert body.ack.message.rule is Label.UNVERIFIED, "I5: its results cannot be verified"
-        if has_differed(body):
+        if len(contradicted(body)) >= 2:
             self.seen[pair] = max(body.verdict.message.time, since or UnixSeconds(0))
 
 
-def _pairs(body: Receipt) -> list[tuple[Hash32 | None, Hash32 | None]]:
+def _all_of(body: Receipt) -> list[tuple[ExecutionEvidence, bool]]:
+    sets = [batch.message for batch in body.batches]
+    again = [one.batch > 0 and not one.beacon_round for one in sets for _ in one.ordered]
+    return list(zip(body.executions, again, strict=True))
+
+
+def _pairs(body: Receipt) -> list[tuple[Address, Hash32 | None, Hash32 | None]]:
     results = {_owner(item): _result(item) for item in drawn_of(body)}
-    return [(results[_owner(item)], _result(item)) for item in repeats_of(body)]
+    return [(_owner(item), results[_owner(item)], _result(item)) for item in repeats_of(body)]
 
 
 def _hash(item: ExecutionEvidence) -> Hash32:
     return digest(DOMAIN, item.assignment.message)
 
 
-def _owner(item: ExecutionEvidence) -> bytes:
+def _owner(item: ExecutionEvidence) -> Address:
     return item.assignment.message.provider
 
 

@@ -342,7 +342,8 @@ class Job(Struct, frozen=True):
     batches: tuple[Batch, ...] = ()
     beacons: tuple[BeaconUsed, ...] = ()
     empty_draw: EmptyDraw | None = None  # the newest one
-    agreed: tuple[Hash32, ...] = ()  # the group that is accepted if its members repeat their result
+    agreed: tuple[Hash32, ...] = ()  # members whom a repeat asks, or may ask, in this order
+    asked: int = 0  # so many of them were asked
     witness: Envelope[Witness] | None = None
     refused_by: tuple[Address, ...] = ()
     commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
@@ -367,9 +368,10 @@ class Job(Struct, frozen=True):
         return self.ack.message.escrowed
 
     @property
-    def repeat_batch(self) -> Batch | None:
-        """The closed batch in which members of the accepted group repeat the job."""
-        return self.batches[-1] if self.batches and self.batches[-1].is_repeat else None
+    def repeats(self) -> tuple[Hash32, ...]:
+        """The executions of closed batches in which members of a group repeat the job."""
+        found = (batch.members for batch in self.batches if batch.is_repeat)
+        return tuple(name for members in found for name in members)
 
     @property
     def is_readable(self) -> bool:

@@ -98,7 +98,7 @@ def _execution(
             if lease.batch == 0 and job.batches[0].members[0] == lease.assignment_hash
             else "auditor"
         )
-        if job.repeat_batch is not None and lease.assignment_hash in job.repeat_batch.members:
+        if lease.assignment_hash in job.repeats:
             role = "repeat"
     pay = next(
         (

@@ -191,7 +191,15 @@ class Ran(Struct, frozen=True):
 def repeats_in(ran: Sequence[Ran]) -> list[Repeat]:
     """Returns each repeat among a job's executions with the result that it repeats."""
     results = {item.assignment_hash: item.result for item in ran}
-    return [Repeat(results[item.repeats], item.result) for item in ran if item.repeats]
+    return [
+        Repeat(item.repeats, results[item.repeats], item.result) for item in ran if item.repeats
+    ]
+
+
+def counting(ran: Sequence[Ran]) -> list[Ran]:
+    """Returns the executions that were drawn or matched, but those of who contradicted itself."""
+    void = confirmation.contradicted(repeats_in(ran))
+    return [item for item in ran if not item.repeats and item.assignment_hash not in void]
 
 
 class Bill(Struct, frozen=True):
@@ -211,7 +219,7 @@ def further_affordable(order: Order, fee_bps: Bps, ran: Sequence[Ran]) -> int:
     """Returns how many further executions the budget covers, each at the order's price for the
     whole duration, after those that were revealed.
     """
-    spent = sum(item.pay for item in ran if item.result is not None)
+    spent = sum(item.pay for item in counting(ran) if item.result is not None)
     one = _pay_of_seconds(order, order.max_duration)
     left = max(0, _pays_max(order.budget, fee_bps) - spent)
     return min(EXECUTIONS_MAX, left // one) if one else EXECUTIONS_MAX
@@ -223,9 +231,9 @@ def is_clients_limit(order: Order, fee_bps: Bps, ran: Sequence[Ran]) -> bool:
     That is so when as many executions were revealed as the order allows, when three owners gave
     three results, when one owner gave two, or when the budget covers no further execution.
     """
-    if confirmation.has_differed(repeats_in(ran)):
+    if confirmation.contradicted(repeats_in(ran)):
         return True
-    results = [item.result for item in ran if item.result is not None]
+    results = [item.result for item in counting(ran) if item.result is not None]
     return (
         len(results) >= order.max_executions
         or len(set(results)) >= DIFFERENT_RESULTS
@@ -252,11 +260,14 @@ def bill(
     billed = [ran[0]] if was_held else _billed(order, ack, verdict, honest, ran, has_audit_billed)
     credits = [Credit(item.assignment_hash, item.pay) for item in billed]
     has_premium = was_held or (verdict.outcome is Outcome.ACCEPTED and not has_audit_billed)
-    if confirmation.has_differed(repeats_in(ran)):
+    if confirmation.contradicted(repeats_in(ran)):
         billed = _covered(order, ack, billed)
         credits = [Credit(item.assignment_hash, item.pay) for item in billed]
-    repeats = [item for item in ran if item.repeats and item.result and item not in honest]
-    unbilled = (item for item in (*honest, *repeats) if item not in billed)
+    unbilled = [item for item in honest if item not in billed]
+    if verdict.outcome is Outcome.ACCEPTED:
+        unbilled += _confirming(ran, honest)
+    elif _is_markets_limit(order, ack, verdict, ran):
+        unbilled = []  # two results, and nobody knows which one is true
     fund = (Credit(item.assignment_hash, item.pay) for item in unbilled)
     return Bill(
         tuple(item.assignment_hash for item in billed),
@@ -277,6 +288,18 @@ def _covered(order: Order, ack: Ack, billed: list[Ran]) -> list[Ran]:
     return found
 
 
+def _confirming(ran: Sequence[Ran], group: Sequence[Ran]) -> list[Ran]:
+    """Returns the repeats of the group's result by members of it."""
+    result = {item.assignment_hash: item.result for item in group}
+    return [item for item in ran if item.repeats in result and item.result == result[item.repeats]]
+
+
+def _is_markets_limit(order: Order, ack: Ack, verdict: Verdict, ran: Sequence[Ran]) -> bool:
+    """Whether a job ended because the market ran out on two different results."""
+    is_unresolved = verdict.outcome is Outcome.UNRESOLVED
+    return is_unresolved and not is_clients_limit(order, ack.fee_bps, ran)
+
+
 def _honest(verdict: Verdict, ran: Sequence[Ran]) -> list[Ran]:
     """Returns the executions that are paid by somebody: the accepted ones, else all revealed."""
     if verdict.outcome is Outcome.ACCEPTED:
@@ -295,11 +318,10 @@ def _billed(
     """Returns the executions that the client pays, in CommitSet order."""
     is_read = [item for item in honest if item.assignment_hash in verdict.read]
     match verdict.outcome:
-        case Outcome.ACCEPTED if ack.rule is not Label.ADAPTIVE:
-            return honest
         case Outcome.ACCEPTED:
-            # Premiums fill the fund that pays the auditors of an adaptive job.
-            first = honest[: 2 if has_audit_billed else 1]
+            # Premiums fill the fund that pays the auditors of an adaptive job. The fund also pays
+            # who was drawn to confirm a fault.
+            first = honest[: 2 if has_audit_billed else executions_expected(ack.rule)]
         case Outcome.LAPSED:
             return honest  # stopped by its client: the elapsed time
         case Outcome.UNRESOLVED if is_clients_limit(order, ack.fee_bps, ran):

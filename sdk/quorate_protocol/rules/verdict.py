@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from quorate_protocol.limits import DIFFERENT_RESULTS, EXECUTIONS_MAX, TIERS
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Label, VerifyTier
+from quorate_protocol.values import replace
 
 RIVAL_SHARE_MAX = Fraction(5, 1000)
 
@@ -25,6 +26,10 @@ class Execution(Struct, frozen=True):
     suspicion_ppm: int = 200_000  # see `Trust.suspicion_ppm`
     is_killed: bool = False  # the time limit or the memory limit ended it
     is_alone: bool = False  # the only one in its batch; then silence is no fault
+
+    def void(self) -> "Execution":
+        """Returns the execution of a provider that contradicted itself: it counts for nothing."""
+        return replace(self, result=None, is_alone=True)
 
 
 class Accepted(Struct, frozen=True):

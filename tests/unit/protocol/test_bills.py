@@ -71,6 +71,7 @@ def bill_of(
     [
         # quorum-2: the client pays those that agree
         ("AA", Outcome.ACCEPTED, {}, ("01", "", 1_020)),
+        ("AABA", Outcome.ACCEPTED, {}, ("01", "3", 1_020)),  # drawn to confirm the fault
         ("ABA", Outcome.ACCEPTED, {"read": (1,)}, ("02", "", 1_020)),
         # its own limit: all that were revealed
         ("AB", Outcome.UNRESOLVED, {"max_executions": Small(2)}, ("01", "", 1_020)),
@@ -78,13 +79,13 @@ def bill_of(
         ("AB-C", Outcome.UNRESOLVED, {"max_executions": Small(3)}, ("013", "", 1_530)),
         ("AB", Outcome.UNRESOLVED, {"budget": Amount(1_100)}, ("01", "", 1_020)),
         ("AB", Outcome.UNRESOLVED, {"budget": Amount(612)}, ("01", "", 612)),
-        # the market ran out: nothing, and the fund pays
-        ("AB", Outcome.UNRESOLVED, {}, ("", "01", 0)),
-        ("AB-----", Outcome.UNRESOLVED, {}, ("", "01", 0)),
+        # the market ran out on two results: nobody pays
+        ("AB", Outcome.UNRESOLVED, {}, ("", "", 0)),
+        ("AB-----", Outcome.UNRESOLVED, {}, ("", "", 0)),
         ("--", Outcome.UNRESOLVED, {}, ("", "", 0)),
         # lines of its log were read
-        ("AB", Outcome.UNRESOLVED, {"read": (0,)}, ("0", "1", 510)),
-        ("-B", Outcome.UNRESOLVED, {"read": (0,)}, ("", "1", 0)),
+        ("AB", Outcome.UNRESOLVED, {"read": (0,)}, ("0", "", 510)),
+        ("-B", Outcome.UNRESOLVED, {"read": (0,)}, ("", "", 0)),
         # nobody could confirm it
         ("A", Outcome.CANNOT_VERIFY, {}, ("", "0", 0)),
         ("A", Outcome.CANNOT_VERIFY, {"read": (0,)}, ("0", "", 510)),
@@ -108,5 +109,7 @@ def test_the_premium_fund_pays_the_auditors_of_an_adaptive_job() -> None:
     assert adaptive("AA", Outcome.ACCEPTED, has_audit_billed=True) == ("01", "", 1_020)
     assert adaptive("ABC", Outcome.UNRESOLVED) == ("012", "", 1_530), "and no premium"
     # A re-execution of a held job moves held pay only: its first verdict has charged it.
-    for outcome in (Outcome.ACCEPTED, Outcome.CANNOT_VERIFY, Outcome.UNRESOLVED):
+    for outcome in (Outcome.ACCEPTED, Outcome.CANNOT_VERIFY):
         assert adaptive("AA", outcome, was_held=True) == ("0", "1", 535)
+    assert adaptive("ABC", Outcome.UNRESOLVED, was_held=True) == ("0", "12", 535)
+    assert adaptive("AB", Outcome.UNRESOLVED, was_held=True) == ("0", "", 535)

@@ -43,9 +43,10 @@ def counted(context: StepContext, job: Job, faulted: Sequence[Lease]) -> list[Le
     if known is None or known.fees_paid < limits.strike_fees:
         return []
     since = context.at - STRIKE_SECONDS
+    first = {lease.provider: lease for lease in reversed(faulted)}  # one of each owner
     return [
         lease
-        for lease in faulted
+        for lease in first.values()
         if not any(
             fault.client == client and fault.at > since
             for fault in context.state.faults.get(lease.provider) or ()

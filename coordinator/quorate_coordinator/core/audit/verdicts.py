@@ -13,15 +13,17 @@ from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
 from quorate_coordinator.core.records import receipts, summaries
 from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.rules import audit_draw, confirmation, settlement
 from quorate_protocol.rules import verdict as verdicts
-from quorate_protocol.units import Label, Outcome, Small, UnixSeconds
+from quorate_protocol.units import Hash32, Label, Outcome, Small, UnixSeconds
 from quorate_protocol.units import Sequence as Seq
 
 RESEND_SECONDS = 600
+RANDOM = "the program gave two providers two results each, so nobody is faulted"
 NOBODY_LEFT = "one result, and no further provider can confirm it"
 CAUSES = {
     verdicts.Limit.CLIENT: "too few executions agree within maxExecutions and the budget",
@@ -44,24 +46,21 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
     """Applies the verdict rule to all executions so far. `is_exhausted`: no provider is left to
     draw.
     """
-    if job.agreed:
-        return _decide_repeated(context, job)
     order = job.submission.order.message
-    members = committed_leases(context, job)
-    executions = [
-        _execution(context, job, lease, len(batch.members))
-        for batch in job.batches
-        for lease in members_of(context, batch)
-    ]
+    members, found = committed_leases(context, job), repeats.results(context, job)
     if job.held_verdict is not None and len(members) == 1:
         # The beacon wanted a re-execution, and no provider could run it.
         return _held_undecided(context, job, members, Outcome.CANNOT_VERIFY, NOBODY_LEFT)
+    if confirmation.is_random(found):
+        unverifiable.note(context, job)
+        return _undecided(context, job, members, Outcome.UNRESOLVED, RANDOM, is_kept=True)
+    drawn, empty = drawn_leases(context, job), job.empty_draw
     decision = verdicts.decide(
         job.ack.message.rule,
         order.verify_tier,
-        executions,
+        _executions(context, job, confirmation.contradicted(found)),
         order.max_executions,
-        is_exhausted,
+        is_exhausted or (empty is not None and empty.batch == len(job.batches)),
         settlement.further_affordable(
             order, job.ack.message.fee_bps, ledger.ran(context, job, members)
         ),
@@ -70,19 +69,16 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
     match decision:
         case verdicts.More(count):
             return _escalate(context, job, count)
-        case verdicts.Accepted(group, faulted):
-            agreeing, others = [members[i] for i in group], [members[i] for i in faulted]
-            if repeats.are_due(job, others):
-                return _confirm(context, job, agreeing)
-            return _accept(context, job, agreeing, others)
+        case verdicts.Accepted(group, outside):
+            agreeing, others = [drawn[i] for i in group], [drawn[i] for i in outside]
+            return _confirm(context, job, agreeing, others, found, is_exhausted)
         case verdicts.Unresolved(limit):
             end = Outcome.UNRESOLVED, CAUSES[limit]
         case verdicts.CannotVerify():
             end = Outcome.CANNOT_VERIFY, NOBODY_LEFT
-    if job.held_verdict is not None:
-        is_kept = decision != verdicts.Unresolved(verdicts.Limit.MARKET)
-        return _held_undecided(context, job, members, *end, is_kept=is_kept)
-    return _undecided(context, job, members, *end)
+    has_differed = bool(confirmation.contradicted(found))
+    is_kept = has_differed or decision != verdicts.Unresolved(verdicts.Limit.MARKET)
+    return _undecided(context, job, members, *end, is_kept=is_kept)
 
 
 def _is_audit_wanted(job: Job) -> bool:
@@ -95,58 +91,51 @@ def _is_audit_wanted(job: Job) -> bool:
     return False
 
 
-def _confirm(context: StepContext, job: Job, group: list[Lease]) -> Job:
-    """Has two members of the group repeat the job. Decides at once if none of them can be asked,
-    because then no answer and no deadline comes.
+def _confirm(
+    context: StepContext,
+    job: Job,
+    group: list[Lease],
+    outside: list[Lease],
+    found: list[confirmation.Repeat],
+    is_exhausted: bool,
+) -> Job:
+    """Accepts the group. If somebody gave another result, two members repeat it before: the next
+    ones replace those that did not, and then owners whom the beacon draws.
     """
-    job = repeats.begin(context, job, group)
-    is_nobody = isinstance(job.phase, Running) and not job.phase.wanted
-    return decide(context, job, is_exhausted=False) if is_nobody else job
-
-
-def _decide_repeated(context: StepContext, job: Job) -> Job:
-    """Decides a job whose accepted group was asked to repeat it, because others differ.
-
-    They are faulted only if two members repeated their result. If a member gave two results, the
-    program is at fault, and its client pays what ran.
-    """
-    found, members = repeats.results(context, job), committed_leases(context, job)
-    if confirmation.has_differed(found):
-        unverifiable.note(context, job)
-        end = Outcome.UNRESOLVED, "the program gave one provider two results, so nobody is faulted"
-        if job.held_verdict is not None:
-            return _held_undecided(context, job, members, *end)
-        return _undecided(context, job, members, *end)
-    drawn = drawn_leases(context, job)
-    group = [lease for lease in drawn if lease.assignment_hash in job.agreed]
-    alone = {batch.members[0] for batch in job.batches if len(batch.members) == 1}
-    unlapsed = [
-        lease
-        for lease in drawn
-        if not verdicts.has_lapsed(
-            _execution(context, job, lease, 1 if lease.assignment_hash in alone else 2)
-        )
-    ]
-    is_confirmed = confirmation.is_confirmed(found)
-    faulted = [
-        lease
-        for lease in drawn
-        if lease not in group
-        and (is_confirmed if isinstance(lease.phase, leases.Revealed) else lease in unlapsed)
-    ]
+    members, result = committed_leases(context, job), leases.result_of(group[0])
+    wrong = [lease for lease in members if leases.result_of(lease) not in (None, result)]
+    missing = confirmation.missing(found, result) if wrong else 0
+    if missing:
+        begun = repeats.begin(context, job, group, missing)
+        if isinstance(begun.phase, Running) and begun.phase.is_repeat:
+            return begun
+        job, wrong = begun, []
+        is_empty = job.empty_draw is not None and job.empty_draw.batch == len(job.batches)
+        is_over = is_exhausted or is_empty
+        if not is_over and len(drawn_leases(context, job)) < EXECUTIONS_MAX:
+            return _escalate(context, job, 1)
+    silent = [lease for lease in outside if leases.result_of(lease) is None]
+    faulted = [lease for lease in members if lease in wrong or lease in silent]
     return _accept(context, job, group, faulted)
 
 
-def _execution(context: StepContext, job: Job, lease: Lease, size: int) -> verdicts.Execution:
-    suspicion = trust_of(context, job, lease.provider).suspicion_ppm()
-    return verdicts.Execution(
-        lease.assignment_hash,
-        lease.provider,
-        leases.result_of(lease),
-        suspicion,
-        faults.is_killed(lease),
-        size == 1,
-    )
+def _executions(
+    context: StepContext, job: Job, void: frozenset[Hash32]
+) -> list[verdicts.Execution]:
+    found = []
+    for batch in job.batches:
+        for lease in () if batch.is_repeat else members_of(context, batch):
+            execution = verdicts.Execution(
+                lease.assignment_hash,
+                lease.provider,
+                leases.result_of(lease),
+                trust_of(context, job, lease.provider).suspicion_ppm(),
+                faults.is_killed(lease),
+                len(batch.members) == 1,
+            )
+            is_void = lease.assignment_hash in void
+            found.append(execution.void() if is_void else execution)
+    return found
 
 
 def _escalate(context: StepContext, job: Job, count: int) -> Job:
@@ -211,9 +200,16 @@ def _settle_accepted(
 
 
 def _undecided(
-    context: StepContext, job: Job, members: list[Lease], outcome: Outcome, cause: str
+    context: StepContext,
+    job: Job,
+    members: list[Lease],
+    outcome: Outcome,
+    cause: str,
+    is_kept: bool,
 ) -> Job:
     """Ends a job that has no accepted result. `settlement.bill` says who pays what ran."""
+    if job.held_verdict is not None:
+        return _held_undecided(context, job, members, outcome, cause, is_kept)
     verdict = _sign_verdict(context, job, outcome, [], [])
     job = context.put(job, phase=Decided(verdict, True, context.at))
     context.note(job.id, "verdict", f"{_name(outcome)}: {cause}")
@@ -236,7 +232,7 @@ def _held_undecided(
     was found since: then nobody vouches for the result.
     """
     verdict = _sign_verdict(context, job, outcome, [], [])
-    primary = members[0]
+    primary, auditors = members[0], members[1:] if is_kept else []
     is_kept = is_kept and not faults.has_faulted_since(context, primary.provider, job)
     context.note(
         job.id,
@@ -245,9 +241,9 @@ def _held_undecided(
         + ("becomes final" if is_kept else "goes back to the client"),
     )
     if is_kept:
-        job = held_pay.keep_held_pay(context, job, verdict, members)
+        job = held_pay.keep_held_pay(context, job, verdict, auditors)
     else:
-        job = held_pay.refund_held_pay(context, job, verdict, members)
+        job = held_pay.refund_held_pay(context, job, verdict, auditors)
     return _publish(context, job, verdict, members, is_again=True)
 
 

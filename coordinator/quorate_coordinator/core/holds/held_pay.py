@@ -12,7 +12,7 @@ a fault of the provider it goes back to the client. No stake is at risk there.
 from collections.abc import Sequence
 
 from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
-from quorate_coordinator.core.lease import Lease, Revealed
+from quorate_coordinator.core.lease import Lease, Revealed, result_of
 from quorate_coordinator.core.money import ledger, payees
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.hashing import hash_tuple
@@ -137,9 +137,9 @@ def apply_reexecution(
     job = context.put(job, phase=Decided(verdict, True, context.at))
     primary = _primary(context, job)
     auditors = [lease for lease in group if lease.assignment_hash != primary.assignment_hash]
-    if job.repeat_batch is not None:
-        members = (context.state.leases[digest] for digest in job.repeat_batch.members)
-        auditors += [lease for lease in members if isinstance(lease.phase, Revealed)]
+    result, again = result_of(group[0]), (context.state.leases[name] for name in job.repeats)
+    paid = {lease.provider for lease in group}
+    auditors += [x for x in again if x.provider in paid and result_of(x) == result]
     if primary not in group:
         job, auditors = _pay_from_forfeit(context, job, primary, auditors)
     owed = [Credit(lease.assignment_hash, ledger.pay_of(context, job, lease)) for lease in auditors]
@@ -148,13 +148,13 @@ def apply_reexecution(
 
 
 def keep_held_pay(
-    context: StepContext, job: Job, verdict: Envelope[Verdict], members: Sequence[Lease]
+    context: StepContext, job: Job, verdict: Envelope[Verdict], auditors: Sequence[Lease]
 ) -> Job:
     """Makes the held pay final although no result was accepted: the client has read the output. The
     audit fund pays the auditors that revealed.
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
-    _pay_revealed(context, job, members[1:])
+    _pay_revealed(context, job, auditors)
     return _finish_and_release(context, job)
 
 
@@ -168,10 +168,10 @@ def _pay_revealed(context: StepContext, job: Job, members: Sequence[Lease]) -> N
 
 
 def refund_held_pay(
-    context: StepContext, job: Job, verdict: Envelope[Verdict], members: Sequence[Lease]
+    context: StepContext, job: Job, verdict: Envelope[Verdict], auditors: Sequence[Lease]
 ) -> Job:
     """Returns the held pay to the client, because nobody vouches for the result that it got. The
-    audit fund pays the auditors that revealed.
+    audit fund pays those of `auditors` that revealed.
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     held = _cancel_held_credit(context, job, _primary(context, job))
@@ -179,7 +179,7 @@ def refund_held_pay(
     context.set_live(job, False)
     ledger.refund(context, job, held)
     job = context.state.jobs[job.id]
-    _pay_revealed(context, job, members[1:])
+    _pay_revealed(context, job, auditors)
     return _finish_and_release(context, job)
 
 

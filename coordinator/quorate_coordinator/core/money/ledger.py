@@ -42,11 +42,13 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
 
 def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
     """Returns the executions of closed batches as `rules.settlement` needs them."""
-    repeat, again = job.repeat_batch, {}
-    if repeat is not None:
-        drawn = [digest for batch in job.batches for digest in batch.members]
-        places = repeat.commit_set.message.slots
-        again = {name: drawn[at] for name, at in zip(repeat.members, places, strict=True)}
+    names = [digest for batch in job.batches for digest in batch.members]
+    again = {
+        name: names[place]
+        for batch in job.batches
+        if batch.is_repeat
+        for name, place in zip(batch.members, batch.commit_set.message.slots, strict=True)
+    }
     return [
         Ran(
             lease.assignment_hash,
@@ -100,8 +102,8 @@ def _settle_escrowed(
     job = context.put(job, split=bill.split, is_covered=True)
     for item in bill.split.credits:
         context.paid[item.assignment_hash] = item.amount
-    repeated = job.repeat_batch.members if job.repeat_batch is not None else ()
-    pay_from_fund(context, job, [one for one in bill.by_fund if one.assignment_hash in repeated])
+    owed = [one for one in bill.by_fund if one.assignment_hash in job.repeats]
+    pay_from_fund(context, job, owed)
     escrows.show_accepted(context, job, verdict)
     return release(context, job)
 

@@ -112,7 +112,7 @@ def _commit_receipt(
 def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int) -> Evidence:
     """The evidence for a verdict with this outcome over the job's first `count` batches."""
     batches = job.batches[:count]
-    empty = job.empty_draw if outcome in UNDECIDED else None
+    empty = job.empty_draw if outcome in UNDECIDED or count > 1 else None
     empty = empty if empty is not None and empty.batch == count else None
     executions = tuple(
         _execution(state, rules, state.leases[digest], stored_at)

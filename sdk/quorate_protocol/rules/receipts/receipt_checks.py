@@ -89,13 +89,13 @@ def _checks(receipt: Receipt, recover: Recover, verify_round: VerifyRound) -> It
 def _bounds(receipt: Receipt) -> Check:
     """Checks the counts of what costs work to check: signatures, pairings and proofs."""
     counts = (
-        (len(receipt.batches), repeat_batch.BATCHES_MAX),
+        (len(receipt.batches), repeat_batch.ALL_EXECUTIONS_MAX),
         (len(receipt.executions), repeat_batch.ALL_EXECUTIONS_MAX),
         (
             sum(len(batch.message.ordered) for batch in receipt.batches),
             repeat_batch.ALL_EXECUTIONS_MAX,
         ),
-        (repeat_batch.drawn_executions(receipt), EXECUTIONS_MAX),
+        (len(repeat_batch.drawn_executions(receipt)), EXECUTIONS_MAX),
         (len(receipt.beacons), DRAWS_MAX),
         (len(receipt.skips), TRIES_MAX),
         (len(receipt.slots), TRIES_MAX),
@@ -343,7 +343,7 @@ def _are_distinct(receipt: Receipt) -> bool:
         (party.owner, party.operator_key) for party in parties
     ]:
         return False
-    drawn = parties[: repeat_batch.drawn_executions(receipt)]
+    drawn = [parties[place] for place in repeat_batch.drawn_executions(receipt)]
     members = (
         {party.owner for party in drawn},
         {party.payout for party in drawn},

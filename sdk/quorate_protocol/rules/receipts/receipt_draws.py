@@ -83,7 +83,6 @@ def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Itera
         message = batch.message
         first, members = members, members + len(message.ordered)
         if number > 0 and is_repeat(message):
-            yield Check(f"draw[{number}]", number == drawn_batches(receipt), "a repeat comes last")
             continue
         if message.beacon_round == 0:
             yield _undrawn(receipt, number)
@@ -313,10 +312,9 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
 
     A coordinator that could choose the round would wait for one that draws its friends. Batch 0 is
     drawn by the round that the primary names. A later one is drawn by the round that follows from
-    the closing of the batch before; no batch is closed before its own round appears.
+    the closing of the batch before, a repeat too; no batch is closed before its own round appears.
     """
-    drawn = receipt.batches[: drawn_batches(receipt)]
-    timing, batches = receipt.timing, [batch.message for batch in drawn]
+    timing, batches = receipt.timing, [batch.message for batch in receipt.batches]
     if batches and batches[0].beacon_round and receipt.executions:
         primary = receipt.executions[0]
         due = timing.first_round(
@@ -327,9 +325,9 @@ def _rounds(receipt: Receipt) -> Iterator[Check]:
             batches[0].beacon_round == due,
             f"batch 0 is drawn by beacon round {due}, by the primary's Commit and its receipt",
         )
-    following = [batch.beacon_round for batch in batches]
-    following += [receipt.exhausted_by] if receipt.exhausted_by else []
-    for number, (one, after) in enumerate(pairwise(following), 1):
+    following = [(number, batches[number].beacon_round) for number in drawn_batches(receipt)]
+    following += [(len(batches), receipt.exhausted_by)] if receipt.exhausted_by else []
+    for (_, one), (number, after) in pairwise(following):
         closed_at = batches[number - 1].closed_at
         first = last = timing.later_round(closed_at)
         if number == 1 and was_held(receipt):

@@ -6,12 +6,14 @@ There the checks refuse what no trust could give.
 
 from collections.abc import Iterator, Sequence
 
+from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.rules import confirmation, settlement
 from quorate_protocol.rules import verdict as verdicts
 from quorate_protocol.rules.receipts.receipt_bill import ran_of, result_of
 from quorate_protocol.rules.receipts.receipt_draws import is_audit_wanted
-from quorate_protocol.rules.receipts.repeat_batch import drawn_batches
+from quorate_protocol.rules.receipts.repeat_batch import is_repeat
+from quorate_protocol.rules.settlement import Ran
 from quorate_protocol.rules.verdict import Accepted, Execution
 from quorate_protocol.units import KILLED, PPM_ONE, Hash32, Label, Outcome
 from quorate_protocol.values import replace
@@ -24,7 +26,7 @@ UNDECIDED = (Outcome.UNRESOLVED, Outcome.CANNOT_VERIFY)
 def checks(receipt: Receipt) -> Iterator[Check]:
     """Yields every check of the outcome."""
     verdict, rule = receipt.verdict.message, receipt.ack.message.rule
-    executions = tuple(_executions(receipt))
+    executions = _executions(receipt, len(receipt.batches))
     yield Check("verdict:label", verdict.label is rule, "label is the Ack's rule")
     yield Check(
         "verdict:rule",
@@ -39,9 +41,10 @@ def checks(receipt: Receipt) -> Iterator[Check]:
     )
     yield Check(
         "verdict:exhausted",
-        not receipt.exhausted_by or verdict.outcome in UNDECIDED,
+        not receipt.exhausted_by or verdict.outcome in UNDECIDED or bool(_unconfirmed(receipt)),
         "an empty draw is shown only where it decides",
     )
+    yield from _repeated(receipt)
     match verdict.outcome:
         case Outcome.ACCEPTED:
             yield from _accepted(receipt, executions)
@@ -51,25 +54,44 @@ def checks(receipt: Receipt) -> Iterator[Check]:
             yield from _undecided(receipt, executions)
 
 
-def _executions(receipt: Receipt) -> Iterator[Execution]:
+def _executions(receipt: Receipt, count: int) -> tuple[Execution, ...]:
+    """The executions of the first `count` batches that the rule counts, without repeats. Who
+    contradicted itself there has no result.
+    """
+    void = confirmation.contradicted(_repeats(receipt, count))
     items = iter(receipt.executions)
-    for batch in receipt.batches[: drawn_batches(receipt)]:
+    found = []
+    for batch in receipt.batches[:count]:
         for _ in batch.message.ordered:
             item = next(items)
-            yield Execution(
-                item.commit.message.assignment_hash,
-                item.assignment.message.provider,
-                result_of(item),
-                is_killed=item.reveal is not None and item.reveal.exit_status in KILLED,
-                is_alone=len(batch.message.ordered) == 1,
-            )
+            name = item.commit.message.assignment_hash
+            if not is_repeat(batch.message):
+                execution = Execution(
+                    name,
+                    item.assignment.message.provider,
+                    result_of(item),
+                    is_killed=item.reveal is not None and item.reveal.exit_status in KILLED,
+                    is_alone=len(batch.message.ordered) == 1,
+                )
+                found.append(execution.void() if name in void else execution)
+    return tuple(found)
+
+
+def _ran(receipt: Receipt, count: int) -> list[Ran]:
+    """Everything that ran in the first `count` batches, repeats too."""
+    return ran_of(receipt)[: sum(len(batch.message.ordered) for batch in receipt.batches[:count])]
+
+
+def _repeats(receipt: Receipt, count: int) -> list[confirmation.Repeat]:
+    return settlement.repeats_in(_ran(receipt, count))
 
 
 def _decide(
     receipt: Receipt, executions: Sequence[Execution], is_exhausted: bool
 ) -> verdicts.Decision:
     order, fee_bps = receipt.order.message, receipt.ack.message.fee_bps
-    ran = ran_of(receipt)[: len(executions)]
+    counted = {item.assignment_hash for item in executions if item.result is not None}
+    ran = [item for item in ran_of(receipt) if item.assignment_hash in counted]
     return verdicts.decide(
         receipt.ack.message.rule,
         order.verify_tier,
@@ -88,38 +110,47 @@ def _accepted(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[C
         yield Check("verdict:group", False, "a repeat is no member of the group")
         return
     agreed = {by_hash[item].result for item in verdict.group}
-    inside = set(verdict.group)
-    group = tuple(item.assignment_hash for item in executions if item.assignment_hash in inside)
-    outside = [item for item in executions if item.assignment_hash not in inside]
-    silent = tuple(
-        item.assignment_hash for item in outside if item.result is None and not item.is_alone
-    )
-    faulted = tuple(
-        item.assignment_hash for item in outside if item.result or item.assignment_hash in silent
-    )
-    repeats = settlement.repeats_in(ran_of(receipt))
-    due = faulted if confirmation.is_confirmed(repeats) else silent
-    is_all = all(item.assignment_hash in inside for item in executions if item.result in agreed)
+    inside = tuple(item.assignment_hash for item in executions if item.result in agreed)
     yield Check(
         "verdict:group",
-        group == verdict.group
-        and verdict.faulted in (faulted, silent)
-        and len(agreed) == 1
-        and None not in agreed
-        and is_all,
-        "the group is all that agree, and the faulted are the others",
+        inside == verdict.group and len(agreed) == 1 and None not in agreed,
+        "the group is all that agree, but who contradicted itself",
     )
+    silent = {x.assignment_hash for x in executions if x.result is None and not x.is_alone}
+    wrong = set(_wrong(receipt))
+    unconfirmed = _unconfirmed(receipt)
+    due = silent if unconfirmed else silent | wrong
     yield Check(
         "verdict:confirmed",
-        verdict.faulted == due and not confirmation.has_differed(repeats),
+        verdict.faulted
+        == tuple(x.assignment_hash for x in ran_of(receipt) if x.assignment_hash in due),
         "another result is a fault if, and only if, two of the group repeated their own",
     )
-    yield _repeats_of(receipt, set(verdict.group), is_disputed=faulted != silent)
+    yield Check(
+        "verdict:unconfirmed",
+        not unconfirmed or receipt.exhausted_by != 0 or len(executions) >= EXECUTIONS_MAX,
+        "a fault stays unconfirmed only where no further owner could be asked",
+    )
     yield Check(
         "verdict:enough",
         _is_enough(receipt, executions),
         "the rule applied to the reveals accepts this group, and no earlier one",
     )
+
+
+def _wrong(receipt: Receipt) -> list[Hash32]:
+    """Everything that gave another result than the accepted group, repeats too."""
+    ran, group = ran_of(receipt), receipt.verdict.message.group
+    agreed = {item.result for item in ran if item.assignment_hash in group}
+    return [x.assignment_hash for x in ran if x.result is not None and x.result not in agreed]
+
+
+def _unconfirmed(receipt: Receipt) -> int:
+    """How many repeats of the accepted result are missing, if another one was given."""
+    ran, group = ran_of(receipt), receipt.verdict.message.group
+    result = next((item.result for item in ran if item.assignment_hash in group), None)
+    missing = confirmation.missing(settlement.repeats_in(ran), result)
+    return missing if result is not None and _wrong(receipt) else 0
 
 
 def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
@@ -134,29 +165,66 @@ def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
     named = isinstance(decision, Accepted) and verdict.group == tuple(
         executions[index].assignment_hash for index in decision.group
     )
-    return named and not _was_decided_before(receipt, executions)
+    return named and not _was_decided_before(receipt)
 
 
-def _was_decided_before(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
-    """Whether the batches before the last one were enough. Then no further batch was due, and a
+def _was_decided_before(receipt: Receipt) -> bool:
+    """Whether the batches before a draw were enough. Then no further batch was due, and a
     coordinator that draws one looks for another result.
     """
-    count = 0
-    for batch in receipt.batches[: drawn_batches(receipt) - 1]:
-        count += len(batch.message.ordered)
-        if isinstance(_decide(receipt, executions[:count], is_exhausted=False), Accepted):
-            return True
+    for count in range(1, len(receipt.batches)):
+        executions = _executions(receipt, count)
+        decision = _decide(receipt, executions, is_exhausted=False)
+        is_draw = not is_repeat(receipt.batches[count].message)
+        if is_draw and isinstance(decision, Accepted):
+            result = executions[decision.group[0]].result
+            missing = confirmation.missing(_repeats(receipt, count), result)
+            if not missing or not _is_disputed(receipt, count, result):
+                return True
     return False
 
 
-def _repeats_of(receipt: Receipt, group: set[Hash32], is_disputed: bool) -> Check:
-    """Checks that a repeat was due, and that members of the group repeated."""
-    repeated = {item.repeats for item in ran_of(receipt) if item.repeats}
-    return Check(
-        "repeat:group",
-        not repeated or (is_disputed and repeated <= group),
-        "members of the group repeat the job, and only if another result was revealed",
-    )
+def _is_disputed(receipt: Receipt, count: int, result: Hash32 | None) -> bool:
+    """Whether somebody gave another result in the first `count` batches."""
+    return any(item.result not in (None, result) for item in _ran(receipt, count))
+
+
+def _repeated(receipt: Receipt) -> Iterator[Check]:
+    """Checks that each repeat was due, and that members of the group repeated. After two owners
+    that contradicted themselves there is no further batch.
+    """
+    for count in range(1, len(receipt.batches)):
+        executions, again = _executions(receipt, count), _repeats(receipt, count)
+        message = receipt.batches[count].message
+        is_due = not confirmation.is_random(again)
+        if is_repeat(message):
+            ran = _ran(receipt, count + 1)[-len(message.ordered) :]
+            named = {item.repeats for item in ran}
+            results = {item.result for item in executions if item.assignment_hash in named}
+            result = next(iter(results), None)
+            group = [item for item in executions if item.result == result]
+            missing = confirmation.missing(again, result)
+            is_due = (
+                is_due
+                and len(results) == 1
+                and result is not None
+                and len(group) >= 2
+                and len(named) <= missing
+                and _is_disputed(receipt, count, result)
+                and named <= {item.assignment_hash for item in group}
+            )
+            if receipt.ack.message.rule is not Label.ADAPTIVE:
+                decision = _decide(receipt, executions, is_exhausted=False)
+                is_due = (
+                    is_due
+                    and isinstance(decision, Accepted)
+                    and executions[decision.group[0]].result == result
+                )
+        yield Check(
+            f"repeat:due[{count}]",
+            is_due,
+            "members of the group repeat, only while another result needs confirmation",
+        )
 
 
 def _lapsed(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[Check]:
@@ -179,11 +247,17 @@ def _undecided(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[
     yield Check(
         "verdict:empty", not verdict.group and not verdict.faulted, "nobody agrees or is faulted"
     )
-    if drawn_batches(receipt) < len(receipt.batches):
-        yield from _differed(receipt, executions)
+    if confirmation.is_random(_repeats(receipt, len(receipt.batches))):
+        yield Check(
+            "verdict:differed",
+            verdict.outcome is Outcome.UNRESOLVED
+            and not receipt.exhausted_by
+            and not _was_decided_before(receipt),
+            "two owners gave another result than before",
+        )
         return
     decision = _decide(receipt, executions, receipt.exhausted_by != 0)
-    good = _outcome_of(decision) is verdict.outcome and not _was_decided_before(receipt, executions)
+    good = _outcome_of(decision) is verdict.outcome and not _was_decided_before(receipt)
     if receipt.ack.message.rule is Label.ADAPTIVE:
         # So much suspicion that no group is accepted.
         doubted = _decide(
@@ -195,29 +269,6 @@ def _undecided(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[
             or (is_held and verdict.outcome is Outcome.CANNOT_VERIFY)
         ) and not _is_beyond_doubt(receipt, executions)
     yield Check("verdict:undecided", good, "the rule applied to the reveals decides nothing")
-
-
-def _differed(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[Check]:
-    """Checks a job that ended because a member of the accepted group gave two results."""
-    ran = ran_of(receipt)
-    results = {item.assignment_hash: item.result for item in executions}
-    repeated = {results[item.repeats] for item in ran if item.repeats}
-    result = next(iter(repeated))
-    group = [item for item in executions if item.result == result]
-    is_one = len(repeated) == 1 and result is not None and len(group) >= 2
-    others = {item.result for item in executions} - {result, None}
-    if receipt.ack.message.rule is not Label.ADAPTIVE:
-        decision = _decide(receipt, executions, is_exhausted=False)
-        is_one = is_one and isinstance(decision, Accepted)
-        is_one = is_one and not _was_decided_before(receipt, executions)
-    yield Check(
-        "verdict:differed",
-        receipt.verdict.message.outcome is Outcome.UNRESOLVED
-        and is_one
-        and bool(others)
-        and confirmation.has_differed(settlement.repeats_in(ran)),
-        "others gave another result than the group, and one of the group gave two",
-    )
 
 
 def _outcome_of(decision: verdicts.Decision) -> Outcome | None:

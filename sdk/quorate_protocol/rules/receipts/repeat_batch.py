@@ -1,7 +1,7 @@
-"""The batch of a receipt in which members of the accepted group repeat a job (PROTOCOL §5 Faults).
+"""The batches of a receipt in which members of a group repeat the job (PROTOCOL §5 Faults).
 
-It is the last batch, and no beacon round draws it. Its CommitSet names no slots of a draw but the
-places of the executions that are repeated, in the order of its entries.
+No beacon round draws them. Their CommitSets name no slots of a draw but the places of the
+executions that are repeated, in the order of their entries.
 """
 
 from collections.abc import Iterator
@@ -11,8 +11,7 @@ from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules.confirmation import REPEATS
 
-BATCHES_MAX = EXECUTIONS_MAX + 1
-ALL_EXECUTIONS_MAX = EXECUTIONS_MAX + REPEATS
+ALL_EXECUTIONS_MAX = 2 * EXECUTIONS_MAX  # each is repeated once at most
 
 
 def is_repeat(batch: CommitSet) -> bool:
@@ -20,44 +19,42 @@ def is_repeat(batch: CommitSet) -> bool:
     return batch.batch > 0 and batch.beacon_round == 0
 
 
-def drawn_batches(receipt: Receipt) -> int:
-    """Returns the number of batches whose executions count for the result. A repeat follows them.
-
-    Only the last batch may be a repeat. `checks` refuses any other, and their rules refuse it too.
-    """
-    count = len(receipt.batches)
-    return count - (count > 1 and is_repeat(receipt.batches[-1].message))
+def drawn_batches(receipt: Receipt) -> list[int]:
+    """Returns the numbers of the batches whose executions count for the result."""
+    return [number for number, batch in enumerate(receipt.batches) if not is_repeat(batch.message)]
 
 
-def drawn_executions(receipt: Receipt) -> int:
-    """Returns the number of executions that count for the result."""
-    drawn = receipt.batches[: drawn_batches(receipt)]
-    return sum(len(batch.message.ordered) for batch in drawn)
+def drawn_executions(receipt: Receipt) -> list[int]:
+    """Returns the places of the executions that count for the result."""
+    batches = (batch.message for batch in receipt.batches)
+    repeats = [is_repeat(batch) for batch in batches for _ in batch.ordered]
+    return [place for place, again in enumerate(repeats) if not again]
 
 
 def checks(receipt: Receipt) -> Iterator[Check]:
-    """Yields the checks of a repeat: who repeats what, once the other batches were closed."""
-    number, first = drawn_batches(receipt), drawn_executions(receipt)
-    if number == len(receipt.batches):
-        return
-    message, before = receipt.batches[number].message, receipt.batches[number - 1].message
-    repeated = message.slots
-    members = receipt.executions[first:]
-    is_theirs = len(repeated) == len(members) and all(
-        place < first
-        and receipt.executions[place].assignment.message.provider
-        == item.assignment.message.provider
-        for place, item in zip(repeated, members, strict=True)
-    )
-    yield Check(
-        "repeat:members",
-        is_theirs and len(set(repeated)) == len(repeated) and 0 < len(repeated) <= REPEATS,
-        f"one or {REPEATS} providers repeat an execution of their own each",
-    )
-    yield Check(
-        "repeat:draw",
-        message.audit_ppm == before.audit_ppm
-        and not receipt.exhausted_by
-        and all(skip.batch < number for skip in receipt.skips),
-        "a repeat has no draw: the rate of the job, no skips, and no draw after it",
-    )
+    """Yields the checks of each repeat: who repeats what, once the batches before were closed."""
+    drawn, ran, first = set(drawn_executions(receipt)), receipt.executions, 0
+    repeated: list[int] = []
+    for number, batch in enumerate(receipt.batches):
+        message, start = batch.message, first
+        first += len(message.ordered)
+        if number not in drawn_batches(receipt):
+            places, members = message.slots, ran[start:first]
+            repeated += places
+            is_theirs = len(places) == len(members) and all(
+                place in drawn
+                and place < start
+                and ran[place].assignment.message.provider == item.assignment.message.provider
+                for place, item in zip(places, members, strict=True)
+            )
+            yield Check(
+                f"repeat:members[{number}]",
+                is_theirs and len(set(repeated)) == len(repeated) and 0 < len(places) <= REPEATS,
+                f"one or {REPEATS} providers repeat an execution of their own each, once",
+            )
+            yield Check(
+                f"repeat:draw[{number}]",
+                message.audit_ppm == receipt.batches[0].message.audit_ppm
+                and all(skip.batch != number for skip in receipt.skips),
+                "a repeat has no draw: the rate of the job, and no skips",
+            )
