@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import USD, Limits
+from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.rules.money.tabs import TRUST_DEFAULT
@@ -63,6 +64,15 @@ class Policy(Struct, frozen=True):
     max_held: Amount = MAX_HELD_DEFAULT  # of pay that one coordinator holds without a voucher
 
 
+class Promise(Struct, frozen=True):
+    """What the offer says of all slots (`fits.Promise`)."""
+
+    sandboxes: tuple[str, ...]
+    kinds: tuple[JobKind, ...]
+    images: tuple[Hash32, ...]
+    store_bytes: int
+
+
 class Terms(Struct, frozen=True):
     """Who this provider is, on which deployment, and with which slots.
 
@@ -88,6 +98,12 @@ class Terms(Struct, frozen=True):
     def gpus(self) -> frozenset[str]:
         """Returns the UUIDs of all GPUs in the run slots."""
         return frozenset(uuid for item in self.classes for group in item.groups for uuid in group)
+
+    def promise(self, store_bytes: int) -> Promise:
+        """Returns what the offer says while the content store has this room."""
+        policy = self.policy
+        images = tuple(dict.fromkeys(image_digest(name) for name in policy.images))
+        return Promise((self.sandbox.value,), policy.kinds, images, store_bytes)
 
     def run_slots(self, host_class: Hash32) -> RunSlots | None:
         """Returns the run slots of a host class, or None if it is not offered."""
