@@ -1,6 +1,7 @@
 """Divides the machine into run slots: GPU slots first, and CPU slots get what they leave. Pure."""
 
 from quorate_node.config import Config
+from quorate_node.core.bidding import FETCHED_MAX
 from quorate_node.core.terms import RunSlots, SlotResources
 from quorate_node.gpu.gpu_slots import GpuSlots
 from quorate_protocol.messages.job_spec import CUDA_MAX
@@ -75,7 +76,7 @@ def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResour
         memory_bytes=memory_bytes,
         scratch_bytes=config.scratch_bytes,
         output_bytes=config.output_bytes,
-        input_bytes=config.job_input_bytes,
+        input_bytes=min(config.job_input_bytes, FETCHED_MAX),
     )
 
 

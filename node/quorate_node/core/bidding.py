@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from quorate_attestation import fits
 from quorate_node.core import cuda_versions
-from quorate_node.core.terms import Terms
+from quorate_node.core.terms import FETCHED_PER_SECOND, Terms
 from quorate_protocol.messages.job_spec import JobSpec, validate
 from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX
 from quorate_protocol.messages.signed import Assignment
@@ -19,6 +19,10 @@ from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, PriceTier, usd
 
 FETCH_SECONDS_LEAST = 10
+# Image and inputs of one job that can be fetched within the longest quote. No slot offers more.
+FETCHED_MAX = (
+    quotes.SECONDS_MAX - FETCH_SECONDS_LEAST
+) * FETCHED_PER_SECOND - quotes.REGISTRY_IMAGE_BYTES
 
 
 class DeclineCause(Struct, frozen=True):
@@ -70,18 +74,6 @@ def _check_consistency(bid: Bid) -> DeclineCause | None:
                 f"maxDuration is {bid.assignment.max_duration} s, the spec says "
                 f"{bid.spec.max_duration} s"
             ),
-        )
-    return None
-
-
-def _check_jury_could_repeat(bid: Bid) -> DeclineCause | None:
-    """Declines a sealed or networked job: a jury could not repeat it, and this node cannot run
-    it.
-    """
-    if bid.spec.sealed or bid.spec.network:
-        return DeclineCause(
-            DeclineReason.MISMATCH,
-            "the job is sealed or needs the network, which this node does not support",
         )
     return None
 
@@ -140,26 +132,13 @@ def _check_cuda(bid: Bid) -> DeclineCause | None:
     return DeclineCause(DeclineReason.MISMATCH, problem) if problem else None
 
 
-def _check_times(bid: Bid) -> DeclineCause | None:
-    """Declines a job whose fetch takes longer here than an Accept may quote."""
-    seconds, most = quoted_fetch_seconds(bid), quotes.fetch_seconds_max(bid.spec)
-    if seconds <= most:
-        return None
-    return DeclineCause(
-        DeclineReason.RESOURCES,
-        f"fetching image and inputs takes about {seconds} s here, and {most} s are allowed",
-    )
-
-
 CHECKS: tuple[Check, ...] = (
     _check_consistency,
-    _check_jury_could_repeat,
     _check_validity,
     _check_host_class,
     _check_price,
     _check_fit,
     _check_cuda,
-    _check_times,
 )
 
 

@@ -13,6 +13,7 @@ from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.rules.money.tabs import TRUST_DEFAULT
 from quorate_protocol.units import Address, Amount, Hash32, JobKind, Price, Small
 
+FETCHED_PER_SECOND = 20_000_000
 MAX_HELD_DEFAULT = Amount(20 * USD)
 
 
@@ -53,7 +54,9 @@ class Policy(Struct, frozen=True):
     price_floor: Price
     images: tuple[str, ...]
     kinds: tuple[JobKind, ...]
-    input_bytes_per_second: int = 20_000_000  # used only to quote the time of a fetch in an Accept
+    input_bytes_per_second: int = (
+        FETCHED_PER_SECOND  # used only to quote the time of a fetch in an Accept
+    )
     declined_keep_seconds: int = (
         600  # longer than a coordinator repeats an Assignment that was declined
     )

@@ -11,6 +11,7 @@ from quorate_node.run_slots import with_cuda
 from quorate_protocol.messages.job_spec import GpuRequest, Input, JobSpec, Resources
 from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, Offer, in_steps
 from quorate_protocol.ports import Sandbox
+from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, JobKind
 from quorate_protocol.values import replace
 from support.markets.gpu_provider import ONE, gpu_slots, gpu_terms
@@ -159,3 +160,12 @@ def test_the_room_of_a_store_is_said_in_coarse_steps() -> None:
     sizes = [0, 3, 5 * GIB, 5 * GIB + 1, 6 * GIB - 1, 6 * GIB, BEYOND]
     steps = [0, 3, 5 * GIB, 5 * GIB, 5 * GIB, 6 * GIB, BYTES_OF_SLOT_MAX]
     assert [in_steps(size) for size in sizes] == steps
+
+
+@pytest.mark.rule("4.4")
+@pytest.mark.parametrize("image", [CID, REGISTRY])
+def test_no_slot_takes_more_than_an_accept_may_quote(image: str) -> None:
+    inputs = (Input(CID, "/inputs/x", bidding.FETCHED_MAX),)
+    spec = replace(PLAIN, image=image, image_bytes=0, inputs=inputs)
+    quoted = bidding.quoted_fetch_seconds(bidding.Bid(make_assignment(spec), spec, gpu_terms()))
+    assert quoted <= quotes.fetch_seconds_max(spec)
