@@ -45,7 +45,7 @@ from quorate_node.messaging.frame_handler import FrameHandler
 from quorate_node.messaging.verdict_checks import VerdictChecks
 from quorate_node.ops.drain import Drain
 from quorate_node.ops.leaving import is_leaving
-from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine
+from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.views import InfoView
@@ -272,7 +272,10 @@ def terms_of(
         limits=deployment.constants(),
         beacon=deployment.beacon_info(),
         statement_keys={info.coordinator: info.statement_key for info in infos},
-        classes=divide(config, hardware, detect_cpu_class(executor.sandbox), gpus),
+        classes=tuple(
+            with_cuda(item, inventory.cuda_version)
+            for item in divide(config, hardware, detect_cpu_class(executor.sandbox), gpus)
+        ),
         sandbox=executor.sandbox,
         policy=Policy(
             config.price_floor,

@@ -89,6 +89,7 @@ class MarketEntry:
             log.info("paused: takes no jobs" if is_paused else "on offer: waiting for jobs")
         else:
             log.info("leaving: finishes its jobs, and takes no more (`quorate node leave`)")
+        await periodic.look_at_store(parts.core, parts.actor, parts.store.available_bytes)
         self._start_offering()
 
     def _start_offering(self) -> None:
@@ -116,8 +117,11 @@ class MarketEntry:
         )
         heartbeats = periodic.send_heartbeats(parts.core, parts.announcements, clock, self.board)
         offers = periodic.renew_offer(parts.core, parts.actor, parts.announcements, clock)
+        room = parts.store.available_bytes
+        store = periodic.watch_store(parts.core, parts.actor, room, clock)
         self.group.create_task(heartbeats, name="heartbeats")
         self.group.create_task(offers, name="offers")
+        self.group.create_task(store, name="store")
         self.group.create_task(rotation.run(), name="rotation")
         self.group.create_task(release.run(), name="stake release")
 

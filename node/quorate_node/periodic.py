@@ -4,7 +4,7 @@ group.
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from quorate_node.core import events
 from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
@@ -20,6 +20,7 @@ from quorate_runtime.process.log_throttle import LogThrottle
 
 TICK_SECONDS = 0.25
 STATUS_SECONDS = 2.0
+STORE_SECONDS = 30.0  # between looks at the content store's room
 CHANGE_SECONDS = 1.0  # between looks at the free slots, for providers of several coordinators
 
 log = logging.getLogger(__name__)
@@ -95,6 +96,24 @@ async def _refresh(
             # Not re-raised: those that took it have it, and the others may come back.
             log.debug("the refresh of the offer is sent again: %s", error)
             await clock.sleep(max(1.0, error.retry_after))
+
+
+async def watch_store(
+    core: ProviderCore, actor: EventSink, room: Callable[[], Awaitable[int]], clock: Clock
+) -> None:
+    """Tells the core what the content store has room for, if the offer says something else."""
+    while True:
+        await look_at_store(core, actor, room)
+        await clock.sleep(STORE_SECONDS)
+
+
+async def look_at_store(
+    core: ProviderCore, actor: EventSink, room: Callable[[], Awaitable[int]]
+) -> None:
+    """Looks once."""
+    found = await room()
+    if not core.has_store(found):
+        await actor.submit(events.StoreRead(found))
 
 
 async def write_status(write: Callable[[], None], clock: Clock) -> None:

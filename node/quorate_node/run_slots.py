@@ -1,13 +1,16 @@
 """Divides the machine into run slots: GPU slots first, and CPU slots get what they leave. Pure."""
 
 from quorate_node.config import Config
+from quorate_node.core.bidding import FETCHED_MAX
 from quorate_node.core.terms import RunSlots, SlotResources
 from quorate_node.gpu.gpu_slots import GpuSlots
+from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import Hardware, SlotOffer
 from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Price, Small
+from quorate_protocol.values import replace
 
 SANDBOXES_WITH_GPUS = (Sandbox.DOCKER_RUNC, Sandbox.DOCKER_RUNSC, Sandbox.NOOP)
 MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may use
@@ -52,6 +55,16 @@ def divide(
     return tuple(found)
 
 
+def with_cuda(slots: RunSlots, version: str) -> RunSlots:
+    """Returns GPU slots with the newest CUDA of the driver; it says "" if it does not know."""
+    major, _, minor = version.partition(".")
+    minor = minor[:1] or "0"
+    if not (slots.offer.host.is_gpu and major.isdecimal() and minor.isdecimal()):
+        return slots
+    cuda = min(CUDA_MAX, int(major) * 10 + int(minor))
+    return replace(slots, offer=replace(slots.offer, cuda=cuda))
+
+
 def needs_engine(sandbox: Sandbox) -> str:
     """Why there are no GPU slots in a sandbox, with the remedy."""
     return f"jobs run in {sandbox.value}, which has no GPUs; install Docker"
@@ -63,7 +76,7 @@ def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResour
         memory_bytes=memory_bytes,
         scratch_bytes=config.scratch_bytes,
         output_bytes=config.output_bytes,
-        input_bytes=config.job_input_bytes,
+        input_bytes=min(config.job_input_bytes, FETCHED_MAX),
     )
 
 

@@ -25,6 +25,7 @@ from quorate_node.config import (
 )
 from quorate_node.core.terms import MAX_HELD_DEFAULT
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages.offer import IMAGES_MAX
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.quantity_input import SIZE_MAX, size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused
@@ -216,6 +217,7 @@ def _check(settings: Settings) -> None:
         ("listenPort", settings.listen_port, 0, 65535),
         ("storeBytes", settings.store_bytes, 0, SIZE_MAX),
         ("ipfsGateways", len(settings.ipfs_gateways), 0, GATEWAYS_MAX),
+        ("images", len(settings.images), 0, IMAGES_MAX),
         ("jobUser", settings.job_user, 0, JOB_USER_MAX),
         ("jurySlots", settings.jury_slots, 0, SLOTS_MAX),
         ("juryCases", settings.jury_cases, 0, JURY_CASES_MAX),

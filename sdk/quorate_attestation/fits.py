@@ -4,22 +4,34 @@ The offer's price, and what the owner's machine does at the moment, are asked el
 """
 
 from collections.abc import Collection, Iterator
+from typing import Protocol
 
 from quorate_attestation import gpu_match
-from quorate_protocol.messages.job_spec import JobSpec, is_image_cid
+from quorate_protocol.messages.job_spec import JobSpec, image_digest, is_image_cid
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.ports import Sandbox
-from quorate_protocol.units import DeclineReason, JobKind
+from quorate_protocol.units import DeclineReason, Hash32, JobKind
 
 WITHOUT_ENGINE = (Sandbox.BWRAP.value, Sandbox.PROCESS.value)
 _RUNC, _RUNSC = Sandbox.DOCKER_RUNC.value, Sandbox.DOCKER_RUNSC.value
 
 
-def fits(
-    spec: JobSpec, slot: SlotOffer, sandboxes: Collection[str], kinds: Collection[JobKind]
-) -> bool:
-    """Whether a run slot of an offer with these sandboxes and kinds can hold the job."""
-    return next(shortfalls(spec, slot, sandboxes, kinds), None) is None
+class Promise(Protocol):
+    """What an offer says of all its slots."""
+
+    @property
+    def sandboxes(self) -> tuple[str, ...]: ...  # noqa: D102
+    @property
+    def kinds(self) -> tuple[JobKind, ...]: ...  # noqa: D102
+    @property
+    def images(self) -> tuple[Hash32, ...]: ...  # noqa: D102
+    @property
+    def store_bytes(self) -> int: ...  # noqa: D102
+
+
+def fits(spec: JobSpec, slot: SlotOffer, offer: Promise) -> bool:
+    """Whether a run slot of an offer can hold the job."""
+    return next(shortfalls(spec, slot, offer), None) is None
 
 
 def sandboxes_in(slot: SlotOffer, sandboxes: Collection[str]) -> tuple[str, ...]:
@@ -33,24 +45,27 @@ def takes_registry_images(sandboxes: Collection[str]) -> bool:
 
 
 def shortfalls(
-    spec: JobSpec, slot: SlotOffer, sandboxes: Collection[str], kinds: Collection[JobKind]
+    spec: JobSpec, slot: SlotOffer, offer: Promise
 ) -> Iterator[tuple[DeclineReason, str]]:
     """What a run slot lacks of what a job asks for: the reason of a Decline, and in words."""
     wanted = spec.resources
-    if spec.kind not in kinds:
+    if spec.kind not in offer.kinds:
         yield DeclineReason.KIND, f"it runs no jobs of the kind {spec.kind.name.lower()}"
-    run_in = sandboxes_in(slot, sandboxes)
+    run_in = sandboxes_in(slot, offer.sandboxes)
     if spec.sandbox not in ("", *run_in):
         text = f"its sandbox is {', '.join(run_in)}, the job asks for {spec.sandbox}"
         yield DeclineReason.SANDBOX, text
     if not is_image_cid(spec.image) and not takes_registry_images(run_in):
         yield DeclineReason.SANDBOX, f"{', '.join(run_in)} runs only images named by CID"
+    if offer.images and image_digest(spec.image) not in offer.images:
+        yield DeclineReason.IMAGE, f"image {spec.image} is not on its owner's list"
     for name, asked, given in (
         ("thousandths of a core", wanted.cpu_millis, slot.cpu_millis),
         ("bytes of memory", wanted.memory_bytes, slot.memory_bytes),
         ("bytes of scratch", wanted.scratch_bytes, slot.scratch_bytes),
         ("bytes of output", wanted.output_bytes, slot.output_bytes),
         ("bytes of image and inputs", spec.input_bytes(), slot.input_bytes),
+        ("bytes of store for image, inputs and output", spec.store_bytes(), offer.store_bytes),
     ):
         if asked > given:
             yield DeclineReason.RESOURCES, f"it has {given} {name}, the job asks for {asked}"

@@ -22,6 +22,7 @@ def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
         and wanted.vram_bytes_min <= slot.vram_bytes
         and (not wanted.model or slot.gpu.lower() in names_called(wanted.model))
         and wanted.compute_capability_min <= capability_of(slot.gpu, slot.host.architecture)
+        and wanted.cuda_min <= slot.cuda
     )
 
 
@@ -45,6 +46,9 @@ def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
             f"its compute capability is {number_of(has)}, the job asks for "
             f"{number_of(wanted.compute_capability_min)}"
         )
+    if wanted.cuda_min > slot.cuda:
+        has_cuda = f"supports CUDA {number_of(slot.cuda)}" if slot.cuda else "names no CUDA"
+        found.append(f"its driver {has_cuda}, the job asks for {number_of(wanted.cuda_min)}")
     return tuple(found)
 
 
@@ -74,7 +78,7 @@ def _by_name() -> dict[str, Model]:
 
 
 def number_of(tenfold: int) -> str:
-    """A compute capability as people write it: 90 is "9.0"."""
+    """A compute capability or version of CUDA as people write it: 90 is "9.0"."""
     return f"{tenfold // 10}.{tenfold % 10}"
 
 
@@ -85,6 +89,8 @@ def describe_request(wanted: GpuRequest) -> str:
         parts.append(f"of {-(-wanted.vram_bytes_min // _GB)} GB")
     if wanted.compute_capability_min:
         parts.append(f"with compute capability {number_of(wanted.compute_capability_min)}")
+    if wanted.cuda_min:
+        parts.append(f"with CUDA {number_of(wanted.cuda_min)}")
     return " ".join(parts)
 
 

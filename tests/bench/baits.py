@@ -62,7 +62,7 @@ def baits(image: Path, gateway: str, blocks: dict[str, bytes]) -> dict[str, Job]
         "inputs": {"/inputs/x": str(raw_cid(b"no input"))},
         "input_sizes": {"/inputs/x": "19GiB"},
     }
-    cuda = {"resources": {"gpu": "1", "min_compute_capability": "9.9"}}
+    cuda = {"resources": {"gpu": "1", "min_cuda": "99"}}
     return {
         "input as large as the store": Job(image=image, gateways=[gateway], **large, **limits),  # type: ignore[arg-type]
         "registry image": Job(image=registry, **limits),  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ from sim.network import Silence
 from sim.parties import DOMAIN
 from sim.plan import CALM, USD, Behaviour, JobPlan, Market, Meddle, Plan, draw
 from sim.provider import Provider
-from sim.workload import EMPTY_GATEWAY, NO_ENGINE, ONE_GATEWAY, STORE_ROOM
+from sim.workload import EMPTY_GATEWAY, GPUS, NO_ENGINE, ONE_GATEWAY, STORE_ROOM
 from sim.world import World
 
 OWNERS, JOBS = 5, 6
@@ -361,7 +361,8 @@ def _odd(kind: str, spec: JobSpec) -> JobSpec:
         case "registry":
             return replace(bait, image="alpine@sha256:" + "0" * 64, image_bytes=0)
         case "cuda-99":
-            return replace(bait, argv=(*bait.argv, "cuda-99"))
+            gpu = replace(GPUS, cuda_min=990)
+            return replace(bait, resources=replace(bait.resources, gpu=gpu))
         case "dear" | "stop" | "read":
             return bait
         case _:

@@ -145,6 +145,8 @@ class Provider(ProviderEffects):
         is_draining = self.behaviour is Behaviour.DENIER or self.is_leaving or self.is_rotating
         if is_draining != self.core.scalars.is_draining:
             self.report(events.DrainRequested(is_draining))
+        if self.plan.party:
+            self.report(events.StoreRead(workload.STORE_ROOM))
         self.schedule.after(
             self.random.uniform(0, 0.5), self.in_this_life(lambda: self.report(events.OfferDue()))
         )
@@ -288,8 +290,7 @@ class Provider(ProviderEffects):
             return event
         if self.manner == "decline":
             event = replace(event, is_rotating=self.random.random() < 0.6)
-        asked = "cuda>=99.0" if "cuda-99" in event.spec.argv else ""
-        return replace(event, store_room=workload.STORE_ROOM, cuda_requirement=asked)
+        return replace(event, store_room=workload.STORE_ROOM)
 
     def _postpones(self, event: events.AssignmentReceived) -> bool:
         """Whether this owner says of every Assignment that it has no slot free, as it had."""

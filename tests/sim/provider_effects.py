@@ -247,6 +247,7 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
                 self.clock.now + self.terms.limits.offer_ttl
             )  # it wants to be drawn, and then to choose
         offer = an_offer(self.owner, effect.seq, expires, self.core.offered_slots() or self.slots)
+        offer = replace(offer, store_bytes=self.core.scalars.store_bytes)
         frame = frames.OfferSent(
             OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.operator.sign))
         )

@@ -5,6 +5,7 @@ from quorate_node.core.juries.jury_duty import JuryDuty
 from quorate_node.core.phases import Execution
 from quorate_node.core.terms import Terms
 from quorate_protocol.limits import HOUR
+from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import DeclineReason, UnixSeconds
@@ -50,11 +51,13 @@ def answer(
     jury: tuple[JuryDuty, ...],
     is_draining: bool,
     gone: frozenset[str] = frozenset(),
+    store_bytes: int = BYTES_OF_SLOT_MAX,
 ) -> tuple[bidding.DeclineCause | None, UnixSeconds]:
     """Decides between accepting and declining.
 
     Returns the reason to decline (None to accept), and the time when a run slot will be free (0 if
-    that is not the reason). `gone` are GPUs that the driver does not list any more.
+    that is not the reason). `gone` are GPUs that the driver does not list any more,
+    `store_bytes` what the newest offer says.
     """
     if is_draining:
         return bidding.DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
@@ -62,7 +65,8 @@ def answer(
         text = "the operator key changes, GPUs are challenged, or a receipt was false"
         return bidding.DeclineCause(DeclineReason.DRAINING, text), NO_START
     assignment = event.assignment.message
-    no = bidding.decide(bidding.Bid(assignment, event.spec, terms, event.cuda_requirement))
+    bid = bidding.Bid(assignment, event.spec, terms, event.cuda_requirement, store_bytes)
+    no = bidding.decide(bid)
     if no is not None:
         return no, NO_START
     offered = {slot.host.id() for slot in capacity.offered(terms, gone)}
@@ -70,20 +74,21 @@ def answer(
         text = "the GPUs of this class are gone: the driver does not list them any more"
         return bidding.DeclineCause(DeclineReason.MISMATCH, text), NO_START
     if capacity.free(terms, assignment.host_class, live, jury, gone) > 0:
-        return _store_is_full(event, live), NO_START
+        return _store_is_full(event, live, UnixSeconds(at + terms.limits.decline_ahead_max))
     start_by = capacity.slot_frees_at(terms, assignment.host_class, live, quoted_run, at)
     text = f"every run slot is taken until about {start_by}"
     return bidding.DeclineCause(DeclineReason.BUSY, text), start_by
 
 
 def _store_is_full(
-    event: events.AssignmentReceived, live: tuple[Execution, ...]
-) -> bidding.DeclineCause | None:
+    event: events.AssignmentReceived, live: tuple[Execution, ...], later: UnixSeconds
+) -> tuple[bidding.DeclineCause | None, UnixSeconds]:
+    """Postpones what fitted the offer until other jobs took the room. The next offer says so."""
     asked = capacity.store_bytes(event.spec, live)
     if asked <= event.store_room:
-        return None
+        return None, NO_START
     return bidding.DeclineCause(
-        DeclineReason.RESOURCES,
-        f"the job needs {asked} bytes of the content store, which has room for "
-        f"{event.store_room}: outputs are kept for two weeks after their pay",
-    )
+        DeclineReason.BUSY,
+        f"the running jobs and this one need {asked} bytes of the content store, which has room "
+        f"for {event.store_room}",
+    ), later

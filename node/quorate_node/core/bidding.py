@@ -10,14 +10,19 @@ from msgspec import Struct
 
 from quorate_attestation import fits
 from quorate_node.core import cuda_versions
-from quorate_node.core.terms import Terms
+from quorate_node.core.terms import FETCHED_PER_SECOND, Terms
 from quorate_protocol.messages.job_spec import JobSpec, validate
+from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, PriceTier, usd
 
 FETCH_SECONDS_LEAST = 10
+# Image and inputs of one job that can be fetched within the longest quote. No slot offers more.
+FETCHED_MAX = (
+    quotes.SECONDS_MAX - FETCH_SECONDS_LEAST
+) * FETCHED_PER_SECOND - quotes.REGISTRY_IMAGE_BYTES
 
 
 class DeclineCause(Struct, frozen=True):
@@ -31,12 +36,14 @@ class Bid(Struct, frozen=True):
     """The Assignment and spec to decide about, and the provider's terms.
 
     `cuda_requirement`: what the image asks of the driver; "" if that is not known yet.
+    `store_bytes`: as the newest offer says.
     """
 
     assignment: Assignment
     spec: JobSpec
     terms: Terms
     cuda_requirement: str = ""
+    store_bytes: int = BYTES_OF_SLOT_MAX
 
 
 Check = Callable[[Bid], DeclineCause | None]
@@ -67,18 +74,6 @@ def _check_consistency(bid: Bid) -> DeclineCause | None:
                 f"maxDuration is {bid.assignment.max_duration} s, the spec says "
                 f"{bid.spec.max_duration} s"
             ),
-        )
-    return None
-
-
-def _check_jury_could_repeat(bid: Bid) -> DeclineCause | None:
-    """Declines a sealed or networked job: a jury could not repeat it, and this node cannot run
-    it.
-    """
-    if bid.spec.sealed or bid.spec.network:
-        return DeclineCause(
-            DeclineReason.MISMATCH,
-            "the job is sealed or needs the network, which this node does not support",
         )
     return None
 
@@ -121,52 +116,29 @@ def _check_price(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _check_image(bid: Bid) -> DeclineCause | None:
-    allowed = bid.terms.policy.images
-    if allowed and bid.spec.image not in allowed:
-        return DeclineCause(
-            DeclineReason.IMAGE, f"image {bid.spec.image} is not on the owner's list"
-        )
-    return None
-
-
 def _check_fit(bid: Bid) -> DeclineCause | None:
     """Declines what the offer does not promise. The coordinator asks the same function."""
     slot, terms = bid.terms.slot(bid.assignment.host_class), bid.terms
     assert slot is not None, "an earlier check declines an unknown host class"
-    lacking = fits.shortfalls(bid.spec, slot, (terms.sandbox.value,), terms.policy.kinds)
+    lacking = fits.shortfalls(bid.spec, slot, terms.promise(bid.store_bytes))
     return next((DeclineCause(reason, text) for reason, text in lacking), None)
 
 
 def _check_cuda(bid: Bid) -> DeclineCause | None:
-    """Declines an image that needs a newer CUDA than the driver supports, before it is fetched."""
+    """Declines an image that needs a newer CUDA than the driver's, which its spec did not say."""
     if bid.spec.resources.gpu is None:
         return None
     problem = cuda_versions.problem(bid.cuda_requirement, bid.terms.driver)
-    return DeclineCause(DeclineReason.RESOURCES, problem) if problem else None
-
-
-def _check_times(bid: Bid) -> DeclineCause | None:
-    """Declines a job whose fetch takes longer here than an Accept may quote."""
-    seconds, most = quoted_fetch_seconds(bid), quotes.fetch_seconds_max(bid.spec)
-    if seconds <= most:
-        return None
-    return DeclineCause(
-        DeclineReason.RESOURCES,
-        f"fetching image and inputs takes about {seconds} s here, and {most} s are allowed",
-    )
+    return DeclineCause(DeclineReason.MISMATCH, problem) if problem else None
 
 
 CHECKS: tuple[Check, ...] = (
     _check_consistency,
-    _check_jury_could_repeat,
     _check_validity,
     _check_host_class,
     _check_price,
-    _check_image,
     _check_fit,
     _check_cuda,
-    _check_times,
 )
 
 

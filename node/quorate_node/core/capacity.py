@@ -25,13 +25,9 @@ def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
     without being paid.
     """
     running = [item for item in executions if item.occupies_slot]
-    inputs = sum(_input_bytes(item.spec) for item in running if isinstance(item.phase, PREPARING))
+    inputs = sum(item.spec.input_bytes() for item in running if isinstance(item.phase, PREPARING))
     outputs = sum(item.spec.resources.output_bytes for item in running)
-    return _input_bytes(spec) + spec.resources.output_bytes + inputs + outputs
-
-
-def _input_bytes(spec: JobSpec) -> int:
-    return spec.input_bytes()
+    return spec.store_bytes() + inputs + outputs
 
 
 def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> int:

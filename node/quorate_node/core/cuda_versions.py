@@ -37,7 +37,7 @@ def problem(requirement: str, driver: GpuDriver) -> str:
     needs = f"CUDA {least[1]}" if least else requirement[:80]
     return (
         f"image: it needs {needs}, and driver {driver.version} of this machine supports CUDA "
-        f"{driver.cuda_version}"
+        f"{driver.cuda_version}; a job says what its image needs with min_cuda"
     )
 
 

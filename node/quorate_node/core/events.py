@@ -178,6 +178,12 @@ class GpusRead(Struct, frozen=True, tag=True):
     uuids: tuple[str, ...]  # of GPUs and of their partitions
 
 
+class StoreRead(Struct, frozen=True, tag=True):
+    """How many more bytes the content store can keep now."""
+
+    room: int
+
+
 class DrainRequested(Struct, frozen=True, tag=True):
     """The owner wants no new work (`is_on` is true), or wants work again."""
 
@@ -295,7 +301,7 @@ LeaseEvent = (
     | StopReceived
 )
 ExecutionEvent = LeaseEvent | CommitReceiptReceived | Tick
-OwnEvent = OfferDue | DrainRequested | Configured
+OwnEvent = OfferDue | StoreRead | DrainRequested | Configured
 MoneyEvent = VoucherReceived | TabSeen | ReceiptChecked | OrderFunded
 JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (
@@ -317,6 +323,7 @@ Event = (
     | DrainRequested
     | Configured
     | GpusRead
+    | StoreRead
     | TabSeen
     | OrderFunded
     | ChainCaseOpened

@@ -19,7 +19,7 @@ from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed
 from quorate_node.core.terms import Terms
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.messages.offer import WITHDRAWN, SlotOffer
+from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, WITHDRAWN, SlotOffer, in_steps
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.money.tabs import Owed, Tab
@@ -49,6 +49,7 @@ class Scalars(Struct, frozen=True):
     offer_seq: int = 0
     is_draining: bool = False
     recent_ms: tuple[int, ...] = ()
+    store_bytes: int = BYTES_OF_SLOT_MAX  # room in the content store, `in_steps`
     gpus_gone: tuple[str, ...] = ()  # GPUs of the terms that the driver does not list any more
 
 
@@ -237,6 +238,8 @@ class ProviderCore(Tables):
             case events.DrainRequested():
                 self._set_scalars(replace(self.scalars, is_draining=event.is_on))
                 return ()
+            case events.StoreRead():
+                return self._on_store_read(event, at)
             case events.Configured():
                 self._configure(event.terms)
                 return ()
@@ -292,6 +295,16 @@ class ProviderCore(Tables):
             due.append(self._next_offer(item.at))
         return tuple(due)
 
+    def has_store(self, room: int) -> bool:
+        """Whether the offer says what a content store with this room may take."""
+        return self.scalars.store_bytes == in_steps(room)
+
+    def _on_store_read(self, event: events.StoreRead, at: UnixSeconds) -> tuple[Effect, ...]:
+        if self.has_store(event.room):
+            return ()
+        self._set_scalars(replace(self.scalars, store_bytes=in_steps(event.room)))
+        return (self._next_offer(at),) if self.scalars.offer_seq else ()
+
     def _set_scalars(self, scalars: Scalars) -> None:
         self.scalars_table[_FACTS] = scalars
 
@@ -321,7 +334,15 @@ class ProviderCore(Tables):
         quoted = capacity.quoted_run_seconds(self.scalars.recent_ms, assignment.max_duration)
         live, jury = self.live(), tuple(self.jury.values())
         no, start_by = assignments.answer(
-            event, at, quoted, terms, live, jury, self.scalars.is_draining, self.gone()
+            event,
+            at,
+            quoted,
+            terms,
+            live,
+            jury,
+            self.scalars.is_draining,
+            self.gone(),
+            self.scalars.store_bytes,
         )
         if no is None:
             owed = self.owed(assignment.coordinator)

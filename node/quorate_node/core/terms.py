@@ -7,11 +7,13 @@ from msgspec import Struct
 
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import USD, Limits
+from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.rules.money.tabs import TRUST_DEFAULT
 from quorate_protocol.units import Address, Amount, Hash32, JobKind, Price, Small
 
+FETCHED_PER_SECOND = 20_000_000
 MAX_HELD_DEFAULT = Amount(20 * USD)
 
 
@@ -52,7 +54,9 @@ class Policy(Struct, frozen=True):
     price_floor: Price
     images: tuple[str, ...]
     kinds: tuple[JobKind, ...]
-    input_bytes_per_second: int = 20_000_000  # used only to quote the time of a fetch in an Accept
+    input_bytes_per_second: int = (
+        FETCHED_PER_SECOND  # used only to quote the time of a fetch in an Accept
+    )
     declined_keep_seconds: int = (
         600  # longer than a coordinator repeats an Assignment that was declined
     )
@@ -61,6 +65,15 @@ class Policy(Struct, frozen=True):
     jury_cases: int = 24  # the most in 24 hours
     trust: Amount = TRUST_DEFAULT  # what the owner works for beyond a coordinator's guarantee
     max_held: Amount = MAX_HELD_DEFAULT  # of pay that one coordinator holds without a voucher
+
+
+class Promise(Struct, frozen=True):
+    """What the offer says of all slots (`fits.Promise`)."""
+
+    sandboxes: tuple[str, ...]
+    kinds: tuple[JobKind, ...]
+    images: tuple[Hash32, ...]
+    store_bytes: int
 
 
 class Terms(Struct, frozen=True):
@@ -88,6 +101,12 @@ class Terms(Struct, frozen=True):
     def gpus(self) -> frozenset[str]:
         """Returns the UUIDs of all GPUs in the run slots."""
         return frozenset(uuid for item in self.classes for group in item.groups for uuid in group)
+
+    def promise(self, store_bytes: int) -> Promise:
+        """Returns what the offer says while the content store has this room."""
+        policy = self.policy
+        images = tuple(dict.fromkeys(image_digest(name) for name in policy.images))
+        return Promise((self.sandbox.value,), policy.kinds, images, store_bytes)
 
     def run_slots(self, host_class: Hash32) -> RunSlots | None:
         """Returns the run slots of a host class, or None if it is not offered."""

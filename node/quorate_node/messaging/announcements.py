@@ -68,6 +68,7 @@ class Announcements:
         """Returns the offer with a sequence number, signed by one of the operator keys."""
         terms, details = self._core.terms, self._details
         assert details is not None, "bind comes before the first offer"
+        promise = terms.promise(self._core.scalars.store_bytes)
         offer = Offer(
             provider=terms.provider,
             seq=seq,
@@ -75,12 +76,14 @@ class Announcements:
             # A withdrawal names slots too. If no slot is left, it names all slots of the terms.
             slots=self._attested(self._core.offered_slots() or terms.slots),
             inventory=details.inventory,
-            sandboxes=(terms.sandbox.value,),
-            kinds=terms.policy.kinds,
+            sandboxes=promise.sandboxes,
+            kinds=promise.kinds,
             region=details.region,
             peer_key=details.peer_key,
             box_key=details.box_key,
             addresses=details.addresses,
+            images=promise.images,
+            store_bytes=promise.store_bytes,
         )
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 

@@ -37,10 +37,10 @@ def parse_gpu(value: str | int, field: str) -> GpuRequest:
 
 
 def parse_capability(value: str | int, field: str) -> int:
-    """Parses a compute capability such as "8.9". Returns ten times the number."""
+    """Parses a compute capability or version such as "8.9". Returns ten times the number."""
     match = _CAPABILITY.fullmatch(str(value).strip())
     if isinstance(value, bool) or match is None:
-        raise UsageError(f'{field}: write a compute capability such as "8.9" or 9')
+        raise UsageError(f'{field}: write a compute capability or CUDA version such as "8.9" or 9')
     return int(match[1]) * 10 + int(match[2] or 0)
 
 

@@ -50,7 +50,9 @@ TIERS = {
 _SHM = 64 * MIB
 ANY_IMAGE = document_cid(b"")  # stands for an image and inputs that are not read yet
 _PYTHON = re.compile(r"3\.\d{1,2}", re.ASCII)
-RESOURCE_KEYS = frozenset({"gpu", "min_compute_capability", "cpu", "memory", "disk", "shm_size"})
+RESOURCE_KEYS = frozenset(
+    {"gpu", "min_compute_capability", "min_cuda", "cpu", "memory", "disk", "shm_size"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +76,8 @@ class Job:
 
     inputs: mount below /inputs -> local path or CID. `input_sizes` bounds inputs given by CID.
 
-    resources: `gpu`, `min_compute_capability`, `cpu`, `memory`, `disk` (output), `shm_size`, or a
-    `Resources`.
+    resources: `gpu`, `min_compute_capability`, `min_cuda`, `cpu`, `memory`, `disk` (output),
+    `shm_size`, or a `Resources`.
 
     host_class: only this class of machines (`quorate classes`), by name or id; "" is any class with
     many established owners.
@@ -333,16 +335,18 @@ def parse_resources(given: Mapping[str, str | int]) -> Resources:
 
 
 def _gpu(given: Mapping[str, str | int]) -> GpuRequest | None:
-    field = "min_compute_capability"
+    fields = ("min_compute_capability", "min_cuda")
     if "gpu" not in given:
-        if field in given:
-            raise UsageError(f'resources.{field}: it needs a gpu, such as gpu: "1"')
+        for field in fields:
+            if field in given:
+                raise UsageError(f'resources.{field}: it needs a gpu, such as gpu: "1"')
         return None
+    capability, cuda = (
+        parse_capability(given[field], f"resources.{field}") if field in given else 0
+        for field in fields
+    )
     request = parse_gpu(given["gpu"], "resources.gpu")
-    if field not in given:
-        return request
-    least = parse_capability(given[field], f"resources.{field}")
-    return replace(request, compute_capability_min=least)
+    return replace(request, compute_capability_min=capability, cuda_min=cuda)
 
 
 def _size(given: Mapping[str, str | int], key: str, default: int) -> int:

@@ -30,6 +30,7 @@ class ResourcesModel(BaseModel):
     disk: Text | None = None
     shm_size: Text | None = None
     min_compute_capability: Quantity | None = None
+    min_cuda: Quantity | None = None
 
 
 class InputModel(BaseModel):

@@ -28,6 +28,7 @@ DURATION_MAX = 30 * 24 * 3600
 START_WITHIN_DEFAULT = Seconds(600)
 GPU_MODEL_MAX = 64
 COMPUTE_CAPABILITY_MAX = 999
+CUDA_MAX = 999
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _GATEWAY = re.compile(r"https?://[A-Za-z0-9.:\[\]_-]{1,253}(/[A-Za-z0-9._~/-]*)?")
 _DIGEST_IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]{0,200}@sha256:([0-9a-f]{64})")
@@ -58,6 +59,7 @@ class GpuRequest(Readable, frozen=True, omit_defaults=True):
     model: str  # as people call it; empty = any model with enough memory
     vram_bytes_min: int  # least memory of each GPU
     compute_capability_min: int = 0  # ten times the number: 90 is 9.0; 0 = any
+    cuda_min: int = 0  # ten times the least CUDA of the driver: 124 is 12.4; 0 = any
 
 
 class Resources(Readable, frozen=True):
@@ -123,6 +125,10 @@ class JobSpec(Readable, frozen=True):
     def input_bytes(self) -> int:
         """Declared bytes of its inputs, and of its image if that is named by a CID."""
         return sum(item.size_bytes for item in self.inputs) + self.image_bytes
+
+    def store_bytes(self) -> int:
+        """Declared bytes that its provider's content store keeps: `input_bytes`, and the output."""
+        return self.input_bytes() + self.resources.output_bytes
 
     def command(self) -> tuple[str, ...]:
         """Words of the command that runs: argv, or `sh -c` with the shell's command line."""
@@ -299,6 +305,7 @@ def _validate_gpu(gpu: GpuRequest) -> None:
     bounds = (
         ("vramBytesMin", gpu.vram_bytes_min, 16 * 1024 * GIB),
         ("computeCapabilityMin", gpu.compute_capability_min, COMPUTE_CAPABILITY_MAX),
+        ("cudaMin", gpu.cuda_min, CUDA_MAX),
     )
     for name, value, high in bounds:
         _check(0 <= value <= high, f"resources.gpu.{name}", f"0 to {high}, not {value}")

@@ -11,6 +11,7 @@ from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
+from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.signed import SignedOffer
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
@@ -32,6 +33,7 @@ SLOTS_MAX = 16
 ADDRESSES_MAX = 4
 SANDBOXES_MAX = 8
 CACHED_MAX = 32
+IMAGES_MAX = 16
 CACHED_PREFIX_BYTES = 8
 PRICE_MAX = 10**12
 BYTES_OF_SLOT_MAX = 1 << 53
@@ -95,6 +97,7 @@ class SlotOffer(Readable, frozen=True):
     reserved: Price
     attestation_level: Small = Small(0)
     record: Hash32 = ZERO_HASH  # CID digest of the attestation record; zero = none
+    cuda: int = 0  # ten times the newest CUDA of the driver: 124 is 12.4; 0 = unknown
 
 
 class Offer(Readable, frozen=True):
@@ -112,6 +115,9 @@ class Offer(Readable, frozen=True):
     box_key: Hash32  # X25519 public key
     addresses: tuple[str, ...]  # base URLs of the provider's gateway
     cached: tuple[bytes, ...] = ()  # first 8 bytes of the digests of large CIDs in its cache
+    images: tuple[Hash32, ...] = ()  # digests of the only images that it runs; empty = any
+    # Image, inputs and output of one job, for which its content store has room (`in_steps`).
+    store_bytes: int = BYTES_OF_SLOT_MAX
     version: int = VERSION
 
     def encode(self) -> bytes:
@@ -144,7 +150,7 @@ def validate(
         raise Refused(
             Code.OVERSIZE,
             f"offer: it has {size} bytes, at most {OFFER_BYTES_MAX} are taken; name fewer slots, "
-            "addresses or cached CIDs",
+            "addresses, images or cached CIDs",
         )
     if offer.signed() != envelope.signature.message:
         raise Refused(Code.BAD_SIGNATURE, "offer: the signature covers another document")
@@ -167,6 +173,7 @@ def check_form(offer: Offer) -> None:
         ("sandboxes", len(offer.sandboxes), 1, SANDBOXES_MAX),
         ("addresses", len(offer.addresses), 0, ADDRESSES_MAX),
         ("cached", len(offer.cached), 0, CACHED_MAX),
+        ("images", len(offer.images), 0, IMAGES_MAX),
     )
     for name, count, least, most in counts:
         if not least <= count <= most:
@@ -180,6 +187,8 @@ def check_form(offer: Offer) -> None:
             Code.MALFORMED,
             f"offer.cached: each entry is the first {CACHED_PREFIX_BYTES} bytes of a digest",
         )
+    if not 0 <= offer.store_bytes <= BYTES_OF_SLOT_MAX:
+        raise Refused(Code.BAD_AMOUNT, "offer.storeBytes: it is out of bounds")
     for slot in offer.slots:
         _check_slot(slot)
     if len({slot.host.id() for slot in offer.slots}) != len(offer.slots):
@@ -205,6 +214,10 @@ def _check_slot(slot: SlotOffer) -> None:
             "offer.slots: cpuMillis and memoryBytes must be above 0, scratchBytes, outputBytes and "
             "inputBytes at least 0; they say what one run slot gives to a job",
         )
+    if not 0 <= slot.cuda <= (CUDA_MAX if slot.host.is_gpu else 0):
+        raise Refused(
+            Code.BAD_AMOUNT, f"offer.slots: cuda is ten times a version, at most {CUDA_MAX}"
+        )
     has_gpu = _GPU_NAME.fullmatch(slot.gpu) is not None and slot.vram_bytes > 0
     if not (has_gpu if slot.host.is_gpu else not slot.gpu and not slot.vram_bytes):
         raise Refused(
@@ -218,6 +231,15 @@ def _check_slot(slot: SlotOffer) -> None:
             "offer.slots: an attestation level above 0 needs the digest of its record, and level 0 "
             "has none",
         )
+
+
+def in_steps(size: int) -> int:
+    """Rounds a number of bytes down to 1, 1.25, 1.5 or 1.75 times a power of two.
+
+    So an offer changes seldom, and says little of what happens on its owner's machine.
+    """
+    spare = max(0, size.bit_length() - 3)
+    return min(size >> spare << spare, BYTES_OF_SLOT_MAX)
 
 
 def offered_gpu_name(driver_name: str) -> str:

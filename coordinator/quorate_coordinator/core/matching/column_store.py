@@ -19,6 +19,8 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("scratch", np.int64),
     ("output", np.int64),
     ("inputs", np.int64),
+    ("cuda", np.int16),
+    ("store", np.int64),
     ("record", np.int32),
     ("local", np.int32),
 )
@@ -75,7 +77,11 @@ class ColumnStore:
             columns["scratch"].view(np.int64),
             columns["output"].view(np.int64),
         )
-        self._inputs = columns["inputs"].view(np.int64)
+        self._inputs, self._store = (
+            columns["inputs"].view(np.int64),
+            columns["store"].view(np.int64),
+        )
+        self._cuda = columns["cuda"].view(np.int16)
         self._record = columns["record"].view(np.int32)
         self._local_column = columns["local"].view(np.int32)
         self._sorted_key = self._key[: self._sorted]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from quorate_coordinator.core.matching.column_store import ColumnStore
 from quorate_coordinator.core.matching.row import (
     FREE,
+    LISTED,
     PRICE_LIMIT,
     SPREAD_BITS,
     SPREAD_MASK,
@@ -25,7 +26,7 @@ from quorate_coordinator.core.matching.row import (
     Row,
     model_number,
 )
-from quorate_protocol.units import Address
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 Positions = NDArray[np.int64]
 Truths = NDArray[np.bool_]
@@ -59,6 +60,8 @@ class Bucket(ColumnStore):
             tuple[Needs, int], Positions
         ] = {}  # answers of `first` in the second `_cheapest_known_at`, while no row changes
         self._cheapest_known_at = 0
+        self._lists: dict[int, tuple[Hash32, ...]] = {}  # by local number
+        self._listed_by: dict[Hash32, set[int]] = {}  # image -> local numbers
 
     def __len__(self) -> int:
         """How many owners have a row."""
@@ -97,6 +100,8 @@ class Bucket(ColumnStore):
         self._capability[at] = row.capability
         self._scratch[at], self._output[at] = row.scratch, row.output
         self._inputs[at], self._record[at] = row.inputs, row.record
+        self._cuda[at], self._store[at] = row.cuda, row.store
+        self._set_list(local, row.images)
 
     def set_free(self, owner: Address, is_free: bool) -> None:
         """Records whether an owner that has a row has a free run slot. An assignment and its end
@@ -125,8 +130,23 @@ class Bucket(ColumnStore):
             int(self._scratch[at]),
             int(self._output[at]),
             int(self._inputs[at]),
+            int(self._cuda[at]),
+            int(self._store[at]),
+            self._lists.get(int(self._local_column[at]), ()),
             int(self._record[at]),
         )
+
+    def _set_list(self, local: int, images: tuple[Hash32, ...]) -> None:
+        """Records which images an owner's row runs; without any it runs every image."""
+        for image in self._lists.pop(local, ()):
+            owners = self._listed_by[image]
+            owners.discard(local)
+            if not owners:
+                del self._listed_by[image]
+        if images:
+            self._lists[local] = images
+        for image in images:
+            self._listed_by.setdefault(image, set()).add(local)
 
     def remove(self, owner: Address) -> None:
         """Removes an owner's row."""
@@ -135,6 +155,7 @@ class Bucket(ColumnStore):
             at = int(self._places[self._locals[owner]])
             self._bits[at], self._until[at] = 0, 0
             self._places[self._locals[owner]] = -1
+            self._set_list(self._locals[owner], ())
             self._present -= 1
 
     def _note_change(self, row: Row, at: int) -> None:
@@ -172,6 +193,9 @@ class Bucket(ColumnStore):
             and row.scratch == self._scratch[at]
             and row.output == self._output[at]
             and row.inputs == self._inputs[at]
+            and row.cuda == self._cuda[at]
+            and row.store == self._store[at]
+            and row.images == self._lists.get(int(self._local_column[at]), ())
         )
 
     def _row_meets(self, row: Row, needs: Needs) -> bool:
@@ -182,12 +206,15 @@ class Bucket(ColumnStore):
             or row.scratch < needs.scratch
             or row.output < needs.output
             or row.inputs < needs.inputs
+            or row.store < needs.store
+            or (row.images and needs.image not in (ZERO_HASH, *row.images))
         ):
             return False
         return (
             row.gpus >= needs.gpus
             and row.vram >= needs.vram
             and row.capability >= needs.capability
+            and row.cuda >= needs.cuda
             and (not needs.models or row.model in map(model_number, needs.models))
         )
 
@@ -368,8 +395,12 @@ class Bucket(ColumnStore):
             good &= self._scratch[rows] >= needs.scratch
             good &= self._output[rows] >= needs.output
             good &= self._inputs[rows] >= needs.inputs
+            good &= self._store[rows] >= needs.store
         if needs.gpus:
             self._keep_with_gpus(good, search, rows)
+        if self._lists and needs.image != ZERO_HASH:
+            is_open = (self._bits[rows] & _LISTED) == 0
+            good &= is_open | np.isin(self._local_column[rows], search.listed)
         if search.without:
             good &= ~np.isin(self._local_column[rows], search.without)
         return good
@@ -380,12 +411,14 @@ class Bucket(ColumnStore):
         good &= self._vram[rows] >= needs.vram
         if needs.capability:
             good &= self._capability[rows] >= needs.capability
+        if needs.cuda:
+            good &= self._cuda[rows] >= needs.cuda
         if needs.models:
             good &= np.isin(self._model[rows], search.models)
 
     def _search(self, needs: Needs, at: int, without: Sequence[Address] = ()) -> "_Search":
         left_out = [self._locals[owner] for owner in without if owner in self._locals]
-        return _Search(needs, at, left_out)
+        return _Search(needs, at, left_out, list(self._listed_by.get(needs.image, ())))
 
     def _merge_if_rested(self) -> None:
         """Merges the tail when searches go on but nothing is written. A tail is cheap to write to
@@ -404,15 +437,16 @@ _UNSPREAD, _SPREAD, _SPREAD_BITS = (
     np.uint64(SPREAD_MASK),
     np.uint64(SPREAD_BITS),
 )
+_LISTED = np.uint64(LISTED)
 _NOBODY: Positions = np.zeros(0, np.int64)
 
 
 class _Search:
     """The terms of one search, in numpy's types."""
 
-    __slots__ = ("at", "bits", "models", "needs", "without")
+    __slots__ = ("at", "bits", "listed", "models", "needs", "without")
 
-    def __init__(self, needs: Needs, at: int, without: list[int]) -> None:
-        self.needs, self.at, self.without = needs, at, without
+    def __init__(self, needs: Needs, at: int, without: list[int], listed: list[int]) -> None:
+        self.needs, self.at, self.without, self.listed = needs, at, without, listed
         self.models = [model_number(name) for name in needs.models]
         self.bits = np.uint64(needs.bits)

@@ -260,6 +260,8 @@ class MarketIndex:
             bits |= rows.STAKED
         if offer.cached:
             bits |= rows.CACHING
+        if offer.images:
+            bits |= rows.LISTED
         trusts = self._state.trust.get(owner)
         if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
             bits |= rows.STRUCK
@@ -281,6 +283,9 @@ class MarketIndex:
             slot.scratch_bytes,
             slot.output_bytes,
             slot.input_bytes,
+            slot.cuda,
+            offer.store_bytes,
+            offer.images,
             rank.slot_ppm(trusts, level),
         )
 

@@ -8,7 +8,7 @@ from quorate_protocol.messages.job_spec import GpuRequest, JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.units import usd
 
-_Kind = tuple[str, int, int, int, int, str, tuple[str, ...]]
+_Kind = tuple[object, ...]
 
 
 def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
@@ -38,8 +38,10 @@ def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
 
 def _kind(offer: Offer, slot: SlotOffer) -> _Kind:
     """What decides about fitting. So each kind of slot is compared once, however many offer it."""
-    sizes = (slot.host.world_size, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
-    return (slot.gpu, *sizes, slot.host.architecture, offer.sandboxes)
+    numbers = (slot.host.world_size, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
+    disk = (slot.scratch_bytes, slot.output_bytes, slot.input_bytes, offer.store_bytes)
+    names = (slot.gpu, slot.host.architecture, *offer.sandboxes)
+    return (numbers, disk, slot.cuda, offer.kinds, names, offer.images)
 
 
 def _distance(
@@ -53,4 +55,4 @@ def _distance(
 
 
 def _lacking(offer: Offer, slot: SlotOffer, spec: JobSpec) -> list[str]:
-    return [text for _, text in fits.shortfalls(spec, slot, offer.sandboxes, offer.kinds)]
+    return [text for _, text in fits.shortfalls(spec, slot, offer)]

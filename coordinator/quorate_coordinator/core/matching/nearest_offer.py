@@ -10,19 +10,31 @@ from quorate_coordinator.core.matching import attestation_levels, offers
 from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
-from quorate_protocol.messages.job_spec import GIB, JobSpec
+from quorate_protocol.messages.job_spec import GIB, JobSpec, image_digest
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, usd
+from quorate_protocol.values import replace
 
 PROVIDERS_LOOKED_MAX = 4096
 
 
 def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash32) -> str:
     """Returns why no offer fits. `named` is the order's host class, ZERO_HASH for any."""
-    if named != ZERO_HASH:
-        return f"no live offer of host class 0x{named.hex()} fits"
-    return _nearest(context, spec, price_max)
+    live = [
+        provider.offer
+        for provider in islice(context.state.providers.values(), PROVIDERS_LOOKED_MAX)
+        if provider.is_alive(context.at) and provider.offer
+    ]
+    if named == ZERO_HASH:
+        return _nearest(context, spec, price_max, live)
+    of_class = [
+        replace(offer, slots=(slot,))
+        for offer in live
+        if (slot := offers.slot_offer(offer, named)) is not None
+    ]
+    why = f": {_nearest(context, spec, price_max, of_class)}" if of_class else ""
+    return f"no live offer of host class 0x{named.hex()} fits{why}"
 
 
 def few_owners(owners: int) -> str:
@@ -64,12 +76,7 @@ def thin_class(context: StepContext, host_class: Hash32) -> str:
     )
 
 
-def _nearest(context: StepContext, spec: JobSpec, price_max: Price) -> str:
-    live = [
-        provider.offer
-        for provider in islice(context.state.providers.values(), PROVIDERS_LOOKED_MAX)
-        if provider.is_alive(context.at) and provider.offer
-    ]
+def _nearest(context: StepContext, spec: JobSpec, price_max: Price, live: list[Offer]) -> str:
     if not live:
         return "no provider is alive"
     fitting = [
@@ -118,8 +125,12 @@ def _biggest(live: list[Offer], spec: JobSpec) -> str:
             ("scratch", spec.resources.scratch_bytes, [slot.scratch_bytes for slot in cpus]),
             ("outputs", spec.resources.output_bytes, [slot.output_bytes for slot in cpus]),
             ("image and inputs", spec.input_bytes(), [slot.input_bytes for slot in cpus]),
+            ("image, inputs and outputs", spec.store_bytes(), [it.store_bytes for it in live]),
         )
         if asked > max(sizes)
     )
     largest = f"the largest run slots on offer have {cores:g} cores and {memory:.1f} GiB of memory"
+    listed = [offer.images for offer in live]
+    if all(images and image_digest(spec.image) not in images for images in listed):
+        disk += f", and image {spec.image} is on no owner's list: name another image"
     return largest + disk

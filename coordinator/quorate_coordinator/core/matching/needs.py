@@ -14,9 +14,9 @@ from quorate_coordinator.core.matching.row import (
     STAKED,
     Needs,
 )
-from quorate_protocol.messages.job_spec import JobSpec, Resources, is_image_cid
+from quorate_protocol.messages.job_spec import JobSpec, Resources, image_digest, is_image_cid
 from quorate_protocol.ports import Sandbox
-from quorate_protocol.units import JobKind
+from quorate_protocol.units import Hash32, JobKind
 
 
 def needs_of(spec: JobSpec) -> Needs:
@@ -28,6 +28,7 @@ def needs_of(spec: JobSpec) -> Needs:
         spec.attestation_level,
         spec.input_bytes(),
         is_image_cid(spec.image),
+        image_digest(spec.image),
     )
 
 
@@ -50,6 +51,7 @@ def _needs(
     attestation_level: int,
     inputs: int,
     is_cid: bool,
+    image: Hash32,
 ) -> Needs:
     bits = PRESENT | FREE | PRICED | 1 << KIND_BIT + kind | sandbox_bits((sandbox,))
     bits |= (ATTESTED if attestation_level else 0) | (0 if is_cid else REGISTRY)
@@ -60,6 +62,8 @@ def _needs(
         scratch=resources.scratch_bytes,
         output=resources.output_bytes,
         inputs=inputs,
+        store=inputs + resources.output_bytes,
+        image=image,
     )
     gpu = resources.gpu
     if gpu is None:
@@ -69,6 +73,7 @@ def _needs(
         vram=gpu.vram_bytes_min,
         models=tuple(sorted(names_called(gpu.model))),
         capability=gpu.compute_capability_min,
+        cuda=gpu.cuda_min,
     )
 
 

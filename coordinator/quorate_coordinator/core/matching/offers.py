@@ -280,7 +280,7 @@ def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -
 
 def fits(offer: Offer, slot: SlotOffer, spec: job_rules.JobSpec) -> bool:
     """Whether one run slot of an offer can hold the job, at whatever price."""
-    return fitting.fits(spec, slot, offer.sandboxes, offer.kinds)
+    return fitting.fits(spec, slot, offer)
 
 
 def class_for(

@@ -6,8 +6,11 @@ import zlib
 from functools import lru_cache
 from typing import NamedTuple
 
+from quorate_protocol.units import ZERO_HASH, Hash32
+
 # Features of a row. A row without any is a tombstone: it was replaced or removed.
 PRESENT, FREE, PRICED, STAKED, CACHING, STRUCK, ATTESTED, REGISTRY = (1 << bit for bit in range(8))
+LISTED = 1 << 40  # it runs only the images of its owner's list
 KIND_BIT = 8  # and up: job kinds
 SANDBOX_BIT = 16  # and up: sandboxes, in the order of `ports.Sandbox`
 
@@ -31,6 +34,9 @@ class Row(NamedTuple):
     scratch: int = 0  # bytes
     output: int = 0  # bytes
     inputs: int = 0  # bytes of image and inputs
+    cuda: int = 0  # ten times the newest CUDA of the driver
+    store: int = 0  # bytes of image, inputs and output
+    images: tuple[Hash32, ...] = ()  # the only ones that it runs; empty = any
     record: int = 0  # what the provider's reputation adds to the price's factor, in ppm
 
 
@@ -51,6 +57,9 @@ class Needs(NamedTuple):
     scratch: int = 0
     output: int = 0
     inputs: int = 0
+    cuda: int = 0
+    store: int = 0
+    image: Hash32 = ZERO_HASH  # its digest; zero = any
 
 
 def key_of(price: int, number: int) -> int:

@@ -210,20 +210,25 @@ providers = st.tuples(
     st.integers(0, 3),  # network
     st.integers(0, 2),  # strikes
     st.booleans(),  # caches the first image
+    st.tuples(st.integers(0, 2), st.sampled_from([GIB, 1 << 53]), st.sampled_from([0, 124])),
 )
 requests = st.one_of(
     st.builds(job_spec.Resources, st.integers(100, 3000), st.sampled_from([1 * GIB, 2 * GIB])),
     st.builds(
-        lambda count, model, vram, capability: job_spec.Resources(
-            1000, GIB, gpu=job_spec.GpuRequest(count, model, vram, capability)
+        lambda count, model, vram, capability, cuda: job_spec.Resources(
+            1000, GIB, gpu=job_spec.GpuRequest(count, model, vram, capability, cuda)
         ),
         st.integers(1, 3),
         st.sampled_from(["", "A100", "a100 80GB", "l4", "H100", "rtx 9999"]),
         st.sampled_from([1, 40 * GIB]),
         st.sampled_from([0, 75, 81, 89, 100]),
+        st.sampled_from([0, 124, 125]),
     ),
 )
-Machine = tuple[Size, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool]
+# how many images its list has, room of its store, CUDA
+Facts = tuple[int, int, int]
+ANY: Facts = (0, 1 << 53, 124)
+Machine = tuple[Size, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool, Facts]
 
 
 LIES_ABOUT_ITS_CACHE = 8  # the number of a provider that never had what its offer names
@@ -231,17 +236,21 @@ LIES_ABOUT_ITS_CACHE = 8  # the number of a provider that never had what its off
 
 def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
     """Puts one provider with its leases and record into the state."""
-    size, price, count, held, life, is_away, kinds, network, strikes, caches = machine
+    size, price, count, held, life, is_away, kinds, network, strikes, caches, facts = machine
+    listed, store, cuda = facts
     owner = owner_of(number + 1)
     millis, memory, gpu, vram = size
     slot = a_slot(
         host, price * 1000, count, cpu_millis=millis, memory_bytes=memory, gpu=gpu, vram_bytes=vram
     )
+    slot = replace(slot, cuda=cuda if host.is_gpu else 0)
     cached = (job_spec.image_digest(IMAGES[0])[:CACHED_PREFIX_BYTES],) if caches else ()
     offer = replace(
         an_offer(owner, 1, NOW + life + 1, (slot,)),
         kinds=kinds,
         cached=cached,
+        images=tuple(map(job_spec.image_digest, IMAGES[:listed])),
+        store_bytes=store,
         sandboxes=("noop",) if number % 3 else ("bwrap", "not-known-yet"),
     )
     if caches and number != LIES_ABOUT_ITS_CACHE:
@@ -368,12 +377,12 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
 @pytest.mark.rule("4.69")
 def test_content_that_a_provider_has_never_fetched_is_not_believed() -> None:
     state, host = State(), HOSTS[0]
-    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     asked = waiting_for(job_spec.Resources(), host, 5000)
     with state.transaction():
         for number in range(4):
-            fill(state, (*plain[:7], number, 0, False), number, host)
-        fill(state, (*plain[:7], 8, 0, True), LIES_ABOUT_ITS_CACHE, host)
+            fill(state, (*plain[:7], number, 0, False, ANY), number, host)
+        fill(state, (*plain[:7], 8, 0, True, ANY), LIES_ABOUT_ITS_CACHE, host)
     liar = owner_of(LIES_ABOUT_ITS_CACHE + 1)
     seen = {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(40)}
     assert len(seen) > 2, "its price counts like every other's"
@@ -388,12 +397,12 @@ def test_content_that_a_provider_has_never_fetched_is_not_believed() -> None:
 @pytest.mark.rule("5.119")
 def test_at_equal_price_a_provider_with_the_image_and_without_strikes_is_taken() -> None:
     state, host = State(), HOSTS[0]
-    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     with state.transaction():
         for number in range(5):
             fill(state, plain, number, host)
-        fill(state, (*plain[:7], 1, 0, True), 5, host)
-        fill(state, (*plain[:7], 2, 1, False), 6, host)
+        fill(state, (*plain[:7], 1, 0, True, ANY), 5, host)
+        fill(state, (*plain[:7], 2, 1, False, ANY), 6, host)
     asked = waiting_for(job_spec.Resources(), host, 5000)
     for step in range(20):
         ranked = [item.provider.owner for item in offers.choose(turn_of(state, step), asked, 3)]
@@ -409,7 +418,19 @@ def test_a_record_ranks_an_offer_beside_its_price() -> None:
     worse.
     """
     state, host = State(), HOSTS[0]
-    plain: Machine = ((4000, 4 * GIB, "", 0), 1000, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    plain: Machine = (
+        (4000, 4 * GIB, "", 0),
+        1000,
+        1,
+        0,
+        5,
+        False,
+        (JobKind.TASK,),
+        0,
+        0,
+        False,
+        ANY,
+    )
     records = (
         Trusts(answers=(True,) * 18 + (False,) * 2),  # two of twenty missed: 5 %
         Trusts(times=(CompletionTime(Seconds(10), Seconds(14)),)),  # 40 % later than quoted: 8 %
@@ -417,9 +438,9 @@ def test_a_record_ranks_an_offer_beside_its_price() -> None:
     )
     with state.transaction():
         for number, known in enumerate(records):
-            fill(state, (*plain[:7], number, 0, False), number, host)
+            fill(state, (*plain[:7], number, 0, False, ANY), number, host)
             state.trust[owner_of(number + 1)] = known
-        fill(state, (plain[0], 1030, *plain[2:7], 9, 0, False), 9, host)
+        fill(state, (plain[0], 1030, *plain[2:7], 9, 0, False, ANY), 9, host)
     asked = waiting_for(job_spec.Resources(), host, 5_000_000)
     for step in range(20):
         first, *_, last = offers.choose(turn_of(state, step), asked, 4)
@@ -433,7 +454,7 @@ def test_a_record_ranks_an_offer_beside_its_price() -> None:
 @pytest.mark.rule("2.19")
 def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
     state, host = State(), HOSTS[0]
-    small: Machine = ((1000, GIB, "", 0), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False)
+    small: Machine = ((1000, GIB, "", 0), 2, 1, 2, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     other = replace(host, level="v4")
     with state.transaction():
         fill(state, small, 0, host)
@@ -457,7 +478,7 @@ def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
 def test_a_class_with_fewer_gpus_in_a_slot_is_matched_first() -> None:
     state, pair = State(), HOSTS[1]
     size = (4000, 4 * GIB, "A100", 80 * GIB)
-    machine: Machine = (size, 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    machine: Machine = (size, 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     eight = replace(pair, world_size=Small(8))
     with state.transaction():
         for number in range(3):
@@ -475,11 +496,11 @@ def test_a_class_with_fewer_gpus_in_a_slot_is_matched_first() -> None:
 
 def test_an_image_named_by_cid_counts_as_cached() -> None:
     state, host = State(), HOSTS[0]
-    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False)
+    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     image = document_cid(b"archive")
     with state.transaction():
         for number in range(4):
-            fill(state, (*plain[:7], number, 0, False), number, host)
+            fill(state, (*plain[:7], number, 0, False, ANY), number, host)
         provider = state.providers[owner_of(3)]
         assert provider.offer is not None
         state.fetched[owner_of(3)] = cached = (job_spec.image_digest(image)[:8],)

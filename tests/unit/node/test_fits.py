@@ -1,0 +1,171 @@
+"""What an offer says, the matcher and the node decide alike whether a job fits (PROTOCOL 4.82)."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorate_attestation import fits
+from quorate_node.core import bidding
+from quorate_node.core.terms import Terms
+from quorate_node.run_slots import with_cuda
+from quorate_protocol.messages.job_spec import GpuRequest, Input, JobSpec, Resources
+from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, Offer, in_steps
+from quorate_protocol.ports import Sandbox
+from quorate_protocol.rules import quotes
+from quorate_protocol.units import DeclineReason, JobKind
+from quorate_protocol.values import replace
+from support.markets.gpu_provider import ONE, gpu_slots, gpu_terms
+from support.markets.provider_world import PROVIDER, make_assignment, make_spec
+from support.offers import an_offer
+
+GIB = 1 << 30
+CID = "bafkreigh2akiscaildcqabsyg3dfr6chu3fgpregiymsck7e7aqa4s52zy"
+PLAIN = replace(make_spec(), image=CID, image_bytes=GIB)
+REGISTRY = f"docker.io/tool@sha256:{'ab' * 32}"
+BEYOND = BYTES_OF_SLOT_MAX + 1
+
+
+def asks(**changes: object) -> JobSpec:
+    return replace(PLAIN, resources=replace(Resources(), **changes))  # type: ignore[arg-type]
+
+
+def on_gpu(**changes: int) -> JobSpec:
+    return asks(gpu=GpuRequest(1, "", 0, **changes))
+
+
+def terms_of(sandbox: str, images: tuple[str, ...], cuda: str, kinds: tuple[JobKind, ...]) -> Terms:
+    terms = gpu_terms(with_cuda(gpu_slots(ONE, ("GPU-a",)), cuda))
+    policy = replace(terms.policy, images=images, kinds=kinds)
+    return replace(terms, sandbox=Sandbox(sandbox), policy=policy)
+
+
+def offer_of(terms: Terms, store_bytes: int) -> Offer:
+    """The offer as the provider publishes it."""
+    said = terms.promise(store_bytes)
+    return replace(
+        an_offer(PROVIDER, 1, 0, terms.slots),
+        sandboxes=said.sandboxes,
+        kinds=said.kinds,
+        images=said.images,
+        store_bytes=said.store_bytes,
+    )
+
+
+def by_node(spec: JobSpec, terms: Terms, store_bytes: int) -> bidding.DeclineCause | None:
+    """What the node's own check says of the job in the run slot for it."""
+    slot = terms.slots[1 if spec.resources.gpu else 0]
+    message = replace(make_assignment(spec), host_class=slot.host.id())
+    return bidding.decide(bidding.Bid(message, spec, terms, store_bytes=store_bytes))
+
+
+TASK = (JobKind.TASK,)
+CASES = (  # job spec, sandbox, image list, CUDA, kinds, store -> reason and a word of the sentence
+    (PLAIN, "docker-runc", (), "12.4", TASK, 2 * GIB, None, ""),
+    (PLAIN, "docker-runc", (CID, REGISTRY), "12.4", TASK, 2 * GIB, None, ""),
+    (PLAIN, "docker-runc", (REGISTRY,), "12.4", TASK, 2 * GIB, DeclineReason.IMAGE, "list"),
+    (PLAIN, "docker-runc", (), "12.4", TASK, GIB, DeclineReason.RESOURCES, "store"),
+    (PLAIN, "docker-runc", (), "12.4", (), 2 * GIB, DeclineReason.KIND, "kind"),
+    (
+        replace(PLAIN, image=REGISTRY, image_bytes=0),
+        "bwrap",
+        (),
+        "",
+        TASK,
+        2 * GIB,
+        DeclineReason.SANDBOX,
+        "CID",
+    ),
+    (replace(PLAIN, image=REGISTRY, image_bytes=0), "docker-runc", (), "", TASK, GIB, None, ""),
+    (on_gpu(cuda_min=124), "docker-runc", (), "12.4", TASK, 2 * GIB, None, ""),
+    (
+        on_gpu(cuda_min=125),
+        "docker-runc",
+        (),
+        "12.4",
+        TASK,
+        2 * GIB,
+        DeclineReason.RESOURCES,
+        "CUDA 12.4",
+    ),
+    (
+        on_gpu(cuda_min=110),
+        "docker-runc",
+        (),
+        "",
+        TASK,
+        2 * GIB,
+        DeclineReason.RESOURCES,
+        "names no CUDA",
+    ),
+    (
+        replace(PLAIN, inputs=(Input(CID, "/inputs/x", 2 * GIB),)),
+        "docker-runc",
+        (),
+        "",
+        TASK,
+        3 * GIB,
+        DeclineReason.RESOURCES,
+        "store",
+    ),
+    (
+        asks(scratch_bytes=2 << 40),
+        "docker-runc",
+        (),
+        "",
+        TASK,
+        2 * GIB,
+        DeclineReason.RESOURCES,
+        "scratch",
+    ),
+)
+
+
+@pytest.mark.rule("4.82")
+@pytest.mark.parametrize(
+    ("spec", "sandbox", "images", "cuda", "kinds", "store", "why", "word"), CASES
+)
+def test_a_job_that_an_offer_does_not_promise_names_what_is_missing(  # type: ignore[no-untyped-def]
+    spec, sandbox, images, cuda, kinds, store, why, word
+) -> None:
+    terms = terms_of(sandbox, images, cuda, kinds)
+    offer, slot = offer_of(terms, store), terms.slots[1 if spec.resources.gpu else 0]
+    found = next(iter(fits.shortfalls(spec, slot, offer)), None)
+    assert (found and found[0]) == why and word in (found[1] if found else "")
+    declined = by_node(spec, terms, store)
+    assert (declined and (declined.reason, declined.text)) == found
+
+
+@pytest.mark.rule("4.82")
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([PLAIN, on_gpu(), on_gpu(cuda_min=124), on_gpu(cuda_min=990)]),
+    st.sampled_from([CID, REGISTRY]),
+    st.integers(1, 4 * GIB),
+    st.sampled_from(["docker-runc", "docker-runsc", "noop", "bwrap", "process"]),
+    st.lists(st.sampled_from([CID, REGISTRY]), max_size=2),
+    st.sampled_from(["", "11.8", "12.4"]),
+    st.integers(0, 8 * GIB),
+)
+def test_the_matcher_and_the_node_agree_about_every_job(
+    spec: JobSpec, image: str, size: int, sandbox: str, images: list[str], cuda: str, room: int
+) -> None:
+    spec = replace(spec, image=image, image_bytes=size if image == CID else 0)
+    terms, store = terms_of(sandbox, tuple(images), cuda, TASK), in_steps(room)
+    slot = terms.slots[1 if spec.resources.gpu else 0]
+    is_declined = by_node(spec, terms, store) is not None
+    assert is_declined != fits.fits(spec, slot, offer_of(terms, store))
+
+
+def test_the_room_of_a_store_is_said_in_coarse_steps() -> None:
+    sizes = [0, 3, 5 * GIB, 5 * GIB + 1, 6 * GIB - 1, 6 * GIB, BEYOND]
+    steps = [0, 3, 5 * GIB, 5 * GIB, 5 * GIB, 6 * GIB, BYTES_OF_SLOT_MAX]
+    assert [in_steps(size) for size in sizes] == steps
+
+
+@pytest.mark.rule("4.4")
+@pytest.mark.parametrize("image", [CID, REGISTRY])
+def test_no_slot_takes_more_than_an_accept_may_quote(image: str) -> None:
+    inputs = (Input(CID, "/inputs/x", bidding.FETCHED_MAX),)
+    spec = replace(PLAIN, image=image, image_bytes=0, inputs=inputs)
+    quoted = bidding.quoted_fetch_seconds(bidding.Bid(make_assignment(spec), spec, gpu_terms()))
+    assert quoted <= quotes.fetch_seconds_max(spec)
