@@ -325,7 +325,7 @@ def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour],
     elif chance < 0.6 and market is Market.LARGE:
         kinds[:1], jobs = (
             [Behaviour.LIAR],
-            random.randint(8, 12),
+            random.randint(12, 18),
         )  # enough unaudited lies that one is found while others are held
     elif chance > 0.85 and market is not Market.TINY:
         kinds[:2] = [Behaviour.COLLUDER] * 2
