@@ -234,7 +234,7 @@ def _offer(intruder: Intruder) -> Attack:
 
 
 def _others_accept(intruder: Intruder) -> Attack:
-    # What nobody has answered yet comes first: only there a quote is judged.
+    # An Assignment without an answer comes first: only there the coordinator judges a quote.
     open_lease = intruder.lease_in(leases.Assigned)
     lease = open_lease or intruder.lease_in(leases.Accepted, leases.Committed)
     if lease is None:
