@@ -236,7 +236,7 @@ class Client:
         tiers = [VerifyTier.LEAN, VerifyTier.STANDARD, VerifyTier.CRITICAL]
         # in this market results may stay unaudited
         is_held_likely = self.plan.market is Market.LARGE
-        tier = random.choices(tiers, [6, 6, 1] if is_held_likely else [1, 1, 1])[0]
+        tier = random.choices(tiers, [6, 6, 4] if is_held_likely else [1, 1, 1])[0]
         price, executions = random.choice([120_000, 200_000]), random.choice([2, 3, 3, 5, 7])
         three = 3 * (price * spec.max_duration // 3_600)
         fields: dict[str, object] = {

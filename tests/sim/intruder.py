@@ -234,7 +234,9 @@ def _offer(intruder: Intruder) -> Attack:
 
 
 def _others_accept(intruder: Intruder) -> Attack:
-    lease = intruder.lease_in(leases.Assigned, leases.Accepted, leases.Committed)
+    # An Assignment without an answer comes first: only there the coordinator judges a quote.
+    open_lease = intruder.lease_in(leases.Assigned)
+    lease = open_lease or intruder.lease_in(leases.Accepted, leases.Committed)
     if lease is None:
         return None
     accept = Accept(

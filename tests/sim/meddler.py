@@ -15,6 +15,8 @@ from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Witness
 from quorate_protocol.refusals import Refused
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.receipts.receipt_bill import result_of
 from quorate_protocol.units import (
     Amount,
     Hash32,
@@ -39,28 +41,13 @@ from sim.world import World
 
 OWNERS, JOBS = 5, 6
 CLIENT, OWNER, COORDINATOR = "client-1", f"provider-{OWNERS - 1}", "coordinator"
-ODD = [
-    "random",
-    "times-out",
-    "memory",
-    "fails",
-    "frames",
-    "unstorable",
-    "absent",
-    "one-fetches",
-    "huge",
-    "dear",
-    "stop",
-    "read",
-]
+ODD = ["random", "times-out", "memory", "fails", "unstorable", "huge", "dear", "stop", "read"]
 BY_CLIENT = [*(f"order {kind}" for kind in ODD), "withhold", "vouch", "stop", "read", "give back"]
 BY_CLIENT += ["witness", "close"]
-BY_OWNER = [
-    f"be {kind}"
-    for kind in ["honest", "liar", "sleeper", "mute", "late", "deaf", "silent", "peeker"]
-]
-BY_OWNER += ["do postpone", "do pad", "do decline", "do nothing"]
-BY_COORDINATOR = ["stingy", "generous", "unbacked", "backed", "deaf", "hear", "contradict"]
+BY_OWNER = [f"be {kind}" for kind in ["honest", "sleeper", "mute", "late", "deaf", "silent"]]
+BY_OWNER += ["do postpone", "do decline", "do nothing"]
+BY_COORDINATOR = ["stingy", "generous", "deaf", "hear", "contradict"]
+# What is admitted below is no act of these, so that each of them has to keep I11.
 RANDOM: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "meddler: client": ((CLIENT,), BY_CLIENT),
     "meddler: owner": ((OWNER,), BY_OWNER),
@@ -77,31 +64,28 @@ NAMED: dict[str, tuple[tuple[str, ...], str, int]] = {
     "bait: CUDA 99": ((CLIENT,), "order cuda-99", 10),
     "bait: nobody fetches": ((CLIENT,), "order absent", 10),
     "bait: one owner fetches": ((CLIENT,), "order one-fetches", 10),
-    "reads a lapse": ((CLIENT,), "order unstorable read", 10),
+    "reads a refused output": ((CLIENT,), "order unstorable read", 10),
     "frames an owner": ((CLIENT,), "order frames", 10),
     "differs per machine": ((CLIENT,), "order random", 10),
     "postpones audits": ((OWNER,), "do postpone", 1),
     "pads usage": ((OWNER,), "do pad", 1),
+    "lies": ((OWNER,), "be liar", 1),
+    "assigns and forgets": ((COORDINATOR,), "unbacked", 1),
     "leaves owners out": ((COORDINATOR,), "deaf", 1),
 }
 PARTIES = (*NAMED, *RANDOM)
-_RANDOM = "acts at random, so each open attack below can be among them"
-_OPEN = 12_000
 ADMITTED: dict[str, tuple[int, str]] = {
-    NO_ENGINE: (_OPEN, "declines count before a job is charged, and take owners off offer"),
-    "bait: full store": (_OPEN, "as above: the offer does not say what the store has free"),
-    "bait: CUDA 99": (_OPEN, "as above: the offer does not say which CUDA the driver has"),
-    "bait: nobody fetches": (3_000, "an unfetched input blocks slots until a window closes"),
-    "bait: one owner fetches": (_OPEN, "the one Commit makes all other declines count"),
-    "reads a lapse": (_OPEN, "lines of an execution that lapses are read and not charged"),
-    "frames an owner": (2_500, "who is outvoted loses its pay, and the client's part is small"),
-    "pads usage": (2_000, "paid usage is bounded by what the owner itself says"),
-    "leaves owners out": (3_000, "the coordinator alone says who was alive"),
-    **dict.fromkeys(RANDOM, (_OPEN, _RANDOM)),
+    "bait: nobody fetches": (3_000, "an input that nobody has blocks slots, and fetching is free"),
+    "bait: one owner fetches": (
+        5_000,
+        "as above, and the fund pays the one that could: it is empty",
+    ),
+    "frames an owner": (2_500, "who is outvoted loses its pay, and an empty fund pays no repeats"),
+    "pads usage": (2_000, "paid time is the owner's word, up to the time that could have passed"),
+    "lies": (2_000, "two honest owners repeat the job, and the audit fund is empty"),
+    "assigns and forgets": (2_000, "an owner works on trust, up to its own `trust`"),
 }
-"""Attacks that no rule stops yet, the most that one market of a minute may lose by each, and why.
-The bound of the first ones is what five owners lose by being off offer for that minute, with every
-order of the honest client."""
+"""Attacks that no rule stops yet, the most that one market of a minute loses by each, and why."""
 
 
 def plan(seed: int, party: str) -> Plan:
@@ -323,25 +307,29 @@ class Meddler:
                 found.append(Lost(client.name, "orders refused", price))
                 continue
             charged = job.split.charged - job.split.refund
-            if not self._is_verified(job):
+            if not self._is_verified(submission, job):
                 found.append(Lost(client.name, "orders unverified", charged + price))
                 continue
             fair = len(job.split.credits) * ran.milliseconds * 121_000 / 3_600_000 * 1.08
             found.append(Lost(client.name, "overcharged", charged - fair))
         return found
 
-    def _is_verified(self, job: Job) -> bool:
-        """Whether a result is what its label says: drawn from all owners that were there."""
+    def _is_verified(self, submission: Submission, job: Job) -> bool:
+        """Whether the client got the true result under a label that says verified.
+
+        Owners that a coordinator does not ask lose nothing by that: nobody owes them work. What it
+        can win by their absence is a wrong result, and that is counted here.
+        """
         body = self.world.checks.accounts.ledger.receipts.get(job.id)
         if body is None or not isinstance(job.phase, Decided):
             return False
         verdict = body.verdict.message
-        deaf_to = self.world.coordinator.deaf_to
-        listed = {slot.owner for slot in self.world.checks.accounts.lists[job.id]}
-        skipped = {skip.assignment.message.provider for skip in body.skips if skip.decline is None}
-        is_left_out = bool(deaf_to - listed) or bool(deaf_to & skipped)
-        is_accepted = verdict.outcome is Outcome.ACCEPTED
-        return is_accepted and verdict.label is not Label.UNVERIFIED and not is_left_out
+        true = workload.truth(submission.spec, "").result()
+        is_accepted = verdict.outcome is Outcome.ACCEPTED and verdict.label is not Label.UNVERIFIED
+        first = next(
+            (it for it in body.executions if it.assignment.digest(DOMAIN) in verdict.group), None
+        )
+        return is_accepted and first is not None and result_of(first) == true
 
 
 def _odd(kind: str, spec: JobSpec) -> JobSpec:

@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
 from sim.parties import GPU_HOST, HOST
 
@@ -266,6 +267,8 @@ def draw(seed: int) -> Plan:
     limits = replace(
         DEVNET,
         name="mainnet" if market is Market.LARGE else DEVNET.name,
+        # Clients have paid no fees when a market begins. In most markets their faults count.
+        strike_fees=Amount(Random(f"strike fees/{seed}").choice([0, 0, DEVNET.strike_fees])),
         chain_depth=Random(f"chain depth/{seed}").choice([1, 1, 2, 4]),
     )
     storms = [
@@ -322,7 +325,7 @@ def _kinds(random: Random, market: Market, count: int) -> tuple[list[Behaviour],
     elif chance < 0.6 and market is Market.LARGE:
         kinds[:1], jobs = (
             [Behaviour.LIAR],
-            random.randint(8, 12),
+            random.randint(12, 18),
         )  # enough unaudited lies that one is found while others are held
     elif chance > 0.85 and market is not Market.TINY:
         kinds[:2] = [Behaviour.COLLUDER] * 2

@@ -410,9 +410,6 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
         if lease not in self.core.executions:
             finish(None)  # the execution was forgotten in the meantime
             return
-        if workload.kind_of(self.core.executions[lease].spec) == "unstorable":
-            self._later(0, events.TaskFailed(lease, "its output holds what no store takes"), finish)
-            return
         if lease not in self.collected:
             if lease.hex() not in self.containers:
                 self._later(0, events.TaskFailed(lease, "its outputs vanished"), finish)

@@ -93,8 +93,8 @@ def truth(spec: job_spec.JobSpec, who: str) -> Ran:
         case "frames":  # it knows the first owner's machine
             victim = b"frame" if who == "provider-0" else b""
             return Ran(ExitStatus(0), sha256(seen + victim), milliseconds)
-        case "unstorable":  # its lines can be read, and its output cannot be kept
-            return Ran(ExitStatus(0), seen, milliseconds)
+        case "unstorable":  # its lines can be read, and what it wrote is refused
+            return Ran(ExitStatus(0), EMPTY, milliseconds)
         case _:
             return Ran(ExitStatus(0), sha256(seen + who.encode()), milliseconds)
 
