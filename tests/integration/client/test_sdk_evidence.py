@@ -60,16 +60,6 @@ async def test_an_image_with_a_wrong_registry_digest_is_not_ordered(
     assert not fake.jobs
 
 
-async def test_liars_are_outvoted_and_the_client_gets_the_honest_output(
-    fake: FakeMarket, profile: Profile
-) -> None:
-    fake.cheat = Cheat(liars=frozenset({0}))
-    async with Market(profile) as market:
-        result = await (await market.submit(job())).result()
-    assert "lie" not in (result.output / "result.txt").read_text()
-    assert fake.owners[0] not in result.providers and len(result.providers) == 2
-
-
 @pytest.mark.rule("3.28", "3.35", "7.1")
 @pytest.mark.parametrize(
     ("cheat", "named"),
