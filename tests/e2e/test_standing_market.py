@@ -8,6 +8,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -87,7 +88,12 @@ class World:
 def offers(folder: Path, *words: str) -> tuple[list[dict[str, Any]], str]:
     """The rows of `quorate offers`, and what it says beside them."""
     command = [QUORATE, "--devnet", str(folder / MARKER), "offers", "--json", "--verify", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    limit = time.monotonic() + SECONDS
+    while True:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        # The coordinator may still wait for the block in which it announces its address.
+        if "no coordinator has announced" not in done.stderr or time.monotonic() > limit:
+            break
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)["offers"]
     return rows, done.stderr
