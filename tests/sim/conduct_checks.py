@@ -266,11 +266,14 @@ class ConductChecks:
             for batch in body.batches
             if len(batch.message.ordered) == 1
         }
-        for item in repeat_checks.drawn_of(body):
+        drawn = repeat_checks.drawn_of(body)
+        for item in body.executions:
             owner, hashed = (
                 item.assignment.message.provider,
                 digest(DOMAIN, item.assignment.message),
             )
+            if item not in drawn and hashed not in verdict.faulted:
+                continue  # a repeat counts only if its owner contradicts itself
             if hashed in verdict.group:
                 self.passed[owner] = min(1000, self.passed.get(owner, 0) + 1)
             elif hashed in alone and item.reveal is None:
