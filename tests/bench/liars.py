@@ -4,14 +4,16 @@ It serves 24 jobs a day at 0.10 USD each under the tier `standard` (PROTOCOL §5
 are honest. A lie saves the whole cost of running the job. A strike costs 5 % of the price, with
 which it gets as many jobs as before (4.67).
 
-`python -m bench.liars` prints the table of docs/performance.md.
+`python tests/bench/liars.py` prints one JSON line; docs/performance.md has it as a table.
 """
 
+import argparse
+import json
 import random
 
 from quorate_protocol.limits import DAY, JURORS, MAINNET
 from quorate_protocol.rules.audit_draw import CheatingIncentive, rate_ppm
-from quorate_protocol.rules.trust_record import Trust, after_audit
+from quorate_protocol.rules.trust_record import STRIKE_SECONDS, Trust, after_audit
 from quorate_protocol.units import PPM_ONE, Amount, Label, UnixSeconds, VerifyTier
 
 PAY = Amount(100_000)
@@ -66,7 +68,7 @@ class Owner:
         if self.counts:
             self.trust = after_audit(self.trust, False, UnixSeconds(self.now))
             self.cases = [at for at in self.cases if self.now < at + 30 * DAY]
-            is_due = self.now - self.last_fault < MAINNET.case_evidence_age
+            is_due = self.now - self.last_fault < STRIKE_SECONDS  # a fault of another client counts
             if is_due and BURNED * (len(self.cases) + 1) <= BUDGET:  # 5.157
                 self.cases.append(self.now)
                 self.fined += BURNED // 2  # 5.149
@@ -80,25 +82,32 @@ class Owner:
         self.earned += PAY * (100 - 5 * len(self.trust.strikes)) // 100
 
 
-def gain(share: float, counts: bool, cost: float) -> tuple[float, float]:
+def gain(share: float, counts: bool, cost: float, jobs: int = JOBS) -> tuple[float, float]:
     """Returns the gain of a job beside an honest owner's, and the audits of a job."""
     owner = Owner(share, counts)
-    for _ in range(JOBS):
+    for _ in range(jobs):
         owner.serve()
-    spent = (JOBS - owner.lies) * PAY * cost
-    honest = JOBS * PAY * (1 - cost)
-    return (owner.earned - owner.fined - spent - honest) / (JOBS * PAY), owner.audits / JOBS
+    spent = (jobs - owner.lies) * PAY * cost
+    honest = jobs * PAY * (1 - cost)
+    return (owner.earned - owner.fined - spent - honest) / (jobs * PAY), owner.audits / jobs
 
 
 def main() -> None:
-    print("| lies in | faults count | audited | cost 30 % | cost 60 % | cost 90 % of the pay |")
-    print("|---|---|---|---|---|---|")
+    parser = argparse.ArgumentParser(prog="liars.py", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="the same: one JSON line")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="of each owner")
+    jobs = parser.parse_args().jobs
+    rows = []
     for share in (1.0, 0.1, 0.01, 0.001):
         for counts in (True, False):
-            found = [gain(share, counts, cost) for cost in (0.3, 0.6, 0.9)]
-            sums = " | ".join(f"{100 * item[0]:+.2f} %" for item in found)
-            says = "yes" if counts else "no"
-            print(f"| {100 * share:g} % | {says} | {100 * found[0][1]:.0f} % | {sums} |")
+            found = {cost: gain(share, counts, cost, jobs) for cost in (0.3, 0.6, 0.9)}
+            gains = {f"{cost:g}": round(100 * item[0], 2) for cost, item in found.items()}
+            audited = round(100 * found[0.3][1])
+            rows.append(
+                {"lies_percent": 100 * share, "counts": counts, "audited_percent": audited}
+                | {"gain_percent_by_cost": gains}
+            )
+    print(json.dumps({"jobs": jobs, "rows": rows}))
 
 
 if __name__ == "__main__":
