@@ -148,10 +148,14 @@ def test_a_job_ends_although_no_member_can_be_asked_to_repeat_it() -> None:
     assert said.outcome is Outcome.ACCEPTED and len(said.group) == 2 and not said.faulted
 
 
-@pytest.mark.rule("5.114")
-def test_members_that_do_not_answer_are_replaced_and_without_two_nobody_is_faulted() -> None:
+@pytest.mark.rule("5.114", "I7")
+@pytest.mark.parametrize("repeating", [0, 1])
+def test_members_that_do_not_answer_are_replaced_and_without_two_nobody_is_faulted(
+    repeating: int,
+) -> None:
+    """A job that no member repeated once waited for ever."""
     market = CoinFlips((0, 1, 0, 0, 0))
-    market.gone_after = 4  # one repeats, the other is away
+    market.gone_after = 3 + repeating
     job = decided(market)
     said = verdict_of(market, job.id)
     assert said.outcome is Outcome.ACCEPTED and len(said.group) == 2 and not said.faulted

@@ -7,7 +7,7 @@ from quorate_coordinator.core.audit import beacon_time, faults, repeats, unverif
 from quorate_coordinator.core.audit.batches import committed_leases, drawn_leases, members_of
 from quorate_coordinator.core.audit.trust import trust_of
 from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Job, Running
+from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.holds import held_pay, windows
 from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.money import ledger
@@ -107,7 +107,7 @@ def _confirm(
     missing = confirmation.missing(found, result) if wrong else 0
     if missing:
         begun = repeats.begin(context, job, group, missing)
-        if isinstance(begun.phase, Running) and begun.phase.is_repeat:
+        if begun.phase != job.phase:  # `job` may itself be a repeat that nobody answered
             return begun
         job, wrong = begun, []
         is_empty = job.empty_draw is not None and job.empty_draw.batch == len(job.batches)
