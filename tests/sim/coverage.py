@@ -178,6 +178,7 @@ ALL_FACTS = frozenset(
         "payrolls",
         "owners that redeemed",
         "replaced blocks",
+        "accepted beside a funded execution",
         "an order on credit",
         "a second lease at once",
         "given up after an Accept",

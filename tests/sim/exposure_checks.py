@@ -2,7 +2,8 @@
 
 from quorate_node.core.events import AssignmentReceived
 from quorate_node.core.phases import Declined, Execution
-from quorate_protocol.units import DeclineReason
+from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.units import DeclineReason, Hash32
 from sim.coverage import Coverage
 from sim.parties import DOMAIN
 from sim.provider import Provider
@@ -27,11 +28,13 @@ class ExposureChecks:
             self._coverage.facts["declined as unsecured"] += reason is DeclineReason.UNSECURED
             return
         debt, policy = core.debt(item.coordinator), core.terms.policy
-        going = [
+        live = [
             other
             for other in core.executions.values()
             if other.coordinator == item.coordinator and not other.is_ended
         ]
+        going = [other for other in live if not is_funded(provider, other.assignment_hash)]
+        self._coverage.facts["accepted beside a funded execution"] += len(going) < len(live)
         least = sum(_least(other) for other in going)
         guarantee = 0 if debt.tab.closes_at else debt.tab.locked - debt.tab.paid
         held = max(0, debt.earned - debt.vouched)
@@ -40,6 +43,16 @@ class ExposureChecks:
             f"I3: {provider.name} risks {exposed}, with {guarantee} guaranteed"
         )
         assert held <= policy.max_held, f"I3: {provider.name} accepts while {held} is held"
+
+
+def is_funded(provider: Provider, lease: Hash32) -> bool:
+    """Whether final blocks show the escrow of the lease's order (6.83): it pays, no coordinator."""
+    kept = provider.money.kept.get(lease)
+    if kept is None:
+        return False
+    funded = provider.chain.final_money().jobs.jobs
+    job = funded.get((kept.order.client, digest(DOMAIN, kept.order)))
+    return job is not None and job.budget >= kept.order.budget
 
 
 def _most(item: Execution) -> int:

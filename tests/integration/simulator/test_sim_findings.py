@@ -18,6 +18,7 @@ from quorate_coordinator.core.events import (
 from quorate_coordinator.core.money import transactions
 from quorate_coordinator.core.state import State
 from quorate_coordinator.core.step_context import StepContext
+from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages.receipt import document
 from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.receipts.receipt_checks import verify
@@ -36,8 +37,9 @@ from quorate_protocol.values import replace as replace_row
 from quorate_runtime.keys.crypto import recover
 from sim.conduct_checks import ConductChecks
 from sim.coordinator import new_core, rules_of
+from sim.exposure_checks import is_funded
 from sim.forgery import forgeries
-from sim.parties import is_beacon_signature, key
+from sim.parties import DOMAIN, is_beacon_signature, key
 from sim.plan import Behaviour, Market, draw
 from sim.world import World
 from support.markets.scripted_market import HOST, Party
@@ -188,3 +190,24 @@ def _record_of(core: CoordinatorCore, owner: Address) -> int:
     bucket = core.state.market.bucket(HOST.id())
     assert bucket is not None
     return int(bucket._record[bucket._places[bucket._locals[owner]]])
+
+
+@pytest.mark.rule("6.83")
+def test_an_execution_is_no_exposure_once_final_blocks_show_its_escrow() -> None:
+    """The check of I3 once counted it as a debt of the coordinator. An escrow below the order's
+    budget, and one that no final block shows, is none.
+    """
+    seed = next(seed for seed in range(1, 100) if draw(seed).funded_job)
+    world = World(draw(seed))
+    world.run()
+    found = [(item, lease) for item in world.providers for lease in item.money.kept]
+    assert found and all(is_funded(*item) for item in found)
+    for provider, lease in found:
+        kept = provider.money.kept[lease]
+        place = kept.order.client, digest(DOMAIN, kept.order)
+        jobs = provider.chain.final_money().jobs.jobs
+        jobs[place] = replace(jobs[place], budget=kept.order.budget - 1)
+    assert not any(is_funded(*item) for item in found)
+    for provider, _ in found:
+        provider.chain.final_money().jobs.jobs.clear()
+    assert not any(is_funded(*item) for item in found)
