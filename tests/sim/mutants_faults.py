@@ -23,6 +23,13 @@ def _coins_at_last(plan: Plan) -> Plan | None:
     return dataclasses.replace(plan, has_coin_flips=True, jobs=jobs, weather=CALM, cuts=())
 
 
+def _two_that_hear(plan: Plan) -> Plan | None:
+    """Many owners, and all but two are deaf: so a draw meets more silence than may be."""
+    deaf = len(plan.behaviours) - 2
+    behaviours = *plan.behaviours[:2], *[Behaviour.DEAF] * deaf
+    return dataclasses.replace(plan, behaviours=behaviours) if deaf >= 4 else None
+
+
 def _faults_are_not_confirmed(patch: Patch) -> None:
     patch.setattr(confirmation, "missing", lambda found, result: 0)
 
@@ -62,12 +69,7 @@ def _withdrawals_are_ignored(patch: Patch) -> None:
 
 MUTANTS = (
     Mutant("a fault over anybody's job counts", "5.119", _faults_of_anybody_count, LIARS),
-    Mutant(
-        "silence ends no draw",
-        "I9",
-        _silence_ends_no_draw,
-        only(lambda plan: Behaviour.SLEEPER in plan.behaviours),
-    ),
+    Mutant("silence ends no draw", "I9", _silence_ends_no_draw, _two_that_hear),
     Mutant("who withdrew is left out without a word", "I9", _withdrawals_are_ignored),
     Mutant("a fault needs no confirmation", "I5", _faults_are_not_confirmed, LIARS),
     Mutant("one repeat confirms a fault", "I5", _one_repeat_confirms, LIARS),
