@@ -14,6 +14,7 @@ import pytest
 from aiohttp import web
 
 from fuzz.core_world import DOMAIN, World
+from quorate_coordinator.config import RESTORED
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import Effect
 from quorate_coordinator.core.entities import Payee
@@ -43,6 +44,7 @@ from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WebSocketDialer, WebSocketPeers
 from support.http_server import on_loopback
 from support.markets.archiving_market import ArchivingMarket
+from support.markets.coordinator_stage import Stage, running, until
 from support.markets.scripted_market import Party
 
 SERVER, PROVIDER = Address(b"\xcc" * 20), KeySigner(b"\x01" * 32)
@@ -262,3 +264,30 @@ async def test_a_start_waits_for_vouchers_as_long_as_a_provider_may_need_to_reco
         if may_be_older
         else clock.elapsed == 0
     )
+
+
+@pytest.mark.rule("6.88")
+async def test_orders_get_503_while_the_journal_may_be_old(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sessions and vouchers of earlier orders are taken all the time."""
+    compared = asyncio.Event()
+    monkeypatch.setattr(JournalComparison, "wait", lambda _: compared.wait())
+    stage.home.mkdir(mode=0o700)
+    (stage.home / RESTORED).touch()
+    async with running(stage.service()) as service:
+
+        async def post(path: str) -> tuple[int, str, str]:
+            async with stage.session.post(f"{service.url}/v1/{path}", data=b"{}") as response:
+                retry = response.headers.get("Retry-After", "")
+                return response.status, (await response.json())["code"], retry
+
+        assert await post("orders") == (503, "unavailable", "5")
+        for path in ("sessions", "vouchers"):
+            assert (await post(path))[:2] == (400, "malformed"), path
+        async with stage.session.get(f"{service.url}/v1/info") as response:
+            assert response.status == 200
+        compared.set()
+        taken = await until(lambda: post("orders"), lambda answer: answer[0] != 503)
+        assert taken[:2] == (400, "malformed")
+    assert not (stage.home / RESTORED).exists()
