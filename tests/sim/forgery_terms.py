@@ -5,6 +5,7 @@ A coordinator signs them alone, with the client of the job, or with a provider o
 
 from collections.abc import Iterator
 
+from quorate_protocol.crypto.hashing import hash_list, hash_tuple
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, SkipEvidence
 from quorate_protocol.messages.signed import Ack, CommitSet, Session
@@ -103,8 +104,9 @@ def _of_skips(body: Receipt) -> Iterator[tuple[str, Receipt]]:
         rest = (*body.skips[:number], *body.skips[number + 1 :])
         yield "a skip that is not shown", replace(body, skips=rest)
         again = replace(skip.assignment.message, accept_by=UnixSeconds(0))
-        asked = replace(skip, assignment=seal(DOMAIN, again, STATEMENT.sign))
-        yield "a skip of long before the draw", _with_skip(body, number, asked)
+        asked = replace(skip, assignment=seal(DOMAIN, again, STATEMENT.sign), decline=None)
+        moved = _with_skip(body, number, asked)
+        yield "a skip of long before the draw", _naming_skips(moved, skip.batch)
         if skip.decline is not None and skip.batch < len(body.batches):
             silent = replace(skip, decline=None)
             yield "a Decline that is not shown", _with_skip(body, number, silent)
@@ -115,6 +117,22 @@ def _of_skips(body: Receipt) -> Iterator[tuple[str, Receipt]]:
 
 def _with_skip(body: Receipt, number: int, skip: SkipEvidence) -> Receipt:
     return replace(body, skips=(*body.skips[:number], skip, *body.skips[number + 1 :]))
+
+
+def _naming_skips(body: Receipt, batch: int) -> Receipt:
+    """The receipt with a CommitSet that names the skips shown; an empty draw has no CommitSet."""
+    if batch >= len(body.batches):
+        return body
+    pairs = tuple(
+        hash_tuple(
+            item.assignment.digest(DOMAIN),
+            ZERO_HASH if item.decline is None else item.decline.digest(DOMAIN),
+        )
+        for item in body.skips
+        if item.batch == batch
+    )
+    named = replace(body.batches[batch].message, skips_hash=hash_list(pairs))
+    return _closed(body, batch, named)
 
 
 def _of_stored(body: Receipt) -> Iterator[tuple[str, Receipt]]:
