@@ -11,12 +11,14 @@ import pytest
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit import beacon_time
 from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
+from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.entities import AwaitingRound, Decided, Job, Revealing
 from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
@@ -194,6 +196,28 @@ def test_empty_draw_is_retried_with_the_same_round() -> None:
         closed_at(job, 0)
     )
     assert len(job.beacons) == 2 and failures(canonical.decode(Receipt, market.receipts[-1])) == []
+
+
+@pytest.mark.rule("5.21", "5.30")
+def test_an_empty_draw_is_retried_while_the_beacon_is_away() -> None:
+    """The later round is only a clock: the round of the first try draws."""
+    market = MarketWithDecliningAuditors(
+        Party(0, lies=True), *[Party(number) for number in range(1, 4)]
+    )
+    job_id = market.order(0, 1)
+    while not (isinstance(phase := market.job(job_id).phase, AwaitingRound) and phase.is_again):
+        market.beat()
+    missing = market.core.rules.timing.appears_at(phase.round) + DEVNET.beacon_missing_after
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CoordinatorCore, "rounds_wanted", lambda _: ())
+        while market.at < missing - 1:
+            market.beat()
+        assert market.job(job_id).phase == phase, "the round may still come"
+        market.until_decided(job_id)
+    job = market.job(job_id)
+    assert isinstance(job.phase, Decided) and len(job.beacons) == 2
+    assert job.phase.verdict.message.outcome is Outcome.ACCEPTED
+    assert failures(canonical.decode(Receipt, market.receipts[-1])) == []
 
 
 def test_a_decline_hidden_in_the_last_empty_draw_still_verifies() -> None:

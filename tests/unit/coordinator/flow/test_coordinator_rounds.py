@@ -16,7 +16,8 @@ from quorate_protocol.messages.signed import Stop, Witness
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.rules.receipts import receipt_checks
-from quorate_protocol.units import Hash32, Outcome, Round, UnixSeconds
+from quorate_protocol.units import Hash32, Outcome, Round, Seconds, UnixSeconds
+from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import sign_round, verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
@@ -137,13 +138,16 @@ def _is_valid(market: Market) -> bool:
 
 
 @pytest.mark.rule("5.21", "5.36")
-def test_a_job_that_waits_for_a_later_draw_ends_while_the_beacon_is_away() -> None:
+@pytest.mark.parametrize("hold", [DEVNET.max_hold, 2 * DEVNET.beacon_missing_after])
+def test_a_job_that_waits_for_a_later_draw_ends_while_the_beacon_is_away(hold: int) -> None:
     """Its owners are paid by the fund, as if nobody was left to ask, and nobody is faulted."""
     market = Market(*[Party(number, lies=True) for number in range(5)])
+    limits = replace(DEVNET, max_hold=Seconds(hold))
+    market.core.rules = replace(market.core.rules, limits=limits)
     job_id = market.order(0, 1)
     while not (isinstance(phase := market.job(job_id).phase, AwaitingRound) and phase.batch):
         market.beat()
-    late = round_time(INFO, phase.round) + max(DEVNET.beacon_missing_after, DEVNET.max_hold)
+    late = round_time(INFO, phase.round) + max(limits.beacon_missing_after, limits.max_hold)
     _passes(market, late - market.at - 1)
     assert isinstance(market.job(job_id).phase, AwaitingRound)
     _passes(market, 1)
