@@ -44,7 +44,7 @@ from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WebSocketDialer, WebSocketPeers
 from support.http_server import on_loopback
 from support.markets.archiving_market import ArchivingMarket
-from support.markets.coordinator_stage import Stage, running, until
+from support.markets.coordinator_stage import READY_SECONDS, Stage, running, until
 from support.markets.scripted_market import Party
 
 SERVER, PROVIDER = Address(b"\xcc" * 20), KeySigner(b"\x01" * 32)
@@ -291,3 +291,19 @@ async def test_orders_get_503_while_the_journal_may_be_old(
         taken = await until(lambda: post("orders"), lambda answer: answer[0] != 503)
         assert taken[:2] == (400, "malformed")
     assert not (stage.home / RESTORED).exists()
+
+
+@pytest.mark.rule("6.88")
+async def test_a_service_ends_once_a_provider_has_shown_what_its_journal_lacks(
+    stage: Stage,
+) -> None:
+    """So of two coordinators with one key each ends that meets a provider of the other."""
+    service = stage.service()
+    task = asyncio.create_task(service.run())
+    async with asyncio.timeout(READY_SECONDS):
+        await service.ready.wait()
+        assert service.comparison is not None
+        service.comparison.show("a provider has shown a voucher")
+        with pytest.raises(ExceptionGroup) as caught:
+            await task
+    assert caught.group_contains(startup_checks.JournalOlder, match="a provider has shown")
