@@ -66,6 +66,7 @@ class AccountChecks:
         self._missing = 0  # what the audit fund could not pay so far
         self._taken_in = 0  # what it has got from charges so far
         self._fund_paid: dict[Address, int] = {}  # clients' premiums before a step
+        self._charged: dict[Address, int] = {}  # clients' charges before a step
         self._vouched: dict[Address, int] = {}  # what was signed for each provider
         self.images = repeat_checks.Images(conduct.limits.unverifiable_for)
 
@@ -435,10 +436,11 @@ class AccountChecks:
         assert missing >= self._missing, "I1: the fund paid more than is owed"
         if missing > self._missing:
             allowance = self.conduct.limits.fund_allowance
-            # One step may pay from the fund for one job and take a premium for the next.
+            # One step may pay from the fund for one job and take a premium for the next, or the
+            # first charge of a client for whose jobs the fund pays nothing before.
             is_bounded = any(
                 client.fund_spent >= self._fund_paid.get(account, 0) + allowance
-                or not client.charged
+                or 0 in (client.charged, self._charged.get(account, 0))
                 for account, client in state.clients.items()
             )
             assert own.fund <= gained or is_bounded, (
@@ -452,6 +454,7 @@ class AccountChecks:
             self.coverage.facts[fact] += 1
         self._missing = missing
         self._fund_paid = {account: item.fund_paid for account, item in state.clients.items()}
+        self._charged = {account: item.charged for account, item in state.clients.items()}
         assert credited == sum(self.ledger.earned.values()) + spent, (
             "I1: the fund paid otherwise than it fell"
         )

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Client, Sending
+from quorate_coordinator.core.entities import Client, Payee, Sending
 from quorate_coordinator.core.events import (
     ChainTabChanged,
     GiveBackAsked,
@@ -35,8 +35,10 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace as replace_row
 from quorate_runtime.keys.crypto import recover
+from sim.account_checks import AccountChecks
 from sim.conduct_checks import ConductChecks
 from sim.coordinator import new_core, rules_of
+from sim.coverage import Coverage
 from sim.exposure_checks import is_funded
 from sim.forgery import forgeries
 from sim.parties import DOMAIN, is_beacon_signature, key
@@ -211,3 +213,37 @@ def test_an_execution_is_no_exposure_once_final_blocks_show_its_escrow() -> None
     for provider, _ in found:
         provider.chain.final_money().jobs.jobs.clear()
     assert not any(is_funded(*item) for item in found)
+
+
+@pytest.mark.rule("5.99")
+def test_the_fund_may_owe_what_it_lacked_before_the_first_charge_of_a_client() -> None:
+    """One step decided a job of a client that was never charged, for which the fund pays nothing,
+    and then charged it for another job. The check of I3 once looked at the charge after the step.
+    """
+    plan = draw(1)
+    core, coverage, owner = new_core(plan), Coverage(), key("owner").address
+    clients = [key("client", number).address for number in range(2)]
+    checks = AccountChecks(coverage, ConductChecks(plan.limits, coverage, ZERO_HASH))
+
+    def charge(account: Address, pay: int, fund: int) -> None:
+        checks.ledger.charged[account] = pay + fund
+        checks.ledger.earned[owner] = checks.ledger.earned.get(owner, 0) + pay
+        checks.ledger.premiums += fund
+        with core.state.transaction():
+            final = Amount(checks.ledger.earned[owner])
+            core.state.payees[owner] = Payee(owner, final=final)
+            core.state.clients[account] = Client(
+                account, charged=Amount(pay + fund), fund_paid=Amount(fund)
+            )
+            own = StepContext(core.state, core.rules, UnixSeconds(3_000), ZERO_HASH)
+            own.change_own(fund=Amount(core.state.own.fund + fund))
+
+    charge(clients[0], 1_000, 1)
+    checks.compare_accounts(core)
+    charge(clients[1], 31, 0)
+    checks.ledger.from_fund[owner] = 135
+    checks.compare_accounts(core)
+    assert coverage.facts["a client had used up its part"] == 1
+    checks.ledger.from_fund[owner] += 1
+    with pytest.raises(AssertionError, match="I3: 1 unpaid, the fund has 1"):
+        checks.compare_accounts(core)
