@@ -130,6 +130,8 @@ def test_a_lie_is_a_fault_once_two_have_repeated_the_job(fund: int) -> None:
 class NobodyAlive(CoinFlips):
     """All owners fall silent for a moment, when the third result is about to open."""
 
+    ran_ms = 0
+
     def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
         super()._run(party, assignment, spec)
         providers = self.core.state.providers

@@ -164,6 +164,7 @@ async def test_content_that_every_source_lacks_is_named_so(tmp_path: Path) -> No
 class UnfetchedMarket(Market):
     """A market of providers that cannot fetch what the first client's jobs name."""
 
+    ran_ms = 0
     slots = 8
     most = 0  # of the first client's executions at once
 

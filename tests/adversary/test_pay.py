@@ -261,15 +261,15 @@ def test_an_execution_is_billed_a_second_at_least(claimed: int, billed: int) -> 
 def test_a_primary_is_not_paid_for_the_wait_for_its_beacon_round(attack) -> None:  # type: ignore[no-untyped-def]
     """Both commit in the second of their Assignment, and claim the whole minute and more."""
     market = Market(*[Party(number) for number in range(4)])
-    market.limit, market.ran_ms = 3_600, 3_600_000
+    market.limit, market.ran_ms, market.claimed_ms = 3_600, 0, 3_600_000
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     pays = [credit.amount for credit in market.job(job_id).split.credits]
-    most = 116 * 100_000 // 3_600  # acceptBy lies 4 s or 5 s ahead of the commit
-    assert max(pays) == most
+    most = 2 * 100_000 // 3_600  # a frame takes a second at most, and times are whole seconds
+    assert 0 < max(pays) <= most
     attack(
         name="an owner claims more time than it had",
-        before="paid up to the beacon round or the closing, plus 120 s",
-        now="paid up to its CommitReceipt, plus 120 s",
+        before="paid from acceptBy to its CommitReceipt, plus 120 s",
+        now="paid from its Assignment to its CommitReceipt",
         cost="nothing",
     )

@@ -31,6 +31,7 @@ def test_a_provider_cannot_wait_for_the_next_round_before_it_reveals(attack) -> 
     provider sees whom the next round would draw.
     """
     market = Market(*[Party(number) for number in range(6)])
+    market.ran_ms = 0
     for party in market.parties.values():
         party.is_mute = True
     job = market.job(_drawn(market, 1))

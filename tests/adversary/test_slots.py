@@ -33,6 +33,7 @@ class SitterMarket(Market):
     `works` makes it run its next jobs after all. A silent one names no lease in its heartbeats.
     """
 
+    ran_ms = 0
     slots = 30
     quoted = 0
     works = False

@@ -525,12 +525,13 @@ def _covered(
 def _milliseconds(body: Receipt, item: ExecutionEvidence) -> int:
     """I4: the paid milliseconds of an execution.
 
-    Pay is limited to the job's maximum duration, and to two minutes more than the time from
-    acceptBy to the CommitReceipt. A second is paid at least.
+    Pay is limited to the job's maximum duration, and to the time from the Assignment to the
+    CommitReceipt. Both are whole seconds, so that is up to a second more. A second is paid at
+    least.
     """
     assignment = item.assignment.message
-    by = item.commit_receipt.message.time
-    had = min(item.commit.message.usage_ms, 1000 * (by + 120 - assignment.accept_by))
+    sent = assignment.accept_by - body.timing.accept_within
+    had = min(item.commit.message.usage_ms, 1000 * (item.commit_receipt.message.time + 1 - sent))
     return min(1000 * assignment.max_duration, max(1000, had))
 
 

@@ -81,7 +81,7 @@ ADMITTED: dict[str, tuple[int, str]] = {
         "as above, and the fund pays the one that could: it is empty",
     ),
     "frames an owner": (2_500, "who is outvoted loses its pay, and an empty fund pays no repeats"),
-    "pads usage": (2_000, "paid time is the owner's word, up to the time that could have passed"),
+    "pads usage": (400, "an owner is paid from its Assignment on, though the run began later"),
     "lies": (2_000, "two honest owners repeat the job, and the audit fund is empty"),
     "assigns and forgets": (2_000, "an owner works on trust, up to its own `trust`"),
 }

@@ -221,7 +221,7 @@ def _payrolls_know_no_balance(patch: Patch) -> None:
 
 
 def _any_time_is_believed(patch: Patch) -> None:
-    patch.setattr(settlement, "payable_usage", lambda usage, assignment, by: usage)
+    patch.setattr(settlement, "payable_usage", lambda usage, assignment, by, accept_within: usage)
 
 
 def _boasting(plan: Plan) -> Plan | None:

@@ -211,7 +211,8 @@ class OrderChecks:
             return
         self._stopped[running[0]] = at
         order, stored = job.submission.order.message, self._accepts[running[0]].quoted_store_seconds
-        latest = at + stored + self._limits.commit_grace - lease.assignment.message.accept_by + 120
+        sent = lease.assignment.message.accept_by - self._limits.accept_within
+        latest = at + stored + self._limits.commit_grace + 1 - sent
         seconds = min(job.submission.spec.max_duration, max(0, latest))
         pay = 1000 * seconds * order.max_price_per_hour // 3_600_000
         assert job.reserved <= pay + pay * FEE_BPS // 10_000, (

@@ -16,6 +16,7 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.values import replace
 
 # ------------------------------------------------------------------------------------------- phases
 
@@ -34,6 +35,7 @@ class Accepted(Struct, frozen=True, tag=True):
     accept: Envelope[Accept]
     commit_by: UnixSeconds
     heard_at: UnixSeconds  # when its provider accepted it, or named it last
+    accepted_at: UnixSeconds
     is_fetching: bool = False  # by the last heartbeat that named it
 
 
@@ -158,7 +160,7 @@ class CommitReceived(Struct, frozen=True, tag=True):
     """The provider's Commit arrived, and the store has its ciphertext."""
 
     commit: Envelope[Commit]
-    stored_at: UnixSeconds = UnixSeconds(0)  # the time for the CommitReceipt, if it is later
+    known: UnixSeconds = UnixSeconds(0)  # the time by the newest beacon round, if it is later
 
 
 class ProgressReported(Struct, frozen=True):
@@ -223,8 +225,8 @@ def step(
             return _accept(lease, accept, at, limits)
         case DeclineReceived(decline):
             return _decline(lease, decline, at, limits)
-        case CommitReceived(commit, stored_at):
-            return _stored(_commit(lease, commit, at, limits), lease, max(at, stored_at))
+        case CommitReceived(commit, known):
+            return _commit(lease, commit, at, known, limits)
         case ProgressReported(is_fetching):
             return _progress(lease, is_fetching, at)
         case BatchClosed(closed_at):
@@ -270,7 +272,7 @@ def _accept(
     if quoted > 2 * HOUR:
         raise Refused(Code.BAD_AMOUNT, "accept: fetch and store are quoted at more than two hours")
     commit_by = UnixSeconds(message.time + quoted + assignment.max_duration + limits.commit_grace)
-    return _to(lease, Accepted(accept, commit_by, at))
+    return _to(lease, Accepted(accept, commit_by, at, at))
 
 
 def lapses_after(phase: Accepted, limits: Limits) -> UnixSeconds:
@@ -299,7 +301,7 @@ def _progress(lease: Lease, is_fetching: bool, at: UnixSeconds) -> tuple[Lease, 
     phase = lease.phase
     if not isinstance(phase, Accepted):
         return lease, ()
-    return _to(lease, Accepted(phase.accept, phase.commit_by, at, is_fetching))
+    return _to(lease, replace(phase, heard_at=at, is_fetching=is_fetching))
 
 
 def _decline(
@@ -325,8 +327,13 @@ def _decline(
 
 
 def _commit(
-    lease: Lease, commit: Envelope[Commit], at: UnixSeconds, limits: Limits
+    lease: Lease, commit: Envelope[Commit], at: UnixSeconds, known: UnixSeconds, limits: Limits
 ) -> tuple[Lease, tuple[Effect, ...]]:
+    """Takes the Commit. Its CommitReceipt gets a later time than `at` if the clock is behind.
+
+    The beacon may have dated the Assignment. The time since the Accept is added to that date, so
+    that a run is paid whole although the clock is behind.
+    """
     phase = lease.phase
     if isinstance(phase, Committed | Closed | Revealed | Silent):
         if phase.commit == commit:
@@ -334,8 +341,10 @@ def _commit(
         raise Refused(Code.EQUIVOCATION, "commit: another one was signed for this assignment")
     if not isinstance(phase, Accepted):
         raise Refused(Code.WRONG_PHASE, f"commit: the lease is {type(phase).__name__}")
-    if at > phase.commit_by:
-        raise Refused(Code.TOO_LATE, f"commit: was due by {phase.commit_by}, now {at}")
+    sent = lease.assignment.message.accept_by - limits.accept_within
+    stored_at = UnixSeconds(max(at, known, sent + at - phase.accepted_at))
+    if stored_at > phase.commit_by:  # no longer run is paid than was reserved
+        raise Refused(Code.TOO_LATE, f"commit: was due by {phase.commit_by}, now {stored_at}")
     if at > phase.heard_at + limits.lease_silence:
         raise Refused(
             Code.TOO_LATE,
@@ -344,17 +353,7 @@ def _commit(
         )
     if commit.message.class_id != lease.class_id:
         raise Refused(Code.WRONG_CLASS)
-    return _to(lease, Committed(commit, at), Effect.SLOT_FREED, Effect.RECEIPT_DUE)
-
-
-def _stored(
-    stepped: tuple[Lease, tuple[Effect, ...]], before: Lease, stored_at: UnixSeconds
-) -> tuple[Lease, tuple[Effect, ...]]:
-    """The step of a new Commit, with the time for its CommitReceipt."""
-    lease, effects = stepped
-    if lease is before or not isinstance(lease.phase, Committed):
-        return stepped
-    return _to(lease, Committed(lease.phase.commit, stored_at), *effects)
+    return _to(lease, Committed(commit, stored_at), Effect.SLOT_FREED, Effect.RECEIPT_DUE)
 
 
 def _close(
@@ -396,7 +395,7 @@ def _stop(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[E
         return lease, ()
     stored_by = at + phase.accept.message.quoted_store_seconds + limits.commit_grace
     commit_by = UnixSeconds(min(phase.commit_by, stored_by))
-    return _to(lease, Accepted(phase.accept, commit_by, phase.heard_at, phase.is_fetching))
+    return _to(lease, replace(phase, commit_by=commit_by))
 
 
 def _tick(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:

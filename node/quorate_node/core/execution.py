@@ -34,11 +34,10 @@ from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Accept, Commit, CommitEntry, CommitSet, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import quotes
+from quorate_protocol.rules import quotes, settlement
 from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.rules.receipts.receipt_dates import CLOCK_TOLERANCE_SECONDS
-from quorate_protocol.rules.settlement import USAGE_MS_MIN
 from quorate_protocol.units import (
     ZERO_HASH,
     DeclineReason,
@@ -276,7 +275,7 @@ def _exited(execution: Execution, event: events.TaskExited, random: bytes) -> St
     if not isinstance(execution.phase, Running | Starting):
         return execution, ()
     assert len(random) == 32, "a salt is 32 fresh bytes"
-    usage = Milliseconds(max(USAGE_MS_MIN, event.usage_ms))
+    usage = Milliseconds(max(settlement.USAGE_MS_MIN, event.usage_ms))
     return _enter(execution, Publishing(event.status, usage, Hash32(random)))
 
 
@@ -301,9 +300,7 @@ def _published(
         usage_ms=phase.usage_ms,
         beacon_round=beacon_round(terms, at),
     )
-    return _enter(
-        execution, Committed(commit, reveal, UnixSeconds(at + RESEND_FIRST_SECONDS), since=at)
-    )
+    return _enter(execution, Committed(commit, reveal, UnixSeconds(at + RESEND_FIRST_SECONDS)))
 
 
 def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
@@ -367,8 +364,8 @@ def _lapse(
 def _receipt(
     execution: Execution, event: events.CommitReceiptReceived, at: UnixSeconds, terms: Terms
 ) -> Stepped:
-    """Takes the receipt. Paid time ends with it, so one with a wrong time keeps the result closed.
-    A receipt may arrive late, but it cannot be older than the Commit.
+    """Takes the receipt. Paid time ends with it, so one that does not pay the whole run keeps the
+    result closed. So does one from the future: `Jobs` takes no evidence before its time.
     """
     phase = execution.phase
     _check_signer(execution, event.signer, terms)
@@ -377,8 +374,9 @@ def _receipt(
         raise Refused(Code.UNKNOWN, "receipt: this provider signed no such Commit")
     if not isinstance(phase, Committed):
         return execution, ()
-    dated, allowed = event.receipt.message.time, CLOCK_TOLERANCE_SECONDS
-    if not phase.since - allowed <= dated <= at + allowed:
+    dated, within = event.receipt.message.time, terms.limits.accept_within
+    paid = settlement.payable_usage(commit.usage_ms, execution.assignment.message, dated, within)
+    if paid < commit.usage_ms or dated > at + CLOCK_TOLERANCE_SECONDS:
         return execution.to(replace(phase, is_misdated=True)), ()
     return _enter(execution, Receipted(phase.commit, phase.reveal, event.receipt))
 
@@ -391,10 +389,8 @@ def _commit_set(
     if not isinstance(phase, Committed | Receipted | Revealed):
         raise Refused(Code.WRONG_PHASE, f"commitSet: the execution is {type(phase).__name__}")
     _check_signer(execution, event.signer, terms)
-    if isinstance(phase, Committed) and phase.is_misdated:
-        raise Refused(
-            Code.STALE, "commitSet: the CommitReceipt has another time than this provider's clock"
-        )
+    if execution.closed():
+        raise Refused(Code.STALE, f"commitSet: {execution.closed()}")
     entry = CommitEntry(
         execution.assignment_hash, terms.provider, digest(terms.domain, phase.commit)
     )

@@ -30,6 +30,10 @@ FAULTED = (
     "and gets a fault"
 )
 LEFT_OUT = "its result was not revealed in time, so other providers ran the job"
+MISDATED = (
+    "its CommitReceipt has a time that does not pay the whole run, or that lies ahead of this "
+    "machine's clock"
+)
 UNCONFIRMED = "its result differs from the majority, and nobody confirmed that, so it is no fault"
 
 
@@ -92,8 +96,7 @@ class Committed(Struct, frozen=True, tag=True):
     reveal: Reveal
     resend_at: UnixSeconds
     attempts: int = 1
-    since: UnixSeconds = UnixSeconds(0)  # when it signed the Commit
-    is_misdated: bool = False  # the receipt has another time than this provider's clock
+    is_misdated: bool = False  # the receipt's time keeps the result closed (PROTOCOL 4.18)
 
 
 class Receipted(Struct, frozen=True, tag=True):
@@ -213,6 +216,11 @@ class Execution(Struct, frozen=True):
                 return self.phase.commit
             case _:
                 return None
+
+    def closed(self) -> str:
+        """Returns why the provider does not reveal its result; "" if nothing is wrong."""
+        is_misdated = isinstance(self.phase, Committed) and self.phase.is_misdated
+        return MISDATED if is_misdated else ""
 
     def unpaid(self) -> str:
         """Returns why it ended without pay, on one line.

@@ -27,7 +27,7 @@ DAYS_SHOWN = 14
 
 class LeaseStatus(Struct, frozen=True):
     """One execution that has not ended. `lease` is its `assignment_hash`, `gpus` are the UUIDs of
-    the GPUs that it has.
+    the GPUs that it has, and `closed` says why its result is not revealed.
     """
 
     lease: Hash32
@@ -36,6 +36,7 @@ class LeaseStatus(Struct, frozen=True):
     commit_by: UnixSeconds
     gpus: tuple[str, ...] = ()
     host_class: Hash32 = ZERO_HASH
+    closed: str = ""
 
 
 class EarningStatus(Struct, frozen=True):
@@ -218,7 +219,13 @@ def _lease(item: Execution) -> LeaseStatus:
     gpus = item.gpus if item.occupies_slot else ()
     phase = type(item.phase).__name__
     return LeaseStatus(
-        item.assignment_hash, item.coordinator, phase, item.commit_by, gpus, item.host_class
+        item.assignment_hash,
+        item.coordinator,
+        phase,
+        item.commit_by,
+        gpus,
+        item.host_class,
+        item.closed(),
     )
 
 

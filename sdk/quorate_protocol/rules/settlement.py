@@ -24,6 +24,7 @@ from quorate_protocol.units import (
     Label,
     Milliseconds,
     Outcome,
+    Seconds,
     UnixSeconds,
     pay_for,
     share_bps,
@@ -37,13 +38,6 @@ SIGNABLE_MAX = Amount(2**96 - 1)
 
 
 USAGE_MS_MIN = 1000  # what the shortest execution is billed
-USAGE_ALLOWANCE_SECONDS = 120
-"""The time from acceptBy to the commit, plus this, is the longest run that is paid.
-
-acceptBy is up to 30 s after the Assignment was sent. The coordinator takes an Accept although the
-provider's clock differs by up to a minute, and it follows small steps of its own clock at once. So
-an honest provider never loses pay (I3).
-"""
 
 
 class Credit(Struct, frozen=True):
@@ -136,14 +130,17 @@ def pay_of(order: Order, assignment: Assignment, usage: Milliseconds) -> Amount:
     )
 
 
-def payable_usage(usage: Milliseconds, assignment: Assignment, by: UnixSeconds) -> Milliseconds:
+def payable_usage(
+    usage: Milliseconds, assignment: Assignment, by: UnixSeconds, accept_within: Seconds
+) -> Milliseconds:
     """Returns the run time that is paid: what the provider measured, but at most the time that it
     had.
 
-    That time is from acceptBy to `by`, its CommitReceipt, plus USAGE_ALLOWANCE_SECONDS. The
-    coordinator's clock gives both.
+    That time is from the signing of its Assignment, which is `accept_within` before acceptBy, to
+    `by`, its CommitReceipt. The coordinator's clock gives both in whole seconds, so a run may be up
+    to a second longer than their difference.
     """
-    passed = max(0, by - assignment.accept_by + USAGE_ALLOWANCE_SECONDS)
+    passed = max(0, by - (assignment.accept_by - accept_within) + 1)
     return Milliseconds(min(usage, passed * 1000))
 
 

@@ -27,6 +27,7 @@ JOBS = 60
 class LoggedMarket(Market):
     """Keeps the lines of the public log, as the file of the coordinator does."""
 
+    ran_ms = 0
     offered = 3600
 
     def __init__(self, *parties: Party) -> None:

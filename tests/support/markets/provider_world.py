@@ -201,12 +201,15 @@ def script(lease: Hash32) -> tuple[events.Event, ...]:
 
 
 def receipt(
-    execution: Execution, signer: KeySigner = STATEMENT_KEY, time: UnixSeconds = NOW
+    execution: Execution, signer: KeySigner = STATEMENT_KEY, time: UnixSeconds | None = None
 ) -> events.CommitReceiptReceived:
-    """Returns the coordinator's receipt for the commit."""
+    """Returns the coordinator's receipt for the commit. By default its time is acceptBy, when the
+    run has had its time.
+    """
     commit = execution.commit()
     assert commit is not None
-    message = CommitReceipt(digest(DOMAIN, commit), time)
+    stored_at = execution.assignment.message.accept_by if time is None else time
+    message = CommitReceipt(digest(DOMAIN, commit), stored_at)
     return events.CommitReceiptReceived(seal(DOMAIN, message, signer.sign), signer.address)
 
 

@@ -30,6 +30,8 @@ class Specimen:
 class _StoppingMarket(Market):
     """A market whose client stops each job as soon as a provider has accepted it."""
 
+    ran_ms = 0
+
     def send(self, event: ev.Event) -> object:
         reply = super().send(event)
         if isinstance(event, ev.AcceptReceived):

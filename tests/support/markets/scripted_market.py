@@ -85,7 +85,7 @@ STATEMENT = KeySigner(b"\x02" * 32)
 
 @dataclass
 class Party:
-    """A scripted provider, which runs every job at once.
+    """A scripted provider. It runs every job as long as its market's `ran_ms` says.
 
     A provider that lies changes its output; those with the same `tale` agree on the change. A mute
     provider never reveals. A deaf provider receives no frames.
@@ -111,9 +111,10 @@ class Market:
     """Coordinator core, providers and clients with one virtual clock."""
 
     slots = 1  # run slots of each provider
-    offered = 900  # seconds until the offers expire
+    offered = 86_400  # seconds until the offers expire
     limit = 60  # maximum duration of each job, in seconds
-    ran_ms = 36_000  # run time that each provider claims, in milliseconds
+    ran_ms = 36_000  # run time of each job; the clock passes its whole seconds in one step
+    claimed_ms: int | None = None  # run time that each provider claims instead
     # whether the core hears of a new block before an order if the last one is old
     hears_blocks = True
 
@@ -138,6 +139,7 @@ class Market:
         self.receipts: list[bytes] = []
         self.effects: list[Effect] = []  # all effects so far
         self.pending: list[Send] = []
+        self.running: list[tuple[int, ev.CommitReceived]] = []  # when it ends, and its Commit
         self.clients = [KeySigner(bytes([10 + i]) * 32) for i in range(2)]
         self.sessions = [KeySigner(bytes([20 + i]) * 32) for i in range(2)]
         self.log: list[Input[ev.Event]] = []
@@ -213,7 +215,10 @@ class Market:
 
     def deliver(self) -> None:
         """Makes the providers answer all frames that wait for them."""
-        while self.pending:
+        while self.pending or self.running:
+            if not self.pending:
+                self._end_run()
+                continue
             effect = self.pending.pop(0)
             party = self.parties[effect.peer]
             if party.is_deaf:
@@ -253,14 +258,25 @@ class Market:
             class_id,
             value,
             sha256(salt + output),
-            Milliseconds(self.ran_ms),
-            Round(round_at(INFO, self.at) + 3),
+            Milliseconds(self.ran_ms if self.claimed_ms is None else self.claimed_ms),
+            Round(round_at(INFO, self.at + self.ran_ms // 1000) + 3),
         )
-        self.send(
-            ev.CommitReceived(
-                seal(DOMAIN, commit, party.key.sign), party.key.address, is_stored=True
-            )
-        )
+        signed = seal(DOMAIN, commit, party.key.sign)
+        event = ev.CommitReceived(signed, party.key.address, is_stored=True)
+        if self.ran_ms < 1000:
+            self.send(event)
+        else:
+            self.running.append((self.at + self.ran_ms // 1000, event))
+
+    def _end_run(self) -> None:
+        """Lets the time of the oldest run pass, and commits its result."""
+        ends, event = self.running.pop(0)
+        if ends > self.at:
+            self.at = ends
+            steps = self.steps
+            self._send_heartbeats()
+            self.steps = steps  # so that later steps draw the same, however long a run takes
+        self.send(event)
 
     def beat(self) -> None:
         """Lets one second pass: heartbeats, a tick, beacon rounds, the providers' answers,

@@ -209,7 +209,7 @@ def test_ended_assignment_is_never_run_again(end: str) -> None:
     frame, lease = sent(assignment, SPEC), lease_of(assignment)
     node.deliver(frame)
     if end == "verdict":
-        node.advance(lease, Revealed)
+        node.advance(lease, Committed)
         node.do(verdict(lease))
     else:
         node.do(stop(lease))

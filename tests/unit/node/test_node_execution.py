@@ -7,6 +7,7 @@ import pytest
 
 from quorate_node.core import effects, events, execution
 from quorate_node.core.phases import (
+    MISDATED,
     Accepted,
     Committed,
     Declined,
@@ -20,8 +21,10 @@ from quorate_node.core.phases import (
     Starting,
 )
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.ops.status import status_of
 from quorate_protocol.crypto.commitment import check_opens, opens
 from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import CommitEntry, Decline
@@ -43,6 +46,7 @@ from support.markets.provider_world import (
     DOMAIN,
     JOB,
     NOW,
+    OPERATOR,
     PROVIDER,
     STATEMENT_KEY,
     STRANGER,
@@ -267,23 +271,31 @@ def test_stale_early_foreign_or_unsigned_commit_set_reveals_nothing(phase: type)
 
 
 @pytest.mark.rule("4.18")
-@pytest.mark.parametrize(("off", "is_good"), [(-61, False), (-60, True), (60, True), (61, False)])
+@pytest.mark.parametrize(
+    ("late", "ahead", "is_good"), [(0, 0, False), (1, 0, True), (0, 60, True), (0, 61, False)]
+)
 def test_a_commit_receipt_with_a_wrong_time_keeps_the_result_closed(
-    off: int, is_good: bool
+    late: int, ahead: int, is_good: bool
 ) -> None:
-    """Paid time ends with the receipt, so a coordinator that dates it early would cut the pay."""
+    """The run took 1.5 s, and is paid whole from the second after its Assignment on. A receipt from
+    the future would make the owner's evidence wait. The status shows what stays closed.
+    """
     driver, lease = at_phase(Committed)
-    held, now = driver.execution(lease), driver.now
-    assert isinstance(held.phase, Committed)
-    base = held.phase.since if off < 0 else now
-    driver.do(receipt(held, time=UnixSeconds(base + off)))
-    closed = commit_set(driver.execution(lease), now)
+    held = driver.execution(lease)
+    sent = held.assignment.message.accept_by - DEVNET.accept_within
+    dated = UnixSeconds(driver.now + ahead if ahead else sent + late)
+    driver.do(receipt(held, time=dated))
+    closed = commit_set(driver.execution(lease), driver.now)
+    (shown,) = status_of(driver.core, OPERATOR.address, "", {}).leases
+    assert shown.closed == ("" if is_good else MISDATED)
     if is_good:
         assert isinstance(driver.do(closed)[0], effects.SendReveal)
         return
     assert driver.refusal(closed) is Code.STALE
-    driver.do(receipt(held, time=now))
+    driver.do(receipt(held, time=UnixSeconds(sent + 1)))
     assert isinstance(driver.do(closed)[0], effects.SendReveal), "it was mended"
+    (shown,) = status_of(driver.core, OPERATOR.address, "", {}).leases
+    assert not shown.closed
 
 
 @pytest.mark.rule("5.24")

@@ -40,6 +40,8 @@ class _StoppingMarket(Market):
     commits the elapsed time.
     """
 
+    ran_ms = 0
+
     def send(self, event: ev.Event) -> object:
         reply = super().send(event)
         if isinstance(event, ev.AcceptReceived):

@@ -123,7 +123,9 @@ def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:
 
 def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> None:
     commit_hash = context.digest(event.commit.message)
-    at = lease.phase.at if isinstance(lease.phase, leases.Committed) else context.at
+    phase = lease.phase
+    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
+    at = phase.at if isinstance(phase, leases.Committed) else phase.committed_at
     frame = frames.ReceiptSent(receipts.commit_receipt(context.rules, event.commit, at))
     key, expires = f"receipt-{commit_hash.hex()}-{context.at}", context.at + RECEIPT_SECONDS
     context.emit(Send(key, lease.provider, frame, UnixSeconds(expires)))

@@ -15,7 +15,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Witness
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Hash32, Milliseconds, UnixSeconds
 
 
 def on_witness(context: StepContext, event: WitnessReceived) -> None:
@@ -108,7 +108,8 @@ def _free_money(context: StepContext, job: Job, lease: Lease, phase: leases.Acce
     moment to commit.
     """
     assignment, order = lease.assignment.message, job.submission.order.message
-    passed = phase.commit_by - assignment.accept_by + settlement.USAGE_ALLOWANCE_SECONDS
-    seconds = min(assignment.max_duration, max(0, passed))
-    most = settlement.cost_of(order, 1, seconds, job.ack.message.fee_bps)
+    longest = Milliseconds(assignment.max_duration * 1000)
+    within = context.rules.limits.accept_within
+    payable = settlement.payable_usage(longest, assignment, phase.commit_by, within)
+    most = settlement.cost_of(order, 1, payable // 1000, job.ack.message.fee_bps)
     return ledger.lower_reservation(context, job, most)

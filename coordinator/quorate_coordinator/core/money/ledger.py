@@ -36,7 +36,9 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     return settlement.pay_of(
         job.submission.order.message,
         assignment,
-        settlement.payable_usage(phase.commit.message.usage_ms, assignment, by),
+        settlement.payable_usage(
+            phase.commit.message.usage_ms, assignment, by, context.rules.limits.accept_within
+        ),
     )
 
 

@@ -69,5 +69,5 @@ def _pay(receipt: Receipt, item: ExecutionEvidence) -> Amount:
     """One execution's pay, from the time that it had, whatever usage it claims."""
     commit, assignment = item.commit.message, item.assignment.message
     by = item.commit_receipt.message.time
-    usage = settlement.payable_usage(commit.usage_ms, assignment, by)
+    usage = settlement.payable_usage(commit.usage_ms, assignment, by, receipt.timing.accept_within)
     return settlement.pay_of(receipt.order.message, assignment, usage)

@@ -53,6 +53,7 @@ def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> StepC
 def test_a_strike_counts_for_ninety_days() -> None:
     """A strike once raised the audit rate of a provider for ever."""
     market = LargeMarket()
+    market.ran_ms = 0
     job = market.job(market.order(0, 1, accept_unwitnessed=True))
     owner = next(iter(market.parties))
     clean = Trust(100, Ppm(100))
@@ -136,6 +137,7 @@ def test_provider_that_declined_once_is_asked_again() -> None:
 def test_a_fault_counts_once_its_client_has_paid_enough_fees() -> None:
     """A provider lies in five jobs of one client, and in one of another that never paid before."""
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    market.ran_ms = 0
     liar, seen = next(iter(market.parties)), []
     for nonce in range(1, 6):
         market.until_decided(market.order(0, nonce))
@@ -165,6 +167,7 @@ def test_every_checked_execution_is_counted() -> None:
 def market_with_held_jobs() -> tuple[LargeMarket, Address]:
     """Returns a large market, and a provider that has several held jobs of both clients."""
     market = LargeMarket()
+    market.ran_ms = 0
     first = market.order(0, 1, accept_unwitnessed=True)
     market.trust_all(market.job(first))
     market.until_decided(first)

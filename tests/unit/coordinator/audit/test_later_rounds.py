@@ -65,6 +65,7 @@ def signed_again(body: Receipt, batch: int, **changes: object) -> Receipt:
 def disputed() -> tuple[Market, Job]:
     """Returns a market and a decided job, whose first batch has a liar."""
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
+    market.ran_ms = 0
     job_id = market.order(0, 1)
     market.until_decided(job_id, seconds=400)
     return market, market.job(job_id)
@@ -240,6 +241,7 @@ def test_a_decline_hidden_in_the_last_empty_draw_still_verifies() -> None:
 @pytest.mark.rule("5.29")
 def test_with_a_late_clock_a_commit_set_is_dated_by_the_newest_round_seen() -> None:
     market = Market(*[Party(number) for number in range(3)])
+    market.ran_ms = 0
     job_id = market.order(0, 1)
     for _ in range(30):
         market.beat()

@@ -70,6 +70,7 @@ def test_two_agree_and_are_paid(market: Market) -> None:
 @pytest.mark.rule("5.157")
 def test_liar_is_outvoted_struck_and_taken_to_court() -> None:
     market = Market(Party(0, lies=True), *[Party(i) for i in range(1, 5)])
+    market.ran_ms = 0
     liar = next(iter(market.parties))
     first, second = market.order(0, 1), market.order(1, 2)
     market.until_decided(first, second)

@@ -18,6 +18,8 @@ from support.markets.scripted_market import DOMAIN, Market, Party
 class _MarketWithStops(Market):
     """A market whose client stops every job as soon as a provider has accepted it."""
 
+    ran_ms = 0
+
     def send(self, event: ev.Event) -> object:
         reply = super().send(event)
         if isinstance(event, ev.AcceptReceived):

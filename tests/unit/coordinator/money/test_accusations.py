@@ -15,6 +15,7 @@ from support.markets.scripted_market import DOMAIN, Market, Party
 def a_receipt(*lies: int) -> tuple[Market, Receipt]:
     """A decided job of which the owners with these numbers gave another result."""
     market = Market(*[Party(number, lies=number in lies) for number in range(5)])
+    market.ran_ms = 0
     job_id = market.order(0, 1, max_executions=Small(7))
     market.until_decided(job_id)
     return market, read_receipt(market.receipts[-1])

@@ -22,6 +22,8 @@ FLOOD = 300
 class CrowdedMarket(Market):
     """A market that records which job gets each slot. A run takes one beat, so slots are scarce."""
 
+    ran_ms = 0
+
     def __init__(self, *parties: Party) -> None:
         self.given: list[Hash32] = []
         self.at_work: list[tuple[Party, Assignment, JobSpec]] = []

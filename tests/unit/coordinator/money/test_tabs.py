@@ -150,6 +150,7 @@ def test_a_live_owner_with_stake_gets_a_guarantee_and_a_closing_tab_none() -> No
 class Cautious(Market):
     """A market whose first provider declines what no guarantee covers."""
 
+    ran_ms = 0
     declined = 0
 
     def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
