@@ -71,6 +71,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
+from sim import workload
 from sim.archived_rows import ArchivedRows, PollAnswer
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
@@ -201,6 +202,12 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.clock.correct()
 
     def _tick(self) -> None:
+        for job in list(self.core.state.jobs.values()):
+            can_take = workload.can_fetch(job.submission.spec, self.name)
+            if job.lacks_content and can_take and job.created_at < self.now:
+                self.report(ev.ContentTaken(job.id))
+            if not self.is_up:
+                return
         if self.core.needs_tick(self.now):
             self.report(ev.Tick())
 
@@ -359,7 +366,10 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         kept = self.archive.get(submission.order.digest(DOMAIN))
         if submission.escrowed and kept is None and not self._is_funded(submission):
             raise Silence  # the daemon answers that it is not there yet, and the client repeats
-        order = ev.OrderReceived(submission, submission.escrowed)
+        spec = submission.spec
+        if spec.gateways and set(spec.gateways) <= {workload.EMPTY_GATEWAY}:  # asked by HEAD
+            raise Refused(Code.NOT_STORED, f"order.image: nobody has {spec.image}")
+        order = ev.OrderReceived(submission, submission.escrowed, bool(spec.gateways))
         acked = kept.job.ack if kept is not None else self.submit(order)
         if isinstance(acked, Refused):
             raise acked

@@ -36,17 +36,24 @@ from sim.network import Silence
 from sim.parties import DOMAIN
 from sim.plan import CALM, USD, Behaviour, JobPlan, Market, Meddle, Plan, draw
 from sim.provider import Provider
-from sim.workload import EMPTY_GATEWAY, GPUS, NO_ENGINE, ONE_GATEWAY, STORE_ROOM
+from sim.workload import DEAD_IMAGE, GPUS, NO_ENGINE, STORE_ROOM
 from sim.world import World
 
 OWNERS, JOBS = 5, 6
 CLIENT, OWNER, COORDINATOR = "client-1", f"provider-{OWNERS - 1}", "coordinator"
 ODD = ["random", "times-out", "memory", "fails", "unstorable", "huge", "dear", "stop", "read"]
+ODD += ["absent", "sends-nothing", "one-fetches", "some-fetch"]
 BY_CLIENT = [*(f"order {kind}" for kind in ODD), "withhold", "vouch", "stop", "read", "give back"]
 BY_CLIENT += ["witness", "close"]
 BY_OWNER = [f"be {kind}" for kind in ["honest", "sleeper", "mute", "late", "deaf", "silent"]]
 BY_OWNER += ["do postpone", "do decline", "do nothing"]
 BY_COORDINATOR = ["stingy", "generous", "deaf", "hear", "contradict"]
+GATEWAYS = {
+    "absent": workload.EMPTY_GATEWAY,
+    "sends-nothing": workload.HEAD_GATEWAY,
+    "one-fetches": workload.ONE_GATEWAY,
+    "some-fetch": workload.SOME_GATEWAY,
+}
 # What is admitted below is no act of these, so that each of them has to keep I11.
 RANDOM: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "meddler: client": ((CLIENT,), BY_CLIENT),
@@ -61,8 +68,10 @@ NAMED: dict[str, tuple[tuple[str, ...], str, int]] = {
     "nobody": ((), "", 0),
     "bait: full store": ((CLIENT,), "order huge", 10),
     NO_ENGINE: ((CLIENT,), "order registry", 10),
+    "bait: nobody pulls": ((CLIENT,), "order registry", 10),
     "bait: CUDA 99": ((CLIENT,), "order cuda-99", 10),
-    "bait: nobody fetches": ((CLIENT,), "order absent", 10),
+    "bait: nobody has it": ((CLIENT,), "order absent", 10),
+    "bait: nobody fetches": ((CLIENT,), "order sends-nothing", 10),
     "bait: one owner fetches": ((CLIENT,), "order one-fetches", 10),
     "reads a refused output": ((CLIENT,), "order unstorable read", 10),
     "frames an owner": ((CLIENT,), "order frames", 10),
@@ -75,11 +84,7 @@ NAMED: dict[str, tuple[tuple[str, ...], str, int]] = {
 }
 PARTIES = (*NAMED, *RANDOM)
 ADMITTED: dict[str, tuple[int, str]] = {
-    "bait: nobody fetches": (3_000, "an input that nobody has blocks slots, and fetching is free"),
-    "bait: one owner fetches": (
-        5_000,
-        "as above, and the fund pays the one that could: it is empty",
-    ),
+    "bait: nobody pulls": (3_000, "the coordinator takes no image of a registry before owners do"),
     "frames an owner": (2_500, "who is outvoted loses its pay, and an empty fund pays no repeats"),
     "pads usage": (2_000, "paid time is the owner's word, up to the time that could have passed"),
     "lies": (2_000, "two honest owners repeat the job, and the audit fund is empty"),
@@ -340,14 +345,12 @@ def _odd(kind: str, spec: JobSpec) -> JobSpec:
 
     bait = replace(spec, argv=command("pure"), start_within=Seconds(30))
     match kind:
-        case "absent":
-            return replace(bait, gateways=(EMPTY_GATEWAY,))
-        case "one-fetches":
-            return replace(bait, gateways=(ONE_GATEWAY,))
+        case "absent" | "sends-nothing" | "one-fetches" | "some-fetch":
+            return replace(bait, gateways=(GATEWAYS[kind],))
         case "huge":
             return replace(bait, image_bytes=STORE_ROOM + 1)
         case "registry":
-            return replace(bait, image="alpine@sha256:" + "0" * 64, image_bytes=0)
+            return replace(bait, image=DEAD_IMAGE, image_bytes=0)
         case "cuda-99":
             gpu = replace(GPUS, cuda_min=990)
             return replace(bait, resources=replace(bait.resources, gpu=gpu))

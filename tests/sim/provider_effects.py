@@ -311,8 +311,9 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             return  # Never fetches; the Tick at commitBy ends the execution.
         gone, passed = self.plan.inputs_gone, self.schedule.now - START
         is_gone = gone is not None and 0 <= passed - gone.start < gone.seconds
-        missing = (workload.EMPTY_GATEWAY, *([workload.ONE_GATEWAY] if self.number else []))
-        if is_gone or not set(missing).isdisjoint(effect.spec.gateways):
+        # The last source is the coordinator's store.
+        has_it = any(workload.can_fetch(effect.spec, who) for who in (self.name, FIRST))
+        if is_gone or not has_it:
             failed = events.TaskFailed(effect.assignment_hash, "no source had an input")
             self._later(1.0, failed, finish)
             return
