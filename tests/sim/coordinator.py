@@ -83,7 +83,7 @@ from sim.unbacked_assignments import UnbackedAssignments
 
 ANSWER_SECONDS = 3.0
 FEE_BPS = Bps(200)
-FUND = 1_000_000  # money in the audit fund of a large market, from premiums of earlier jobs
+FUND = 1_000_000  # money in the audit fund, from premiums of earlier jobs
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 ChainEffect = (
     SendPayroll
@@ -137,6 +137,8 @@ def new_core(plan: Plan) -> CoordinatorCore:
             for number in range(len(plan.behaviours)):
                 known = Trust(passed=passed_before(number), lambda_ppm=Ppm(1_000))
                 core.state.trust[key("owner", number).address] = Trusts({trust_class: known})
+    if plan.has_fund:
+        with core.state.transaction():
             past, amount = key("stranger", 1).address, Amount(FUND)
             tab = Tab(locked=amount, paid=amount)
             core.state.clients[past] = Client(past, tab=tab, charged=amount, vouched=amount)

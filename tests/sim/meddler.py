@@ -34,12 +34,13 @@ from sim.client import ORDINARY, Client
 from sim.i11 import Ledger, Lost, Paid, Slots
 from sim.network import Silence
 from sim.parties import DOMAIN
-from sim.plan import CALM, USD, Behaviour, JobPlan, Market, Meddle, Plan, draw
+from sim.plan import CALM, NEW_CLIENT, USD, Behaviour, JobPlan, Market, Meddle, Plan, draw
 from sim.provider import Provider
 from sim.workload import DEAD_IMAGE, GPUS, NO_ENGINE, STORE_ROOM
 from sim.world import World
 
-OWNERS, JOBS = 5, 6
+OWNERS, JOBS = 7, 6
+STRIKE_FEES = Amount(5 * USD)  # as on the main network
 CLIENT, OWNER, COORDINATOR = "client-1", f"provider-{OWNERS - 1}", "coordinator"
 ODD = ["random", "times-out", "memory", "fails", "unstorable", "huge", "dear", "stop", "read"]
 ODD += ["absent", "sends-nothing", "one-fetches", "some-fetch"]
@@ -79,6 +80,7 @@ NAMED: dict[str, tuple[tuple[str, ...], str, int]] = {
     "postpones audits": ((OWNER,), "do postpone", 1),
     "pads usage": ((OWNER,), "do pad", 1),
     "lies": ((OWNER,), "be liar", 1),
+    NEW_CLIENT: ((OWNER,), "be liar", 1),
     "assigns and forgets": ((COORDINATOR,), "unbacked", 1),
     "leaves owners out": ((COORDINATOR,), "deaf", 1),
 }
@@ -87,7 +89,10 @@ ADMITTED: dict[str, tuple[int, str]] = {
     "bait: nobody pulls": (3_000, "the coordinator takes no image of a registry before owners do"),
     "frames an owner": (2_500, "who is outvoted loses its pay, and an empty fund pays no repeats"),
     "pads usage": (2_000, "paid time is the owner's word, up to the time that could have passed"),
-    "lies": (2_000, "two honest owners repeat the job, and the audit fund is empty"),
+    NEW_CLIENT: (
+        2_000,
+        "two honest owners repeat each job, the fund pays them, and no fault counts",
+    ),
     "assigns and forgets": (2_000, "an owner works on trust, up to its own `trust`"),
 }
 """Attacks that no rule stops yet, the most that one market of a minute loses by each, and why."""
@@ -103,11 +108,15 @@ def plan(seed: int, party: str) -> Plan:
         members, act, count = NAMED[party]
         meddles = [Meddle(3 + 4 * number, act) for number in range(count)]
     rogue = Behaviour.LIAR if OWNER in members else Behaviour.HONEST  # only when an act says so
-    jobs = [JobPlan(0, number + 1, random.uniform(8, 50), None) for number in range(JOBS)]
+    # Faults over jobs of two clients count before a coordinator accuses.
+    honest = 1 if CLIENT in members else 2
+    jobs = [
+        JobPlan(number % honest, number + 1, random.uniform(8, 50), None) for number in range(JOBS)
+    ]
     calm = Plan(
         seed=seed,
         market=Market.SMALL,
-        limits=replace(draw(seed).limits, name="devnet", chain_depth=1),
+        limits=replace(draw(seed).limits, name="devnet", chain_depth=1, strike_fees=STRIKE_FEES),
         behaviours=(*[Behaviour.HONEST] * (OWNERS - 1), rogue),
         jobs=tuple(jobs),
         weather=CALM,
@@ -292,7 +301,11 @@ class Meddler:
             if owner in names
         }
         found.lost.extend(self.slots.losses(earned))
-        found.lost.extend(self._of_client(self.world.clients[0]))
+        for client in self.world.clients:
+            if client.name not in self.members:
+                found.lost.extend(self._of_client(client))
+        from_fund = sum(client.fund_spent for client in state.clients.values())
+        found.lost.append(Lost("the fund", "fund", from_fund))
         found.transactions.update(self.world.chain.sent)
         return found
 

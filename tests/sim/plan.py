@@ -18,6 +18,7 @@ from sim.parties import GPU_HOST, HOST
 
 SAFETY_SECONDS = 60
 SMALL_CREDIT = 5_000
+NEW_CLIENT = "lies to a new client"  # the party in whose market no client has paid a fee before
 USD = 1_000_000
 # Seconds. A clock that was ahead stands still until the others have caught up, and so does a
 # process that uses it.
@@ -235,7 +236,14 @@ class Plan:
 
     def credit(self, client: int) -> int:
         """What a client may order for without a voucher, by the fees of earlier jobs."""
+        if self.party:
+            return 0 if self.party == NEW_CLIENT else 5 * USD
         return SMALL_CREDIT if self.never_vouches and client == 1 else 0
+
+    @property
+    def has_fund(self) -> bool:
+        """Whether earlier jobs have filled the audit fund."""
+        return self.market is Market.LARGE or bool(self.party)
 
     def ring(self) -> frozenset[int]:
         """Providers that collude."""

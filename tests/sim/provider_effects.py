@@ -469,7 +469,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
 
     def _reexecute(self, effect: effects.Reexecute, finish: Finish) -> None:
         spec = self.chain.specs.get(effect.spec_hash)
-        if self.planned is Behaviour.SLEEPER or self.random.random() < 0.04:
+        is_away = not self.plan.party and self.random.random() < 0.04
+        if self.planned is Behaviour.SLEEPER or is_away:
             return  # a juror that does not vote must not stop a court
         if spec is None:
             self._later(5.0, events.Reexecuted(effect.case_id, ZERO_HASH), finish)
