@@ -165,6 +165,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.wiretap: list[frames.Frame] = []
         self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
+        self.accuses = True
         self.deaf_to: frozenset[Address] = frozenset()  # owners whose heartbeats it drops
         self.on_gossip: Callable[[bool], None] = lambda is_news: None  # counts what gossip brought
         self.unbacked = UnbackedAssignments(self)
@@ -502,6 +503,8 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 self._pay_order(effect, finish)
             case ReleaseOrder():
                 self.chain.release_order(effect, finish)
+            case OpenCase() if not self.accuses:
+                finish(Refused(Code.CHAIN, "it spares the accused"))
             case OpenCase():
                 self.chain.open_case(effect, finish)
             case ProveEquivocation():

@@ -41,6 +41,7 @@ from sim.world import World
 
 OWNERS, JOBS = 7, 6
 STRIKE_FEES = Amount(5 * USD)  # as on the main network
+LYING_PAIR = "lies, and its coordinator leaves others out"
 CLIENT, OWNER, COORDINATOR = "client-1", f"provider-{OWNERS - 1}", "coordinator"
 ODD = ["random", "times-out", "memory", "fails", "unstorable", "huge", "dear", "stop", "read"]
 ODD += ["absent", "sends-nothing", "one-fetches", "some-fetch"]
@@ -83,17 +84,29 @@ NAMED: dict[str, tuple[tuple[str, ...], str, int]] = {
     NEW_CLIENT: ((OWNER,), "be liar", 1),
     "assigns and forgets": ((COORDINATOR,), "unbacked", 1),
     "leaves owners out": ((COORDINATOR,), "deaf", 1),
+    LYING_PAIR: ((OWNER, COORDINATOR), "be liar, deaf to most, spare", 1),
 }
 PARTIES = (*NAMED, *RANDOM)
 ADMITTED: dict[str, tuple[int, str]] = {
     "bait: nobody pulls": (3_000, "the coordinator takes no image of a registry before owners do"),
-    "frames an owner": (2_500, "who is outvoted loses its pay, and an empty fund pays no repeats"),
+    "frames an owner": (
+        3_000,
+        "its client pays two runs; the fund pays two repeats, and who is outvoted loses its pay",
+    ),
     "pads usage": (2_000, "paid time is the owner's word, up to the time that could have passed"),
     NEW_CLIENT: (
         2_000,
         "two honest owners repeat each job, the fund pays them, and no fault counts",
     ),
-    "assigns and forgets": (2_000, "an owner works on trust, up to its own `trust`"),
+    "assigns and forgets": (
+        2_000,
+        "an owner works unpaid up to its own `trust` for one coordinator, then it declines (6.83)",
+    ),
+    LYING_PAIR: (
+        2_000,
+        "without a third owner two results stay undecided: the honest run is unpaid, its client is "
+        "not charged, and both may go elsewhere",
+    ),
 }
 """Attacks that no rule stops yet, the most that one market of a minute loses by each, and why."""
 
@@ -105,8 +118,9 @@ def plan(seed: int, party: str) -> Plan:
         members, acts = RANDOM[party]
         meddles = [Meddle(random.uniform(2, 50), random.choice(acts)) for _ in range(20)]
     else:
-        members, act, count = NAMED[party]
-        meddles = [Meddle(3 + 4 * number, act) for number in range(count)]
+        members, acts_at_once, count = NAMED[party]
+        acts = acts_at_once.split(", ")
+        meddles = [Meddle(3 + 4 * number, act) for number in range(count) for act in acts]
     rogue = Behaviour.LIAR if OWNER in members else Behaviour.HONEST  # only when an act says so
     # Faults over jobs of two clients count before a coordinator accuses.
     honest = 1 if CLIENT in members else 2
@@ -221,6 +235,10 @@ class Meddler:
             case "deaf" | "hear":
                 victims = [item.owner for item in self.honest()[1:3]]
                 daemon.deaf_to = frozenset(victims if act == "deaf" else ())
+            case "deaf to most":  # one is left for the draw, so that orders are taken
+                daemon.deaf_to = frozenset(item.owner for item in self.honest()[1:])
+            case "spare":
+                daemon.accuses = False
             case "contradict":
                 victim = random.choice(self.honest())
                 attack = random.choice(intruder_provider.ATTACKS)(self.world, victim, random)
@@ -288,7 +306,7 @@ class Meddler:
                 owner = names[leases[credit.assignment_hash].provider]
                 found.paid.append(Paid(who, owner, credit.amount))
             found.paid.append(Paid(who, COORDINATOR, job.split.fee))
-            found.paid.append(Paid(who, "the fund", job.split.fund))
+            found.paid.append(Paid(who, COORDINATOR, job.split.fund))
         for provider in self.world.providers:
             stake = (
                 self.world.chain.staked[provider.owner] - self.world.chain.stakes[provider.owner]
@@ -305,7 +323,7 @@ class Meddler:
             if client.name not in self.members:
                 found.lost.extend(self._of_client(client))
         from_fund = sum(client.fund_spent for client in state.clients.values())
-        found.lost.append(Lost("the fund", "fund", from_fund))
+        found.lost.append(Lost(COORDINATOR, "fund", from_fund))  # the fund is its own money (6.2)
         found.transactions.update(self.world.chain.sent)
         return found
 
