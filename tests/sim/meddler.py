@@ -104,8 +104,7 @@ ADMITTED: dict[str, tuple[int, str]] = {
     ),
     LYING_PAIR: (
         2_000,
-        "without a third owner two results stay undecided: the honest run is unpaid, its client is "
-        "not charged, and both may go elsewhere",
+        "nobody decides between two results: the honest run is unpaid and its client not charged",
     ),
 }
 """Attacks that no rule stops yet, the most that one market of a minute loses by each, and why."""

@@ -237,8 +237,15 @@ class Plan:
     def credit(self, client: int) -> int:
         """What a client may order for without a voucher, by the fees of earlier jobs."""
         if self.party:
-            return 0 if self.party == NEW_CLIENT else 5 * USD
+            # A client that does random acts may stop paying for good.
+            is_new = self.party == NEW_CLIENT or (client == 1 and "meddler: client" in self.party)
+            return 0 if is_new else 5 * USD
         return SMALL_CREDIT if self.never_vouches and client == 1 else 0
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether the second client names a gateway instead of uploading."""
+        return Random(f"gateway/{self.seed}").random() < 0.1 and not self.party
 
     @property
     def has_fund(self) -> bool:
