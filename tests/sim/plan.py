@@ -245,7 +245,8 @@ class Plan:
     @property
     def has_gateway(self) -> bool:
         """Whether the second client names a gateway instead of uploading."""
-        return Random(f"gateway/{self.seed}").random() < 0.1 and not self.party
+        is_plain = not self.party and not self.has_coin_flips
+        return is_plain and Random(f"gateway/{self.seed}").random() < 0.1
 
     @property
     def has_fund(self) -> bool:
