@@ -463,7 +463,7 @@ class _Parts:
                 group.create_task(keeping.run(), name="keeping of runs")
                 staging = refresh_for_ever(self.staging, clock, STAGING_SECONDS)
                 group.create_task(staging, name="staging")
-                group.create_task(self._input_fetcher().run(), name="inputs")
+                group.create_task(self._input_fetcher(own).run(), name="inputs")
                 group.create_task(service.notifier.watch(clock), name="watchdog")
                 group.create_task(report.own_account.run(), name="own account")
                 group.create_task(report.run(), name="counts")
@@ -477,10 +477,12 @@ class _Parts:
         finally:
             service.is_stopping = True
 
-    def _input_fetcher(self) -> InputFetcher:
+    def _input_fetcher(self, own: OwnEvents) -> InputFetcher:
         sources = tuple(gateway_source("gateway", it) for it in self.service.config.ipfs_gateways)
         is_devnet = self.core.rules.limits.name == DEVNET.name
-        return InputFetcher(self.core.state, self.staging, sources, self.service.clock, is_devnet)
+        return InputFetcher(
+            self.core.state, self.staging, sources, self.service.clock, own.submit, is_devnet
+        )
 
     def _follower(self, actor: Actor[ev.Event, Effect]) -> ContractFollower:
         clock, me = self.service.clock, self.core.rules.coordinator

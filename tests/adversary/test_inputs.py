@@ -64,7 +64,7 @@ async def test_an_order_whose_input_nobody_has_is_refused_with_its_cid(  # type:
         search = InputSearch(staging, (), is_devnet=True)
         named = (source.url.removesuffix("/ipfs"),)
         uploaded = with_input(a_spec("uploaded"), str(raw_cid(b"uploaded")))
-        await search.check(replace(uploaded, gateways=named), client)
+        assert await search.check(replace(uploaded, gateways=named), client)  # of its image
         begun = time.monotonic()
         with pytest.raises(Refused, match=f"order.inputs: {ABSENT} is neither") as caught:
             await search.check(replace(with_input(a_spec("absent")), gateways=named), client)
@@ -75,7 +75,7 @@ async def test_an_order_whose_input_nobody_has_is_refused_with_its_cid(  # type:
         with pytest.raises(Refused, match="order.inputs"):  # what others uploaded is not told
             await search.check(replace(uploaded, gateways=named), market.clients[1].address)
         away = replace(a_spec("away"), gateways=("http://127.0.0.1:9",))
-        await search.check(away, client)  # a source that is away may have it later
+        assert await search.check(away, client)  # a source that is away may have it later
     attack(
         name="an order whose input nobody has",
         before="a run slot for 947 s, again and again",

@@ -65,7 +65,7 @@ class Blocks:
     def __init__(self, schedule: Schedule, random: Random, limits: Limits) -> None:
         self.schedule, self.random, self.limits = schedule, random, limits
         self.blocks: list[Block] = [Block(schedule.now, (None, {}))]
-        self.is_moody = True
+        self.is_moody = self.has_jams = True
         self.replaced = 0  # blocks so far
         self._pending = Block(schedule.now, (None, {}))
         self._replaying: UnixSeconds | None = None  # time of the block that replaces another
@@ -234,7 +234,7 @@ class Blocks:
             if self.is_moody and purpose.startswith(MOODY)
             else 0
         )
-        is_jammed = longest > 0 and self.random.random() < 0.25
+        is_jammed = self.has_jams and longest > 0 and self.random.random() < 0.25
         self.schedule.after(
             self.random.uniform(5, longest) if is_jammed else self.random.uniform(0.3, 2.5), execute
         )

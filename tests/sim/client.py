@@ -146,8 +146,10 @@ class Client:
             has_gpus=self.plan.has_gpus,
         )
         if self.plan.has_absent_inputs and self.number == 1:
-            spec = replace(spec, gateways=(workload.EMPTY_GATEWAY,), start_within=Seconds(30))
-        if self.plan.has_coin_flips and self.number == 1:
+            spec = replace(spec, image=workload.DEAD_IMAGE, image_bytes=0, start_within=Seconds(30))
+        elif self.plan.has_gateway and self.number == 1:
+            spec = replace(spec, gateways=(workload.SOME_GATEWAY,))
+        if self.plan.has_coin_flips and not self.plan.has_absent_inputs and self.number == 1:
             spec = workload.toss_coins(spec)
         if self.plan.stream(f"public/{job.client}/{job.number}").random() < 0.15:
             spec = replace(spec, public=True)

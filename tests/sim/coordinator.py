@@ -71,6 +71,7 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import recover
+from sim import workload
 from sim.archived_rows import ArchivedRows, PollAnswer
 from sim.chain import Chain
 from sim.network import Answer, Network, Silence
@@ -82,7 +83,7 @@ from sim.unbacked_assignments import UnbackedAssignments
 
 ANSWER_SECONDS = 3.0
 FEE_BPS = Bps(200)
-FUND = 1_000_000  # money in the audit fund of a large market, from premiums of earlier jobs
+FUND = 1_000_000  # money in the audit fund, from premiums of earlier jobs
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 ChainEffect = (
     SendPayroll
@@ -136,6 +137,8 @@ def new_core(plan: Plan) -> CoordinatorCore:
             for number in range(len(plan.behaviours)):
                 known = Trust(passed=passed_before(number), lambda_ppm=Ppm(1_000))
                 core.state.trust[key("owner", number).address] = Trusts({trust_class: known})
+    if plan.has_fund:
+        with core.state.transaction():
             past, amount = key("stranger", 1).address, Amount(FUND)
             tab = Tab(locked=amount, paid=amount)
             core.state.clients[past] = Client(past, tab=tab, charged=amount, vouched=amount)
@@ -162,6 +165,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.wiretap: list[frames.Frame] = []
         self.taken: dict[bytes, frames.Frame] = {}  # frames that were answered with Ok (I6)
         self.is_beacon_silent = False
+        self.accuses = True
         self.deaf_to: frozenset[Address] = frozenset()  # owners whose heartbeats it drops
         self.on_gossip: Callable[[bool], None] = lambda is_news: None  # counts what gossip brought
         self.unbacked = UnbackedAssignments(self)
@@ -201,6 +205,12 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         self.clock.correct()
 
     def _tick(self) -> None:
+        for job in list(self.core.state.jobs.values()):
+            can_take = workload.can_fetch(job.submission.spec, self.name)
+            if job.lacks_content and can_take and job.created_at < self.now:
+                self.report(ev.ContentTaken(job.id))
+            if not self.is_up:
+                return
         if self.core.needs_tick(self.now):
             self.report(ev.Tick())
 
@@ -359,7 +369,10 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
         kept = self.archive.get(submission.order.digest(DOMAIN))
         if submission.escrowed and kept is None and not self._is_funded(submission):
             raise Silence  # the daemon answers that it is not there yet, and the client repeats
-        order = ev.OrderReceived(submission, submission.escrowed)
+        spec = submission.spec
+        if spec.gateways and set(spec.gateways) <= {workload.EMPTY_GATEWAY}:  # asked by HEAD
+            raise Refused(Code.NOT_STORED, f"order.image: nobody has {spec.image}")
+        order = ev.OrderReceived(submission, submission.escrowed, bool(spec.gateways))
         acked = kept.job.ack if kept is not None else self.submit(order)
         if isinstance(acked, Refused):
             raise acked
@@ -490,6 +503,8 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                 self._pay_order(effect, finish)
             case ReleaseOrder():
                 self.chain.release_order(effect, finish)
+            case OpenCase() if not self.accuses:
+                finish(Refused(Code.CHAIN, "it spares the accused"))
             case OpenCase():
                 self.chain.open_case(effect, finish)
             case ProveEquivocation():

@@ -34,19 +34,28 @@ from sim.client import ORDINARY, Client
 from sim.i11 import Ledger, Lost, Paid, Slots
 from sim.network import Silence
 from sim.parties import DOMAIN
-from sim.plan import CALM, USD, Behaviour, JobPlan, Market, Meddle, Plan, draw
+from sim.plan import CALM, NEW_CLIENT, USD, Behaviour, JobPlan, Market, Meddle, Plan, draw
 from sim.provider import Provider
-from sim.workload import EMPTY_GATEWAY, GPUS, NO_ENGINE, ONE_GATEWAY, STORE_ROOM
+from sim.workload import DEAD_IMAGE, GPUS, NO_ENGINE, STORE_ROOM
 from sim.world import World
 
-OWNERS, JOBS = 5, 6
+OWNERS, JOBS = 7, 6
+STRIKE_FEES = Amount(5 * USD)  # as on the main network
+LYING_PAIR = "lies, and its coordinator leaves others out"
 CLIENT, OWNER, COORDINATOR = "client-1", f"provider-{OWNERS - 1}", "coordinator"
 ODD = ["random", "times-out", "memory", "fails", "unstorable", "huge", "dear", "stop", "read"]
+ODD += ["absent", "sends-nothing", "one-fetches", "some-fetch"]
 BY_CLIENT = [*(f"order {kind}" for kind in ODD), "withhold", "vouch", "stop", "read", "give back"]
 BY_CLIENT += ["witness", "close"]
 BY_OWNER = [f"be {kind}" for kind in ["honest", "sleeper", "mute", "late", "deaf", "silent"]]
 BY_OWNER += ["do postpone", "do decline", "do nothing"]
 BY_COORDINATOR = ["stingy", "generous", "deaf", "hear", "contradict"]
+GATEWAYS = {
+    "absent": workload.EMPTY_GATEWAY,
+    "sends-nothing": workload.HEAD_GATEWAY,
+    "one-fetches": workload.ONE_GATEWAY,
+    "some-fetch": workload.SOME_GATEWAY,
+}
 # What is admitted below is no act of these, so that each of them has to keep I11.
 RANDOM: dict[str, tuple[tuple[str, ...], list[str]]] = {
     "meddler: client": ((CLIENT,), BY_CLIENT),
@@ -61,8 +70,10 @@ NAMED: dict[str, tuple[tuple[str, ...], str, int]] = {
     "nobody": ((), "", 0),
     "bait: full store": ((CLIENT,), "order huge", 10),
     NO_ENGINE: ((CLIENT,), "order registry", 10),
+    "bait: nobody pulls": ((CLIENT,), "order registry", 10),
     "bait: CUDA 99": ((CLIENT,), "order cuda-99", 10),
-    "bait: nobody fetches": ((CLIENT,), "order absent", 10),
+    "bait: nobody has it": ((CLIENT,), "order absent", 10),
+    "bait: nobody fetches": ((CLIENT,), "order sends-nothing", 10),
     "bait: one owner fetches": ((CLIENT,), "order one-fetches", 10),
     "reads a refused output": ((CLIENT,), "order unstorable read", 10),
     "frames an owner": ((CLIENT,), "order frames", 10),
@@ -70,20 +81,31 @@ NAMED: dict[str, tuple[tuple[str, ...], str, int]] = {
     "postpones audits": ((OWNER,), "do postpone", 1),
     "pads usage": ((OWNER,), "do pad", 1),
     "lies": ((OWNER,), "be liar", 1),
+    NEW_CLIENT: ((OWNER,), "be liar", 1),
     "assigns and forgets": ((COORDINATOR,), "unbacked", 1),
     "leaves owners out": ((COORDINATOR,), "deaf", 1),
+    LYING_PAIR: ((OWNER, COORDINATOR), "be liar, deaf to most, spare", 1),
 }
 PARTIES = (*NAMED, *RANDOM)
 ADMITTED: dict[str, tuple[int, str]] = {
-    "bait: nobody fetches": (3_000, "an input that nobody has blocks slots, and fetching is free"),
-    "bait: one owner fetches": (
-        5_000,
-        "as above, and the fund pays the one that could: it is empty",
+    "bait: nobody pulls": (3_000, "the coordinator takes no image of a registry before owners do"),
+    "frames an owner": (
+        3_000,
+        "its client pays two runs; the fund pays two repeats, and who is outvoted loses its pay",
     ),
-    "frames an owner": (2_500, "who is outvoted loses its pay, and an empty fund pays no repeats"),
     "pads usage": (400, "an owner is paid from its Assignment on, though the run began later"),
-    "lies": (2_000, "two honest owners repeat the job, and the audit fund is empty"),
-    "assigns and forgets": (2_000, "an owner works on trust, up to its own `trust`"),
+    NEW_CLIENT: (
+        2_000,
+        "two honest owners repeat each job, the fund pays them, and no fault counts",
+    ),
+    "assigns and forgets": (
+        2_000,
+        "an owner works unpaid up to its own `trust` for one coordinator, then it declines (6.83)",
+    ),
+    LYING_PAIR: (
+        2_000,
+        "nobody decides between two results: the honest run is unpaid and its client not charged",
+    ),
 }
 """Attacks that no rule stops yet, the most that one market of a minute loses by each, and why."""
 
@@ -95,14 +117,19 @@ def plan(seed: int, party: str) -> Plan:
         members, acts = RANDOM[party]
         meddles = [Meddle(random.uniform(2, 50), random.choice(acts)) for _ in range(20)]
     else:
-        members, act, count = NAMED[party]
-        meddles = [Meddle(3 + 4 * number, act) for number in range(count)]
+        members, acts_at_once, count = NAMED[party]
+        acts = acts_at_once.split(", ")
+        meddles = [Meddle(3 + 4 * number, act) for number in range(count) for act in acts]
     rogue = Behaviour.LIAR if OWNER in members else Behaviour.HONEST  # only when an act says so
-    jobs = [JobPlan(0, number + 1, random.uniform(8, 50), None) for number in range(JOBS)]
+    # Faults over jobs of two clients count before a coordinator accuses.
+    honest = 1 if CLIENT in members else 2
+    jobs = [
+        JobPlan(number % honest, number + 1, random.uniform(8, 50), None) for number in range(JOBS)
+    ]
     calm = Plan(
         seed=seed,
         market=Market.SMALL,
-        limits=replace(draw(seed).limits, name="devnet", chain_depth=1),
+        limits=replace(draw(seed).limits, name="devnet", chain_depth=1, strike_fees=STRIKE_FEES),
         behaviours=(*[Behaviour.HONEST] * (OWNERS - 1), rogue),
         jobs=tuple(jobs),
         weather=CALM,
@@ -207,6 +234,10 @@ class Meddler:
             case "deaf" | "hear":
                 victims = [item.owner for item in self.honest()[1:3]]
                 daemon.deaf_to = frozenset(victims if act == "deaf" else ())
+            case "deaf to most":  # one is left for the draw, so that orders are taken
+                daemon.deaf_to = frozenset(item.owner for item in self.honest()[1:])
+            case "spare":
+                daemon.accuses = False
             case "contradict":
                 victim = random.choice(self.honest())
                 attack = random.choice(intruder_provider.ATTACKS)(self.world, victim, random)
@@ -274,7 +305,7 @@ class Meddler:
                 owner = names[leases[credit.assignment_hash].provider]
                 found.paid.append(Paid(who, owner, credit.amount))
             found.paid.append(Paid(who, COORDINATOR, job.split.fee))
-            found.paid.append(Paid(who, "the fund", job.split.fund))
+            found.paid.append(Paid(who, COORDINATOR, job.split.fund))
         for provider in self.world.providers:
             stake = (
                 self.world.chain.staked[provider.owner] - self.world.chain.stakes[provider.owner]
@@ -287,7 +318,11 @@ class Meddler:
             if owner in names
         }
         found.lost.extend(self.slots.losses(earned))
-        found.lost.extend(self._of_client(self.world.clients[0]))
+        for client in self.world.clients:
+            if client.name not in self.members:
+                found.lost.extend(self._of_client(client))
+        from_fund = sum(client.fund_spent for client in state.clients.values())
+        found.lost.append(Lost(COORDINATOR, "fund", from_fund))  # the fund is its own money (6.2)
         found.transactions.update(self.world.chain.sent)
         return found
 
@@ -340,14 +375,12 @@ def _odd(kind: str, spec: JobSpec) -> JobSpec:
 
     bait = replace(spec, argv=command("pure"), start_within=Seconds(30))
     match kind:
-        case "absent":
-            return replace(bait, gateways=(EMPTY_GATEWAY,))
-        case "one-fetches":
-            return replace(bait, gateways=(ONE_GATEWAY,))
+        case "absent" | "sends-nothing" | "one-fetches" | "some-fetch":
+            return replace(bait, gateways=(GATEWAYS[kind],))
         case "huge":
             return replace(bait, image_bytes=STORE_ROOM + 1)
         case "registry":
-            return replace(bait, image="alpine@sha256:" + "0" * 64, image_bytes=0)
+            return replace(bait, image=DEAD_IMAGE, image_bytes=0)
         case "cuda-99":
             gpu = replace(GPUS, cuda_min=990)
             return replace(bait, resources=replace(bait.resources, gpu=gpu))

@@ -106,6 +106,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "a budget for one execution is enough": ("I3", "4.50"),
     "any quote is taken": ("I7", "4.4"),
     "a job waits until its order expires": ("I7", "4.44"),
+    "owners are asked before the content is taken": ("4.26",),
     "a client has no window": ("I7", "4.46"),
     "a lapse does not halve a window": ("I7", "4.40"),
     "a stopped job goes on waiting": ("I4", "4.43"),

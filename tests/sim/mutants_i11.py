@@ -2,13 +2,15 @@
 
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.execution import provider_answers
+from quorate_coordinator.core.intake import orders
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.units import DeclineReason, UnixSeconds
 from quorate_protocol.values import replace
 from sim import meddler
 from sim.mutants import Mutant, Patch
 
-BAIT = "bait: nobody fetches"
+BAIT = "bait: nobody pulls"
+FETCHED_BY_ONE = "bait: one owner fetches"
 
 
 def _baits_take_owners_off_offer(patch: Patch) -> None:
@@ -26,7 +28,24 @@ def _baits_take_owners_off_offer(patch: Patch) -> None:
     patch.setattr(provider_answers, "on_decline", on_decline)
 
 
+def _owners_are_asked_before_the_content_is_taken(patch: Patch) -> None:
+    real = orders.on_order
+    patch.setattr(
+        orders,
+        "on_order",
+        lambda context, submission, is_escrowed=False, lacks_content=False: real(
+            context, submission, is_escrowed
+        ),
+    )
+
+
 MUTANTS = (
+    Mutant(
+        "owners are asked before the content is taken",
+        "I11",
+        _owners_are_asked_before_the_content_is_taken,
+        lambda plan: meddler.plan(plan.seed, FETCHED_BY_ONE),
+    ),
     Mutant(
         "a client's bait takes owners off offer",
         "I11",

@@ -17,6 +17,7 @@ from sim.coverage import Coverage
 
 ASSIGNMENTS_MAX = 64
 BYTES_PER_SECOND = 1_000_000
+REGISTRY_IMAGE_BYTES = 2 << 30  # assumed of an image of a registry
 OWNERS_AT_PRICE = 2
 EXECUTIONS_LEAST = 3
 
@@ -146,7 +147,8 @@ class OrderChecks:
         lease = core.state.leases[accept.assignment_hash]
         spec = core.state.jobs[lease.job_id].submission.spec
         self._accepts.setdefault(accept.assignment_hash, accept)
-        fetched = spec.image_bytes + sum(item.size_bytes for item in spec.inputs)
+        image = spec.image_bytes or REGISTRY_IMAGE_BYTES
+        fetched = image + sum(item.size_bytes for item in spec.inputs)
         for quoted, size in (
             (accept.quoted_fetch_seconds, fetched),
             (accept.quoted_store_seconds, spec.resources.output_bytes),

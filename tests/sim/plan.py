@@ -18,6 +18,7 @@ from sim.parties import GPU_HOST, HOST
 
 SAFETY_SECONDS = 60
 SMALL_CREDIT = 5_000
+NEW_CLIENT = "lies to a new client"  # the party in whose market no client has paid a fee before
 USD = 1_000_000
 # Seconds. A clock that was ahead stands still until the others have caught up, and so does a
 # process that uses it.
@@ -235,7 +236,22 @@ class Plan:
 
     def credit(self, client: int) -> int:
         """What a client may order for without a voucher, by the fees of earlier jobs."""
+        if self.party:
+            # A client that does random acts may stop paying for good.
+            is_new = self.party == NEW_CLIENT or (client == 1 and "meddler: client" in self.party)
+            return 0 if is_new else 5 * USD
         return SMALL_CREDIT if self.never_vouches and client == 1 else 0
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether the second client names a gateway instead of uploading."""
+        is_plain = not self.party and not self.has_coin_flips
+        return is_plain and Random(f"gateway/{self.seed}").random() < 0.1
+
+    @property
+    def has_fund(self) -> bool:
+        """Whether earlier jobs have filled the audit fund."""
+        return self.market is Market.LARGE or bool(self.party)
 
     def ring(self) -> frozenset[int]:
         """Providers that collude."""

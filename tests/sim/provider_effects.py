@@ -311,8 +311,9 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
             return  # Never fetches; the Tick at commitBy ends the execution.
         gone, passed = self.plan.inputs_gone, self.schedule.now - START
         is_gone = gone is not None and 0 <= passed - gone.start < gone.seconds
-        missing = (workload.EMPTY_GATEWAY, *([workload.ONE_GATEWAY] if self.number else []))
-        if is_gone or not set(missing).isdisjoint(effect.spec.gateways):
+        # The last source is the coordinator's store.
+        has_it = any(workload.can_fetch(effect.spec, who) for who in (self.name, FIRST))
+        if is_gone or not has_it:
             failed = events.TaskFailed(effect.assignment_hash, "no source had an input")
             self._later(1.0, failed, finish)
             return
@@ -468,7 +469,8 @@ class ProviderEffects(Process[events.Event, effects.Effect]):
 
     def _reexecute(self, effect: effects.Reexecute, finish: Finish) -> None:
         spec = self.chain.specs.get(effect.spec_hash)
-        if self.planned is Behaviour.SLEEPER or self.random.random() < 0.04:
+        is_away = not self.plan.party and self.random.random() < 0.04
+        if self.planned is Behaviour.SLEEPER or is_away:
             return  # a juror that does not vote must not stop a court
         if spec is None:
             self._later(5.0, events.Reexecuted(effect.case_id, ZERO_HASH), finish)

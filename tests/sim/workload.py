@@ -23,8 +23,15 @@ STOPPED = ExitStatus(256 + 15)
 IMAGE = document_cid(b"image")
 COIN = "coin"  # the kind of a program that tosses a coin; it has an image of its own
 COIN_IMAGE = document_cid(b"an image that tosses coins")
-EMPTY_GATEWAY = "http://192.0.2.1"  # a job that names it has an input that nobody has
-ONE_GATEWAY = "http://192.0.2.2"  # only the first owner can fetch from it
+EMPTY_GATEWAY = "http://192.0.2.1"  # says that it has nothing
+HEAD_GATEWAY = "http://192.0.2.2"  # says that it has all, and sends nothing
+ONE_GATEWAY = "http://192.0.2.3"  # says so too, and sends to the first owner only
+SOME_GATEWAY = "http://192.0.2.4"  # sends to the coordinator and the first owner only
+SERVED = {
+    ONE_GATEWAY: frozenset({"provider-0"}),
+    SOME_GATEWAY: frozenset({"coordinator", "provider-0"}),
+}
+DEAD_IMAGE = "alpine@sha256:" + "0" * 64  # its registry says that it has it, and sends nothing
 STORE_ROOM = 1 << 30  # bytes that an owner's store keeps, where somebody means harm
 NO_ENGINE = "bait: no engine"  # the party in whose market owners have no container engine
 GPUS = job_spec.GpuRequest(2, "L40S", 0)
@@ -69,6 +76,13 @@ def make_spec(
         Seconds(duration),
         job_spec.Compare(),
     )
+
+
+def can_fetch(spec: job_spec.JobSpec, who: str) -> bool:
+    """Whether the sources that a job names send its content. Without a gateway it was uploaded."""
+    if spec.image == DEAD_IMAGE:
+        return False
+    return not spec.gateways or any(who in SERVED.get(url, ()) for url in spec.gateways)
 
 
 def kind_of(spec: job_spec.JobSpec) -> str:

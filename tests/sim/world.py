@@ -134,9 +134,12 @@ class World:
             self.checks.conduct.passed.update(
                 {provider.owner: passed_before(provider.number) for provider in self.providers}
             )
+        if self.plan.has_fund:
             self.chain.had_before(key("stranger", 1).address, FUND)
         clients = [client.account.address for client in self.clients]
         self.chain.register(keys, slots, clients, money, self.plan.capital)
+        if self.plan.party:  # nothing fails where somebody means harm
+            self.chain.is_moody = self.chain.has_jams = False
 
     # --------------------------------------------------------------------------------------- phases
 

@@ -43,8 +43,9 @@ class InputSearch:
         self._images: dict[str, None] = {}  # that registries had
         self._orders = asyncio.Semaphore(ORDERS_MAX)
 
-    async def check(self, spec: JobSpec, client: Address) -> None:
-        """Raises Refused(NOT_STORED) if image or an input is in no source. The text has its CID.
+    async def check(self, spec: JobSpec, client: Address) -> bool:
+        """Returns whether the coordinator still has to take some of it into its store. Raises
+        Refused(NOT_STORED) if image or an input is in no source. The text has its CID.
 
         What cannot be known in time counts as there. Uploads of other accounts do not count: their
         providers may not read them, and a stranger must not learn of them.
@@ -52,7 +53,7 @@ class InputSearch:
         lacking = [item for item in _named(spec) if not await self._is_stored(item[1], client)]
         image = self._image_to_look_up(spec)
         if not lacking and image is None:
-            return
+            return False
         named = (gateway_source("job", url, self._is_devnet) for url in spec.gateways)
         sources = in_order(named, self._sources)
         if lacking and not sources:
@@ -64,6 +65,7 @@ class InputSearch:
                 await self._ask(lacking, sources)
         except TimeoutError:
             pass  # not re-raised: a source may still have it
+        return bool(lacking)
 
     async def _is_stored(self, cid: Cid, client: Address) -> bool:
         for store in (self._staging.uploads, self._staging.small):

@@ -77,7 +77,7 @@ class Api:
     problems: Callable[[], tuple[Problem, ...]]
     market_history: Callable[[HistoryQuery], Awaitable[MarketHistory]]
     # Raises Refused if image or an input is in no source.
-    check_inputs: Callable[[JobSpec, Address], Awaitable[None]]
+    check_inputs: Callable[[JobSpec, Address], Awaitable[bool]]
     # Raises Refused or Unavailable unless `Jobs` has the order's budget.
     must_be_funded: Callable[[Order], Awaitable[None]]
     # Raises Refused while nothing more can be stored but receipts.
@@ -206,9 +206,11 @@ class Api:
                 self._check_new(client)
             if submission.escrowed and not is_known:
                 await self.must_be_funded(submission.order.message)
+            lacks_content = False
             if not is_known and (submission.escrowed or client in self.core.state.clients):
-                await self.check_inputs(submission.spec, client)
-            ack = await self.actor.submit(ev.OrderReceived(submission, submission.escrowed))
+                lacks_content = await self.check_inputs(submission.spec, client)
+            order = ev.OrderReceived(submission, submission.escrowed, lacks_content)
+            ack = await self.actor.submit(order)
             if isinstance(ack, Refused):
                 raise ack
             if not is_known:

@@ -85,10 +85,13 @@ class CoordinatorCore:
 
     def _handle(self, context: StepContext, event: ev.Event) -> object:
         match event:
-            case ev.OrderReceived(submission, is_escrowed):
-                answer = orders.answer(context, submission, is_escrowed)
+            case ev.OrderReceived(submission, is_escrowed, lacks_content):
+                answer = orders.answer(context, submission, is_escrowed, lacks_content)
                 places.match_waiting(context, self.queue)
                 return answer
+            case ev.ContentTaken():
+                orders.on_content_taken(context, event)
+                places.match_waiting(context, self.queue)
             case ev.OfferReceived():
                 offers.on_offer(context, event)
                 places.match_waiting(context, self.queue)

@@ -384,6 +384,11 @@ class Job(Struct, frozen=True):
         return bool(self.split.credits or self.split.charged) and not self.split.refund
 
     @property
+    def lacks_content(self) -> bool:
+        """Whether no owner is asked because the coordinator has not taken its content yet."""
+        return not self.leases and self.phase == Matching(self.waits_until)
+
+    @property
     def waits_until(self) -> UnixSeconds:
         """From when on it may wait for a provider no more: its order's expiry, or `startWithin`
         after the Ack while it has not started.

@@ -133,11 +133,19 @@ class OrderReceived(Struct, frozen=True, tag=True):
     """A client's order. Its signatures, spec and session have passed `orders.validate`.
 
     `is_escrowed`: `Jobs` holds its budget until `orders.escrow_until` at least. The answer to such
-    an order may be the refusal, because that changes the state.
+    an order may be the refusal, because that changes the state. `lacks_content`: it names content
+    that the coordinator has not taken yet.
     """
 
     submission: Submission
     is_escrowed: bool = False
+    lacks_content: bool = False
+
+
+class ContentTaken(Struct, frozen=True, tag=True):
+    """The coordinator's store has all that a job names by CID."""
+
+    job_id: Hash32
 
 
 class WitnessReceived(Struct, frozen=True, tag=True):
@@ -400,6 +408,7 @@ class Tick(Struct, frozen=True, tag=True):
 
 Event = (
     OfferReceived
+    | ContentTaken
     | HeartbeatReceived
     | AcceptReceived
     | DeclineReceived

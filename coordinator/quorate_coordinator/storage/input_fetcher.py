@@ -1,18 +1,21 @@
 """Takes inputs that clients named by CID, and did not upload, into the staging store.
 
-So auditors and jurors find them as long as a run may be executed again. They come from the IPFS
-gateways that the job names or the operator configured. They have at most the bytes that the job
-declares, and count for the job's client like an upload.
+No owner is asked before. So content that nobody gets takes no run slot, and what one owner could
+fetch all can, auditors and jurors too. It comes from the IPFS gateways that the job names or the
+operator configured. It has at most the bytes that the job declares, and counts for the job's client
+like an upload.
 """
 
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from quorate_content.dag.cid import Cid, parse
 from quorate_content.transfer.fetch_order import Source, gateway_source, in_order
 from quorate_coordinator.core.entities import Job
+from quorate_coordinator.core.events import ContentTaken
 from quorate_coordinator.core.state import State
 from quorate_coordinator.storage.staging import Staging
 from quorate_protocol.messages.job_spec import is_image_cid
@@ -21,8 +24,7 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 
 LOOK_SECONDS = 1.0
-FETCH_SECONDS = 3_600.0  # then the next try continues
-FETCHES_MAX = 4
+FETCHES_MAX = 16  # of the store's threads
 FETCHES_OF_CLIENT_MAX = 2  # so that one client's slow gateways leave room for others
 RETRY_SECONDS, RETRY_SECONDS_MAX = 5.0, 300.0
 
@@ -31,13 +33,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WantedInput:
-    """Content that a run names: at most `bytes_max` bytes, for `client`. `gateways` are the URLs
-    that the run names.
+    """Content that a run names: at most `bytes_max` bytes, for `client`, by `until`. `gateways` are
+    the URLs that the run names.
     """
 
+    job_id: Hash32
     cid: Cid
     bytes_max: int
     client: Address
+    until: float
     gateways: tuple[str, ...] = ()
 
 
@@ -75,12 +79,13 @@ def wanted_by(job: Job) -> tuple[WantedInput, ...]:
     if is_image_cid(spec.image):
         named[spec.image] = spec.image_bytes
     return tuple(
-        WantedInput(parse(cid), size, client, spec.gateways) for cid, size in sorted(named.items())
+        WantedInput(job.id, parse(cid), size, client, job.waits_until, spec.gateways)
+        for cid, size in sorted(named.items())
     )
 
 
 class InputFetcher:
-    """Follows the runs in the state and fetches what the staging store lacks of their inputs.
+    """Follows the runs that wait for their content, fetches it and tells the core (`submit`).
 
     `sources` are the operator's gateways. `may_be_private` allows gateways that a client named in
     the operator's private network.
@@ -92,14 +97,14 @@ class InputFetcher:
         staging: Staging,
         sources: tuple[Source, ...],
         clock: Clock,
+        submit: Callable[[ContentTaken], Awaitable[None]],
         may_be_private: bool = False,
     ) -> None:
         self._state, self._changed = state, state.jobs.follow()
         self._staging, self._sources, self._clock = staging, sources, clock
-        self._may_be_private = may_be_private
-        self._known: set[Hash32] = set()  # jobs in the state that were seen
+        self._submit, self._may_be_private = submit, may_be_private
         self._running: list[Attempt] = []  # at most FETCHES_MAX
-        self._attempts: dict[Hash32, list[Attempt]] = {}  # by job, while something is missing
+        self._attempts: dict[Hash32, list[Attempt]] = {}  # by job that waits
 
     async def run(self) -> None:
         """Fetches until cancelled."""
@@ -117,32 +122,26 @@ class InputFetcher:
         now = self._clock.now()
         for job_id in self._changed:
             job = self._state.jobs.get(job_id)
-            if job is None:
+            if job is None or not job.lacks_content:
                 self._attempts.pop(job_id, None)
-                self._known.discard(job_id)
-            elif job_id not in self._known:
-                self._known.add(job_id)
-                every = [Attempt(wanted, now) for wanted in wanted_by(job)]
-                self._attempts[job_id] = [
-                    item for item in every if self._sources or item.wanted.gateways
-                ]
+            elif job_id not in self._attempts:
+                self._attempts[job_id] = [Attempt(wanted, now) for wanted in wanted_by(job)]
         self._changed.clear()
-        # A run whose inputs are all here is not looked at again.
-        for job_id, attempts in list(self._attempts.items()):
-            if all(attempt.is_done for attempt in attempts):
-                del self._attempts[job_id]
 
     async def _try(self, attempt: Attempt) -> None:
         wanted = attempt.wanted
         named = (gateway_source("job", url, self._may_be_private) for url in wanted.gateways)
         sources = in_order(named, self._sources)
         try:
+            seconds = max(RETRY_SECONDS, wanted.until - self._clock.now())
             await self._staging.take_in(
-                wanted.cid, wanted.client, wanted.bytes_max, sources, FETCH_SECONDS
+                wanted.cid, wanted.client, wanted.bytes_max, sources, seconds
             )
             attempt.is_done = True
+            if all(item.is_done for item in self._attempts.get(wanted.job_id, ())):
+                await self._submit(ContentTaken(wanted.job_id))
         except (Refused, Unavailable) as error:
-            # Not re-raised: the run goes on, and providers may have the input from elsewhere.
+            # Not re-raised: the run waits, and ends if no later try brings it in time.
             log.info("input %s is not in the staging store: %s", wanted.cid, error)
             attempt.at = self._clock.now() + attempt.pause_seconds
             attempt.pause_seconds = min(2 * attempt.pause_seconds, RETRY_SECONDS_MAX)

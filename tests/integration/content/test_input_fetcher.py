@@ -1,6 +1,7 @@
 """The coordinator takes inputs that a client named by CID, and did not upload, from IPFS."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from aiohttp import web
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.fetch_order import Source
+from quorate_coordinator.core.entities import Ended
+from quorate_coordinator.core.events import ContentTaken
+from quorate_coordinator.core.state import State
 from quorate_coordinator.storage.input_fetcher import (
     Attempt,
     InputFetcher,
@@ -16,15 +20,53 @@ from quorate_coordinator.storage.input_fetcher import (
     due,
     wanted_by,
 )
-from quorate_coordinator.storage.staging import owner_name
+from quorate_coordinator.storage.staging import Staging, owner_name
+from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address
+from quorate_protocol.units import ZERO_HASH, Address, Hash32
 from quorate_runtime.clock import SystemClock
 from support.http_server import on_loopback
+from support.markets.archiving_market import ArchivingMarket
 from support.markets.staged_market import MIB, gateway, stand
 
 IMAGE = b"image"  # what every order of the scripted market names by its CID
 SECONDS = 20.0
+
+
+def parts(
+    market: ArchivingMarket, staging: Staging, sources: tuple[Source, ...]
+) -> tuple[State, Staging, tuple[Source, ...], Clock, Callable[[ContentTaken], Awaitable[None]]]:
+    async def submit(event: ContentTaken) -> None:
+        market.send(event)
+
+    return market.core.state, staging, sources, SystemClock(), submit
+
+
+async def take_in(fetcher: InputFetcher, market: ArchivingMarket, job_id: Hash32) -> None:
+    task = asyncio.create_task(fetcher.run())
+    async with asyncio.timeout(SECONDS):
+        while market.core.state.jobs[job_id].lacks_content:
+            await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+
+
+@pytest.mark.rule("4.26", "4.44")
+async def test_a_job_whose_content_nobody_sends_asks_no_owner_and_ends(tmp_path: Path) -> None:
+    """Otherwise its client would take owners' run slots for nothing."""
+    async with stand(tmp_path / "staging") as (market, staging):
+        market.is_archive_down = True  # so that the job stays in the state
+        job_id = market.order(0, 1, lacks_content=True, start_within=5)
+        fetcher = InputFetcher(*parts(market, staging, ()))
+        task = asyncio.create_task(fetcher.run())
+        for _ in range(8):
+            market.beat()
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        phase = market.core.state.jobs[job_id].phase
+        assert isinstance(phase, Ended) and "could not take its image and inputs" in phase.reason
+        assert not market.core.state.leases
 
 
 @pytest.mark.rule("4.26")
@@ -34,16 +76,11 @@ async def test_an_input_that_was_not_uploaded_is_kept_for_its_run(tmp_path: Path
         stand(tmp_path / "staging") as (market, staging),
         gateway(tmp_path / "origin", IMAGE) as sources,
     ):
-        fetcher = InputFetcher(market.core.state, staging, sources, SystemClock())
-        task = asyncio.create_task(fetcher.run())
-        market.order(0, 1)
-        async with asyncio.timeout(SECONDS):
-            while await staging.uploads.resolve(raw_cid(IMAGE).digest) is None:
-                await asyncio.sleep(0)
-            while not await staging.uploads.owned():
-                await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
+        job_id = market.order(0, 1, lacks_content=True)
+        market.beat()
+        assert market.core.state.jobs[job_id].lacks_content and not market.core.state.leases
+        await take_in(InputFetcher(*parts(market, staging, sources)), market, job_id)
+        assert market.core.state.jobs[job_id].leases
         client = "0x" + market.clients[0].address.hex()
         assert await staging.uploads.owned() == {client: 64 << 10}
 
@@ -54,14 +91,11 @@ async def test_the_gateways_that_a_job_names_are_asked(tmp_path: Path) -> None:
         stand(tmp_path / "staging") as (market, staging),
         gateway(tmp_path / "origin", IMAGE) as (source,),
     ):
-        fetcher = InputFetcher(market.core.state, staging, (), SystemClock(), may_be_private=True)
-        task = asyncio.create_task(fetcher.run())
-        market.order(0, 1, gateways=(source.url.removesuffix("/ipfs"),))
-        async with asyncio.timeout(SECONDS):
-            while await staging.uploads.resolve(raw_cid(IMAGE).digest) is None:
-                await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.wait([task])
+        named = (source.url.removesuffix("/ipfs"),)
+        job_id = market.order(0, 1, gateways=named, lacks_content=True)
+        fetcher = InputFetcher(*parts(market, staging, ()), may_be_private=True)
+        await take_in(fetcher, market, job_id)
+        assert await staging.uploads.resolve(raw_cid(IMAGE).digest) is not None
 
 
 @pytest.mark.rule("4.64")
@@ -90,11 +124,15 @@ async def test_a_client_gets_no_access_to_an_upload_by_naming_its_cid(tmp_path: 
 
 def test_one_client_leaves_room_for_the_inputs_of_others() -> None:
     greedy, other = Address(b"\1" * 20), Address(b"\2" * 20)
-    many = [Attempt(WantedInput(raw_cid(bytes([n])), MIB, greedy), 0.0) for n in range(9)]
-    few = [Attempt(WantedInput(raw_cid(b"x"), MIB, other), 0.0)]
+
+    def attempt(content: bytes, client: Address, at: float = 0.0) -> Attempt:
+        return Attempt(WantedInput(ZERO_HASH, raw_cid(content), MIB, client, 60.0), at)
+
+    many = [attempt(bytes([n]), greedy) for n in range(9)]
+    few = [attempt(b"x", other)]
     assert due(many + few, [], 1.0) == many[:2] + few
     assert due(many + few, many[:2], 1.0) == few
-    later = Attempt(WantedInput(raw_cid(b"y"), MIB, other), 2.0)
+    later = attempt(b"y", other, 2.0)
     assert due([later], [], 1.0) == [] and due([later], [], 2.0) == [later]
 
 

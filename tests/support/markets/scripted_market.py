@@ -317,6 +317,7 @@ class Market:
                     BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()
                 )
             )
+        lacks_content = bool(changes.pop("lacks_content", False))
         up_to, prepays = changes.pop("up_to", Amount(40_000_000)), changes.pop("prepays", True)
         spec_changes = {
             name: changes.pop(name)
@@ -348,7 +349,7 @@ class Market:
         )
         if prepays:
             self.prepay(who, message.budget, submission.session)
-        self.send(ev.OrderReceived(submission))
+        self.send(ev.OrderReceived(submission, lacks_content=lacks_content))
         return digest(DOMAIN, message)
 
     def prepay(self, who: int, budget: Amount, session: Envelope[Session]) -> None:

@@ -62,7 +62,9 @@ def sealed(message):  # type: ignore[no-untyped-def]
 
 PHASES: dict[str, machine.Phase] = {
     "Assigned": machine.Assigned(),
-    "Accepted": machine.Accepted(sealed(ACCEPT), UnixSeconds(COMMIT_BY), UnixSeconds(COMMIT_BY)),
+    "Accepted": machine.Accepted(
+        sealed(ACCEPT), UnixSeconds(COMMIT_BY), UnixSeconds(COMMIT_BY), UnixSeconds(NOW)
+    ),
     "Committed": machine.Committed(sealed(COMMIT), UnixSeconds(NOW)),
     "Closed": machine.Closed(sealed(COMMIT), UnixSeconds(NOW + 6)),
     "Revealed": machine.Revealed(sealed(COMMIT), REVEAL, result_digest(ExitStatus(0), OUTPUT)),

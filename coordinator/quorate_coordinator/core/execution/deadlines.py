@@ -85,6 +85,8 @@ def on_deadline(context: StepContext, job: Job) -> None:
 
 
 def _why_it_waits_no_more(job: Job) -> str:
+    if job.lacks_content:
+        return "lapsed: the coordinator could not take its image and inputs in time; upload them"
     if job.waits_until == job.submission.order.message.expiry:
         return "no provider could be matched before the order expired"
     seconds = job.submission.spec.start_within

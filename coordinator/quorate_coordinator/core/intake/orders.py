@@ -5,6 +5,7 @@ The Ack fixes the slots from which auditors are drawn.
 
 from quorate_coordinator.core.audit import eligible_snapshots, unverifiable
 from quorate_coordinator.core.entities import Client, Job, Matching
+from quorate_coordinator.core.events import ContentTaken
 from quorate_coordinator.core.matching import nearest_offer, offers
 from quorate_coordinator.core.money import escrows, ledger
 from quorate_coordinator.core.nonces import UsedNonces
@@ -45,10 +46,17 @@ CURABLE = frozenset({Code.BUSY, Code.REPLAYED})
 """Refusals after which a funded order stays: its client sends it again, or it ran before."""
 
 
-def on_order(context: StepContext, submission: Submission, is_escrowed: bool = False) -> Job:
+def on_order(
+    context: StepContext,
+    submission: Submission,
+    is_escrowed: bool = False,
+    lacks_content: bool = False,
+) -> Job:
     """Takes an order or refuses it. The same order again returns the same job.
 
     `is_escrowed`: the chain holds its budget and pays it, so no tab of its client is asked.
+    `lacks_content`: no owner is asked until the coordinator has taken what it names. Otherwise
+    content that nobody gets would cost owners run slots, and its client nothing.
     """
     order = submission.order.message
     job_id = context.digest(order)
@@ -79,6 +87,8 @@ def on_order(context: StepContext, submission: Submission, is_escrowed: bool = F
         _check_funds(context, submission, client, most)
     _check_cover(size, most or order.budget)
     job = _new_job(context, submission, job_id, host_class, rule, most, is_escrowed)
+    if lacks_content:
+        job = replace(job, phase=Matching(job.waits_until))
     context.put(job)
     context.state.live[job_id] = True
     context.count_bytes(size)
@@ -96,13 +106,13 @@ def on_order(context: StepContext, submission: Submission, is_escrowed: bool = F
 
 
 def answer(
-    context: StepContext, submission: Submission, is_escrowed: bool
+    context: StepContext, submission: Submission, is_escrowed: bool, lacks_content: bool
 ) -> Envelope[Ack] | Refused:
     """Returns the Ack of an order. If it refuses a funded one for good, it returns the refusal: the
     order can never be taken then, and the chain gives its budget back early (PROTOCOL 6.79).
     """
     try:
-        return on_order(context, submission, is_escrowed).ack
+        return on_order(context, submission, is_escrowed, lacks_content).ack
     except Refused as refused:
         if not is_escrowed or refused.code in CURABLE:
             raise
@@ -111,6 +121,13 @@ def answer(
         context.state.nonces[order.client] = nonces.using(order.nonce)
         escrows.give_back(context, order)
         return refused
+
+
+def on_content_taken(context: StepContext, event: ContentTaken) -> None:
+    """Lets owners be asked for a job that waited for its content."""
+    job = context.state.jobs.get(event.job_id)
+    if job is not None and job.lacks_content:
+        context.put(job, phase=Matching(context.at))
 
 
 def on_session(context: StepContext, session: Envelope[Session]) -> None:
