@@ -43,8 +43,13 @@ from quorate_coordinator.config import (
 from quorate_coordinator.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.reporting import report_command
 from quorate_coordinator.settings import Settings
-from quorate_coordinator.storage.document_file import DAY_SECONDS, LEAST_SECONDS, Keeping
-from quorate_coordinator.storage.staging_quota import STORE_BYTES_MIN, StagingQuota
+from quorate_coordinator.storage.staging_quota import (
+    DAY_SECONDS,
+    LEAST_SECONDS,
+    STORE_BYTES_MIN,
+    Keeping,
+    StagingQuota,
+)
 from quorate_protocol.limits import BY_NAME, DEVNET, USD
 from quorate_protocol.quantity_input import size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator.request_limits import RequestBounds
-from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
-from quorate_coordinator.storage.staging_quota import StagingQuota
+from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping, StagingQuota
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Bps
 from quorate_runtime.http.client_networks import Proxies

@@ -12,7 +12,7 @@ from quorate_protocol.limits import SILENT_SKIPS_MAX
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope
 from quorate_protocol.messages.receipt import Receipt, Report
-from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.receipts import receipt_checks, receipt_list
 from quorate_protocol.units import Address, BlockNumber, Hash32, Outcome, Sequence

@@ -14,10 +14,11 @@ from quorate_coordinator.request_limits import MAINNET_BOUNDS
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
-from quorate_coordinator.storage.document_file import SPARE_BYTES, DocumentFile, Keeping
+from quorate_coordinator.storage.document_file import SPARE_BYTES, DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.staging_quota import Keeping
 from quorate_protocol.cids import document_cid
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import sha256

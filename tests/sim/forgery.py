@@ -16,6 +16,7 @@ from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt, RegisteredProvider
 from quorate_protocol.messages.signed import CommitEntry
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.eligible_list import EligibleList, ShownSlot
 from quorate_protocol.units import (
@@ -397,13 +398,11 @@ def _with_auditor(
     )
 
 
-def _as_slots(body: Receipt) -> list[audit_draw.StakeSlot]:
+def _as_slots(body: Receipt) -> list[StakeSlot]:
     """The parties of a receipt as slots, although they may have no eligible slot."""
     parties = body.taken_from_chain.parties
     return [
-        audit_draw.StakeSlot(
-            -1, item.owner, item.operator_key, item.payout, item.network, BlockNumber(0)
-        )
+        StakeSlot(-1, item.owner, item.operator_key, item.payout, item.network, BlockNumber(0))
         for item in parties
     ]
 

@@ -20,8 +20,8 @@ from quorate_protocol.crypto.hashing import hash_list, hash_tuple, keccak256
 from quorate_protocol.crypto.merkle import Log, merkle_root, prove
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import MESSAGE_TYPES
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules import audit_draw
-from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import WIRE_TYPES, Address, BlockNumber, ExitStatus, Hash32, Ppm
 from quorate_runtime.keys.crypto import KeySigner

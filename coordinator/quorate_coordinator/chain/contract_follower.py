@@ -17,9 +17,9 @@ from quorate_coordinator.chain.queries import RETRY_SECONDS, everything, tabs_of
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.effects import Effect
+from quorate_protocol.messages.stake_slot import FOREVER
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.rules.audit_draw import FOREVER
 from quorate_protocol.units import Address, BlockNumber, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.chain.client import ChainClient

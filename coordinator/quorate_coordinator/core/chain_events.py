@@ -32,7 +32,7 @@ from quorate_coordinator.core.holds import held_pay
 from quorate_coordinator.core.money import payees, transactions
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.offer import WITHDRAWN
-from quorate_protocol.rules.audit_draw import FOREVER, StakeSlot
+from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,

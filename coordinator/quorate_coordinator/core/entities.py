@@ -17,7 +17,8 @@ from quorate_protocol.messages.signed import (
     Voucher,
     Witness,
 )
-from quorate_protocol.rules.audit_draw import Drawn, StakeSlot
+from quorate_protocol.messages.stake_slot import StakeSlot
+from quorate_protocol.rules.audit_draw import Drawn
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.hold_window import Window
 from quorate_protocol.rules.money.tabs import Tab

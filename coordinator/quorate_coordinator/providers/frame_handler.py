@@ -22,13 +22,13 @@ from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
 from quorate_coordinator.providers.sealed_checks import SealedChecks
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
+from quorate_coordinator.storage.staging_quota import ciphertext_most
 from quorate_protocol.crypto.commitment import check_opens
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
-from quorate_protocol.messages.job_spec import Resources
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import Assignment, Commit, Heartbeat, Reveal, Voucher
 from quorate_protocol.ports import Clock
@@ -39,17 +39,6 @@ from quorate_runtime.keys.crypto import recover
 
 log = logging.getLogger(__name__)
 PROVEN_KEPT_MAX = 4096
-OVERHEAD_BYTES = 1 << 20
-# of one entry beside its file's bytes: a name of up to 255, CIDs, and its place in the CAR
-ENTRY_BYTES = 512
-
-
-def ciphertext_most(resources: Resources) -> int:
-    """Returns a size in bytes that is well above any ciphertext of an output within these limits,
-    however small and many its files are (I3).
-    """
-    entries = resources.output_inodes * ENTRY_BYTES
-    return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries)
 
 
 @dataclass(slots=True)

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
-
+from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
@@ -31,9 +30,6 @@ from quorate_runtime.sqlite.durable import used_bytes
 from quorate_runtime.sqlite.optional import OptionalFile
 
 log = logging.getLogger(__name__)
-DAY_SECONDS = 86_400
-# A coordinator's bond can be taken for 21 days, and a case takes longer (PROTOCOL §5).
-LEAST_SECONDS = 23 * DAY_SECONDS
 FRESH_SECONDS = DAY_SECONDS  # a document this young is not written again
 BATCH_MAX = 256  # documents in one transaction
 PRUNED_AT_ONCE = 512
@@ -46,14 +42,6 @@ CREATE TABLE documents (
 );
 CREATE INDEX documents_by_age ON documents (at);
 """
-
-
-class Keeping(Struct, frozen=True):
-    """How many bytes a file may have, and for how long it keeps its content."""
-
-    bytes_max: int
-    keep_seconds: int
-    least_seconds: int = LEAST_SECONDS
 
 
 @dataclass(slots=True, eq=False)

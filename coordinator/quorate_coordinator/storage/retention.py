@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive import BEFORE_ALL_RUNS, readers_of
-from quorate_coordinator.storage.document_file import Keeping
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.staging_quota import Keeping
 from quorate_protocol.limits import Limits
 from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable

@@ -29,10 +29,9 @@ from quorate_content.transfer.upload_limits import (
 from quorate_coordinator.core.entities import Client, Decided, Job
 from quorate_coordinator.core.lease import Accepted, Closed, Committed, Lease
 from quorate_coordinator.core.state import State
-from quorate_coordinator.providers.frame_handler import ciphertext_most
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.staging_quota import StagingQuota
+from quorate_coordinator.storage.staging_quota import StagingQuota, ciphertext_most
 from quorate_protocol.cids import cid_parts
 from quorate_protocol.messages.job_spec import is_image_cid
 from quorate_protocol.ports import Clock

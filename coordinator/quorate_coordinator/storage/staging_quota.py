@@ -1,16 +1,34 @@
-"""Sizes of the staging store's parts, and how much of them a client's money buys.
+"""How much the coordinator stores, and for how long.
 
-The parts are separate, so that uploads of one part cannot displace those of another.
+The staging store has parts, of which a client's money buys a share. They are separate, so that
+uploads of one part cannot displace those of another.
 """
 
 from dataclasses import dataclass
 
+from msgspec import Struct
+
+from quorate_protocol.messages.job_spec import Resources
 from quorate_protocol.units import Amount
 
 MIB, GIB = 1 << 20, 1 << 30
 USD = 1_000_000
 STORE_BYTES_MIN = 50 * GIB  # if the operator sets no size
 FLOOR_BYTES = 64 * MIB
+OVERHEAD_BYTES = 1 << 20  # of a ciphertext beside its files
+# of one entry beside its file's bytes: a name of up to 255, CIDs, and its place in the CAR
+ENTRY_BYTES = 512
+DAY_SECONDS = 86_400
+# A coordinator's bond can be taken for 21 days, and a case takes longer (PROTOCOL §5).
+LEAST_SECONDS = 23 * DAY_SECONDS
+
+
+class Keeping(Struct, frozen=True):
+    """How many bytes a file may have, and for how long it keeps its content."""
+
+    bytes_max: int
+    keep_seconds: int
+    least_seconds: int = LEAST_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +69,11 @@ class StagingQuota:
     def bought(self, unspent: Amount) -> int:
         """Returns the bytes that a client may keep for this much unspent money."""
         return min(self.account, unspent * self.bytes_per_usd // USD)
+
+
+def ciphertext_most(resources: Resources) -> int:
+    """Returns a size in bytes that is well above any ciphertext of an output within these limits,
+    however small and many its files are (I3).
+    """
+    entries = resources.output_inodes * ENTRY_BYTES
+    return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries)

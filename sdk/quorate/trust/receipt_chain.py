@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from quorate.errors import UnavailableError, translated
 from quorate_protocol.messages.receipt import Check, Receipt
+from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.audit_draw import FOREVER, StakeSlot
 from quorate_protocol.rules.receipts import receipt_list
 from quorate_protocol.units import BlockNumber
 

@@ -10,9 +10,10 @@ from itertools import islice
 from quorate_attestation.challenge import ChallengeOpened, VerifierDraw
 from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DRAW_TRIES
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import audit_draw
-from quorate_protocol.rules.audit_draw import Drawn, Listed, StakeSlot
+from quorate_protocol.rules.audit_draw import Drawn, Listed
 from quorate_protocol.rules.eligible_list import EligibleList, ShownSlot
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32, Round, Small
 

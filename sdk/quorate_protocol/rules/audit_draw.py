@@ -13,55 +13,14 @@ from msgspec import Struct
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DRAW_TRIES, JURORS, SILENT_SKIPS_MAX, TIERS, TRUST_NEWCOMER, USD
 from quorate_protocol.messages.signed import Decline
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.trust_record import Trust
-from quorate_protocol.units import (
-    PPM_ONE,
-    Address,
-    Amount,
-    BlockNumber,
-    Hash32,
-    Label,
-    Ppm,
-    Small,
-    VerifyTier,
-)
+from quorate_protocol.units import PPM_ONE, Address, Amount, Hash32, Label, Ppm, Small, VerifyTier
 
 DRAW_PASSES = 2  # a draw of a later batch that finds nobody is repeated once
 DECLINES_MAX = 2  # then the provider is not asked again
-FOREVER = BlockNumber(2**48 - 1)
 _JUROR_GAS = USD // 2  # `jury_gas_fee` of all limits
 _FAULTY_AUDITOR_PPM = 200_000  # f of p_econ: the share of faulty auditors that it assumes
-
-
-class StakeSlot(Struct, frozen=True):
-    """One stake slot: an entry of a host class's list in the contract `Stakes`."""
-
-    index: int  # position in the list
-    owner: Address
-    operator_key: Address
-    payout: Address
-    network: Hash32
-    active_from: BlockNumber  # the first block at which it is active
-    active_until: BlockNumber = FOREVER  # the first block at which it is active no longer
-
-    def is_active(self, block: BlockNumber) -> bool:
-        """Whether the slot is active at a block."""
-        return self.active_from <= block < self.active_until
-
-    def entry(self) -> Hash32:
-        """Hash of the slot in the eligible list.
-
-        H(index, owner, operatorKey, payout, network, activeFrom, activeUntil).
-        """
-        return hash_tuple(
-            self.index,
-            self.owner,
-            self.operator_key,
-            self.payout,
-            self.network,
-            self.active_from,
-            self.active_until,
-        )
 
 
 class Listed(Protocol):

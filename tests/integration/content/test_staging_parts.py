@@ -22,7 +22,6 @@ from quorate_coordinator.attestation.attestation_service import STORE_OWNER
 from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.lease import Accepted, Committed
 from quorate_coordinator.core.records.archived_run import committed_output
-from quorate_coordinator.providers.frame_handler import ciphertext_most
 from quorate_coordinator.rate_limits import RequestRates
 from quorate_coordinator.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.storage.access.run_access import RunAccess
@@ -30,7 +29,7 @@ from quorate_coordinator.storage.archive import MemoryArchive, Readers
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import UNCOMMITTED, InUse, Staging, owner_name
-from quorate_coordinator.storage.staging_quota import StagingQuota
+from quorate_coordinator.storage.staging_quota import StagingQuota, ciphertext_most
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import frames

@@ -27,7 +27,8 @@ from quorate_coordinator.storage.backup.second_place import (
     make_place,
     read_marker,
 )
-from quorate_coordinator.storage.document_file import DocumentFile, Keeping
+from quorate_coordinator.storage.document_file import DocumentFile
+from quorate_coordinator.storage.staging_quota import Keeping
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.hashing import sha256

@@ -10,15 +10,11 @@ from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.effects import ArchiveRuns, Effect, StoreReceipt, StoreSpec
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
-from quorate_coordinator.storage.document_file import (
-    DAY_SECONDS,
-    SPARE_BYTES,
-    DocumentFile,
-    Keeping,
-)
+from quorate_coordinator.storage.document_file import SPARE_BYTES, DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32

@@ -30,8 +30,9 @@ from quorate_coordinator.service import Service
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import MemoryArchive, Readers, readers_of
 from quorate_coordinator.storage.archive_file import FileArchive
-from quorate_coordinator.storage.document_file import DocumentFile, Keeping
+from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.staging_quota import Keeping
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.ports import BeaconInfo

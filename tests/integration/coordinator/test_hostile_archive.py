@@ -21,10 +21,10 @@ from quorate_coordinator.storage.archive import (
     readers_of,
 )
 from quorate_coordinator.storage.archive_file import FileArchive
-from quorate_coordinator.storage.document_file import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds

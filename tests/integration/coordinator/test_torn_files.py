@@ -21,7 +21,8 @@ from quorate.client.client_ledger import Ledger, OrderRecord
 from quorate.errors import ProfileError
 from quorate_coordinator.core.records.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive_file import FileArchive
-from quorate_coordinator.storage.document_file import DAY_SECONDS, DocumentFile, Keeping
+from quorate_coordinator.storage.document_file import DocumentFile
+from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping
 from quorate_protocol import units
 from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages.signed import Order

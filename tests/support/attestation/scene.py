@@ -25,7 +25,7 @@ from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import AttestationRecord
-from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import (
     Address,

@@ -44,6 +44,7 @@ from quorate_protocol.messages.signed import (
     Voucher,
     Witness,
 )
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code
 from quorate_protocol.rules import audit_draw, settlement, verdict
@@ -153,7 +154,7 @@ class FakeWork:
         self.operators = [key(f"operator {i}") for i in range(5)]
         self.owners = [key(f"owner {i}").address for i in range(5)]
         self.slots = tuple(
-            audit_draw.StakeSlot(
+            StakeSlot(
                 i,
                 owner,
                 self.operators[i].address,

@@ -9,7 +9,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Stop, Witness
-from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import Hash32, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket

@@ -18,7 +18,7 @@ from quorate_content.sealed import (
     output_key,
     seal_directory,
 )
-from quorate_coordinator.providers.frame_handler import ciphertext_most
+from quorate_coordinator.storage.staging_quota import ciphertext_most
 from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import OUTPUT_CHUNK_BYTES
 from quorate_protocol.messages.job_spec import Resources

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from quorate_protocol.crypto.bearer import Bearer, make_token, read_token
 from quorate_protocol.messages.signed import Assignment, Order
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.refusals import MEANINGS, Code, Refused
 from quorate_protocol.rules import audit_draw, settlement, verdict
-from quorate_protocol.rules.audit_draw import CheatingIncentive, StakeSlot
+from quorate_protocol.rules.audit_draw import CheatingIncentive
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.rules.trust_record import Trust, after_audit
 from quorate_protocol.rules.verdict import Accepted, CannotVerify, Limit, More, Unresolved

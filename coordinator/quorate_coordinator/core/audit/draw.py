@@ -19,6 +19,7 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES
+from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.settlement import pay_of
 from quorate_protocol.units import (
@@ -123,7 +124,7 @@ def fill_places(context: StepContext, job: Job) -> Job:
     return job
 
 
-def used_slots(context: StepContext, job: Job) -> list[audit_draw.StakeSlot]:
+def used_slots(context: StepContext, job: Job) -> list[StakeSlot]:
     """Returns the slots that may not be drawn again.
 
     They belong to members of closed batches, as they were then, and to skipped providers. A
@@ -151,7 +152,7 @@ def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bo
     hosts = context.state.hosts.get(host_class)
     is_closed = hosts is not None and (
         place.slot.index < 0  # the primary was matched and has no slot of the list
-        or hosts.slots[place.slot.index].active_until != audit_draw.FOREVER
+        or hosts.slots[place.slot.index].active_until != FOREVER
     )
     return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
 

@@ -13,8 +13,8 @@ from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Assignment
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import Address, Hash32, Price, UnixSeconds, usd
 from quorate_protocol.values import replace
 

@@ -12,7 +12,7 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.job_queue import JobQueue
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import ASSIGNMENTS_MAX
-from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import Address, DeclineReason, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 

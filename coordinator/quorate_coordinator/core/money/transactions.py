@@ -26,8 +26,8 @@ from quorate_coordinator.core.events import (
 from quorate_coordinator.core.money import ledger, payees
 from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DAY
+from quorate_protocol.messages.stake_slot import FOREVER
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.audit_draw import FOREVER
 from quorate_protocol.rules.money import tabs
 from quorate_protocol.rules.money.tabs import Held, Tab
 from quorate_protocol.units import Address, Amount, Seconds, UnixSeconds

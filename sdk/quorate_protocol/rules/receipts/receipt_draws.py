@@ -15,8 +15,9 @@ from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DRAW_TRIES, EXECUTIONS_MAX, SILENT_SKIPS_MAX, TIERS
 from quorate_protocol.messages.receipt import Check, Receipt, SkipEvidence
 from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.rules import audit_draw
-from quorate_protocol.rules.audit_draw import Party, Skipped, StakeSlot
+from quorate_protocol.rules.audit_draw import Party, Skipped
 from quorate_protocol.rules.receipts.repeat_batch import drawn_batches, is_repeat
 from quorate_protocol.units import (
     KILLED,
@@ -125,7 +126,7 @@ def _draw_of(receipt: Receipt, message: CommitSet, randomness: bytes) -> _Draw:
 
 def _skips(receipt: Receipt) -> list[Skipped]:
     """The receipt's skips, with the slots that its tries met. A forged one may have none."""
-    nobody = StakeSlot(-1, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, audit_draw.FOREVER)
+    nobody = StakeSlot(-1, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH, FOREVER)
     slots = {item.slot.owner: item.slot for item in receipt.slots if item.slot is not None}
     return [
         Skipped(

@@ -7,7 +7,7 @@ owner out, whether a draw met it or not, gives another root.
 from collections.abc import Iterator, Sequence
 
 from quorate_protocol.messages.receipt import Check, Receipt
-from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.eligible_list import EligibleList
 
 

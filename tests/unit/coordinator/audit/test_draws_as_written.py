@@ -16,8 +16,8 @@ from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitSet
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules import audit_draw
-from quorate_protocol.rules.audit_draw import StakeSlot
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, BlockNumber, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket

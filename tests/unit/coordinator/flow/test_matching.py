@@ -31,7 +31,7 @@ from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES
 from quorate_protocol.messages.signed import Assignment
-from quorate_protocol.rules.audit_draw import StakeSlot
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.reputation.fold import CompletionTime, Trusts
 from quorate_protocol.rules.trust_record import Trust

@@ -11,8 +11,8 @@ from quorate_contracts.generated import stakes
 from quorate_coordinator.chain.contract_follower import ContractFollower, note_of
 from quorate_coordinator.core import events as ev
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.rules.audit_draw import FOREVER, StakeSlot
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,
