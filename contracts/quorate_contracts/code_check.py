@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from quorate_contracts.artifact import CONTRACTS, Artifact, artifact
 from quorate_contracts.constructors import constructor_arguments
 from quorate_contracts.deploy import Deployment
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import Limits
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address
 from quorate_runtime.chain.client import ChainClient

@@ -17,7 +17,7 @@ from vyper.compiler.settings import OptimizationLevel, Settings
 
 from quorate_contracts.artifact import CONTRACTS, FOLDER
 from quorate_contracts.generated import binding_writer
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 
 SOURCES = Path(__file__).parent / "vyper"
 FORMATS = ["abi", "bytecode", "bytecode_runtime", "integrity", "layout", "solc_json", "userdoc"]

@@ -12,7 +12,7 @@ from quorate_contracts.abi_codec import encode
 from quorate_contracts.artifact import artifact
 from quorate_contracts.generated import court, jobs
 from quorate_contracts.generated.contract_calls import plain
-from quorate_protocol.crypto.hashing import hash_tuple, keccak256
+from quorate_protocol.codec.hashing import hash_tuple, keccak256
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import (
     Assignment,

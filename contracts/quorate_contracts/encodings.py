@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from quorate_contracts.generated.escrow import EscrowSession, EscrowVoucher
 from quorate_contracts.generated.stakes import Slot
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.ports import BeaconRound
 from quorate_protocol.messages.signed import Session, Voucher
-from quorate_protocol.ports import BeaconRound
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount
 from quorate_runtime.beacon.bls import signature_words, words_bytes
 

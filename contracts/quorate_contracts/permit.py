@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from quorate_contracts.abi_codec import decode, encode
 from quorate_contracts.generated.contract_calls import Call
-from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.ports import Signer
+from quorate_protocol.codec.hashing import keccak256
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Amount, Hash32, Signature, UnixSeconds
 from quorate_runtime.chain.client import ChainClient

@@ -17,6 +17,7 @@ from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.permit import permit_call, permit_terms
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.messages.requests import (
     ChangePayoutRequest,
     CloseSlotRequest,
@@ -31,7 +32,6 @@ from quorate_protocol.messages.requests import (
     UnbondSlotRequest,
     WithdrawRequest,
 )
-from quorate_protocol.ports import Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Nonce, Signature, UnixSeconds, usd
 from quorate_protocol.values import replace

@@ -14,8 +14,8 @@ from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
 from quorate_coordinator.chain import job_escrows
 from quorate_coordinator.chain.queries import tabs_of, view
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import (
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import (
     AppendSummary,
     ArchiveRuns,
     Effect,
@@ -38,8 +38,8 @@ from quorate_coordinator.storage.documents import JobDocuments
 from quorate_protocol.limits import JURORS, Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.ports import Clock, Peers
 from quorate_protocol.messages.signed import Session
-from quorate_protocol.ports import Clock, Peers
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, BlockNumber, Seconds, UnixSeconds, usd
 from quorate_runtime.chain.client import ChainClient

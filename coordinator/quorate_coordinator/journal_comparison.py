@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.base.config import RESTORED, TRANSACTIONS, Config
 from quorate_coordinator.chain.queries import everything
-from quorate_coordinator.config import RESTORED, TRANSACTIONS, Config
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.records.retirement import ARCHIVED
+from quorate_coordinator.core.jobs.retirement import ARCHIVED
+from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import RunArchive
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain import ChainClient, Sender
 

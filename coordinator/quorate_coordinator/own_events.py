@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.journal_comparison import JournalComparison
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.process.health import Board

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quorate_coordinator.config import Config
+from quorate_coordinator.base.config import Config
+from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.reporting.market_tables import MarketTables
+from quorate_coordinator.status.market_tables import MarketTables
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.process.health import Board

@@ -12,43 +12,42 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from quorate_content.transfer.fetch_order import gateway_source
+from quorate_content.store.fetch_order import gateway_source
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.api.http_server import HttpServer, check_port
 from quorate_coordinator.api.middleware import before_handlers
 from quorate_coordinator.api.while_starting import refuse_early
 from quorate_coordinator.api.while_stopping import refuse_new, refuse_orders
-from quorate_coordinator.attestation.attestation_service import AttestationService, coordinator_key
+from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, LOGS, TRANSACTIONS, Config
+from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.base.request_limits import BODY_BYTES_MAX, BOUNDS_BY_LIMITS
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.chain.copied_keys import refuse_beside_a_copy
 from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.job_escrows import has_balance, must_be_funded
 from quorate_coordinator.chain.registration import ensure_registered
-from quorate_coordinator.config import ARCHIVE, DOCUMENTS, LOGS, TRANSACTIONS, Config
-from quorate_coordinator.coordinator_keys import CoordinatorKeys
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import Rules
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.effect_performer import EffectPerformer, purpose_of
-from quorate_coordinator.http_server import HttpServer, check_port
 from quorate_coordinator.journal_comparison import JournalComparison
-from quorate_coordinator.monitoring.operator_report import OperatorReport, make_report
-from quorate_coordinator.monitoring.own_account import OwnAccount
+from quorate_coordinator.market.attestation_service import AttestationService, coordinator_key
+from quorate_coordinator.market.frame_handler import FrameHandler
+from quorate_coordinator.market.frame_limits import FrameLimits
+from quorate_coordinator.market.imported_logs import ImportedLogs, make_imports
 from quorate_coordinator.own_events import OwnEvents
-from quorate_coordinator.providers.frame_handler import FrameHandler
-from quorate_coordinator.providers.frame_limits import FrameLimits
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_coordinator.reporting.database import database_of
-from quorate_coordinator.reporting.market_tables import MarketTables
-from quorate_coordinator.reputation.imported_logs import ImportedLogs, make_imports
-from quorate_coordinator.request_limits import BODY_BYTES_MAX, BOUNDS_BY_LIMITS
 from quorate_coordinator.run_keeping import RunKeeping
+from quorate_coordinator.status.database import database_of
+from quorate_coordinator.status.market_tables import MarketTables
+from quorate_coordinator.status.operator_report import OperatorReport, make_report
+from quorate_coordinator.status.own_account import OwnAccount
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
-from quorate_coordinator.storage.backup.second_place import SecondPlace
 from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
@@ -56,10 +55,11 @@ from quorate_coordinator.storage.input_fetcher import InputFetcher
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.second_place import SecondPlace
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
 from quorate_protocol.crypto.peer_ids import peer_id
 from quorate_protocol.limits import BY_NAME, DEVNET
-from quorate_protocol.ports import Beacon, Clock, Peers, Signer
+from quorate_protocol.messages.ports import Beacon, Clock, Peers, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_protocol.values import replace
@@ -82,7 +82,7 @@ from quorate_runtime.process.health import Board
 from quorate_runtime.process.systemd_notify import NO_NOTIFIER, Notifier
 
 if TYPE_CHECKING:
-    from quorate_coordinator.providers.p2p_service import P2pService
+    from quorate_coordinator.market.p2p_service import P2pService
 
 log = logging.getLogger(__name__)
 LEAVE_POLL_SECONDS = 0.05
@@ -392,7 +392,7 @@ class _Parts:
             log.warning("providers connect over WebSocket only: %s", problem)
             return None
         # Imported here: libp2p cannot be installed everywhere.
-        from quorate_coordinator.providers.p2p_service import ChainAccess, make_p2p_service
+        from quorate_coordinator.market.p2p_service import ChainAccess, make_p2p_service
 
         chain = ChainAccess(self.client, self.contracts, self.sender)
         return make_p2p_service(

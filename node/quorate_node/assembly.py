@@ -15,41 +15,41 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
 from quorate_content.transfer.kubo import Kubo
 from quorate_contracts.deploy import Contracts
-from quorate_node.attestation.attestation_service import AttestationService, claims_of_slots
-from quorate_node.attestation.prover_service import Subject
-from quorate_node.attestation.published_records import FILE as RECORDS_FILE
-from quorate_node.attestation.published_records import PublishedRecords
-from quorate_node.chain.account_watch import AccountWatch
-from quorate_node.chain.funded_orders import FOLDER as FUNDED_FOLDER
-from quorate_node.chain.jury import JuryService
-from quorate_node.chain.operator_sender import OperatorSender
-from quorate_node.chain.registration import must_stake
-from quorate_node.config import AttestationChoice, Config, store_spare_bytes
+from quorate_node.base.config import AttestationChoice, Config, store_spare_bytes
+from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
+from quorate_node.base.operator_keys import OperatorKeys
+from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, Policy, Terms
+from quorate_node.effect_performer import EffectPerformer
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.gpu.gpu_slots import lay_out
 from quorate_node.gpu.gpu_watch import GpuWatch
-from quorate_node.jobs.content_sources import OwnerGateways
-from quorate_node.jobs.effect_performer import EffectPerformer
+from quorate_node.gpu.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
 from quorate_node.jobs.job_runner import JobRunner
-from quorate_node.keys.operator_keys import FILE as OPERATOR_KEYS_FILE
-from quorate_node.keys.operator_keys import OperatorKeys
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.announcements import Announcements
-from quorate_node.messaging.connections import Connections, make_p2p_transport
-from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info
-from quorate_node.messaging.coordinator_dialer import CoordinatorDialer
-from quorate_node.messaging.frame_handler import FrameHandler
-from quorate_node.messaging.verdict_checks import VerdictChecks
-from quorate_node.ops.drain import Drain
-from quorate_node.ops.leaving import is_leaving
-from quorate_node.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
+from quorate_node.market.announcements import Announcements
+from quorate_node.market.attestation_service import AttestationService, claims_of_slots
+from quorate_node.market.connections import Connections, make_p2p_transport
+from quorate_node.market.content_sources import OwnerGateways
+from quorate_node.market.coordinator_client import Coordinator, deployment_from_info
+from quorate_node.market.coordinator_dialer import CoordinatorDialer
+from quorate_node.market.frame_handler import FrameHandler
+from quorate_node.market.prover_service import Subject
+from quorate_node.market.published_records import FILE as RECORDS_FILE
+from quorate_node.market.published_records import PublishedRecords
+from quorate_node.market.verdict_checks import VerdictChecks
+from quorate_node.owner.account_watch import AccountWatch
+from quorate_node.owner.funded_orders import FOLDER as FUNDED_FOLDER
+from quorate_node.owner.jury import JuryService
+from quorate_node.owner.leaving import is_leaving
+from quorate_node.owner.operator_sender import OperatorSender
+from quorate_node.owner.registration import must_stake
+from quorate_node.status.drain import Drain
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
+from quorate_protocol.messages.ports import Clock, Executor, GpuProbe
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.ports import Clock, Executor, GpuProbe
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
@@ -62,7 +62,7 @@ from quorate_runtime.keys.crypto import SecretStream, recover
 from quorate_runtime.process.health import Board
 
 if TYPE_CHECKING:
-    from quorate_node.messaging.p2p_transport import P2pTransport
+    from quorate_node.market.p2p_transport import P2pTransport
 
 log = logging.getLogger(__name__)
 

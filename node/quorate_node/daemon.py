@@ -17,32 +17,32 @@ import aiohttp
 
 from quorate_node import periodic
 from quorate_node.assembly import Parts, Surroundings, assemble
-from quorate_node.chain.court_follower import CourtFollower
-from quorate_node.chain.funded_orders import FOLDER as FUNDED_FOLDER
-from quorate_node.chain.funded_watch import FundedWatch
-from quorate_node.chain.tab_watch import TabWatch
-from quorate_node.config import Config
+from quorate_node.base.config import Config
+from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
 from quorate_node.executors.host_class_probe import detect_hardware, read_gpus
 from quorate_node.gpu.nvml_probe import NvmlProbe
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.market.announcements import OfferDetails
+from quorate_node.market.coordinator_client import fetch_info, saved_info_path
+from quorate_node.market.inventory import publish_inventory
 from quorate_node.market_entry import MarketEntry
-from quorate_node.messaging.announcements import OfferDetails
-from quorate_node.messaging.coordinator_client import fetch_info, saved_info_path
-from quorate_node.messaging.inventory import publish_inventory
-from quorate_node.ops.drain import Drain
-from quorate_node.ops.health_monitor import HealthMonitor
-from quorate_node.ops.income import Income
-from quorate_node.ops.job_lines import JobLines
-from quorate_node.ops.leaving import is_leaving
-from quorate_node.ops.node_gateway import Gateway
-from quorate_node.ops.price_change import PriceChange
-from quorate_node.ops.status import OwnerFacts, Status, status_of, write_status
+from quorate_node.owner.court_follower import CourtFollower
+from quorate_node.owner.funded_orders import FOLDER as FUNDED_FOLDER
+from quorate_node.owner.funded_watch import FundedWatch
+from quorate_node.owner.leaving import is_leaving
+from quorate_node.owner.tab_watch import TabWatch
+from quorate_node.status.drain import Drain
+from quorate_node.status.health_monitor import HealthMonitor
+from quorate_node.status.income import Income
+from quorate_node.status.job_lines import JobLines
+from quorate_node.status.node_gateway import Gateway
+from quorate_node.status.price_change import PriceChange
+from quorate_node.status.status import OwnerFacts, Status, status_of, write_status
 from quorate_protocol.messages.offer import Hardware
+from quorate_protocol.messages.ports import Clock, Executor, GpuProbe, TaskState
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.ports import Clock, Executor, GpuProbe, TaskState
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.files import private_folder

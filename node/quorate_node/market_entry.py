@@ -9,10 +9,16 @@ from pathlib import Path
 
 from quorate_node import periodic
 from quorate_node.assembly import Parts
-from quorate_node.chain import stake_classes
-from quorate_node.chain.key_rotation import Rotation
-from quorate_node.chain.owner_sender import owner_sender
-from quorate_node.chain.registration import (
+from quorate_node.base.config import Config
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.market.coordinator_client import Coordinator
+from quorate_node.market.signed_echo import SignedEcho
+from quorate_node.owner import stake_classes
+from quorate_node.owner.key_rotation import Rotation
+from quorate_node.owner.leaving import is_leaving
+from quorate_node.owner.owner_sender import owner_sender
+from quorate_node.owner.registration import (
     MARKER,
     check_coordinator,
     is_staked,
@@ -22,14 +28,8 @@ from quorate_node.chain.registration import (
     registration_state,
     slots_to_stake,
 )
-from quorate_node.chain.stake_release import StakeRelease
-from quorate_node.config import Config
-from quorate_node.executors.host_class_probe import detect_cpu_class
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.coordinator_client import Coordinator
-from quorate_node.messaging.signed_echo import SignedEcho
-from quorate_node.ops.leaving import is_leaving
-from quorate_protocol.ports import Clock
+from quorate_node.owner.stake_release import StakeRelease
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
 from quorate_runtime.process.health import Board

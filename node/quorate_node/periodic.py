@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 
 from quorate_node.core import events
 from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
-from quorate_node.messaging.announcements import Announcements
-from quorate_node.messaging.frame_handler import EventSink
-from quorate_node.ops.offer_state import NO_SLOT_IS_FREE
+from quorate_node.market.announcements import Announcements
+from quorate_node.market.frame_handler import EventSink
+from quorate_node.status.offer_state import NO_SLOT_IS_FREE
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import FreeSlots
-from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Sequence, UnixSeconds
 from quorate_runtime.process.health import Board

@@ -14,11 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quorate.client.market import Market, Plan
-    from quorate.client.profile import Profile, create_profile, open_profile
-    from quorate.client.result import Result
-    from quorate.client.run import Run
-    from quorate.errors import (
+    from quorate.base.errors import (
         CancelledError,
         EvidenceError,
         NotVerifiedError,
@@ -29,28 +25,32 @@ if TYPE_CHECKING:
         UnavailableError,
         UsageError,
     )
+    from quorate.client.base.profile import Profile, create_profile, open_profile
+    from quorate.client.base.result import Result
+    from quorate.client.market import Market, Plan
+    from quorate.client.run import Run
     from quorate.job.job import Job
     from quorate.job.jobfile import load_job
     from quorate.trust.receipt_verification import verify
 
 _HOME = {
-    "CancelledError": "errors",
-    "EvidenceError": "errors",
-    "NotVerifiedError": "errors",
-    "ProfileError": "errors",
-    "ProgramError": "errors",
-    "QuorateError": "errors",
-    "RefusedError": "errors",
-    "UnavailableError": "errors",
-    "UsageError": "errors",
+    "CancelledError": "base.errors",
+    "EvidenceError": "base.errors",
+    "NotVerifiedError": "base.errors",
+    "ProfileError": "base.errors",
+    "ProgramError": "base.errors",
+    "QuorateError": "base.errors",
+    "RefusedError": "base.errors",
+    "UnavailableError": "base.errors",
+    "UsageError": "base.errors",
     "Job": "job.job",
     "load_job": "job.jobfile",
     "Market": "client.market",
     "Plan": "client.market",
-    "Profile": "client.profile",
-    "create_profile": "client.profile",
-    "open_profile": "client.profile",
-    "Result": "client.result",
+    "Profile": "client.base.profile",
+    "create_profile": "client.base.profile",
+    "open_profile": "client.base.profile",
+    "Result": "client.base.result",
     "Run": "client.run",
     "verify": "trust.receipt_verification",
 }

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from quorate.client import market as asynchronous
 from quorate.client import run as asynchronous_run
-from quorate.client.client_ledger import OrderRecord, SpendingTotals
+from quorate.client.base.client_ledger import OrderRecord, SpendingTotals
+from quorate.client.base.profile import Profile
+from quorate.client.base.result import Result
+from quorate.client.base.session import Notice, ignore_notice
+from quorate.client.base.transfer import Progress, no_progress
 from quorate.client.market import Plan
-from quorate.client.profile import Profile
-from quorate.client.result import Result
-from quorate.client.session import Notice, ignore_notice
-from quorate.client.transfer import Progress, no_progress
 from quorate.job.host_class import ClassRow
 from quorate.job.job import Job
 from quorate.job.quantities import Money
@@ -35,8 +35,8 @@ from quorate.programs import functions as asynchronous_functions
 from quorate.programs.job_packing import ArrayElement
 from quorate.trust.offer_verification import CheckedOffer
 from quorate_protocol.messages.market_history import MarketPeriodView
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.views import AccountView, InfoView, JobEvent, OfferView, RunView
-from quorate_protocol.ports import Clock
 from quorate_protocol.units import ZERO_HASH, Amount, Hash32
 
 if TYPE_CHECKING:

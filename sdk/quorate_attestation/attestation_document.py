@@ -7,9 +7,9 @@ the CID under which the provider's gateway serves that proof.
 from msgspec import Struct
 
 from quorate_attestation.records import VERIFIERS_MAX
-from quorate_protocol.cids import cid_parts
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.cids import cid_parts
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.gpu_inventory import DEVICES_MAX, TEXT_MAX
 from quorate_protocol.messages.signed import AttestationRecord

@@ -10,7 +10,7 @@ from functools import cache
 from msgspec import Struct
 
 from quorate_attestation.catalogue_rows import ROWS
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.units import Hash32
 
 GIB = 1 << 30

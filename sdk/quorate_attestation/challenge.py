@@ -10,12 +10,12 @@ from quorate_attestation import seeds
 from quorate_attestation.catalogue import CPU, models_called
 from quorate_attestation.parameters import PAGE_BYTES, Parameters
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.messages.eligible_list import ShownSlot
 from quorate_protocol.messages.gpu_inventory import DEVICES_MAX, TEXT_MAX
-from quorate_protocol.ports import BeaconRound
+from quorate_protocol.messages.ports import BeaconRound
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.eligible_list import ShownSlot
 from quorate_protocol.units import Address, Hash32, Small
 
 PAGES, PRODUCTS, PAGES_AGAIN = range(3)

@@ -9,7 +9,7 @@ from typing import Protocol
 from quorate_attestation import gpu_match
 from quorate_protocol.messages.job_spec import JobSpec, image_digest, is_image_cid
 from quorate_protocol.messages.offer import SlotOffer
-from quorate_protocol.ports import Sandbox
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.units import DeclineReason, Hash32, JobKind
 
 WITHOUT_ENGINE = (Sandbox.BWRAP.value, Sandbox.PROCESS.value)

@@ -8,7 +8,7 @@ from msgspec import Struct
 from quorate_attestation.catalogue import Model, model_by_id
 from quorate_attestation.challenge import PAGES_AGAIN, PRODUCTS, STAGES, GpuClaim
 from quorate_attestation.parameters import PAGE_BYTES
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import PPM_ONE, Milliseconds, Ppm
 

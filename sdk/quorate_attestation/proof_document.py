@@ -18,7 +18,7 @@ from quorate_attestation.challenge import (
 )
 from quorate_attestation.parameters import BUCKET, TILE, Parameters
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Small
 

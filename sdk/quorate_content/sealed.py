@@ -22,9 +22,9 @@ from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_decrypt as _decrypt
 from nacl.bindings import crypto_aead_xchacha20poly1305_ietf_encrypt as _encrypt
 from nacl.exceptions import CryptoError
 
-from quorate_content.content_limits import Bounds
 from quorate_content.dag.car import read_exact_car, write_car
 from quorate_content.dag.cid import Cid, Codec, from_digest
+from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import (
     FILE_MODE,
     LocalBlocks,
@@ -36,7 +36,7 @@ from quorate_content.dag.disk_tree import (
 )
 from quorate_content.dag.unixfs import V1_2025, FileBuilder
 from quorate_content.dag.walk import Block, DagWalk, NullSink, Sink
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import OUTPUT_CHUNK_BYTES
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import CancelledError, Executor, Future
 from typing import TypeVar
 
-from quorate_content.content_limits import oversize
+from quorate_content.dag.content_limits import oversize
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.process.shield import finish_before_cancel
 

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from aiohttp import web
 
-from quorate_devnet.processes.ready_file import write_private, write_ready
-from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.rules.beacon_rounds import round_at
+from quorate_devnet.chain.ready_file import write_private, write_ready
+from quorate_protocol.messages.beacon_rounds import round_at
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime.beacon import bls
 from quorate_runtime.beacon.beacon_client import SCHEME

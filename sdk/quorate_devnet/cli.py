@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
-    from quorate_devnet.config import DevnetConfig
-    from quorate_devnet.devnet import Devnet
+    from quorate_devnet.market.config import DevnetConfig
+    from quorate_devnet.market.devnet import Devnet
 
 app = typer.Typer(
     help="A whole market on this machine, for trials and for tests.",
@@ -90,8 +90,8 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Start a devnet and serve until Ctrl-C, which ends all of it."""
-    from quorate_devnet.config import ChainKind, DevnetConfig, ExecutorChoice
-    from quorate_node.config import TransportChoice
+    from quorate_devnet.market.config import ChainKind, DevnetConfig, ExecutorChoice
+    from quorate_node.base.config import TransportChoice
 
     try:
         config = DevnetConfig(
@@ -128,7 +128,7 @@ def up(
 @app.command()
 def down(given: RunningFolder = None, as_json: AsJson = False) -> None:
     """End the devnet of a folder, and wait until all of it is gone."""
-    from quorate_devnet.processes.background import stop
+    from quorate_devnet.market.background import stop
     from quorate_protocol.refusals import Unavailable
 
     folder = _running_folder(given)
@@ -167,10 +167,10 @@ def demo(
     """Show the whole story: a picture and a price computed, a liar caught and slashed, everyone
     else paid.
     """
-    from quorate_devnet.config import ExecutorChoice
     from quorate_devnet.demo.run_demo import DemoOptions
     from quorate_devnet.demo.run_demo import demo as run_demo
-    from quorate_devnet.ipfs.ipfs_peer import built_program
+    from quorate_devnet.market.config import ExecutorChoice
+    from quorate_devnet.market.ipfs_peer import built_program
 
     try:
         choice = _one_of(ExecutorChoice, executor, "--executor")
@@ -226,7 +226,7 @@ def deploy(
     """Deploy only the contracts, for a market whose parts run elsewhere: in containers or on
     several machines.
     """
-    from quorate_devnet.setup.deployment_file import deploy_once
+    from quorate_devnet.market.deployment_file import deploy_once
     from quorate_protocol.refusals import Refused, Unavailable
 
     try:
@@ -255,7 +255,7 @@ def fund(
     """
     from quorate_contracts.deploy import Deployment
     from quorate_contracts.money_texts import TEST_TOKEN, currency_of
-    from quorate_devnet.setup.faucet import give
+    from quorate_devnet.market.faucet import give
     from quorate_protocol.codec import canonical
     from quorate_protocol.refusals import Refused, Unavailable
     from quorate_protocol.values import replace
@@ -312,7 +312,7 @@ def _running_folder(given: Path | None) -> Path:
 
 def _facts(folder: Path) -> dict[str, Any]:
     """Reads the `devnet.json` of a running devnet."""
-    from quorate_devnet.config import MARKER
+    from quorate_devnet.market.config import MARKER
 
     try:
         facts: dict[str, Any] = json.loads((folder / MARKER).read_text())
@@ -329,7 +329,7 @@ def _reason(error: Exception) -> str:
 
 
 def _start_detached(words: list[str], folder: Path, as_json: bool) -> int:
-    from quorate_devnet.processes.background import start
+    from quorate_devnet.market.background import start
     from quorate_protocol.refusals import Unavailable
 
     try:
@@ -364,7 +364,7 @@ def _until_interrupted(config: "DevnetConfig", as_json: bool) -> int:
 
 async def _serve(config: "DevnetConfig", as_json: bool) -> int:
     """Serves until a signal comes or a part dies. If one dies, prints the end of its log."""
-    from quorate_devnet.devnet import running
+    from quorate_devnet.market.devnet import running
 
     serving = asyncio.current_task()
     assert serving is not None, "inside a running loop"
@@ -396,7 +396,7 @@ async def _serve(config: "DevnetConfig", as_json: bool) -> int:
 
 
 def _show(devnet: "Devnet", as_json: bool) -> None:
-    from quorate_devnet.devnet import devnet_facts
+    from quorate_devnet.market.devnet import devnet_facts
 
     facts = devnet_facts(devnet)
     if as_json:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from quorate.client.market import Market
-from quorate_devnet.config import DevnetConfig, ExecutorChoice
-from quorate_devnet.devnet import running
-from quorate_node.config import TransportChoice
+from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.market.devnet import running
+from quorate_node.base.config import TransportChoice
 
 
 @contextlib.asynccontextmanager

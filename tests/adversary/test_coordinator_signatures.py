@@ -9,11 +9,11 @@ from functools import lru_cache
 import pytest
 
 from adversary.conftest import Attack
-from quorate.errors import EvidenceError
+from quorate.base.errors import EvidenceError
 from quorate.trust.charge_verification import OwnRecord, check_receipt
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit import batches
-from quorate_coordinator.core.entities import AwaitingRound
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import BeaconEvidence, Receipt, document

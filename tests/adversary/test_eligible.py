@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import AwaitingRound, Decided
-from quorate_protocol.cids import document_cid
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import SILENT_SKIPS_MAX
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope
 from quorate_protocol.messages.receipt import Receipt, Report
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.receipts import receipt_checks, receipt_list
 from quorate_protocol.units import Address, BlockNumber, Hash32, Outcome, Sequence
 from quorate_protocol.values import replace

@@ -5,9 +5,9 @@ from itertools import product
 
 import pytest
 
-from quorate_coordinator.core.entities import Decided, Job, Running
-from quorate_protocol.cids import document_cid
+from quorate_coordinator.core.model.entities import Decided, Job, Running
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import Report

@@ -3,13 +3,13 @@
 import pytest
 
 from quorate_attestation import fits
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
+from quorate_coordinator.core.model import events as ev
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, Resources, image_digest
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import ZERO_HASH, Address, Sequence
 from quorate_protocol.values import replace
 from support.markets import scripted_market

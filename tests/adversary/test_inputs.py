@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from quorate_content.content_limits import AbsentEverywhere
 from quorate_content.dag.cid import raw_cid
+from quorate_content.dag.content_limits import AbsentEverywhere
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.api.input_search import InputSearch
 from quorate_coordinator.api.routes import PLAN_TOKENS
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_coordinator.request_limits import MAINNET_BOUNDS
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.base.request_limits import MAINNET_BOUNDS
+from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.storage.staging import owner_name
 from quorate_node.core.phases import Fetching, Lapsed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.jobs.content_sources import JobSources
-from quorate_node.jobs.effect_performer import ABSENT_TRIES, EffectPerformer
+from quorate_node.effect_performer import ABSENT_TRIES, EffectPerformer
+from quorate_node.market.content_sources import JobSources
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_protocol.ports import Executor, Task
+from quorate_protocol.messages.ports import Executor, Task
 from support.executors.executor_cases import MIB, SANDBOXES, ending, make_executor, python_task
 from support.executors.neighbours import GREEDY, MODEST
 

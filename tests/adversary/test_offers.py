@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.refusals import Code, Refused

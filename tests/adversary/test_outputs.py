@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors.outputs import CONTROL_CHARACTERS
+from quorate_node.executors.base.outputs import CONTROL_CHARACTERS
 from quorate_protocol.refusals import Code, Refused
 from support.executors.executor_cases import SANDBOXES, VOLUME, ending, make_executor, python_task
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_coordinator.core.entities import Decided, Running
-from quorate_coordinator.core.lease import Lapsed
-from quorate_coordinator.core.records.archived_run import committed_output
+from quorate_coordinator.core.archived_run import committed_output
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Decided, Running
+from quorate_coordinator.core.model.lease import Lapsed
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import LogAccess, RunReader

@@ -14,15 +14,15 @@ from msgspec.structs import fields
 
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import Source
+from quorate_content.store.fetch_order import Source
 from quorate_coordinator.api.operations import OPERATIONS, Operation
-from quorate_coordinator.core.accusations import Case
-from quorate_coordinator.core.events import ChainCaseOpened
-from quorate_coordinator.storage.access.run_access import RunAccess
+from quorate_coordinator.core.model.accusations import Case
+from quorate_coordinator.core.model.events import ChainCaseOpened
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import named_by, owner_name
-from quorate_node.ops.node_gateway import Gateway
+from quorate_node.status.node_gateway import Gateway
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Hash32
 from support.http_server import on_loopback

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from adversary.conftest import Attack
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.audit import batches
-from quorate_coordinator.core.entities import AwaitingRound
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound
 from quorate_node.core.phases import Done
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.messaging.verdict_checks import VerdictChecks
+from quorate_node.market.verdict_checks import VerdictChecks
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate_coordinator.core.lease import Committed, Revealed, Silent
 from quorate_coordinator.core.matching import fetched_content
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.lease import Committed, Revealed, Silent
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.messages import envelope

@@ -9,11 +9,11 @@ import pytest
 from adversary.conftest import Attack
 from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
-from quorate_coordinator.core.entities import Revealing
-from quorate_coordinator.providers import sealed_checks
-from quorate_coordinator.providers.frame_handler import FrameHandler
-from quorate_coordinator.providers.frame_limits import FrameLimits
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.core.model.entities import Revealing
+from quorate_coordinator.market import sealed_checks
+from quorate_coordinator.market.frame_handler import FrameHandler
+from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs

@@ -2,11 +2,11 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.audit import beacon_time
-from quorate_coordinator.core.entities import AwaitingRound, Revealing
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.crypto.hashing import sha256
+from quorate_coordinator.core.model import beacon_time
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound, Revealing
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 from quorate_runtime.beacon.bls import sign_round

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.entities import Decided, WorkWindow
-from quorate_coordinator.core.matching import market_index
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model import market_index
+from quorate_coordinator.core.model.entities import Decided, WorkWindow
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DEVNET, HOUR
 from quorate_protocol.messages import job_spec

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import ArchiveRuns, StoreSpec
-from quorate_coordinator.core.entities import Ended
-from quorate_coordinator.core.intake import orders
-from quorate_coordinator.core.tables import LIVE_BYTES
-from quorate_coordinator.rate_limits import ORDER_TOKEN_PRICE, RequestRates
-from quorate_coordinator.request_limits import MAINNET_BOUNDS
+from quorate_coordinator.base.rate_limits import ORDER_TOKEN_PRICE, RequestRates
+from quorate_coordinator.base.request_limits import MAINNET_BOUNDS
+from quorate_coordinator.base.storage_sizes import Keeping
+from quorate_coordinator.core.jobs import orders
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import ArchiveRuns, StoreSpec
+from quorate_coordinator.core.model.entities import Ended
+from quorate_coordinator.core.model.tables import LIVE_BYTES
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
@@ -18,10 +19,9 @@ from quorate_coordinator.storage.document_file import SPARE_BYTES, DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
-from quorate_coordinator.storage.staging_quota import Keeping
-from quorate_protocol.cids import document_cid
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import USD
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import Input, JobSpec

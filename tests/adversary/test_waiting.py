@@ -2,9 +2,9 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.entities import Ended, Matching
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Send
+from quorate_coordinator.core.model.entities import Ended, Matching
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import ASSIGNMENTS_MAX
 from quorate_protocol.messages import frames, job_spec

@@ -23,11 +23,11 @@ import aiohttp
 from aiohttp import web
 
 from quorate import Job, Market
-from quorate.errors import QuorateError, RefusedError
+from quorate.base.errors import QuorateError, RefusedError
 from quorate.images import build_python_image
 from quorate_content.dag.cid import raw_cid
-from quorate_devnet.config import DevnetConfig, ExecutorChoice
-from quorate_devnet.devnet import Devnet, running
+from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.market.devnet import Devnet, running
 from support.crash.crash_client import job_of
 from support.http_server import on_loopback
 

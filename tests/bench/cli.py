@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from quorate.client.profile import create_profile
+from quorate.client.base.profile import create_profile
 from support.cli_commands import without_json
 from support.cli_messages import too_long
 

@@ -27,7 +27,7 @@ from contracts.world import (
     market,
     pair,
 )
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
 

@@ -46,7 +46,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import market_jobs, market_matches
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_runtime.keys.crypto import KeySigner
 
 

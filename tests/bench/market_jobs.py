@@ -28,9 +28,9 @@ from bench.market_providers import (
     seal,
 )
 from bench.market_setup import Crypto, Figures, Setup
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import (
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import (
     AppendSummary,
     ArchiveRuns,
     Effect,
@@ -40,24 +40,24 @@ from quorate_coordinator.core.effects import (
     StoreReceipt,
     StoreSpec,
 )
-from quorate_coordinator.core.entities import WorkWindow
-from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.step_context import Rules
+from quorate_coordinator.core.model.entities import WorkWindow
+from quorate_coordinator.core.model.step_context import Rules
+from quorate_coordinator.core.money import receipts
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages import offer as offers
+from quorate_protocol.messages.classes import HostClass, job_class
 from quorate_protocol.messages.envelope import AnyEnvelope, signer
 from quorate_protocol.messages.job_spec import input_root
 from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Heartbeat, Order, Session, Voucher
 from quorate_protocol.rules import orders as orders_module
-from quorate_protocol.rules.classes import HostClass, job_class
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust

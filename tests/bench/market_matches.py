@@ -16,20 +16,20 @@ from dataclasses import dataclass
 
 from bench.market_jobs import an_offer
 from bench.market_providers import DOMAIN
-from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Job, OwnRecord, Provider
-from quorate_coordinator.core.lease import Lease
 from quorate_coordinator.core.matching import offers as offers_module
-from quorate_coordinator.core.step_context import Rules, StepContext
-from quorate_coordinator.core.tables import OWN
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model import lease
+from quorate_coordinator.core.model.entities import Job, OwnRecord, Provider
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import Rules, StepContext
+from quorate_coordinator.core.model.tables import OWN
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
 from quorate_protocol.messages.signed import Assignment
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,

@@ -15,15 +15,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quorate_protocol.cids import document_cid
-from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import hash_tuple, keccak256
 from quorate_protocol.crypto.eip712 import Domain, struct_hash
-from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages.classes import HostClass, determinism_class
+from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, Sign
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Reveal
-from quorate_protocol.rules.classes import HostClass, determinism_class
 from quorate_protocol.units import (
     Address,
     ExitStatus,

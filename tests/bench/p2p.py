@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from quorate_protocol.ports import Verdict
+from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.units import Seconds
 from quorate_runtime import p2p
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from quorate_runtime.p2p.host.host_config import PeerAddress
     from quorate_runtime.p2p.host.host_session import HostSession
-    from quorate_runtime.p2p.host_config import PeerAddress
 
 MIB = 1 << 20
 SERVE = "serve"
@@ -139,9 +139,9 @@ async def measure_gossip(seconds: float) -> dict[str, float]:
     """30 hosts in one trio thread, each with 4 dialed neighbours."""
     import trio
 
+    from quorate_runtime.p2p.host.host_config import HostConfig, PeerAddress
     from quorate_runtime.p2p.host.host_session import HostSession, host_session
     from quorate_runtime.p2p.host.trio_thread import TrioThread
-    from quorate_runtime.p2p.host_config import HostConfig, PeerAddress
     from quorate_runtime.p2p.p2p_node import P2pNode
     from support.p2p.p2p_nodes import LOOPBACK, TOPIC, node_of, seed_of
 
@@ -206,10 +206,10 @@ async def measure_gossip(seconds: float) -> dict[str, float]:
 async def measure_market() -> dict[str, float]:
     """How long a changed offer takes to the book, and to a match."""
     from quorate import Job, Market
-    from quorate_devnet.config import DevnetConfig, ExecutorChoice
-    from quorate_devnet.devnet import running
-    from quorate_node.cli_control import ask_daemon
-    from quorate_node.config import TransportChoice
+    from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+    from quorate_devnet.market.devnet import running
+    from quorate_node.base.config import TransportChoice
+    from quorate_node.cli.control import ask_daemon
 
     changes, matches = [], []
     with tempfile.TemporaryDirectory() as folder:
@@ -257,7 +257,7 @@ async def measure_market() -> dict[str, float]:
 
 async def measure(seconds: float) -> dict[str, float]:
     """All figures."""
-    from quorate_runtime.p2p.host_config import PeerAddress
+    from quorate_runtime.p2p.host.host_config import PeerAddress
     from support.p2p.p2p_nodes import node_of
 
     command = [sys.executable, __file__, SERVE]

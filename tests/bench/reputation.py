@@ -19,9 +19,9 @@ from pathlib import Path
 
 from quorate import Job, Market
 from quorate.images import build_python_image
-from quorate_devnet.config import DevnetConfig, ExecutorChoice
-from quorate_devnet.devnet import running
-from quorate_node.config import TransportChoice
+from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.market.devnet import running
+from quorate_node.base.config import TransportChoice
 
 OUTSTANDING = 24
 TRIES_MAX = 20

@@ -9,7 +9,7 @@ from contracts.court_world import TRUTH, CourtWorld, Evidence, result
 from contracts.evm import NOBODY
 from contracts.world import Sent, account, sign, typed_hash
 from quorate_contracts.abi_codec import encode
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
 JURY_VOTE = "JuryVote(bytes32 caseId,address juror,bytes32 ballot)"

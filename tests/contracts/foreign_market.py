@@ -4,7 +4,7 @@ from contracts.evm import Evm
 from contracts.market import BOSS, CHAIN_ID, SECRET, Key, Market
 from quorate_contracts.deploy import Contracts, Creation, created_address, plan
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import BlockNumber
 from quorate_runtime.beacon.bls import public_key
 from support.chain import foreign_token

@@ -6,7 +6,7 @@ from typing import Any
 
 from contracts.world import ASSIGNMENT, CLASS, COMMIT, ORDER, World, account, sign, typed_hash
 from quorate_contracts.abi_codec import encode
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, USD
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Hash32
 

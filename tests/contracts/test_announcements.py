@@ -9,7 +9,7 @@ from quorate_contracts.announced_coordinators import lines_of
 from quorate_contracts.artifact import artifact
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.generated.stakes import Announced
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 
 C = COORDINATOR.address

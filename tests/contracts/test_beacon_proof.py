@@ -13,8 +13,8 @@ from quorate_contracts.encodings import round_proof
 from quorate_contracts.generated.beacon import Beacon, RoundProven
 from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.limits import DEVNET, MAINNET
-from quorate_protocol.ports import BeaconInfo, BeaconRound
-from quorate_protocol.rules.beacon_rounds import round_at
+from quorate_protocol.messages.beacon_rounds import round_at
+from quorate_protocol.messages.ports import BeaconInfo, BeaconRound
 from quorate_protocol.units import BlockNumber, Round, UnixSeconds
 from quorate_runtime.beacon.bls import beacon_round, keygen, randomness
 

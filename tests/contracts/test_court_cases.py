@@ -17,7 +17,7 @@ from contracts.court_trial import (
 )
 from contracts.court_world import LIE, TRUTH, CourtWorld, peopled_court, result
 from contracts.world import CLASS, account
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET, MAINNET, USD
 from quorate_protocol.units import ZERO_HASH
 

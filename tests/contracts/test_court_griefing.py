@@ -17,7 +17,7 @@ from contracts.griefing import GWEI, Act, Side
 from contracts.test_faults import K, acks, prove, two_commits
 from contracts.test_juries import long_list
 from contracts.world import account
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import ZERO_HASH, Hash32
 

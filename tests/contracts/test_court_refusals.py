@@ -7,7 +7,7 @@ import pytest
 from contracts.court_trial import RIGHT, Trial, opened_trial
 from contracts.court_world import CourtWorld, peopled_court
 from contracts.world import CLASS, account
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import ZERO_HASH
 

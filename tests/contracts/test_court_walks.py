@@ -26,7 +26,7 @@ from contracts.court_world import LIE, CourtWorld, peopled_court, result
 from contracts.evm import Reverted
 from contracts.test_faults import K, acks, two_commits
 from contracts.world import CLASS, account
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET, USD
 from quorate_protocol.units import ZERO_HASH, Hash32
 

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.court_world import ASSIGNMENT, COMMIT, CourtWorld, Message, peopled_court
 from contracts.world import CLASS, Sent, account
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET, USD
 
 ACK = (

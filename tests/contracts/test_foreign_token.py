@@ -21,7 +21,7 @@ from quorate_contracts.relayed_requests import (
     encode,
     sign_requests,
 )
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.requests import ExitRequest, OpenSlotsRequest, RegisterRequest
 from quorate_protocol.refusals import Refused

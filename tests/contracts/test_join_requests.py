@@ -10,16 +10,16 @@ from contracts.evm_node import EvmNode
 from contracts.foreign_market import foreign_market
 from contracts.market import Market, key
 from quorate_contracts.relayed_requests import RequestFile, calls_to_relay
-from quorate_node.chain.owner_desk import OwnerDesk
-from quorate_node.commands.requesting import OPEN_MAX, Wish, requests_for
-from quorate_node.config import EVERY_GPU, Config, GpuPrice
+from quorate_node.base.config import EVERY_GPU, Config, GpuPrice
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.cli.owner_desk import OwnerDesk
+from quorate_node.cli.requesting import OPEN_MAX, Wish, requests_for
 from quorate_node.gpu.gpu_slots import LaidOut, lay_out
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.ops.diagnostics import _wanted
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_node.status.diagnostics import _wanted
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.messages.requests import OpenSlotsRequest, RegisterRequest
-from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Amount, Hash32, Price, UnixSeconds
 from quorate_runtime.clock import SystemClock

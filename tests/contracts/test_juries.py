@@ -9,7 +9,7 @@ from contracts.court_trial import DRAWING, NONE, RIGHT, VOTING, Trial, opened_tr
 from contracts.court_world import CourtWorld, peopled_court
 from contracts.world import CLASS, account
 from quorate_contracts.abi_codec import encode
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET, MAINNET
 from quorate_protocol.units import Address, Hash32
 

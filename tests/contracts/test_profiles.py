@@ -5,7 +5,7 @@ import pytest
 from contracts.evm import Evm, refused
 from contracts.market import BOSS, COORDINATOR, key, market, network
 from quorate_contracts.generated.stakes import Stakes
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 

@@ -11,7 +11,7 @@ from quorate_contracts.generated.stakes import (
     SlotClosed,
     SlotOpened,
 )
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import ZERO_ADDRESS, Hash32, UnixSeconds
 

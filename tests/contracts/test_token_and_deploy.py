@@ -7,7 +7,7 @@ from contracts.market import BOSS, CHAIN_ID, SECRET, key, market, planned
 from quorate_contracts import deploy
 from quorate_contracts.deploy import Contracts, created_address
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Seconds
 from quorate_runtime.beacon.bls import public_key
 

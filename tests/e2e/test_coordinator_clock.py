@@ -14,12 +14,12 @@ import pytest
 
 from quorate import Market
 from quorate.client.run import Run
-from quorate_coordinator import coordinator_keys
-from quorate_coordinator.config import Config
+from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base.config import Config
 from quorate_coordinator.service import Service
-from quorate_devnet.config import DevnetConfig, ExecutorChoice
-from quorate_devnet.devnet import Devnet, running
-from quorate_devnet.processes.process_settings import read_coordinator
+from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.market.devnet import Devnet, running
+from quorate_devnet.market.process_settings import read_coordinator
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Outcome
 from quorate_runtime.clock import JUMP_SECONDS, SystemClock

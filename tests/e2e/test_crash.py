@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from quorate import Market
 from quorate_contracts.deploy import Contracts
-from quorate_devnet.config import ExecutorChoice
+from quorate_devnet.market.config import ExecutorChoice
 from quorate_runtime.chain import ChainClient, Rpc
 from support.crash import crash_court
 from support.crash.crash_chain import node_that_can_go

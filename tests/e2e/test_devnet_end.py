@@ -140,7 +140,7 @@ def test_kill_9_of_the_parent_ends_everything(up: Up, image: Path) -> None:
 def test_kill_9_of_the_parent_removes_containers(up: Up, image: Path) -> None:
     import docker
 
-    from quorate_devnet.config import DevnetConfig
+    from quorate_devnet.market.config import DevnetConfig
 
     label = DevnetConfig(up.folder, 3).label()
     client = docker.from_env()

@@ -16,9 +16,9 @@ import pytest_asyncio
 
 from quorate import Job, Market
 from quorate.client.run import Run
-from quorate_devnet.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.demo.run_demo import transport_in_use
-from quorate_devnet.devnet import Devnet, running
+from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.market.devnet import Devnet, running
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import ProviderView, RunView
 from quorate_protocol.units import Outcome

@@ -23,10 +23,10 @@ from quorate.images import build_python_image
 from quorate.trust.attestation_checks import deployment_check
 from quorate_content.dag.cid import parse
 from quorate_content.dag.disk_tree import cid_of_path
-from quorate_devnet.config import MARKER, DevnetConfig, ExecutorChoice
-from quorate_devnet.devnet import Devnet, running
-from quorate_node.config import AttestationChoice
-from quorate_node.ops.status import read_status
+from quorate_devnet.market.config import MARKER, DevnetConfig, ExecutorChoice
+from quorate_devnet.market.devnet import Devnet, running
+from quorate_node.base.config import AttestationChoice
+from quorate_node.status.status import read_status
 from quorate_protocol.units import UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.p2p import available

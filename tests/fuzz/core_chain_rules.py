@@ -5,9 +5,9 @@ from hypothesis.stateful import rule
 
 from fuzz.core_machine import FLAGS, PICK, SPAN, U64, U128, WHO, BaseMachine
 from fuzz.core_world import HOSTS, US
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_coordinator.core.model import events as ev
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, Round, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner
 

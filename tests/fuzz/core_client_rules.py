@@ -5,7 +5,7 @@ from hypothesis.stateful import rule
 
 from fuzz.core_machine import DIGESTS, FLAGS, PICK, U64, U128, WHO, BaseMachine
 from fuzz.core_world import COORDINATOR, DOMAIN
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.units import (

@@ -4,8 +4,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine
 
 from fuzz.core_world import HOSTS, World
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease as leases
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.units import Hash32, Small

@@ -16,8 +16,8 @@ from fuzz.core_machine import (
     BaseMachine,
 )
 from fuzz.core_world import DOMAIN, HOSTS
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease as leases
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept, Commit, Decline, FreeSlots, Heartbeat, Reveal
 from quorate_protocol.units import (

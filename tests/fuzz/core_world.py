@@ -7,9 +7,9 @@ would end the running coordinator.
 
 from dataclasses import dataclass, field
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import (
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import (
     ArchiveRuns,
     Effect,
     OpenCase,
@@ -18,16 +18,17 @@ from quorate_coordinator.core.effects import (
     SendPayroll,
     SendRedeem,
 )
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.lease import Accepted, Assigned, Closed, Lease
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.lease import Accepted, Assigned, Closed, Lease
+from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.step_context import Rules
-from quorate_protocol.cids import document_cid
-from quorate_protocol.crypto.commitment import commitment, result_digest
-from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages import offer as offers
+from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.order_terms import OrderTerms
@@ -43,7 +44,6 @@ from quorate_protocol.messages.signed import (
 )
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import orders
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.step import Input
 from quorate_protocol.units import (

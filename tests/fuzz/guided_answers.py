@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 from urllib.parse import SplitResult
 
 from fuzz.guided_outer import Answer, Session, scratch_folder
-from quorate.client.coordinator_api import _tree, _view
-from quorate.client.sse import ServerEvent, server_events
-from quorate.errors import UnavailableError, from_answer
+from quorate.base.errors import UnavailableError, from_answer
+from quorate.client.base.coordinator_api import _tree, _view
+from quorate.client.base.sse import ServerEvent, server_events
 from quorate_content.images.pinned_image import PinnedImage, parse_pinned
 from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.threads import StopSignal
-from quorate_node.executors.supervisor.bwrap_status import PIDS_MAX, status_number
-from quorate_node.images.registry_image import fetch_archive
+from quorate_node.executors.sandbox.bwrap_status import PIDS_MAX, status_number
+from quorate_node.jobs.registry_image import fetch_archive
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.views import JobEvent
-from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime.beacon import bls

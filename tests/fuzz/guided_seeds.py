@@ -18,7 +18,7 @@ from quorate_content.dag.dagpb import (
     hamt_data,
     leaf_block,
 )
-from quorate_content.transfer.http_answer import CAR_TYPE
+from quorate_content.store.http_answer import CAR_TYPE
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt, document

@@ -15,21 +15,21 @@ from pathlib import Path
 
 from fuzz.guided_answers import ASKED
 from fuzz.guided_outer import OUTER, fuzz_sealed
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.jobfile import parse_job
 from quorate.trust.receipt_verification import check_round, verify
-from quorate_content.content_limits import BadSource, Bounds
 from quorate_content.dag.car import frame_head, header, read_car
 from quorate_content.dag.cid import Cid, Codec
+from quorate_content.dag.content_limits import BadSource, Bounds
 from quorate_content.dag.disk_tree import TreeWriter
 from quorate_content.dag.unixfs import V1_2025, build_directory, build_file
 from quorate_content.dag.walk import Block, DagWalk, NullSink, TreePath
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageLimits
 from quorate_content.images.sanitized_archive import sanitized_archive
+from quorate_content.store import fetch
 from quorate_content.threads import StopSignal
-from quorate_content.transfer import fetch
-from quorate_node.executors.bwrap.rootfs import unpack
+from quorate_node.executors.sandbox.rootfs import unpack
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.jobfile import parse_job
-from quorate_content.content_limits import BadSource, Bounds
 from quorate_content.dag.car import header, read_car
 from quorate_content.dag.cid import Cid, parse, parse_bytes, raw_cid
+from quorate_content.dag.content_limits import BadSource, Bounds
 from quorate_content.dag.walk import DagWalk, NullSink
 from quorate_protocol.refusals import Refused
 from support.fuzz_properties import (

@@ -16,7 +16,7 @@ from fuzz.core_chain_rules import ChainRules
 from fuzz.core_client_rules import ClientRules
 from fuzz.core_machine import LIES, U64
 from fuzz.core_provider_rules import ProviderRules
-from quorate_coordinator.core import lease as leases
+from quorate_coordinator.core.model import lease as leases
 from quorate_protocol.limits import MAINNET, Limits
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Commit

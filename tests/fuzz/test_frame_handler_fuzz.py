@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from fuzz.core_world import CODEC, DOMAIN, Owner, World
 from quorate_content.store.content_store import ContentStore
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.intake import orders
-from quorate_coordinator.providers.frame_handler import FrameHandler
-from quorate_coordinator.providers.frame_limits import FrameLimits
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.core.jobs import orders
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.market.frame_handler import FrameHandler
+from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs

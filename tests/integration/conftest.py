@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from quorate_protocol.ports import Executor, Sandbox
+from quorate_protocol.messages.ports import Executor, Sandbox
 from support.executors.executor_cases import SANDBOXES, ending, make_executor
 
 if TYPE_CHECKING:
-    from quorate.client.profile import Profile
+    from quorate.client.base.profile import Profile
     from support.markets.coordinator_stage import Stage
     from support.markets.fake_market import FakeMarket
     from support.markets.scripted_coordinator import Stage as ProviderStage
@@ -60,6 +60,6 @@ async def fake(tmp_path: Path) -> "AsyncIterator[FakeMarket]":
 @pytest.fixture
 def profile(fake: "FakeMarket", tmp_path: Path) -> "Profile":
     """Returns a client's profile at the fake market."""
-    from quorate.client.profile import create_profile
+    from quorate.client.base.profile import create_profile
 
     return create_profile(tmp_path / "client", fake.url, "pass", "devnet")

@@ -16,7 +16,7 @@ from nacl.signing import SigningKey
 from quorate_content.dag.cid import BASE58, raw_cid
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import Source
+from quorate_content.store.fetch_order import Source
 from quorate_content.transfer.gateway import add_gateway_routes
 from quorate_protocol.refusals import Unavailable
 from support.go_peer import GoPeer, go_peer

@@ -7,14 +7,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import SendPayroll
+from quorate_coordinator.core.model.effects import SendPayroll
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.commitment import result_digest
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import receipt
+from quorate_protocol.messages.commitment import result_digest
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import Order, Voucher
-from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.receipts import receipt_checks, receipt_list
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.units import Address, Hash32, Label

@@ -12,7 +12,7 @@ from quorate_protocol.limits import DAY
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.money.tabs import Pay
+from quorate_protocol.rules.tabs import Pay
 from quorate_protocol.units import Address, Amount
 from sim.chain import OWN, POSTING
 from sim.escrow import Coordinator, Escrow

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.entities import Job
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.entities import Job
 from quorate_protocol.messages.views import AccountView, JobEvent, RunView
 
 

@@ -1,8 +1,8 @@
 """The audit rate of PROTOCOL §5, computed a second time from public data."""
 
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.lease import Closed, Committed
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.lease import Closed, Committed
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import Address, Hash32, Label, VerifyTier

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_node.core import events as node_events
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import Limits
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import BlockNumber, UnixSeconds

@@ -1,29 +1,29 @@
 """Independent checks of I1 to I10, from messages and documents, with formulas of their own."""
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import (
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import (
     AppendSummary,
     OpenCase,
     Send,
     SendPayroll,
     StoreReceipt,
 )
-from quorate_coordinator.core.effects import Effect as CoordinatorEffect
-from quorate_coordinator.core.entities import Job, Running
-from quorate_coordinator.core.lease import Committed, Lease, Revealed
-from quorate_coordinator.core.records import receipts
+from quorate_coordinator.core.model.effects import Effect as CoordinatorEffect
+from quorate_coordinator.core.model.entities import Job, Running
+from quorate_coordinator.core.model.lease import Committed, Lease, Revealed
+from quorate_coordinator.core.money import receipts
 from quorate_node.core.events import AssignmentReceived, VerdictReceived
 from quorate_node.core.phases import Done, Lapsed
-from quorate_node.messaging import verdict_checks
+from quorate_node.market import verdict_checks
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.crypto.merkle import Log
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.beacon_rounds import round_time
+from quorate_protocol.messages.classes import HostClass, job_class
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.beacon_rounds import round_time
-from quorate_protocol.rules.classes import HostClass, job_class
 from quorate_protocol.rules.reputation import fold
 from quorate_protocol.step import Effect, StepOutcome
 from quorate_protocol.units import Comparator, Hash32, JobKind

@@ -15,8 +15,7 @@ from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import AccountView
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import orders, settlement
-from quorate_protocol.rules.money import credit
+from quorate_protocol.rules import credit, orders, settlement
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_ADDRESS,

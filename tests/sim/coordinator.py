@@ -3,11 +3,12 @@
 import dataclasses
 from collections.abc import Callable
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import lease as leases
 from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import (
+from quorate_coordinator.core.jobs import log_reads
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.effects import (
     AppendSummary,
     ArchiveRuns,
     Effect,
@@ -24,18 +25,18 @@ from quorate_coordinator.core.effects import (
     StoreReceipt,
     StoreSpec,
 )
-from quorate_coordinator.core.entities import Client, Job
-from quorate_coordinator.core.intake import log_reads
-from quorate_coordinator.core.money import ledger, payees
-from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.step_context import Rules
-from quorate_coordinator.core.tables import OWN
-from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
-from quorate_protocol.crypto.commitment import check_opens
+from quorate_coordinator.core.model.entities import Client, Job
+from quorate_coordinator.core.model.step_context import Rules
+from quorate_coordinator.core.model.tables import OWN
+from quorate_coordinator.core.money import ledger, payees, receipts
+from quorate_coordinator.market.pending_refreshes import PendingRefreshes
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
+from quorate_protocol.messages.beacon_rounds import round_at
+from quorate_protocol.messages.classes import job_class
+from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import (
@@ -50,12 +51,10 @@ from quorate_protocol.messages.signed import (
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import orders
-from quorate_protocol.rules.beacon_rounds import round_at
-from quorate_protocol.rules.classes import job_class
-from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.offer_gate import MarketSnapshot, OfferGate, OwnerStanding
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.reputation.fold import Trusts
+from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.step import Core
 from quorate_protocol.units import (

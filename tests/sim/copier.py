@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate_node.core.phases import Committed
-from quorate_protocol.crypto.commitment import commitment, result_digest
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.signed import Commit, Reveal
 from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace

@@ -10,14 +10,14 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from quorate_coordinator.core.effects import OpenCase, ShownRun
-from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
+from quorate_coordinator.core.model.effects import OpenCase, ShownRun
+from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.messages.beacon_rounds import round_at, round_time
+from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, signer
 from quorate_protocol.messages.signed import JuryVote
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.units import KILLED, ZERO_HASH, Address, Hash32, Round, UnixSeconds
 from quorate_runtime.keys.crypto import recover
 from sim.escrow import COURT

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, get_args
 
-from quorate_coordinator.core import entities, lease
-from quorate_node.core import phases
-from quorate_node.core.juries import jury_duty
+from quorate_coordinator.core import coordinator_core
+from quorate_coordinator.core.model import entities, lease
+from quorate_node.core import jury_duty, phases
 from quorate_protocol import limits
+from quorate_protocol.codec.tables import Table
 from quorate_protocol.refusals import Code
-from quorate_protocol.tables import Table
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -97,7 +97,7 @@ GATE = (
 RULES = (
     "messages/offer",
     "rules/orders",
-    "crypto/commitment",
+    "messages/commitment",
     "messages/job_spec",
 )  # also checked on the coordinator's side
 
@@ -116,7 +116,7 @@ def _all_codes() -> frozenset[str]:
     ones.
     """
     protocol, coordinator, provider = (
-        Path(str(module.__file__)).parent for module in (limits, entities, phases)
+        Path(str(module.__file__)).parent for module in (limits, coordinator_core, phases)
     )
     gate = [protocol / f"{name}.py" for name in GATE]
     found = {
@@ -124,7 +124,7 @@ def _all_codes() -> frozenset[str]:
             *coordinator.rglob("*.py"), *gate, *[protocol / f"{name}.py" for name in RULES]
         ),
         "provider": _codes(
-            *provider.glob("*.py"), provider.parent / "messaging" / "frame_handler.py", *gate
+            *provider.glob("*.py"), provider.parent / "market" / "frame_handler.py", *gate
         ),
     }
     return frozenset(

@@ -13,7 +13,7 @@ from quorate_protocol.limits import DAY, Limits
 from quorate_protocol.messages.envelope import Envelope, signer
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money.tabs import Pay
+from quorate_protocol.rules.tabs import Pay
 from quorate_protocol.units import Address, Amount
 from quorate_runtime.keys.crypto import recover
 from sim.parties import DOMAIN

@@ -9,16 +9,16 @@ that in a receipt or show none. These receipts are built from every real one wit
 from collections.abc import Iterator
 from functools import partial
 
-from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DRAW_TRIES, TIERS
+from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
+from quorate_protocol.messages.eligible_list import EligibleList, ShownSlot
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt, RegisteredProvider
 from quorate_protocol.messages.signed import CommitEntry
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules import audit_draw
-from quorate_protocol.rules.eligible_list import EligibleList, ShownSlot
 from quorate_protocol.units import (
     KILLED,
     ZERO_HASH,

@@ -5,7 +5,7 @@ A coordinator signs them alone, with the client of the job, or with a provider o
 
 from collections.abc import Iterator
 
-from quorate_protocol.crypto.hashing import hash_list, hash_tuple
+from quorate_protocol.codec.hashing import hash_list, hash_tuple
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, SkipEvidence
 from quorate_protocol.messages.signed import Ack, CommitSet, Session

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.lease import Lease
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import OfferEnvelope

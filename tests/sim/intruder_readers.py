@@ -7,11 +7,11 @@ providers witnesses a commit once it knows the beacon round.
 from collections.abc import Callable
 from random import Random
 
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended, Job
-from quorate_coordinator.core.lease import Closed, Committed, Lease, Revealed, Silent
-from quorate_coordinator.storage.access.run_access import RunAccess
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Job
+from quorate_coordinator.core.model.lease import Closed, Committed, Lease, Revealed, Silent
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Witness

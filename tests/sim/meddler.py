@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from quorate_coordinator.core.entities import Decided, Job
+from quorate_coordinator.core.model.entities import Decided, Job
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec

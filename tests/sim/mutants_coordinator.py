@@ -3,17 +3,17 @@
 import dataclasses
 import os
 
-from quorate_coordinator.core import nonces, views
-from quorate_coordinator.core.accusations import Fault
-from quorate_coordinator.core.audit import batches, beacon_time, faults, verdicts
+from quorate_coordinator.core import views
+from quorate_coordinator.core.audit import batches, faults, verdicts
 from quorate_coordinator.core.audit import draw as draw_module
-from quorate_coordinator.core.entities import Provider
-from quorate_coordinator.core.execution import advance, places
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.intake import client_signatures, orders
+from quorate_coordinator.core.jobs import advance, client_signatures, orders, places
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model import beacon_time, nonces
+from quorate_coordinator.core.model.accusations import Fault
+from quorate_coordinator.core.model.entities import Provider
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import held_pay
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages.views import SealedOutput
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, Seconds, UnixSeconds

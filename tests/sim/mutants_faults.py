@@ -3,7 +3,7 @@
 import dataclasses
 
 from quorate_coordinator.core.audit import faults, repeats, unverifiable, verdicts
-from quorate_coordinator.core.matching.market_index import MarketIndex
+from quorate_coordinator.core.model.market_index import MarketIndex
 from quorate_protocol.rules import audit_draw, confirmation
 from quorate_protocol.units import UnixSeconds
 from sim.mutants import Mutant, Patch, only

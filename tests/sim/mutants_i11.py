@@ -1,9 +1,8 @@
 """Rules by which a client could aim at honest owners (I11)."""
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.execution import provider_answers
-from quorate_coordinator.core.intake import orders
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.jobs import orders, provider_answers
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.units import DeclineReason, UnixSeconds
 from quorate_protocol.values import replace
 from sim import meddler

@@ -1,10 +1,9 @@
 """Broken rules of orders, quotes, windows, waiting and stopping (PROTOCOL §4)."""
 
-from quorate_coordinator.core import lease
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.execution import provider_answers, work_windows
-from quorate_coordinator.core.intake import client_signatures, orders
-from quorate_coordinator.core.matching import nearest_offer
+from quorate_coordinator.core.jobs import client_signatures, orders, provider_answers
+from quorate_coordinator.core.matching import nearest_offer, work_windows
+from quorate_coordinator.core.model import lease
+from quorate_coordinator.core.model.entities import Job
 from quorate_protocol.rules import quotes, settlement
 from sim.mutants import Mutant, Patch, only
 from sim.plan import Behaviour, Market

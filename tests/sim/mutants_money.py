@@ -3,13 +3,11 @@
 import dataclasses
 
 from quorate_coordinator.core.audit import draw, verdicts
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.intake import log_reads
-from quorate_coordinator.core.money import ledger, payees, transactions
+from quorate_coordinator.core.jobs import log_reads
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.money import held_pay, ledger, payees, transactions
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import settlement
-from quorate_protocol.rules.money import credit
+from quorate_protocol.rules import credit, settlement
 from quorate_protocol.units import Amount, Price
 from quorate_protocol.values import replace
 from sim.mutants import Mutant, Patch, changed, only
@@ -108,7 +106,7 @@ def _auditors_ask_what_they_like(patch: Patch) -> None:
 
 
 def _held_pay_is_final_early(patch: Patch) -> None:
-    queue = "quorate_coordinator.core.matching.job_queue.JobQueue.releasable"
+    queue = "quorate_coordinator.core.jobs.job_queue.JobQueue.releasable"
     patch.setattr(queue, lambda jobs, at: [jobs._state.jobs[job_id] for job_id in jobs._state.held])
     patch.setattr(held_pay, "draw_at_hold_end", _release_at_once)
 

@@ -1,8 +1,8 @@
 """Broken rules about who may read a run (PROTOCOL §4, Who may read a run)."""
 
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.storage.access import run_access
-from quorate_coordinator.storage.access.run_access import RunAccess, Share
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.storage import run_access
+from quorate_coordinator.storage.run_access import RunAccess, Share
 from quorate_protocol.units import Address
 from sim.mutants import Mutant, Patch, only
 

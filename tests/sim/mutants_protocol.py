@@ -1,10 +1,11 @@
 """Broken rules of the protocol itself: leases, commitments, draws, verdicts, records."""
 
-from quorate_coordinator.core import lease
-from quorate_protocol.crypto.commitment import result_digest
+from quorate_coordinator.core.model import lease
+from quorate_protocol.messages import eligible_list
+from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.signed import Commit, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import audit_draw, eligible_list, trust_record, verdict
+from quorate_protocol.rules import audit_draw, trust_record, verdict
 from quorate_protocol.rules.receipts import receipt_draws
 from quorate_protocol.units import Hash32, Label, UnixSeconds
 from quorate_protocol.values import replace

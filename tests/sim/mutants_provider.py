@@ -1,7 +1,6 @@
 """Broken rules of the provider: when it reveals, what it signs, which messages it trusts."""
 
-from quorate_node.core import capacity, debts, effects, events, execution
-from quorate_node.core.juries import jury_duty
+from quorate_node.core import capacity, debts, effects, events, execution, jury_duty
 from quorate_node.core.phases import Committed, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import Reconciled
@@ -39,7 +38,9 @@ def _reveals_before_the_set(patch: Patch) -> None:
         return moved, due
 
     patch.setattr(execution, "_enter", eager)
-    patch.setattr("quorate_coordinator.core.lease._reveal", lambda held, reveal, at: (held, ()))
+    patch.setattr(
+        "quorate_coordinator.core.model.lease._reveal", lambda held, reveal, at: (held, ())
+    )
 
 
 def _commit_sets_without(code: Code):  # type: ignore[no-untyped-def]

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import SimpleNamespace
 
-from quorate_coordinator.core.effects import AppendSummary, Effect
-from quorate_coordinator.core.records import summaries
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.audit import summaries
+from quorate_coordinator.core.model.effects import AppendSummary, Effect
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.rules.reputation import fold
 from quorate_protocol.rules.reputation.fold import Trusts

@@ -1,9 +1,9 @@
 """Broken rules about run slots that coordinators share, and about offers that come by gossip."""
 
-from quorate_coordinator.core import lease
-from quorate_coordinator.core.events import OfferReceived
-from quorate_coordinator.core.matching import heartbeats, market_index, offers
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.matching import heartbeats, offers
+from quorate_coordinator.core.model import lease, market_index
+from quorate_coordinator.core.model.events import OfferReceived
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import Limits
 from quorate_protocol.units import Seconds, Sequence, UnixSeconds
 from quorate_protocol.values import replace

@@ -3,10 +3,10 @@
 The formulas are its own. They look at the messages that the coordinator took and at its leases.
 """
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Ended, Job
-from quorate_coordinator.core.lease import Accepted, Lapsed, Lease
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Ended, Job
+from quorate_coordinator.core.model.lease import Accepted, Lapsed, Lease
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Accept, Summary

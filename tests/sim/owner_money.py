@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from quorate_coordinator.core.effects import ShownRun
+from quorate_coordinator.core.model.effects import ShownRun
 from quorate_node.core import effects, events
 from quorate_node.core.phases import Done, Revealed
 from quorate_protocol.crypto.eip712 import digest
@@ -16,7 +16,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Order
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.money import tabs
+from quorate_protocol.rules import tabs
 from quorate_protocol.rules.receipts.receipt_bill import paid_by_client
 from quorate_protocol.units import Amount, Hash32, UnixSeconds
 from sim.escrow import Tab

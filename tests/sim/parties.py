@@ -7,8 +7,8 @@ from functools import cache
 
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address, Round, Small
 from quorate_runtime.beacon.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner

@@ -11,7 +11,7 @@ from random import Random
 from typing import TypedDict
 
 from quorate_protocol.limits import DEVNET, Limits
-from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
 from sim.parties import GPU_HOST, HOST

@@ -7,13 +7,13 @@ from quorate_node.core.phases import Running
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.core.terms import GpuDriver, Policy, RunSlots, SlotResources, Terms
-from quorate_node.messaging.frame_handler import FrameHandler
+from quorate_node.market.frame_handler import FrameHandler
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Decline, FreeSlots, Heartbeat, LeaseProgress
-from quorate_protocol.ports import Sandbox
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import (
     Address,

@@ -6,20 +6,19 @@ Containers are on a simulated machine, so they outlive the daemon.
 from collections.abc import Callable
 from typing import assert_never
 
-from quorate_node.core import effects, events, execution
-from quorate_node.core.juries import jury_duty
+from quorate_node.core import effects, events, execution, jury_duty
 from quorate_node.core.phases import Execution, Lapsed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
-from quorate_protocol.crypto.commitment import result_digest
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import frames, offer_gossip
+from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope, SlotOffer
 from quorate_protocol.messages.offer_gossip import OfferGossip
+from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.messages.signed import JuryVote
-from quorate_protocol.ports import TaskState
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32, Milliseconds, UnixSeconds
 from quorate_protocol.values import replace

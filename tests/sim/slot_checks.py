@@ -6,10 +6,10 @@ The formulas are its own. They look at the messages that the coordinator took, a
 
 from dataclasses import dataclass
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Running
-from quorate_coordinator.core.lease import Assigned, Lease
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Running
+from quorate_coordinator.core.model.lease import Assigned, Lease
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.signed import Heartbeat, Summary
 from quorate_protocol.units import Address, ExecutionEnd, Hash32, Outcome, Role

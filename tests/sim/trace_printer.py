@@ -1,6 +1,6 @@
 """Prints every step of every process, for the replay of one seed."""
 
-from quorate_coordinator.core.effects import Send
+from quorate_coordinator.core.model.effects import Send
 from quorate_protocol.refusals import Refused
 from quorate_protocol.step import Effect, StepOutcome
 from sim.world import World

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 
-from quorate_protocol.cids import document_cid
-from quorate_protocol.crypto.commitment import result_digest
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
     EXIT_TIMEOUT,

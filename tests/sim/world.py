@@ -7,8 +7,8 @@ from functools import partial
 from hashlib import sha256
 
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Decided, Ended
-from quorate_coordinator.core.lease import Revealed
+from quorate_coordinator.core.model.entities import Decided, Ended
+from quorate_coordinator.core.model.lease import Revealed
 from quorate_protocol.messages.receipt import document
 from quorate_protocol.rules.receipts.receipt_checks import verify
 from quorate_protocol.step import Input

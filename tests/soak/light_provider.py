@@ -18,25 +18,25 @@ from quorate_content.store.content_store import ContentStore
 from quorate_contracts.deploy import Contracts
 from quorate_node import periodic
 from quorate_node.assembly import terms_of
-from quorate_node.chain.funded_orders import FOLDER as FUNDED_FOLDER
-from quorate_node.chain.jury import JuryService
-from quorate_node.chain.operator_sender import OperatorSender
-from quorate_node.config import Config, ExecutorKind
+from quorate_node.base.config import Config, ExecutorKind
+from quorate_node.base.operator_keys import OperatorKeys
+from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.daemon import ProviderDaemon
+from quorate_node.effect_performer import EffectPerformer
 from quorate_node.executors.host_class_probe import detect_hardware
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
-from quorate_node.keys.operator_keys import OperatorKeys
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.announcements import Announcements, OfferDetails
-from quorate_node.messaging.coordinator_client import Coordinator, deployment_from_info, fetch_info
-from quorate_node.messaging.frame_handler import FrameHandler
+from quorate_node.market.announcements import Announcements, OfferDetails
+from quorate_node.market.coordinator_client import Coordinator, deployment_from_info, fetch_info
+from quorate_node.market.frame_handler import FrameHandler
+from quorate_node.owner.funded_orders import FOLDER as FUNDED_FOLDER
+from quorate_node.owner.jury import JuryService
+from quorate_node.owner.operator_sender import OperatorSender
 from quorate_protocol.messages.gpu_inventory import GpuInventory
-from quorate_protocol.ports import Peers
+from quorate_protocol.messages.ports import Peers
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec

@@ -11,10 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from quorate import Job, Market
+from quorate.base.errors import QuorateError, RefusedError, UnavailableError
 from quorate.client.background_settlement import is_over
-from quorate.client.profile import Profile
+from quorate.client.base.profile import Profile
 from quorate.client.run import Run
-from quorate.errors import QuorateError, RefusedError, UnavailableError
 from quorate_protocol.units import Hash32
 
 IMAGE = "registry.example/soak@sha256:" + "5a" * 32  # the no-op executor needs no image

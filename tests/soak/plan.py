@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.units import Price
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 

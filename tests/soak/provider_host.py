@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from quorate_devnet.processes.ready_file import write_ready
+from quorate_devnet.chain.ready_file import write_ready
 from quorate_runtime.process import logs
 from soak.light_provider import ProviderSettings, run_light_provider
 from soak.plan import provider_keys

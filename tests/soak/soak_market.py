@@ -11,21 +11,20 @@ from pathlib import Path
 
 import aiohttp
 
-from quorate.client.profile import Profile, create_profile
+from quorate.client.base.profile import Profile, create_profile
 from quorate_contracts.deploy import Deployment
-from quorate_coordinator import coordinator_keys
+from quorate_coordinator.base import coordinator_keys
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE
-from quorate_devnet.ports import free_port
-from quorate_devnet.processes import process_settings
-from quorate_devnet.processes.child_processes import ChildProcesses
-from quorate_devnet.processes.ready_file import write_private
-from quorate_devnet.setup import genesis
-from quorate_devnet.setup.genesis import Funds, JoiningProvider
+from quorate_devnet.chain.ready_file import write_private
+from quorate_devnet.market import genesis, process_settings
+from quorate_devnet.market.child_processes import ChildProcesses
+from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE
+from quorate_devnet.market.genesis import Funds, JoiningProvider
+from quorate_devnet.market.ports import free_port
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Hash32
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.keys.keystore import Keystore
@@ -82,7 +81,7 @@ class SoakMarket:
     def _start(self, name: str) -> None:
         told = [str(self._ready(name).with_suffix(".settings"))]
         if name == "coordinator":
-            self.processes.start(name, "quorate_devnet.processes.run_coordinator", told)
+            self.processes.start(name, "quorate_devnet.market.run_coordinator", told)
         else:
             found = os.environ.get("PYTHONPATH", "")
             self.processes.start(

@@ -25,7 +25,10 @@ POSITIONAL_MAX = 6  # arguments of a constructor's call that stand without a nam
 PARAMETERS_MAX = 8
 SMALL_LINES = 80
 GENERATED = "generated"
-SETTINGS = ("node/quorate_node/settings.py", "coordinator/quorate_coordinator/settings.py")
+SETTINGS = (
+    "node/quorate_node/base/settings.py",
+    "coordinator/quorate_coordinator/base/settings.py",
+)
 
 
 class Measure(NamedTuple):

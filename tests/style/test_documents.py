@@ -63,7 +63,7 @@ def bounded_tables(page: str) -> set[str]:
 
 def test_every_table_of_the_coordinator_has_a_bound() -> None:
     core = ROOT / "coordinator" / "quorate_coordinator" / "core"
-    texts = [path.read_text(encoding="utf-8") for path in core.glob("*.py")]
+    texts = [path.read_text(encoding="utf-8") for path in core.rglob("*.py")]
     tables = {name for text in texts for name in re.findall(r"self\.(\w+): Table\[", text)}
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert len(tables) > 20 and bounded_tables(page) == tables

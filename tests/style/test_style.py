@@ -41,7 +41,7 @@ TEXT_BYTES_MAX = 1 << 20
 TEXT_SUFFIXES_SKIPPED = {".png", ".tar", ".gz", ".car", ".whl", ".pyc"}
 
 # The rules import the standard library, msgspec, and keccak in the one module that wraps it.
-KECCAK = {("sdk/quorate_protocol/crypto/hashing.py", "Crypto")}
+KECCAK = {("sdk/quorate_protocol/codec/hashing.py", "Crypto")}
 VALUES = "msgspec"
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 from msgspec.json import decode, encode
 
-from quorate_devnet.ipfs.ipfs_peer import IpfsPeer, ipfs_peer
+from quorate_devnet.market.ipfs_peer import IpfsPeer, ipfs_peer
 from support.requirements import GO_PEER
 
 

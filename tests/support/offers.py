@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence as Ordered
 
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import ZERO_HASH, Address, JobKind, Price, Sequence, Small, UnixSeconds
 
 GIB = 1 << 30

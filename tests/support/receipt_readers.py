@@ -1,11 +1,11 @@
 """The three readers of a receipt: `quorate verify`, the job's client, and one of its providers."""
 
-from quorate.errors import EvidenceError
+from quorate.base.errors import EvidenceError
 from quorate.trust import charge_verification
 from quorate.trust.charge_verification import OwnRecord
 from quorate.trust.receipt_verification import verify
 from quorate_node.core.phases import Done, Execution
-from quorate_node.messaging import verdict_checks
+from quorate_node.market import verdict_checks
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import UnixSeconds

@@ -14,15 +14,15 @@ from msgspec.structs import fields
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.declared_types import is_value_type
-from quorate_protocol.crypto import commitment
+from quorate_protocol.codec.hashing import hash_list, hash_tuple, keccak256
 from quorate_protocol.crypto.eip712 import Domain, digest, struct_hash, type_string
-from quorate_protocol.crypto.hashing import hash_list, hash_tuple, keccak256
 from quorate_protocol.crypto.merkle import Log, merkle_root, prove
+from quorate_protocol.messages import commitment
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import MESSAGE_TYPES
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.rules import audit_draw
-from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import WIRE_TYPES, Address, BlockNumber, ExitStatus, Hash32, Ppm
 from quorate_runtime.keys.crypto import KeySigner
 

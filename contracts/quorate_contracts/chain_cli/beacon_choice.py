@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from aiohttp import ClientSession
 
 from quorate_protocol.limits import Limits
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Seconds
 from quorate_runtime.beacon.beacon_client import fetch_info

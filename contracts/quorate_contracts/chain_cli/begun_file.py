@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from quorate_contracts.deploy import Deployment, Plan
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.files import write_atomic

@@ -15,7 +15,7 @@ import typer
 
 from quorate_contracts.chain_cli.networks import NETWORKS, network_of
 from quorate_protocol.limits import BY_NAME
-from quorate_protocol.ports import Signer
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Amount
 from quorate_runtime.http.urls import web_url

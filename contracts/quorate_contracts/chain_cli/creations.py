@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorate_contracts.deploy import Creation, waves
-from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import Bid, first_bid, raised_bid

@@ -20,7 +20,7 @@ from quorate_contracts.money_texts import Currency, coins
 from quorate_contracts.relayed_requests import RequestFile
 from quorate_contracts.trusted_deployment import read as read_deployment
 from quorate_protocol.limits import BY_NAME, USD
-from quorate_protocol.ports import Signer
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, usd
 from quorate_runtime.chain.client import ChainClient

@@ -20,7 +20,7 @@ from quorate_contracts.deploy import Creation, Deployment, Plan
 from quorate_contracts.money_texts import Currency, read_currency
 from quorate_contracts.trusted_deployment import read as read_deployment
 from quorate_protocol.limits import Limits
-from quorate_protocol.ports import BeaconInfo, Clock, Signer
+from quorate_protocol.messages.ports import BeaconInfo, Clock, Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, BlockNumber
 from quorate_runtime.chain.client import ChainClient

@@ -14,8 +14,8 @@ from quorate_contracts.chain_cli.token_check import address_of
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
-from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.ports import Signer
+from quorate_protocol.codec.hashing import keccak256
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain.client import ChainClient

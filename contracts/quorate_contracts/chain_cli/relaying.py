@@ -10,7 +10,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
 from quorate_contracts.relayed_requests import RequestFile, calls_to_relay, decode
-from quorate_protocol.ports import Signer
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Amount, usd
 from quorate_runtime.chain.client import ChainClient

@@ -1,6 +1,6 @@
 """Checks the token that a new deployment shall use. The contracts never change it later."""
 
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
 from quorate_runtime.chain.client import ChainClient

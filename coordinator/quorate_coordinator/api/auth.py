@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import Rules
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_protocol.crypto.bearer import read_token
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import Rules
 from quorate_protocol.messages import envelope
+from quorate_protocol.messages.bearer import read_token
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import Session
-from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, UnixSeconds
 from quorate_runtime.keys.crypto import recover, recover_again

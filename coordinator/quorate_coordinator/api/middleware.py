@@ -7,8 +7,8 @@ import asyncio
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_coordinator.request_limits import BODY_BYTES_MAX, KIB
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.base.request_limits import BODY_BYTES_MAX, KIB
 from quorate_protocol.refusals import Code
 from quorate_runtime.http.error_responses import Handler, coded
 

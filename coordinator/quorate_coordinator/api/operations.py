@@ -5,7 +5,7 @@ A test compares it with the mounted routes.
 from msgspec import Struct
 
 from quorate_coordinator.api.responses import Cases, Done, Health, Offers, Runs, Stored
-from quorate_coordinator.monitoring.operator_view import OperatorView
+from quorate_coordinator.base.operator_view import OperatorView
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.receipt import Receipt

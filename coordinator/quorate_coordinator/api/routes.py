@@ -14,13 +14,13 @@ from aiohttp import web
 from quorate_coordinator.api.auth import Auth, session_signer
 from quorate_coordinator.api.openapi import document
 from quorate_coordinator.api.responses import Cases, Done, Health, Offers, Runs
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.base.request_limits import BODY_BYTES_MAX
 from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.reporting.history import HistoryQuery, query_of
-from quorate_coordinator.request_limits import BODY_BYTES_MAX
-from quorate_coordinator.storage.access.run_access import RunAccess
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.status.history import HistoryQuery, query_of
+from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
@@ -29,6 +29,7 @@ from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.job_spec import validate as validate_spec
 from quorate_protocol.messages.market_history import MarketHistory
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import Order, Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AckView,
@@ -40,7 +41,6 @@ from quorate_protocol.messages.views import (
     ObservedView,
     PlanRequest,
 )
-from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules import orders
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds

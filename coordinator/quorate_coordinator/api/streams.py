@@ -11,15 +11,15 @@ from aiohttp import web
 
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.routes import job_id_of
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.intake import log_reads
-from quorate_coordinator.core.intake.log_reads import LogAccess
-from quorate_coordinator.storage.access.run_access import RunAccess
+from quorate_coordinator.core.jobs import log_reads
+from quorate_coordinator.core.jobs.log_reads import LogAccess
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.views import JobEvent
-from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.http.error_responses import Busy

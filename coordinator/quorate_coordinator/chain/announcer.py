@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from quorate_contracts.announced_coordinators import ADDRESSES_MAX, newest_announcement
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import ADDRESSES_BYTES_MAX
-from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.ports import Clock
+from quorate_protocol.codec.hashing import keccak256
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain.client import ChainClient

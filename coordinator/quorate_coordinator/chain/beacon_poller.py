@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Awaitable, Callable
 
-from quorate_coordinator.core.events import RoundAppeared
-from quorate_protocol.ports import Beacon, Clock
+from quorate_coordinator.core.model.events import RoundAppeared
+from quorate_protocol.messages.beacon_rounds import round_at, round_time
+from quorate_protocol.messages.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.units import Round
 from quorate_runtime.process.health import Board
 from quorate_runtime.process.log_throttle import LogThrottle

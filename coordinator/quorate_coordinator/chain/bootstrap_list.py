@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from quorate_contracts.announced_coordinators import AnnouncedCoordinator, announced_coordinators
 from quorate_contracts.deploy import Contracts
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.p2p.host_config import PeerAddress
+from quorate_runtime.p2p.host.host_config import PeerAddress
 from quorate_runtime.p2p.multiaddrs import dial_address, is_public
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from quorate_contracts.encodings import read_pair
 from quorate_contracts.events import Event
 from quorate_contracts.generated import court, escrow, stakes
 from quorate_coordinator.chain.queries import RETRY_SECONDS, everything, tabs_of, view
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.stake_slot import FOREVER
-from quorate_protocol.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, UnixSeconds
 from quorate_runtime.actor.actor import Actor

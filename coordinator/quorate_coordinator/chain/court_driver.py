@@ -16,10 +16,10 @@ from quorate_contracts.generated import court
 from quorate_contracts.generated.contract_calls import Call
 from quorate_coordinator.chain.case_files import CaseFile, read_case_file
 from quorate_coordinator.chain.queries import view
-from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.model.accusations import Case
 from quorate_protocol.limits import BY_NAME
-from quorate_protocol.ports import Beacon, Clock
+from quorate_protocol.messages.ports import Beacon, Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32, Round
 from quorate_runtime.chain.client import ChainClient

@@ -18,8 +18,8 @@ from quorate_contracts.money_texts import currency_of
 from quorate_coordinator.chain.registration import ask, is_registered
 from quorate_protocol.limits import DAY
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money import tabs
-from quorate_protocol.rules.money.tabs import Pay
+from quorate_protocol.rules import tabs
+from quorate_protocol.rules.tabs import Pay
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     Address,

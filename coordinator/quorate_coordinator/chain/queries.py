@@ -9,8 +9,8 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.contract_calls import Query
 from quorate_contracts.generated.escrow import LimitsOf
 from quorate_coordinator.chain.registration import ask
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.state import State
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.state import State
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain.client import BlockId, ChainClient

@@ -7,10 +7,10 @@ from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.contract_calls import Call, Query
 from quorate_contracts.money_texts import read_currency
-from quorate_coordinator.coordinator_keys import CoordinatorKeys
+from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money.tabs import LIMIT_LEAST
+from quorate_protocol.rules.tabs import LIMIT_LEAST
 from quorate_protocol.units import Address, Amount, usd
 from quorate_runtime.chain.client import BlockId, ChainClient
 from quorate_runtime.chain.fee_bids import first_bid

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import assert_never
 
-from quorate_coordinator.core.accusations import Case
 from quorate_coordinator.core.audit import faults
-from quorate_coordinator.core.entities import HostList, PastKey, Provider
-from quorate_coordinator.core.events import (
+from quorate_coordinator.core.model.accusations import Case
+from quorate_coordinator.core.model.entities import HostList, PastKey, Provider
+from quorate_coordinator.core.model.events import (
     ChainAdvanced,
     ChainBalanceChanged,
     ChainCaseDecided,
@@ -28,9 +28,8 @@ from quorate_coordinator.core.events import (
     TransactionConfirmed,
     TransactionRefused,
 )
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.money import payees, transactions
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import held_pay, payees, transactions
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.units import (

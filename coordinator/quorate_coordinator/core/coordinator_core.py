@@ -7,20 +7,27 @@ from collections.abc import Callable
 from typing import assert_never
 
 from quorate_coordinator.core import chain_events
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.audit import batches, beacon_time
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.entities import Revealing
-from quorate_coordinator.core.execution import deadlines, places, progress, provider_answers
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.holds.windows import HoldQueue
-from quorate_coordinator.core.intake import client_signatures, log_reads, orders
+from quorate_coordinator.core.audit import batches
+from quorate_coordinator.core.audit.windows import HoldQueue
+from quorate_coordinator.core.jobs import (
+    client_signatures,
+    deadlines,
+    log_reads,
+    orders,
+    places,
+    progress,
+    provider_answers,
+    retirement,
+)
+from quorate_coordinator.core.jobs.job_queue import JobQueue
 from quorate_coordinator.core.matching import attestations, heartbeats, offers
-from quorate_coordinator.core.matching.job_queue import JobQueue
-from quorate_coordinator.core.money import ledger, payees, transactions
-from quorate_coordinator.core.records import retirement
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import Rules, StepContext
+from quorate_coordinator.core.model import beacon_time
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.core.model.entities import Revealing
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import Rules, StepContext
+from quorate_coordinator.core.money import held_pay, ledger, payees, transactions
 from quorate_protocol.step import Input, StepOutcome
 from quorate_protocol.units import Round
 

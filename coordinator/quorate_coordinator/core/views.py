@@ -1,14 +1,15 @@
 """Builds the API's views from the state. Pure, and changes nothing."""
 
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.entities import Client, Decided, Job, Provider
-from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.matching import attestation_levels, nearest_offer, offers
+from quorate_coordinator.core.matching import nearest_offer, offers
+from quorate_coordinator.core.model import attestation_levels
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.entities import Client, Decided, Job, Provider
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.nonces import UsedNonces
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import Rules, StepContext
 from quorate_coordinator.core.money import payees
-from quorate_coordinator.core.nonces import UsedNonces
 from quorate_coordinator.core.phase_names import phase_name
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import Rules, StepContext
 from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.views import (

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.storage.access.document_readers import EVERYBODY, rows_of
-from quorate_coordinator.storage.access.document_readers import Row as DocumentRow
+from quorate_coordinator.core.archived_run import ArchivedRun
+from quorate_coordinator.storage.document_readers import EVERYBODY, rows_of
+from quorate_coordinator.storage.document_readers import Row as DocumentRow
 from quorate_protocol.codec import packed
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Hash32
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.storage.access.document_readers import EVERYBODY
+from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive import (
     RUNS_PER_LOOK,
     EndPosition,
@@ -23,11 +22,12 @@ from quorate_coordinator.storage.archive import (
     readers_of,
     row_of,
 )
+from quorate_coordinator.storage.document_readers import EVERYBODY
 from quorate_protocol.codec import packed
 from quorate_protocol.codec.packed import Packed
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.sqlite.optional import OptionalFile
+from quorate_runtime.optional import OptionalFile
 
 WRITING = "does not take finished runs"
 VERSION = 7  # the first that is read; earlier ones held other runs

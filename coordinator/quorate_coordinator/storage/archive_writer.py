@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from quorate_coordinator.core.effects import AppendSummary, ArchiveRuns
-from quorate_coordinator.core.events import RunsArchived
-from quorate_coordinator.core.records.archived_run import ArchivedRun, archived
+from quorate_coordinator.core.archived_run import ArchivedRun, archived
+from quorate_coordinator.core.model.effects import AppendSummary, ArchiveRuns
+from quorate_coordinator.core.model.events import RunsArchived
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.messages import envelope

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from quorate_coordinator.config import Config
+from quorate_coordinator.base.config import Config
 from quorate_coordinator.storage.archive import RunArchive
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_protocol.refusals import Unavailable

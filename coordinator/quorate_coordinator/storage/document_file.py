@@ -22,12 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping
-from quorate_protocol.crypto.hashing import sha256
+from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
-from quorate_runtime.sqlite.durable import used_bytes
-from quorate_runtime.sqlite.optional import OptionalFile
+from quorate_runtime.durable import used_bytes
+from quorate_runtime.optional import OptionalFile
 
 log = logging.getLogger(__name__)
 FRESH_SECONDS = DAY_SECONDS  # a document this young is not written again

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from quorate_content.dag.cid import Cid, Codec
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import StoreReceipt, StoreSpec
-from quorate_coordinator.core.records import receipts
+from quorate_coordinator.core.model.effects import StoreReceipt, StoreSpec
+from quorate_coordinator.core.money import receipts
 from quorate_coordinator.storage.document_file import DocumentFile
-from quorate_protocol.cids import cid_parts
+from quorate_protocol.codec.cids import cid_parts
 from quorate_protocol.units import Hash32
 
 

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from quorate_content.dag.cid import Cid, parse
-from quorate_content.transfer.fetch_order import Source, gateway_source, in_order
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.events import ContentTaken
-from quorate_coordinator.core.state import State
+from quorate_content.store.fetch_order import Source, gateway_source, in_order
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.events import ContentTaken
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.staging import Staging
 from quorate_protocol.messages.job_spec import is_image_cid
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 

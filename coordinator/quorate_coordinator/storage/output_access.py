@@ -8,12 +8,12 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quorate_coordinator.core.intake import log_reads
-from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.records.archived_run import ArchivedRun, committed_output
-from quorate_coordinator.core.state import State
-from quorate_coordinator.storage.access.document_readers import is_published
+from quorate_coordinator.core.archived_run import ArchivedRun, committed_output
+from quorate_coordinator.core.jobs import log_reads
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.archive import Readers, RunArchive
+from quorate_coordinator.storage.document_readers import is_published
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 

@@ -15,12 +15,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate_coordinator.base.storage_sizes import Keeping
+from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive import BEFORE_ALL_RUNS, readers_of
 from quorate_coordinator.storage.run_reader import RunReader
-from quorate_coordinator.storage.staging_quota import Keeping
 from quorate_protocol.limits import Limits
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_HASH, Hash32
 from quorate_runtime.process.health import Board

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from quorate_coordinator.core import views
-from quorate_coordinator.core.entities import Decided, Ended, Job
-from quorate_coordinator.core.intake import log_reads
-from quorate_coordinator.core.intake.log_reads import LogAccess
+from quorate_coordinator.core.archived_run import ArchivedRun
+from quorate_coordinator.core.jobs import log_reads
+from quorate_coordinator.core.jobs.log_reads import LogAccess
+from quorate_coordinator.core.model.entities import Decided, Ended, Job
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.phase_names import words_apart
-from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.core.state import State
-from quorate_coordinator.storage.access.document_readers import DocumentReaders
 from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.document_readers import DocumentReaders
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack
 from quorate_protocol.messages.views import JobEvent, RunView

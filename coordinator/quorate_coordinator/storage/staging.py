@@ -16,8 +16,8 @@ from aiohttp import web
 
 from quorate_content.dag.cid import Cid, parse
 from quorate_content.store.content_store import ContentStore
+from quorate_content.store.fetch_order import Source
 from quorate_content.store.index import Owner, PinNeed, PinTransfer
-from quorate_content.transfer.fetch_order import Source
 from quorate_content.transfer.gateway import CAR_TYPE
 from quorate_content.transfer.root_size import root_from
 from quorate_content.transfer.upload_limits import (
@@ -26,15 +26,15 @@ from quorate_content.transfer.upload_limits import (
     UploadSlots,
     UploadThrottle,
 )
-from quorate_coordinator.core.entities import Client, Decided, Job
-from quorate_coordinator.core.lease import Accepted, Closed, Committed, Lease
-from quorate_coordinator.core.state import State
-from quorate_coordinator.rate_limits import RequestRates
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.base.storage_sizes import StagingQuota, ciphertext_most
+from quorate_coordinator.core.model.entities import Client, Decided, Job
+from quorate_coordinator.core.model.lease import Accepted, Closed, Committed, Lease
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.staging_quota import StagingQuota, ciphertext_most
-from quorate_protocol.cids import cid_parts
+from quorate_protocol.codec.cids import cid_parts
 from quorate_protocol.messages.job_spec import is_image_cid
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32
 from quorate_runtime.http.client_networks import network_of

@@ -1,7 +1,7 @@
 """Checks an Assignment and answers it: accept, or decline with a reason."""
 
 from quorate_node.core import bidding, capacity, events
-from quorate_node.core.juries.jury_duty import JuryDuty
+from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import Execution
 from quorate_node.core.terms import Terms
 from quorate_protocol.limits import HOUR

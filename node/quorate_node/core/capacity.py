@@ -6,7 +6,7 @@ twice, also after a restart that finds other GPUs or makes other slots of them.
 
 from collections.abc import Iterable
 
-from quorate_node.core.juries.jury_duty import JuryDuty
+from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import PREPARING, Execution, Running
 from quorate_node.core.terms import RunSlots, Terms
 from quorate_protocol.messages.job_spec import JobSpec

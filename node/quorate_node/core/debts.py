@@ -8,9 +8,9 @@ from quorate_node.core.terms import Policy, Terms
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Assignment, Verdict, Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money import tabs
-from quorate_protocol.rules.money.tabs import Held, Owed, Tab
+from quorate_protocol.rules import tabs
 from quorate_protocol.rules.settlement import SIGNABLE_MAX
+from quorate_protocol.rules.tabs import Held, Owed, Tab
 from quorate_protocol.units import (
     Address,
     Amount,

@@ -28,15 +28,15 @@ from quorate_node.core.phases import (
     Starting,
 )
 from quorate_node.core.terms import Terms
-from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
+from quorate_protocol.messages.beacon_rounds import round_at, round_time
+from quorate_protocol.messages.classes import determinism_class
+from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Accept, Commit, CommitEntry, CommitSet, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes, settlement
-from quorate_protocol.rules.beacon_rounds import round_at, round_time
-from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.rules.receipts.receipt_dates import CLOCK_TOLERANCE_SECONDS
 from quorate_protocol.units import (
     ZERO_HASH,

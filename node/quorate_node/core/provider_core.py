@@ -8,23 +8,31 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from quorate_node.core import assignments, capacity, debts, effects, events, execution
+from quorate_node.core import (
+    assignments,
+    capacity,
+    debts,
+    effects,
+    events,
+    execution,
+    jury_draws,
+    jury_duty,
+)
 from quorate_node.core.debts import NO_DEBT, Debt, LeasePay
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
-from quorate_node.core.juries import jury_draws, jury_duty
-from quorate_node.core.juries.jury_draws import Case
-from quorate_node.core.juries.jury_duty import JuryDuty
+from quorate_node.core.jury_draws import Case
+from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed
 from quorate_node.core.terms import Terms
+from quorate_protocol.codec.hashing import hash_tuple
+from quorate_protocol.codec.tables import Table, Tables
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, WITHDRAWN, SlotOffer, in_steps
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money.tabs import Owed, Tab
+from quorate_protocol.rules.tabs import Owed, Tab
 from quorate_protocol.step import Input, StepOutcome
-from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Address, Amount, Hash32, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from msgspec import Struct
 
 from quorate_node.core import events
-from quorate_node.core.juries.jury_duty import JuryDuty, Repeating
+from quorate_node.core.jury_duty import JuryDuty, Repeating
 from quorate_node.core.phases import Execution, Publishing, Running, Starting
-from quorate_protocol.ports import TaskState
+from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.units import Address, Hash32
 
 

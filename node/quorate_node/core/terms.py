@@ -9,8 +9,8 @@ from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import USD, Limits
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.offer import SlotOffer
-from quorate_protocol.ports import BeaconInfo, Sandbox
-from quorate_protocol.rules.money.tabs import TRUST_DEFAULT
+from quorate_protocol.messages.ports import BeaconInfo, Sandbox
+from quorate_protocol.rules.tabs import TRUST_DEFAULT
 from quorate_protocol.units import Address, Amount, Hash32, JobKind, Price, Small
 
 FETCHED_PER_SECOND = 20_000_000

@@ -11,11 +11,11 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate_protocol.messages.classes import CPU_VENDORS, GVISOR, HostClass
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Gpu, Hardware
-from quorate_protocol.ports import GpuProbe, Sandbox
+from quorate_protocol.messages.ports import GpuProbe, Sandbox
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.rules.classes import CPU_VENDORS, GVISOR, HostClass
 from quorate_protocol.values import replace
 
 log = logging.getLogger(__name__)

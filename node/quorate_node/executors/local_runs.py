@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
 from quorate_node.executors.process_executor import ProcessExecutor
-from quorate_protocol.ports import Executor, Sandbox
+from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
+from quorate_protocol.messages.ports import Executor, Sandbox
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from quorate_node.executors.outputs import OutputCaps, collect_tree, delete_tree
-from quorate_protocol.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
+from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
+from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Milliseconds
 

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import LABEL_PYTHON, ImageInfo, refuse_shell_command
-from quorate_node.executors.docker.hardened_profile import check_targets, standard_env
-from quorate_node.executors.outputs import delete_tree
-from quorate_node.executors.supervisor.supervised_leases import (
+from quorate_node.executors.base.hardened_profile import check_targets, standard_env
+from quorate_node.executors.base.outputs import delete_tree
+from quorate_node.executors.sandbox.supervised_leases import (
     SupervisedExecutor,
     kill_supervised,
     spawn_supervisor,
 )
-from quorate_protocol.ports import Sandbox, Task
+from quorate_protocol.messages.ports import Sandbox, Task
 from quorate_protocol.refusals import Code, Refused
 
 _PYTHON = re.compile(r"(?:/usr/local/bin/|/usr/bin/)?python(?:3(?:\.\d+)?)?")

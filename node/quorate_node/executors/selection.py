@@ -5,14 +5,14 @@ Docker's SDK is imported only if it is used.
 
 import asyncio
 
-from quorate_node.config import Config, ExecutorKind
+from quorate_node.base.config import Config, ExecutorKind
 from quorate_node.core.terms import GpuDriver
-from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
 from quorate_node.executors.host_class_probe import read_gpus
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.executors.process_executor import ProcessExecutor
+from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.gpu.nvml_probe import NvmlProbe
-from quorate_protocol.ports import Clock, Executor, Sandbox
+from quorate_protocol.messages.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 BANNER = (

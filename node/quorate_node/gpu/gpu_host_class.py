@@ -1,8 +1,8 @@
 """The host class of a GPU run slot, from the machine's inventory (PROTOCOL §2)."""
 
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.gpu_inventory import GpuDevice, GpuInventory, MigPartition
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Small
 
 _ARCHITECTURE_OF_MAJOR = {"9": "hopper", "10": "blackwell", "11": "blackwell", "12": "blackwell"}

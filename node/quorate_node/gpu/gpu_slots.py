@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from quorate_attestation.catalogue import model_of_driver_name
 from quorate_attestation.gpu_match import names_called
-from quorate_node.config import GpuLayout, GpuPrice
+from quorate_node.base.config import GpuLayout, GpuPrice
 from quorate_node.gpu.gpu_host_class import host_class_of
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuDevice, GpuInventory, MigPartition
 from quorate_protocol.messages.offer import offered_gpu_name
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Hash32, Price
 
 COUNT_MAX = 255  # run slots of one host class in an offer

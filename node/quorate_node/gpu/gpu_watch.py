@@ -12,7 +12,7 @@ from typing import Protocol
 
 from quorate_node.core import events
 from quorate_protocol.messages.gpu_inventory import GpuInventory
-from quorate_protocol.ports import Clock, GpuProbe
+from quorate_protocol.messages.ports import Clock, GpuProbe
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.process.health import Board
 

@@ -17,14 +17,14 @@ from quorate_content.dag.cid import Cid, from_digest, parse
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.sealed import seal_directory
 from quorate_content.store.content_store import ContentStore
-from quorate_node.executors.outputs import delete_tree
-from quorate_node.jobs.content_sources import JobSources, OwnerGateways
+from quorate_node.executors.base.outputs import delete_tree
+from quorate_node.market.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.job_spec import JobSpec, decode, is_image_cid
-from quorate_protocol.ports import Clock, Executor, Exit, Mount, Task
+from quorate_protocol.messages.ports import Clock, Executor, Exit, Mount, Task
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
 from quorate_runtime.files import write_atomic
 from quorate_runtime.process.crash_points import crash_point

@@ -6,14 +6,14 @@ from typing import Any
 
 import typer
 
+from quorate.base.errors import QuorateError, RefusedError, UnavailableError, UsageError
+from quorate.base.exit_codes import ExitCode
 from quorate.cli.context import Context, emit, note
-from quorate.cli.parser.global_flags import Client, Devnet, Home, PasswordFile
-from quorate.cli.parser.missing_extras import explain_missing
-from quorate.cli.parser.parser_errors import explain_parser_error
-from quorate.cli.parser.plugins import PluginGroup, Version
-from quorate.cli.text.os_errors import explain_os_error
-from quorate.errors import QuorateError, RefusedError, UnavailableError, UsageError
-from quorate.exit_codes import ExitCode
+from quorate.cli.global_flags import Client, Devnet, Home, PasswordFile
+from quorate.cli.missing_extras import explain_missing
+from quorate.cli.os_errors import explain_os_error
+from quorate.cli.parser_errors import explain_parser_error
+from quorate.cli.plugins import PluginGroup, Version
 
 app = typer.Typer(
     cls=PluginGroup,
@@ -63,7 +63,7 @@ def _complete(words: list[str]) -> int:
     """Prints what may follow the words, one a line, for a shell."""
     from typer.main import get_command
 
-    from quorate.cli.parser.completion import candidates
+    from quorate.cli.completion import candidates
 
     for candidate in candidates(get_command(app), words):
         typer.echo(candidate)
@@ -86,7 +86,7 @@ def _foreign(error: Exception, is_json: bool) -> int:
     """Handles errors of the command line parser and refusals from plugin commands. Anything else is
     a bug and is raised.
     """
-    from quorate.errors import from_refused
+    from quorate.base.errors import from_refused
     from quorate_protocol.refusals import Refused, Unavailable
 
     show, exit_code = getattr(error, "show", None), getattr(error, "exit_code", None)

@@ -9,17 +9,17 @@ from typing import Any
 
 import typer
 
+from quorate.base.errors import REMEDIES, QuorateError, RefusedError, UsageError
+from quorate.base.exit_codes import ExitCode
 from quorate.cli import rendering
 from quorate.cli.context import Context, emit, note
-from quorate.cli.text.tables import table
-from quorate.cli.text.terminal_text import decoded, one_line, plain
+from quorate.cli.tables import table
+from quorate.cli.terminal_text import decoded, one_line, plain
 from quorate.client.background_settlement import is_over
+from quorate.client.base.transfer import Progress, no_progress
 from quorate.client.market import Plan
 from quorate.client.money.moments import moment
 from quorate.client.run import Run
-from quorate.client.transfer import Progress, no_progress
-from quorate.errors import REMEDIES, QuorateError, RefusedError, UsageError
-from quorate.exit_codes import ExitCode
 from quorate.job.host_class import describe_owners, name_of
 from quorate.job.job import Job
 from quorate.job.quantities import format_amount

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from quorate.cli.text.terminal_text import plain
-from quorate.errors import ProfileError
+from quorate.base.errors import ProfileError
+from quorate.cli.terminal_text import plain
 
 if TYPE_CHECKING:
+    from quorate.client.base.profile import Profile
     from quorate.client.devnet_file import DevnetClient
     from quorate.client.market import Market
-    from quorate.client.profile import Profile
 
 T = TypeVar("T")
 JsonFlag = Annotated[
@@ -59,13 +59,13 @@ class Context:
 
     def profile_home(self) -> Path:
         """Returns the folder of the profile."""
-        from quorate.client.profile import default_home
+        from quorate.client.base.profile import default_home
 
         return self.home or default_home(self.environment)
 
     def readable_home(self) -> Path:
         """Returns the folder of the profile that the options name, for what needs no key."""
-        from quorate.client.profile import read_settings
+        from quorate.client.base.profile import read_settings
 
         home = self.profile_home() if self.devnet is None else self._devnet_client(self.devnet).home
         read_settings(home, self.command("init --coordinator URL"))
@@ -75,7 +75,7 @@ class Context:
         """Opens the devnet's profile or the folder's. The first signature asks for the passphrase:
         a file, a credential or the prompt, if no agent has the keys.
         """
-        from quorate.client.access.locked_profile import open_locked
+        from quorate.client.base.locked_profile import open_locked
 
         if self.devnet is not None:
             return self._devnet_client(self.devnet).locked()

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from quorate.base.errors import UsageError, translated
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.errors import UsageError, translated
 
 if TYPE_CHECKING:
-    from quorate.client.transfer import Progress
+    from quorate.client.base.transfer import Progress
     from quorate_content.dag.cid import Cid
     from quorate_content.store.content_store import ContentStore
 
@@ -93,7 +93,7 @@ def get(
 
     async def work() -> None:
         from quorate.cli.attach import progress
-        from quorate_content.transfer.fetch_order import gateway_source
+        from quorate_content.store.fetch_order import gateway_source
 
         wanted = _cid(cid)
         if output is not None and output.exists():
@@ -285,7 +285,7 @@ def _cid(text: str) -> "Cid":
 async def _size(gateway: str, cid: "Cid") -> int:
     from aiohttp import ClientSession
 
-    from quorate_content.transfer.fetch_order import gateway_source
+    from quorate_content.store.fetch_order import gateway_source
     from quorate_content.transfer.root_size import root_size
 
     async with ClientSession() as session:

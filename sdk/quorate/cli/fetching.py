@@ -5,12 +5,12 @@ from typing import Any
 
 import typer
 
+from quorate.base.errors import QuorateError, UsageError
 from quorate.cli import attach
 from quorate.cli.context import Context, emit, note
-from quorate.cli.text.run_state import fits
-from quorate.client.client_ledger import OrderRecord
+from quorate.cli.run_state import fits
+from quorate.client.base.client_ledger import OrderRecord
 from quorate.client.market import Market
-from quorate.errors import QuorateError, UsageError
 
 WILD = frozenset("*?[")
 RUNS_MAX = 1_000

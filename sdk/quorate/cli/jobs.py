@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
-from quorate.cli.programs.code_options import (
+from quorate.base.errors import CancelledError, UsageError
+from quorate.cli.code_options import (
     Build,
     Files,
     PythonVersion,
@@ -18,8 +18,8 @@ from quorate.cli.programs.code_options import (
     code_fields,
     pack_without_network,
 )
-from quorate.cli.programs.sweep_options import Seeds, Sweeps, parse_sweeps
-from quorate.errors import CancelledError, UsageError
+from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
+from quorate.cli.sweep_options import Seeds, Sweeps, parse_sweeps
 
 if TYPE_CHECKING:
     from quorate.job.job import Job
@@ -217,7 +217,7 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
         async with context_of(ctx).market() as market:
             if not job.is_array:
                 return attach.show_plan(job, await market.plan(job), json)
-            from quorate.cli.programs.sweep_runs import plan_first
+            from quorate.cli.sweep_runs import plan_first
 
             elements = await market.array(job)
             note(f"sweep: {len(elements)} runs; this is the plan of the first one")
@@ -243,7 +243,7 @@ async def _submit(context: Context, job: "Job", yes: bool, detach: bool, is_json
     from quorate.cli import attach
 
     if job.is_array:
-        from quorate.cli.programs.sweep_runs import run_array
+        from quorate.cli.sweep_runs import run_array
 
         async def agrees() -> bool:
             return yes or await asyncio.to_thread(_confirm, "Submit?")

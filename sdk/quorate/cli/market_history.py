@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.cli.text.tables import table
+from quorate.cli.tables import table
 
 if TYPE_CHECKING:
     from quorate_protocol.messages.market_history import MarketPeriodView

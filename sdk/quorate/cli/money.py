@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quorate.base.errors import EvidenceError, UnavailableError
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.errors import EvidenceError, UnavailableError
 
 if TYPE_CHECKING:
+    from quorate.client.base.profile import Profile
     from quorate.client.money.balances import Balances, CoordinatorBalance
     from quorate.client.money.withdrawal import GiveBack, WithdrawalState
-    from quorate.client.profile import Profile
     from quorate_contracts.money_texts import Currency
 
 ChainUrl = Annotated[
@@ -24,10 +24,10 @@ def balance(ctx: typer.Context, chain_url: ChainUrl = "", json: JsonFlag = False
     """Shows your money: in the wallet, your balance, your tabs, funded orders. It needs no
     passphrase.
     """
-    from quorate.client.client_ledger import Ledger
+    from quorate.client.base.client_ledger import Ledger
+    from quorate.client.base.profile import account_address, lead_setting, read_settings
     from quorate.client.money.balances import read_balances
     from quorate.client.money.chain_access import find_chain, open_chain
-    from quorate.client.profile import account_address, lead_setting, read_settings
 
     context = context_of(ctx)
     home = context.readable_home()
@@ -60,7 +60,7 @@ def lead(
     coordinator can take and give nothing for. Without it: 1 USD, or a tenth of what the
     coordinator has delivered.
     """
-    from quorate.client.profile import set_lead
+    from quorate.client.base.profile import set_lead
     from quorate.job.quantities import format_amount, parse_amount
 
     wanted, home = parse_amount(amount, "lead"), context_of(ctx).readable_home()
@@ -86,7 +86,7 @@ def withdraw(
     """Takes money back from the escrow, at once if the coordinator gives it back. If it does not,
     your tab closes: repeat the command then. It never asks twice for the same money.
     """
-    from quorate.client.client_ledger import Ledger
+    from quorate.client.base.client_ledger import Ledger
     from quorate.client.money.chain_access import one_at_a_time
     from quorate.client.money.taking_out import receiver_of, state_lines, take_out
     from quorate.job.quantities import parse_amount
@@ -138,7 +138,7 @@ def reclaim(
     """Takes back the budget of an order with an escrow of its own, once nobody can earn it any
     more. It needs no coordinator.
     """
-    from quorate.client.client_ledger import Ledger
+    from quorate.client.base.client_ledger import Ledger
     from quorate.client.money.order_escrow import reclaim as take_back
     from quorate_runtime.clock import SystemClock
 

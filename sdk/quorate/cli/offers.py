@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from quorate.base.errors import UsageError
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
-from quorate.cli.text.tables import table
-from quorate.errors import UsageError
+from quorate.cli.tables import table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from quorate.gossip.market_by_gossip import GossipedMarket
     from quorate.trust.attestation_verification import CheckedSlot
+    from quorate.trust.market_by_gossip import GossipedMarket
     from quorate_contracts.deploy import Deployment
     from quorate_protocol.messages.offer import Offer
 
@@ -146,8 +146,8 @@ async def _by_gossip(
     is_json: bool,
 ) -> None:
     from quorate.cli import rendering
-    from quorate.gossip.market_by_gossip import listen, listening_seconds
     from quorate.trust.attestation_checks import deployment_check
+    from quorate.trust.market_by_gossip import listen, listening_seconds
     from quorate_protocol.units import UnixSeconds
     from quorate_runtime.clock import SystemClock
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from quorate.cli.text.terminal_text import one_line
-from quorate.client.result import Result, describe_exit
+from quorate.cli.terminal_text import one_line
+from quorate.client.base.result import Result, describe_exit
 from quorate.job.host_class import ClassRow
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.offer_verification import CheckedOffer
@@ -19,8 +19,8 @@ from quorate_protocol.units import PPM_ONE, JobKind, Label, Price
 
 if TYPE_CHECKING:
     from quorate.client.market import Plan
-    from quorate.gossip.chain_standing import JudgedOffer
     from quorate.trust.attestation_verification import CheckedSlot
+    from quorate.trust.chain_standing import JudgedOffer
     from quorate_contracts.announced_coordinators import AnnouncedCoordinator
 
 VERIFIERS_WORD = "the verifiers' word; nobody can check it again"

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.cli.text.tables import table
-from quorate.cli.text.terminal_text import decoded, plain
+from quorate.cli.tables import table
+from quorate.cli.terminal_text import decoded, plain
 
 NO_TEXT = (
     "there is no log text. The program printed nothing, or the text was lost: a provider's "
@@ -33,7 +33,7 @@ def ps(
     """Lists your runs: how each stands, its exit code, its age and what it cost."""
     import time
 
-    from quorate.cli.text import run_state
+    from quorate.cli import run_state
     from quorate.job.quantities import parse_duration
 
     seconds = parse_duration(since, "--since") if since else None
@@ -118,11 +118,10 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
     """Prints all details of a run: how it ended and why, its terms and its executions."""
     import time
 
-    from quorate.cli import rendering
-    from quorate.cli.text import run_state
+    from quorate.base.errors import RefusedError
+    from quorate.cli import rendering, run_state
+    from quorate.client.base.result import describe_exit
     from quorate.client.money.moments import moment
-    from quorate.client.result import describe_exit
-    from quorate.errors import RefusedError
     from quorate.job.quantities import format_amount
 
     async def work() -> None:

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from quorate.base.exit_codes import MEANING, ExitCode
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-from quorate.cli.text.tables import table
-from quorate.exit_codes import MEANING, ExitCode
+from quorate.cli.tables import table
 
 
 def init(
@@ -31,8 +31,8 @@ def init(
     json: JsonFlag = False,
 ) -> None:
     """Makes a client profile: an account key, a session key, its coordinator."""
-    from quorate.client.profile import change_coordinator, check_new, create_profile
-    from quorate.errors import UsageError
+    from quorate.base.errors import UsageError
+    from quorate.client.base.profile import change_coordinator, check_new, create_profile
     from quorate_contracts import (
         trusted_deployment,
     )  # imported here because it loads the contracts, which most commands do not need

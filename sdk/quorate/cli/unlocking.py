@@ -18,8 +18,8 @@ def unlock(ctx: typer.Context, span: Hours = "8h", json: JsonFlag = False) -> No
     An agent holds the keys in its memory and signs for your own processes. Nothing is written to
     the disk. `quorate lock` ends it, and so does a restart of the machine.
     """
-    from quorate.client.profile import ACCOUNT, SESSION, read_settings
-    from quorate.errors import ProfileError, UsageError
+    from quorate.base.errors import ProfileError, UsageError
+    from quorate.client.base.profile import ACCOUNT, SESSION, read_settings
     from quorate.job.quantities import parse_duration
     from quorate_runtime.keys import key_agent
     from quorate_runtime.keys.key_errors import KeystoreError

@@ -6,10 +6,10 @@ commit is audited, and an unsigned voucher is signed at the next contact.
 
 import asyncio
 
-from quorate.client.client_ledger import OrderRecord
+from quorate.base.errors import EvidenceError, QuorateError, RefusedError, UnavailableError
+from quorate.client.base.client_ledger import OrderRecord
+from quorate.client.base.session import ClientSession
 from quorate.client.money.vouchers import Vouchers
-from quorate.client.session import ClientSession
-from quorate.errors import EvidenceError, QuorateError, RefusedError, UnavailableError
 from quorate.trust.charge_verification import CheckedVerdict
 from quorate.trust.witnessing import consider
 from quorate_protocol.messages import envelope, job_spec

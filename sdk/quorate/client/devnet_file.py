@@ -4,9 +4,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.client.access.locked_profile import open_locked
-from quorate.client.profile import Profile, open_profile
-from quorate.errors import ProfileError, UsageError
+from quorate.base.errors import ProfileError, UsageError
+from quorate.client.base.locked_profile import open_locked
+from quorate.client.base.profile import Profile, open_profile
 from quorate_runtime.keys.keystore import KeystoreError, read_passphrase_file
 
 FILE_BYTES_MAX = 1 << 20

@@ -11,19 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from quorate.base.errors import EvidenceError, ProfileError, UsageError
 from quorate.client.background_settlement import BackgroundSettlement
-from quorate.client.client_ledger import Ledger, OrderRecord, SpendingTotals
+from quorate.client.base.client_ledger import Ledger, OrderRecord, SpendingTotals
+from quorate.client.base.profile import Profile
+from quorate.client.base.session import ClientSession, Notice, ignore_notice
+from quorate.client.base.signed_requests import OrderDraft, draft_order
+from quorate.client.base.transfer import Progress, Uploader, no_progress
 from quorate.client.devnet_file import profile_of
 from quorate.client.money.chain_url import remember_chain_url
 from quorate.client.money.estimate import Estimate, estimate
 from quorate.client.money.lead import Lead
-from quorate.client.profile import Profile
 from quorate.client.run import Run
 from quorate.client.sent_orders import find_run, place_order
-from quorate.client.session import ClientSession, Notice, ignore_notice
-from quorate.client.signed_requests import OrderDraft, draft_order
-from quorate.client.transfer import Progress, Uploader, no_progress
-from quorate.errors import EvidenceError, ProfileError, UsageError
 from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
 from quorate.job.packing import PackedJob
@@ -33,6 +33,7 @@ from quorate.programs.job_preparation import JobPreparation
 from quorate.trust.coordinator_identity import check_identity
 from quorate.trust.offer_verification import CheckedOffer, check_offer, check_on_chain
 from quorate_protocol.messages.market_history import MarketPeriodView
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.views import (
     AccountView,
     InfoView,
@@ -41,7 +42,6 @@ from quorate_protocol.messages.views import (
     PlanView,
     RunView,
 )
-from quorate_protocol.ports import Clock
 from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Nonce, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process.crash_points import crash_point
@@ -147,7 +147,7 @@ class Market:
         # aiohttp is most of the time that importing a Market would take.
         from aiohttp import TCPConnector
 
-        from quorate.client.coordinator_api import Api
+        from quorate.client.base.coordinator_api import Api
         from quorate_runtime.http.client_sessions import plain_session
 
         try:

@@ -10,12 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from quorate.client.background_settlement import RECONNECT_SECONDS, BackgroundSettlement, is_over
-from quorate.client.result import Result
-from quorate.client.session import ClientSession, Notice, ignore_notice
-from quorate.client.timeouts import NOTICE_SECONDS
-from quorate.client.transfer import Progress, fetch_output, no_progress
-from quorate.errors import (
+from quorate.base.errors import (
     CancelledError,
     EvidenceError,
     NotVerifiedError,
@@ -24,6 +19,11 @@ from quorate.errors import (
     UnavailableError,
     is_full_disk,
 )
+from quorate.client.background_settlement import RECONNECT_SECONDS, BackgroundSettlement, is_over
+from quorate.client.base.result import Result
+from quorate.client.base.session import ClientSession, Notice, ignore_notice
+from quorate.client.base.timeouts import NOTICE_SECONDS
+from quorate.client.base.transfer import Progress, fetch_output, no_progress
 from quorate.job.quantities import format_amount, format_duration
 from quorate.programs.result_differences import describe_differences, early_warning, is_escalated
 from quorate.trust.charge_verification import CheckedVerdict

@@ -1,10 +1,10 @@
 """Signs and sends orders, and finds them again by name or id."""
 
-from quorate.client.client_ledger import OrderRecord
+from quorate.base.errors import RefusedError, UnavailableError, UsageError
+from quorate.client.base.client_ledger import OrderRecord
+from quorate.client.base.session import ClientSession
+from quorate.client.base.signed_requests import OrderDraft, job_id_of
 from quorate.client.money.vouchers import Vouchers
-from quorate.client.session import ClientSession
-from quorate.client.signed_requests import OrderDraft, job_id_of
-from quorate.errors import RefusedError, UnavailableError, UsageError
 from quorate.job.job import Job
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import JobSpec

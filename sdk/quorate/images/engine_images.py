@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorate.errors import UnavailableError, UsageError
+from quorate.base.errors import UnavailableError, UsageError
 from quorate.images.local_engine import EngineImage, local_engine, needed_engine
 from quorate.images.tag_resolution import TaggedImage, has_manifest, parse_tagged
 from quorate.job.quantities import format_size
-from quorate_protocol import cids
+from quorate_protocol.codec import cids
 from quorate_protocol.refusals import Refused
 
 if TYPE_CHECKING:

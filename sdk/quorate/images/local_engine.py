@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from quorate.errors import UnavailableError, UsageError
+from quorate.base.errors import UnavailableError, UsageError
 from quorate.images.canonical_archive import write_canonical_archive
 from quorate_protocol.refusals import Refused
 

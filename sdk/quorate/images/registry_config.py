@@ -11,7 +11,8 @@ from typing import Any
 
 import aiohttp
 
-from quorate.errors import EvidenceError, QuorateError, UnavailableError, UsageError
+from quorate.base.errors import EvidenceError, QuorateError, UnavailableError, UsageError
+from quorate.images.image_python import MACHINES, ImagePython, version_of
 from quorate.images.tag_resolution import (
     MANIFEST_TYPES,
     SECONDS_MAX,
@@ -22,7 +23,6 @@ from quorate.images.tag_resolution import (
     read_manifest,
     scheme_of,
 )
-from quorate.programs.image_python import MACHINES, ImagePython, version_of
 from quorate_protocol.codec import canonical
 
 CONFIG_BYTES_MAX = 1 << 20

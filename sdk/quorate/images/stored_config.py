@@ -7,7 +7,7 @@ verified: a wrong answer can only refuse an order that the store's owner could r
 import tarfile
 from collections.abc import Awaitable, Callable
 
-from quorate.errors import QuorateError
+from quorate.base.errors import QuorateError
 from quorate_content.images.image_config import json_object, parse_json, text_list
 from quorate_protocol.refusals import Refused
 

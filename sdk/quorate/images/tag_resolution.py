@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from quorate.errors import EvidenceError, UnavailableError, UsageError
+from quorate.base.errors import EvidenceError, UnavailableError, UsageError
 from quorate_protocol.codec import canonical
 
 MANIFEST_BYTES_MAX = 4 << 20

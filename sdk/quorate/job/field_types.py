@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate_protocol.messages.job_spec import Resources
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 import re
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.quantities import TEXT_MAX, parse_size
 from quorate_protocol.messages.job_spec import GpuRequest
 

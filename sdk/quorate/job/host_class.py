@@ -9,16 +9,16 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quorate.errors import UsageError
-from quorate_protocol.messages.views import OfferView
-from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.classes import (
+from quorate.base.errors import UsageError
+from quorate_protocol.messages.classes import (
     CPU_ARCHITECTURES,
     CPU_LEVELS,
     CPU_VENDORS,
     GPU_ARCHITECTURES,
     HostClass,
 )
+from quorate_protocol.messages.views import OfferView
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Small
 
 NO_PROFILE = "-"

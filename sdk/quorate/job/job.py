@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.field_types import check_types
 from quorate.job.gpu_text import parse_capability, parse_gpu
 from quorate.job.host_class import parse_host_class
@@ -20,7 +20,7 @@ from quorate.job.quantities import (
     parse_size,
 )
 from quorate.job.sweep import check_sweep
-from quorate_protocol.cids import document_cid
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import EXECUTIONS_MAX, EXECUTIONS_VERIFIED
 from quorate_protocol.messages import order_terms
 from quorate_protocol.messages.job_spec import (

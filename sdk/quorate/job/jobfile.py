@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.job import IPFS_GATEWAY, Job
 from quorate.job.jobfile_keys import explain_unknown
 from quorate.job.yaml_reader import load_yaml

@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.job import Job
 from quorate.job.quantities import parse_size
-from quorate_content.content_limits import Bounds
 from quorate_content.dag.cid import typed_cid
+from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import build_path
 from quorate_content.dag.unixfs import V1_2025
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageInfo, refuse_shell_command
-from quorate_protocol import cids
+from quorate_protocol.codec import cids
 from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages.job_spec import Compare, Input, JobSpec
 from quorate_protocol.refusals import Refused

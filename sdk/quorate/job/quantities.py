@@ -8,7 +8,7 @@ that names the field.
 import re
 from decimal import Decimal
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.quantity_input import SIZE_MAX, SPAN_MAX, size_bytes, span_seconds
 from quorate_protocol.units import Amount, Price, Seconds, usd

@@ -12,7 +12,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 
 if TYPE_CHECKING:
     from quorate.job.job import Job

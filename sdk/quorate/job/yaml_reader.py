@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 
 BYTES_MAX = 256 * 1024
 ALIASES_MAX = 64

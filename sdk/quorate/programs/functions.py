@@ -8,8 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from quorate.client.result import Result, describe_exit
-from quorate.errors import ProgramError, UsageError
+from quorate.base.errors import ProgramError, UsageError
+from quorate.client.base.result import Result, describe_exit
 from quorate.job.job import Job
 from quorate.programs import function_runner
 from quorate.programs.function_runner import ERROR, RESULT, decode, encode, to_text

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 
 IGNORE_FILES = (".quorateignore", ".gitignore")
 FILE_BYTES_MAX = 64 * 1024

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from quorate.client.client_ledger import OrderRecord
-from quorate.errors import UnavailableError, UsageError, translated
+from quorate.base.errors import UnavailableError, UsageError, translated
+from quorate.client.base.client_ledger import OrderRecord
 from quorate.images.stored_config import words_of_stored
 from quorate.job.job import Job
 from quorate.job.packing import (
@@ -21,12 +21,12 @@ from quorate.job.packing import (
 from quorate.job.sweep import ELEMENTS_MAX, Element, element_job, elements
 from quorate.programs.job_preparation import JobPreparation
 from quorate_content.dag.cid import parse
-from quorate_content.transfer.fetch_order import gateway_source
+from quorate_content.store.fetch_order import gateway_source
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession as HttpSession
 
-    from quorate.client.coordinator_api import Api
+    from quorate.client.base.coordinator_api import Api
 
 ELEMENT_START_WITHIN = "1h"  # elements wait for each other
 

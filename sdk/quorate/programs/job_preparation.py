@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from quorate.errors import QuorateError, UsageError
+from quorate.base.errors import QuorateError, UsageError
 from quorate.job.job import Job
 from quorate.job.packing import NO_COMMAND, is_path
 from quorate.programs.entrypoint import asks_image, with_archives_entrypoint, with_entrypoint
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from aiohttp import ClientSession as HttpSession
 
     from quorate.images.engine_images import EngineImages
-    from quorate.programs.image_python import ImagePython
+    from quorate.images.image_python import ImagePython
     from quorate.programs.preparation import Preparer
 
 STAGING = ".staging-"

@@ -15,17 +15,17 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from quorate.errors import UnavailableError, UsageError, translated
+from quorate.base.errors import UnavailableError, UsageError, translated
 from quorate.job.packing import PackedJob
 from quorate.programs.tree_differences import Difference, tree_differences
-from quorate_content.content_limits import Bounds
 from quorate_content.dag.cid import typed_cid
+from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import TreeWriter, build_path, cid_of_path
 from quorate_content.dag.unixfs import V1_2025
+from quorate_protocol.messages.classes import CPU_ENVIRONMENT
 from quorate_protocol.messages.job_spec import is_image_cid
-from quorate_protocol.ports import Executor, Mount, Task
+from quorate_protocol.messages.ports import Executor, Mount, Task
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.classes import CPU_ENVIRONMENT
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT
 from quorate_runtime.clock import SystemClock
 

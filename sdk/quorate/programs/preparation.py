@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from quorate.errors import UnavailableError, UsageError
+from quorate.base.errors import UnavailableError, UsageError
+from quorate.images.image_python import ImagePython, python_of_archive
 from quorate.job.job import Job
 from quorate.job.packing import is_path
 from quorate.job.quantities import format_size
-from quorate.programs.image_python import ImagePython, python_of_archive
 from quorate.programs.requirements import PackedRequirements, pack_requirements
 from quorate.programs.staging import StagedFolder, stage_files, stage_folder
 from quorate_protocol.refusals import Refused

@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
-from quorate.errors import UnavailableError, UsageError
-from quorate.programs.image_python import ImagePython
+from quorate.base.errors import UnavailableError, UsageError
+from quorate.images.image_python import ImagePython
 
 PIP_SECONDS = 900.0
 ERROR_LINES = 2

@@ -4,10 +4,10 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from quorate.client.result import describe_exit
-from quorate.client.session import ClientSession
-from quorate.client.transfer import fetch_output, no_progress
-from quorate.errors import QuorateError
+from quorate.base.errors import QuorateError
+from quorate.client.base.result import describe_exit
+from quorate.client.base.session import ClientSession
+from quorate.client.base.transfer import fetch_output, no_progress
 from quorate.programs.tree_differences import Difference, tree_differences
 from quorate.trust.charge_verification import CheckedVerdict
 from quorate_protocol.codec import canonical

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.programs.ignore_rules import IgnoreRule, default_rules, is_ignored, read_rules
 
 ENTRIES_MAX = 100_000

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate.trust.offer_verification import chain_keys
 from quorate_protocol.limits import BY_NAME

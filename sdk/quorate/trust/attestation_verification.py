@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 from quorate.trust.offer_verification import ChainKeys
 from quorate.trust.receipt_verification import check_round
-from quorate_attestation import attestation_document, proof_document, records
+from quorate_attestation import attestation_document, proof_document, records, verifier_draw
 from quorate_attestation.attestation_document import DOCUMENT_BYTES_MAX, GpuEvidence
 from quorate_attestation.catalogue import CPU
 from quorate_attestation.proof_document import PROOF_BYTES_MAX
-from quorate_attestation.recheck import recheck
 from quorate_attestation.records import Attested
-from quorate_attestation.sessions import verifier_draw
-from quorate_protocol import cids
+from quorate_attestation.sessions.recheck import recheck
+from quorate_protocol.codec import cids
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import signer
 from quorate_protocol.messages.offer import Offer, SlotOffer, gpus_needed

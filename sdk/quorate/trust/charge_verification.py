@@ -9,17 +9,17 @@ does no input or output. Whether drawn slots were staked needs the chain and is 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorate.errors import EvidenceError
+from quorate.base.errors import EvidenceError
 from quorate_protocol.codec import canonical as canonical_module
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages import receipt
+from quorate_protocol.messages.beacon_rounds import Timing
+from quorate_protocol.messages.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT, determinism_class
 from quorate_protocol.messages.envelope import Envelope, Recover
 from quorate_protocol.messages.job_spec import JobSpec, image_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import Ack, Commit, Order, Verdict
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.beacon_rounds import Timing
-from quorate_protocol.rules.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT, determinism_class
 from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
 from quorate_protocol.rules.receipts.receipt_bill import bill_of
 from quorate_protocol.rules.receipts.receipt_draws import VerifyRound

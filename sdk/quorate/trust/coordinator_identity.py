@@ -7,14 +7,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from quorate.errors import EvidenceError, ProfileError
+from quorate.base.errors import EvidenceError, ProfileError
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import BY_NAME, Limits
+from quorate_protocol.messages.beacon_rounds import Timing
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.rules.receipts.receipt_pins import timing_of
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Seconds
 

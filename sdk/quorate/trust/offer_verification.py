@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from quorate.errors import translated
+from quorate.base.errors import translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_protocol.messages.offer import validate
 from quorate_protocol.messages.views import OfferView

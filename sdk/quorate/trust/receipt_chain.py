@@ -7,7 +7,7 @@ that block cannot check them.
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, TypeVar
 
-from quorate.errors import UnavailableError, translated
+from quorate.base.errors import UnavailableError, translated
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.refusals import Code, Refused

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import SPEC_BYTES_MAX
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, Check, Receipt, Report

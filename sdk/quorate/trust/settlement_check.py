@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec import Struct
 
-from quorate.errors import EvidenceError, UsageError, translated
+from quorate.base.errors import EvidenceError, UsageError, translated
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.messages.views import ReputationHead

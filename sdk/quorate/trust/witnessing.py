@@ -12,12 +12,12 @@ from quorate.trust.charge_verification import is_our_class
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.crypto.eip712 import digest as digest_of
 from quorate_protocol.limits import BEACON_AHEAD_MAX
+from quorate_protocol.messages import beacon_rounds
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.signed import Ack, Commit, Witness
-from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules import beacon_rounds
 from quorate_protocol.units import Hash32, UnixSeconds
 
 Claim = Callable[[Hash32, Hash32], Hash32]

@@ -6,9 +6,9 @@ providers one after the other.
 
 from quorate_attestation.challenge import ChallengeOpened
 from quorate_protocol.limits import Limits
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.beacon_rounds import first_round_after, round_time
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.beacon_rounds import first_round_after, round_time
 from quorate_protocol.units import Round, UnixSeconds
 
 

@@ -8,8 +8,8 @@ depth first, and every visit of a block is written (`dups=y`). So one DAG has ex
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from quorate_content.content_limits import BadSource, Bounds, TruncatedSource
 from quorate_content.dag.cid import CID_BYTES_MIN, V1_BYTES, Cid, parse_prefix
+from quorate_content.dag.content_limits import BadSource, Bounds, TruncatedSource
 from quorate_content.dag.varint import VARINT_BYTES_MAX, encode_varint
 from quorate_content.dag.walk import Block, DagWalk, ExpectedBlock, TreePath
 from quorate_protocol.refusals import Refused

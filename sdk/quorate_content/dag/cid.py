@@ -13,7 +13,7 @@ from enum import IntEnum
 from functools import lru_cache
 from hashlib import sha256
 
-from quorate_content.content_limits import malformed
+from quorate_content.dag.content_limits import malformed
 from quorate_content.dag.varint import decode_varint, encode_varint
 from quorate_protocol.units import Hash32
 

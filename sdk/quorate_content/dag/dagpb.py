@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from quorate_content.content_limits import Bounds, malformed, oversize
 from quorate_content.dag.cid import Cid, parse_bytes
+from quorate_content.dag.content_limits import Bounds, malformed, oversize
 from quorate_content.dag.varint import decode_varint, encode_varint
 
 

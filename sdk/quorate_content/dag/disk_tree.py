@@ -16,8 +16,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from quorate_content.content_limits import BadSource, Bounds, DiskFull, malformed, oversize
 from quorate_content.dag.cid import EMPTY, Cid, Codec
+from quorate_content.dag.content_limits import BadSource, Bounds, DiskFull, malformed, oversize
 from quorate_content.dag.dagpb import leaf_block
 from quorate_content.dag.unixfs import V1_2025, Built, Emit, FileBuilder, Profile, build_directory
 from quorate_content.dag.varint import decode_varint, encode_varint

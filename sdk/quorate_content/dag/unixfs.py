@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import mmh3
 
-from quorate_content.content_limits import MIB, malformed
 from quorate_content.dag.cid import Cid, node_cid, raw_cid
+from quorate_content.dag.content_limits import MIB, malformed
 from quorate_content.dag.dagpb import (
     DIRECTORY_DATA,
     Link,

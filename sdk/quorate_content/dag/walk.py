@@ -11,8 +11,8 @@ from enum import Enum
 from hashlib import sha256
 from typing import Protocol
 
-from quorate_content.content_limits import BadSource, Bounds, malformed, oversize
 from quorate_content.dag.cid import Cid, Codec
+from quorate_content.dag.content_limits import BadSource, Bounds, malformed, oversize
 from quorate_content.dag.dagpb import HASH_MURMUR3, Kind, Link, Node, decode_node, leaf_block
 
 Block = bytes | memoryview

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
-from quorate_content.content_limits import TruncatedSource
+from quorate_content.dag.content_limits import TruncatedSource
+from quorate_content.store.deadline_socket import DeadlineSocket
 from quorate_content.threads import StopSignal
-from quorate_content.transfer.deadline_socket import DeadlineSocket
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import address_of, is_public

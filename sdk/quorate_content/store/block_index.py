@@ -12,13 +12,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_content.content_limits import Bounds
 from quorate_content.dag.cid import Cid, Codec, parse
+from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import Nodes
 from quorate_content.dag.walk import DagWalk, ExpectedBlock, NullSink, Role, TreePath
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.durable import SMALL_CACHE
 from quorate_runtime.files import private_file
-from quorate_runtime.sqlite.durable import SMALL_CACHE
 
 RETRY_SECONDS = 10.0
 PLACES_MAX = 8  # of one block that are looked at

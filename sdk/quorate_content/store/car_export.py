@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from quorate_content.content_limits import MIB, Bounds
 from quorate_content.dag.car import write_car
 from quorate_content.dag.cid import Cid
+from quorate_content.dag.content_limits import MIB, Bounds
 from quorate_content.dag.disk_tree import LocalBlocks, Nodes
 from quorate_content.dag.walk import DagWalk, ExpectedBlock, NullSink, Role, TreePath
 

@@ -18,13 +18,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from quorate_content.content_limits import MIB, BadSource, Bounds
+from quorate_content.dag.byte_counts import ByteCounts
 from quorate_content.dag.car import Progress
 from quorate_content.dag.cid import Cid, Codec, parse
+from quorate_content.dag.content_limits import MIB, BadSource, Bounds
 from quorate_content.dag.disk_tree import LocalBlocks, path_in_tree
 from quorate_content.dag.walk import ExpectedBlock, TreePath
 from quorate_content.store.block_index import BlockPlace
 from quorate_content.store.car_export import car_pieces
+from quorate_content.store.fetch_order import Source
 from quorate_content.store.index import (
     ListedObject,
     Owner,
@@ -39,8 +41,6 @@ from quorate_content.store.object_builder import FinishedObject, ObjectBuilder
 from quorate_content.store.object_fetch import ObjectFetch
 from quorate_content.store.store_files import PUT_PREFIX, StoreFiles
 from quorate_content.threads import StopSignal, StreamReader, in_thread
-from quorate_content.transfer.byte_counts import ByteCounts
-from quorate_content.transfer.fetch_order import Source
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 THREADS = 64  # most of them wait for the network

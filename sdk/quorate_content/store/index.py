@@ -15,8 +15,8 @@ from enum import Enum
 from pathlib import Path
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.durable import SMALL_CACHE
 from quorate_runtime.files import private_file
-from quorate_runtime.sqlite.durable import SMALL_CACHE
 
 OBJECT_BYTES_MIN = 64 * 1024  # the least that one object counts against its owner's quota
 FOREVER = 1 << 62

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_content.content_limits import Bounds
 from quorate_content.dag.car import Progress, read_car
 from quorate_content.dag.cid import Cid
+from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import Nodes, TreeWriter, build_path, keep_nodes
 from quorate_content.dag.unixfs import V1_2025, Built, FileBuilder
 from quorate_content.dag.walk import DagWalk

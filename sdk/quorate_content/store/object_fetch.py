@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from quorate_content.content_limits import Bounds
 from quorate_content.dag.car import Progress
 from quorate_content.dag.cid import Cid
+from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import (
     LocalBlocks,
     Nodes,
@@ -14,11 +14,11 @@ from quorate_content.dag.disk_tree import (
     resume_walk,
 )
 from quorate_content.dag.walk import DagWalk
+from quorate_content.store.fetch import Tally, fetch
+from quorate_content.store.fetch_order import Source
 from quorate_content.store.index import Owner
 from quorate_content.store.store_files import StoreFiles
 from quorate_content.threads import StopSignal
-from quorate_content.transfer.fetch import Tally, fetch
-from quorate_content.transfer.fetch_order import Source
 from quorate_protocol.refusals import Refused
 
 

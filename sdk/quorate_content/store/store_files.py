@@ -22,8 +22,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from quorate_content.content_limits import Bounds, DiskFull, StoreFull
 from quorate_content.dag.cid import Cid, parse
+from quorate_content.dag.content_limits import Bounds, DiskFull, StoreFull
 from quorate_content.dag.disk_tree import (
     DIRECTORY_MODE,
     Nodes,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import Source, host_name
+from quorate_content.store.fetch_order import Source, host_name
 
 FETCH_SECONDS = 30.0
 

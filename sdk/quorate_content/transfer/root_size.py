@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import aiohttp
 
-from quorate_content.content_limits import MIB, BadSource, Bounds
 from quorate_content.dag.cid import Cid, Codec, raw_cid
+from quorate_content.dag.content_limits import MIB, BadSource, Bounds
 from quorate_content.dag.dagpb import Kind, decode_node
+from quorate_content.store.fetch_order import Source
+from quorate_content.store.http_answer import RAW_TYPE, Body, raw_answer
 from quorate_content.threads import StopSignal
-from quorate_content.transfer.fetch_order import Source
-from quorate_content.transfer.http_answer import RAW_TYPE, Body, raw_answer
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.http.client_sessions import read_bounded
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from quorate_content.content_limits import MIB, StoreFull
 from quorate_content.dag.cid import Cid, parse
+from quorate_content.dag.content_limits import MIB, StoreFull
 from quorate_content.store.content_store import ContentStore
 from quorate_content.store.index import Owner
 from quorate_content.store.lease import Stat

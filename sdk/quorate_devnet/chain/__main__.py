@@ -6,8 +6,8 @@ import logging
 import signal
 from pathlib import Path
 
+from quorate_devnet.chain.ready_file import write_ready
 from quorate_devnet.chain.server import ChainConfig, running_chain
-from quorate_devnet.processes.ready_file import write_ready
 
 
 async def _run(config: ChainConfig, ready_file: Path | None) -> None:

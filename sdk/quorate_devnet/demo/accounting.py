@@ -10,7 +10,7 @@ from quorate_contracts.encodings import read_pair
 from quorate_contracts.events import Event
 from quorate_contracts.generated import court, escrow, jobs, stakes
 from quorate_contracts.generated.contract_calls import Query
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32
 from quorate_runtime.chain import ChainClient, RawLog
 

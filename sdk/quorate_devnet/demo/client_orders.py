@@ -6,10 +6,10 @@ import asyncio
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from quorate.base.errors import UnavailableError
+from quorate.client.base.result import Result
 from quorate.client.market import Market
-from quorate.client.result import Result
 from quorate.client.run import Run
-from quorate.errors import UnavailableError
 from quorate.job.job import Job
 from quorate_devnet.demo.scenario import PRICINGS, Scene, pricing_job, tile_job
 

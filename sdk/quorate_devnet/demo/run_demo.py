@@ -14,15 +14,14 @@ from pathlib import Path
 import aiohttp
 from rich.console import Console
 
+from quorate.base.errors import QuorateError
 from quorate.client.market import Market
 from quorate.client.money.funding import fund
-from quorate.errors import QuorateError
 from quorate.images import build_python_image
 from quorate.trust.coordinator_identity import check_identity
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import jobs
-from quorate_devnet.config import PASSPHRASE, DevnetConfig, ExecutorChoice
 from quorate_devnet.demo import outcome, scenario
 from quorate_devnet.demo.accounting import (
     MoneyHolders,
@@ -36,18 +35,19 @@ from quorate_devnet.demo.market_watch import MarketSnapshot, MarketWatch
 from quorate_devnet.demo.outcome import ContentReport, DemoOutcome
 from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.screen import Screen, result_table
-from quorate_devnet.devnet import Devnet, running
-from quorate_devnet.ipfs.content_origin import ContentOrigin, content_origin
-from quorate_devnet.setup import genesis
-from quorate_devnet.setup.engine_check import load_image
-from quorate_node import config as node_config
-from quorate_node.chain.owner_desk import owner_desk
-from quorate_node.config import AttestationChoice
+from quorate_devnet.market import genesis
+from quorate_devnet.market.config import PASSPHRASE, DevnetConfig, ExecutorChoice
+from quorate_devnet.market.content_origin import ContentOrigin, content_origin
+from quorate_devnet.market.devnet import Devnet, running
+from quorate_devnet.market.engine_check import load_image
+from quorate_node.base import config as node_config
+from quorate_node.base import provider_keys
+from quorate_node.base.config import AttestationChoice
+from quorate_node.cli.owner_desk import owner_desk
+from quorate_node.cli.withdrawal import withdraw
 from quorate_node.executors.selection import BANNER
-from quorate_node.keys import provider_keys
-from quorate_node.messaging.coordinator_dialer import LIBP2P, WEBSOCKET
-from quorate_node.ops.status import read_status
-from quorate_node.ops.withdrawal import withdraw
+from quorate_node.market.coordinator_dialer import LIBP2P, WEBSOCKET
+from quorate_node.status.status import read_status
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount

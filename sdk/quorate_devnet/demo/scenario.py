@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.job import Job
 from quorate_content.dag.disk_tree import cid_of_path
 

@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from quorate_protocol.codec.declared_types import camel, is_value_type, memo
+from quorate_protocol.codec.hashing import EMPTY_HASH, keccak256, word
 from quorate_protocol.codec.identity_cache import Kept
-from quorate_protocol.crypto.hashing import EMPTY_HASH, keccak256, word
 from quorate_protocol.units import WIRE_TYPES, Address, Hash32
 
 DOMAIN_NAME = "Quorate"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from quorate_protocol.codec.hashing import hash_tuple, keccak256
 from quorate_protocol.codec.identity_cache import Kept
-from quorate_protocol.crypto.hashing import hash_tuple, keccak256
 from quorate_protocol.units import ZERO_HASH, Hash32
 
 

@@ -6,12 +6,11 @@ A spec is a canonical document with a CID. `Order.spec_hash` is its digest.
 import re
 from typing import ClassVar
 
-from quorate_protocol import cids
-from quorate_protocol.codec import canonical, text_writer
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec import canonical, cids, text_writer
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX, TREE_ENTRIES_MAX
-from quorate_protocol.ports import Sandbox
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Comparator, Hash32, JobKind, Ppm, Seconds, Small

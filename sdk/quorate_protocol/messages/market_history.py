@@ -1,7 +1,7 @@
 """The answer to GET /v1/market/history: supply, prices and volume by period and host class."""
 
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.readable import Readable
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Amount, Hash32, Price, UnixSeconds
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import OFFER_GOSSIP_BYTES_MAX
 from quorate_protocol.messages.offer import SLOTS_MAX, OfferEnvelope, check_version
 from quorate_protocol.refusals import Code, Refused

@@ -7,9 +7,8 @@ document.
 
 import re
 
-from quorate_protocol import cids
-from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec import canonical, cids
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32

@@ -4,9 +4,11 @@ The Verdict has the hash of everything else in the body. So nobody but the coord
 receipt, and anyone can check it without the network; see `rules.receipts`.
 """
 
-from quorate_protocol import cids
-from quorate_protocol.codec import canonical, text_writer
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec import canonical, cids, text_writer
+from quorate_protocol.codec.hashing import sha256
+from quorate_protocol.messages.beacon_rounds import Timing
+from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.eligible_list import ShownSlot
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import (
     Accept,
@@ -25,9 +27,6 @@ from quorate_protocol.messages.signed import (
     Witness,
 )
 from quorate_protocol.readable import Readable
-from quorate_protocol.rules.beacon_rounds import Timing
-from quorate_protocol.rules.classes import HostClass
-from quorate_protocol.rules.eligible_list import ShownSlot
 from quorate_protocol.units import Address, Hash32, Round, Small
 
 RECEIPT_BYTES_MAX = 4 << 20

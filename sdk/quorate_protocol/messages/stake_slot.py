@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.units import Address, BlockNumber, Hash32
 
 FOREVER = BlockNumber(2**48 - 1)

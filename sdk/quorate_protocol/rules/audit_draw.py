@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DRAW_TRIES, JURORS, SILENT_SKIPS_MAX, TIERS, TRUST_NEWCOMER, USD
 from quorate_protocol.messages.signed import Decline
 from quorate_protocol.messages.stake_slot import StakeSlot

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DAY, TRUST_NEWCOMER, TRUST_PASSED_MAX, TRUST_PRIOR
 from quorate_protocol.units import PPM_ONE, Address, Hash32, Ppm, UnixSeconds
 from quorate_protocol.values import replace

@@ -19,7 +19,7 @@ from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.step import Core, Effect, Input, StepOutcome
 from quorate_protocol.units import Hash32, UnixSeconds

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.step import Effect
 from quorate_runtime.journal.journal_port import JournalFailed, JournalPort

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from quorate_attestation import proof_document, records
+from quorate_attestation import proof_document, records, verifier_draw
 from quorate_attestation.arithmetic import proof_check
 from quorate_attestation.arithmetic.proof_check import SecretKeeper
 from quorate_attestation.challenge import STAGES, ChallengeOpened, GpuClaim, SampleOpened
@@ -30,14 +30,14 @@ from quorate_attestation.session_messages import (
     RootsSent,
     challenge_of,
 )
-from quorate_attestation.sessions import verifier_draw, verifier_session
+from quorate_attestation.sessions import verifier_session
 from quorate_attestation.sessions.schedule import check_start
 from quorate_attestation.sessions.verifier_session import VerifierState
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Sign, seal
-from quorate_protocol.ports import BeaconInfo, Clock
+from quorate_protocol.messages.ports import BeaconInfo, Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Milliseconds, Small, UnixSeconds
 from quorate_runtime.beacon import bls

@@ -10,9 +10,9 @@ from collections import OrderedDict
 import aiohttp
 
 from quorate_protocol.codec.canonical import loads
-from quorate_protocol.ports import BeaconInfo, BeaconRound, Clock
+from quorate_protocol.messages.beacon_rounds import round_time
+from quorate_protocol.messages.ports import BeaconInfo, BeaconRound, Clock
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime.beacon import bls
 
@@ -27,7 +27,7 @@ _NOT_YET = frozenset({404, 425})
 
 
 class HttpBeacon:
-    """`quorate_protocol.ports.Beacon` over HTTP.
+    """`quorate_protocol.messages.ports.Beacon` over HTTP.
 
     The caller owns the session. `info` comes from the deployment, never from a relay.
     """

@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from py_arkworks_bls12381 import GT, G1Point, G2Point, Scalar
 
-from quorate_protocol.ports import BeaconRound
+from quorate_protocol.messages.ports import BeaconRound
 from quorate_protocol.units import Round
 
 DOMAIN = b"BLS_SIG_BLS12381G1_XMD:SHA-256_SSWU_RO_NUL_"

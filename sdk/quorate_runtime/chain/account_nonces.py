@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
-from quorate_protocol.ports import Signer
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain.client import ChainClient

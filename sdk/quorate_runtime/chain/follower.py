@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from msgspec import Struct
 
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain.client import ChainClient, Topics

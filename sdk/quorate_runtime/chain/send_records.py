@@ -17,7 +17,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain.types import Receipt
-from quorate_runtime.sqlite.durable import SMALL_CACHE, check_whole, make_whole, trouble
+from quorate_runtime.durable import SMALL_CACHE, check_whole, make_whole, trouble
 
 RECEIPT_BYTES_MAX = 32 << 20
 UNSETTLED_MAX = 256

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.chain.account_nonces import AccountNonces

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.ports import Signer
+from quorate_protocol.codec.hashing import keccak256
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.units import Address, Hash32
 
 

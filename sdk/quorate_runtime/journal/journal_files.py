@@ -10,6 +10,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from quorate_runtime.durable import SMALL_CACHE, is_outside_cause, newer, older, remedy
 from quorate_runtime.files import sync_folder
 from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
 from quorate_runtime.journal.journal_port import (
@@ -20,7 +21,6 @@ from quorate_runtime.journal.journal_port import (
     Stored,
 )
 from quorate_runtime.journal.pending_effects import PendingEffects
-from quorate_runtime.sqlite.durable import SMALL_CACHE, is_outside_cause, newer, older, remedy
 
 log = logging.getLogger(__name__)
 SCHEMA_VERSION = 5  # up to 4, orders and assignments had no price tier

@@ -14,7 +14,7 @@ from nacl.public import PrivateKey as NaClPrivateKey
 from nacl.public import PublicKey as NaClPublicKey
 from nacl.signing import SigningKey, VerifyKey
 
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.messages.envelope import check_signature_form
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature

@@ -14,7 +14,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any
 
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 
 SCRYPT_R = 8
 WORK_BYTES_MAX = 2 << 30  # the most memory that opening a file may take

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quorate_protocol.limits import MAINNET
-from quorate_protocol.ports import Signer
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.units import Address, Signature
 from quorate_runtime.keys import key_agent
 from quorate_runtime.keys.keystore import KEY_FILE_BYTES_MAX, Keystore, KeystoreError, read_private

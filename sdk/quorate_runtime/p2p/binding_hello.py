@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.key_binding import SignedBinding, check_binding
+from quorate_protocol.messages.key_binding import SignedBinding, check_binding
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
 from quorate_runtime.keys.crypto import recover, verify_peer
-from quorate_runtime.p2p.stream_socket import StreamSocket
+from quorate_runtime.p2p.host.stream_socket import StreamSocket
 
 HELLO_SECONDS = 10
 HELLO_BYTES_MAX = 2048

@@ -4,13 +4,13 @@ import logging
 import random
 from collections.abc import Callable
 
-from quorate_protocol.ports import Clock, Handler
+from quorate_protocol.messages.ports import Clock, Handler
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.p2p.binding_hello import Greeter
-from quorate_runtime.p2p.host_config import PEERS_PROTOCOL, PeerAddress
+from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL, PeerAddress
+from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.p2p_node import P2pNode
-from quorate_runtime.p2p.stream_socket import StreamSocket
 from quorate_runtime.peers.channel import Channel
 from quorate_runtime.peers.redial import RETRY_MAX_SECONDS, Redial
 from quorate_runtime.process.log_throttle import LogThrottle

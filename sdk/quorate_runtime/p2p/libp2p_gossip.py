@@ -5,10 +5,10 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 
-from quorate_protocol.ports import Clock, Validate, Verdict
+from quorate_protocol.messages.ports import Clock, Validate, Verdict
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Seconds
-from quorate_runtime.p2p.host_config import PeerAddress
+from quorate_runtime.p2p.host.host_config import PeerAddress
 from quorate_runtime.p2p.p2p_node import P2pNode
 from quorate_runtime.peers.gossip_subscription import GossipSubscription, check_size
 

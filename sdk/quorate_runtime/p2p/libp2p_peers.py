@@ -4,14 +4,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from quorate_protocol.crypto.key_binding import KnownBindings
-from quorate_protocol.ports import Handler
+from quorate_protocol.messages.key_binding import KnownBindings
+from quorate_protocol.messages.ports import Handler
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.p2p.binding_hello import Greeter, refuse
-from quorate_runtime.p2p.host_config import PEERS_PROTOCOL
+from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL
+from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.p2p_node import P2pNode
-from quorate_runtime.p2p.stream_socket import StreamSocket
 from quorate_runtime.peers.channel import Channel
 from quorate_runtime.peers.hello_places import HelloPlaces
 from quorate_runtime.peers.peer_connections import PeerConnections

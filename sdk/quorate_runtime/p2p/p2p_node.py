@@ -8,15 +8,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32, Seconds
 from quorate_runtime.keys.crypto import PeerKey
 from quorate_runtime.p2p.host.guarded_pubsub import Intake
+from quorate_runtime.p2p.host.host_config import HostConfig, PeerAddress
 from quorate_runtime.p2p.host.host_session import HostSession, host_session
+from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.host.trio_thread import TrioThread
-from quorate_runtime.p2p.host_config import HostConfig, PeerAddress
-from quorate_runtime.p2p.stream_socket import StreamSocket
 from quorate_runtime.process.shield import finish_before_cancel
 
 RESTART_FIRST_SECONDS, RESTART_MAX_SECONDS = 0.5, 30.0

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import FRAME_BYTES_MAX
-from quorate_protocol.ports import Handler
+from quorate_protocol.messages.ports import Handler
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
 from quorate_runtime.journal.journal_port import JournalFailed

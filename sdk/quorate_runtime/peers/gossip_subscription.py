@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import deque
 
-from quorate_protocol.ports import GOSSIP_BYTES_MAX, Validate, Verdict
+from quorate_protocol.messages.ports import GOSSIP_BYTES_MAX, Validate, Verdict
 from quorate_protocol.refusals import Code, Refused
 
 QUEUE_MAX = 1024  # messages that the reader has not taken yet

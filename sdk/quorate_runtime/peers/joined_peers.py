@@ -1,6 +1,6 @@
 """Several servers of one account as one: a peer is asked over its newest connection."""
 
-from quorate_protocol.ports import PeerServer
+from quorate_protocol.messages.ports import PeerServer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Seconds
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from quorate_protocol.ports import Clock, Validate, Verdict
+from quorate_protocol.messages.ports import Clock, Validate, Verdict
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.peers.gossip_subscription import GossipSubscription, check_size
 

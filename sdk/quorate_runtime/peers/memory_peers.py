@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from quorate_protocol.limits import FRAME_BYTES_MAX
-from quorate_protocol.ports import Clock, Handler
+from quorate_protocol.messages.ports import Clock, Handler
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
 

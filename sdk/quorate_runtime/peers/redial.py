@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused
 from quorate_runtime.process.log_throttle import LogThrottle
 

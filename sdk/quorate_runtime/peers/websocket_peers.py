@@ -18,8 +18,8 @@ from aiohttp import web
 from msgspec import Struct
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import hash_tuple
-from quorate_protocol.ports import Clock, Handler, Signer
+from quorate_protocol.codec.hashing import hash_tuple
+from quorate_protocol.messages.ports import Clock, Handler, Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Seconds, Signature
 from quorate_runtime.http.error_responses import Busy

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable
 
 from quorate_protocol.codec.identity_cache import age_all
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 
 YOUNG_MAX = 50_000  # allocations beyond frees before the young objects are scanned
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # malloc.h

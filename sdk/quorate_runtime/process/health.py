@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.units import UnixSeconds
 
 DISK_BYTES_LEAST = 256 << 20

@@ -6,7 +6,7 @@ disk further.
 
 import logging
 
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 
 PAUSE_FIRST_SECONDS = 60.0
 PAUSE_LONGEST_SECONDS = 3_600.0

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Mapping
 
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 
 TEXT_CHARS_MAX = 500
 

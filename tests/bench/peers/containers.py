@@ -10,7 +10,7 @@ from pathlib import Path
 
 import drive
 
-from quorate_protocol.ports import Executor
+from quorate_protocol.messages.ports import Executor
 from support.executors.executor_cases import make_executor, python_task
 
 CODE = "pass"

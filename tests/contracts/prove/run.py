@@ -32,7 +32,7 @@ from quorate_contracts.compile import SOURCES, compiled
 from quorate_contracts.constructors import constructor_arguments
 from quorate_contracts.deploy import Creation, created_address
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address
 from quorate_runtime.beacon.bls import keygen, public_key
 

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 
 from quorate_devnet.beacon import BeaconConfig, LocalBeacon, running_beacon
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.beacon_rounds import round_time
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime.beacon import bls
 from quorate_runtime.beacon.beacon_client import HttpBeacon, fetch_info

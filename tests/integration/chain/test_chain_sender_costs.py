@@ -6,7 +6,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.chain import Sender, SendPolicy

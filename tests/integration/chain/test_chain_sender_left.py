@@ -22,8 +22,8 @@ from quorate_protocol.units import Address
 from quorate_runtime.chain import ChainClient, Sender, SendPolicy, SendRecords
 from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.durable import open_whole
 from quorate_runtime.keys.crypto import KeySigner
-from quorate_runtime.sqlite.durable import open_whole
 from support.chain.chain_nodes import CHAIN_ID, Key, Node, node
 from support.chain.chain_proxy import through
 

@@ -12,10 +12,10 @@ from aiohttp import web
 
 from quorate_contracts import deploy
 from quorate_contracts.chain_check import NUMBER_CODE, check_chain, check_curve, check_machine
-from quorate_devnet.setup.deployment_file import deploy_once
-from quorate_devnet.setup.genesis import Funds, begin
+from quorate_devnet.market.deployment_file import deploy_once
+from quorate_devnet.market.genesis import Funds, begin
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_ADDRESS, Amount, BlockNumber, Hash32
 from quorate_protocol.values import replace

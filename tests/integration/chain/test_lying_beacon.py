@@ -13,9 +13,9 @@ import pytest
 from aiohttp import web
 
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
-from quorate_coordinator.core.events import RoundAppeared
+from quorate_coordinator.core.model.events import RoundAppeared
 from quorate_devnet.beacon import BeaconConfig, LocalBeacon
-from quorate_protocol.rules.beacon_rounds import round_at
+from quorate_protocol.messages.beacon_rounds import round_at
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime.beacon import beacon_client as client
 from quorate_runtime.beacon import bls

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
 from quorate_runtime.chain import ComparedClient, LogBatch, LogFollower, Sender, chain_client

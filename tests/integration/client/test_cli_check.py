@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
-from quorate.exit_codes import ExitCode
 from support.executors.executor_cases import BWRAP, RUNC
 
 TIMED = "import sys, time; open(sys.argv[1], 'w').write(f'at {time.time_ns()}')"

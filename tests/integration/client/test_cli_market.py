@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
-from quorate.client.profile import create_profile
-from quorate.exit_codes import ExitCode
+from quorate.client.base.profile import create_profile
 from quorate.job.host_class import parse_host_class
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_protocol.refusals import Code

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.exit_codes import ExitCode
+from quorate.base.exit_codes import ExitCode
 from support.markets.cli_calls import IMAGE, cli_calls
 from support.markets.fake_market import Cheat, FakeMarket
 

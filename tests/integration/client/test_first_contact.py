@@ -12,17 +12,17 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
+from quorate.base.errors import EvidenceError
 from quorate.cli.main import run_main
-from quorate.errors import EvidenceError
 from quorate.trust.coordinator_identity import check_identity
 from quorate_contracts import deploy, trusted_deployment
 from quorate_contracts.artifact import CONTRACTS
 from quorate_contracts.deploy import Contracts, Deployment
-from quorate_node import settings
-from quorate_node.chain.registration import register
-from quorate_node.cli import app as node
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.coordinator_client import fetch_info, saved_info_path
+from quorate_node.base import settings
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.cli.app import app as node
+from quorate_node.market.coordinator_client import fetch_info, saved_info_path
+from quorate_node.owner.registration import register
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.refusals import Refused, Unavailable

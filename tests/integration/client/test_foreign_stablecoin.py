@@ -4,18 +4,18 @@ import asyncio
 import time
 from pathlib import Path
 
+from quorate.client.base.profile import create_profile
 from quorate.client.money.chain_access import open_chain
 from quorate.client.money.funding import fund
-from quorate.client.profile import create_profile
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.chain_cli.token_check import check_token
 from quorate_contracts.deploy import Contracts, Deployment, created_address, plan
 from quorate_contracts.generated.contract_calls import Call
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.setup.bulk_sender import BulkSender
+from quorate_devnet.market.bulk_sender import BulkSender
 from quorate_protocol.limits import DEVNET, USD
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address, Amount, BlockNumber
 from quorate_runtime.beacon import bls
 from quorate_runtime.clock import SystemClock

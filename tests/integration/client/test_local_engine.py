@@ -10,7 +10,7 @@ import aiohttp
 import docker
 import pytest
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.images.canonical_archive import write_canonical_archive
 from quorate.images.engine_images import EngineImages
 from quorate.images.local_engine import LocalEngine, needed_engine

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.client_ledger import OrderRecord
+from quorate.base.errors import RefusedError, UsageError
+from quorate.client.base.client_ledger import OrderRecord
+from quorate.client.base.signed_requests import draft_order, job_id_of
 from quorate.client.money.balances import read_balances
 from quorate.client.money.chain_url import remember_chain_url
 from quorate.client.money.funding import fund
 from quorate.client.money.order_escrow import check_balance, fund_order, reclaim
-from quorate.client.signed_requests import draft_order, job_id_of
-from quorate.errors import RefusedError, UsageError
 from quorate.job.job import Job
 from quorate.job.packing import pack
 from quorate_protocol.codec import canonical

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
-from quorate.client.client_ledger import Ledger, OrderRecord
-from quorate.client.profile import create_profile
-from quorate.exit_codes import ExitCode
+from quorate.client.base.client_ledger import Ledger, OrderRecord
+from quorate.client.base.profile import create_profile
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_coordinator.core import views
 from quorate_protocol.codec import canonical

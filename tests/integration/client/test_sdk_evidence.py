@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from quorate.base.errors import EvidenceError, NotVerifiedError
+from quorate.client.base.profile import Profile
 from quorate.client.market import Market
-from quorate.client.profile import Profile
-from quorate.errors import EvidenceError, NotVerifiedError
 from quorate.trust.receipt_verification import verify
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.units import Round

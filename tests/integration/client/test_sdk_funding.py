@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from quorate.base.errors import RefusedError
 from quorate.client.money.funding import fund
-from quorate.errors import RefusedError
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount
 from quorate_runtime.clock import SystemClock

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.market import Market
-from quorate.client.profile import Profile, create_profile
-from quorate.errors import (
+from quorate.base.errors import (
     EvidenceError,
     NotVerifiedError,
     RefusedError,
     UnavailableError,
     UsageError,
 )
+from quorate.client.base.profile import Profile, create_profile
+from quorate.client.market import Market
 from quorate.trust.receipt_verification import verify
 from quorate_protocol.refusals import Code
 from support.markets.client_jobs import job
@@ -95,7 +95,7 @@ async def test_an_answer_lost_on_the_way_does_not_order_twice(
 async def test_waiting_survives_a_restart_of_the_coordinator(
     fake: FakeMarket, profile: Profile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate.client.coordinator_api.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("quorate.client.base.coordinator_api.RETRY_SECONDS", 0.01)
     monkeypatch.setattr("quorate.client.run.RECONNECT_SECONDS", (0.01,))
     fake.cheat = Cheat(away=30)  # ten requests of three tries
     told: list[str] = []

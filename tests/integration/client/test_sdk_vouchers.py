@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from quorate.base.errors import EvidenceError, RefusedError, UsageError
+from quorate.client.base.profile import Profile
 from quorate.client.market import Market
-from quorate.client.profile import Profile
-from quorate.errors import EvidenceError, RefusedError, UsageError
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.rules import settlement

@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from quorate.client import coordinator_api as api_module
-from quorate.client import timeouts
-from quorate.client.coordinator_api import Api
+from quorate.base.errors import UnavailableError
+from quorate.client.base import coordinator_api as api_module
+from quorate.client.base import timeouts
+from quorate.client.base.coordinator_api import Api
+from quorate.client.base.profile import Profile
 from quorate.client.market import Market
-from quorate.client.profile import Profile
-from quorate.errors import UnavailableError
 from quorate.job.job import Job
 from quorate_protocol.units import Hash32
 from support.http_server import on_loopback

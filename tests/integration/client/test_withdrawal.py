@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.client_ledger import OrderRecord
+from quorate.base.errors import RefusedError, UsageError
+from quorate.client.base.client_ledger import OrderRecord
+from quorate.client.base.session import ignore_notice
+from quorate.client.base.signed_requests import draft_order
 from quorate.client.money.withdrawal import GiveBack, WithdrawalFlow
-from quorate.client.session import ignore_notice
-from quorate.client.signed_requests import draft_order
-from quorate.errors import RefusedError, UsageError
 from quorate.job.job import Job
 from quorate.job.packing import pack
 from quorate.trust.settlement_check import PAYROLL, REDEMPTION, Settlement, read_settlement

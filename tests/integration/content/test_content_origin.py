@@ -10,10 +10,10 @@ import pytest
 from quorate_content.dag.cid import raw_cid
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import gateway_source
-from quorate_devnet.ipfs import ipfs_peer
-from quorate_devnet.ipfs.content_origin import ContentOrigin, content_origin
-from quorate_devnet.ipfs.ipfs_peer import built_program
+from quorate_content.store.fetch_order import gateway_source
+from quorate_devnet.market import ipfs_peer
+from quorate_devnet.market.content_origin import ContentOrigin, content_origin
+from quorate_devnet.market.ipfs_peer import built_program
 from quorate_protocol.refusals import Unavailable
 from support.requirements import GO_PEER, require
 

@@ -17,14 +17,14 @@ from aiohttp import web
 
 from quorate_content.dag.cid import parse
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import Source
+from quorate_content.store.fetch_order import Source
 from quorate_content.transfer.gateway import CombinedStores, add_gateway_routes
+from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping
 from quorate_coordinator.storage.document_file import DocumentFile
-from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping
-from quorate_protocol.cids import document_cid
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.sqlite.durable import OtherVersion
+from quorate_runtime.durable import OtherVersion
 from support.clocks import SetClock
 from support.http_server import on_loopback
 

@@ -15,9 +15,9 @@ from quorate_content.dag.car import frame_head, header
 from quorate_content.dag.cid import Cid, inline_cid, node_cid, parse, raw_cid
 from quorate_content.dag.dagpb import Link, encode_node, file_data
 from quorate_content.dag.disk_tree import cid_of_path
+from quorate_content.store import fetch_order
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer import fetch_order
-from quorate_content.transfer.fetch_order import Source
+from quorate_content.store.fetch_order import Source
 from quorate_content.transfer.gateway import CAR_ANSWER_TYPE, add_gateway_routes
 from quorate_protocol.refusals import Unavailable
 from support.http_server import on_loopback

@@ -20,11 +20,11 @@ from aiohttp import web
 from quorate_content.dag.car import frame_head, header
 from quorate_content.dag.cid import Cid, raw_cid
 from quorate_content.dag.unixfs import V1_2025, build_directory, build_file
+from quorate_content.store import fetch as fetching
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer import fetch as fetching
-from quorate_content.transfer.fetch_order import Source
+from quorate_content.store.fetch_order import Source
+from quorate_content.store.http_answer import CAR_TYPE
 from quorate_content.transfer.gateway import add_gateway_routes
-from quorate_content.transfer.http_answer import CAR_TYPE
 from quorate_protocol.refusals import Refused, Unavailable
 from support.http_server import on_loopback
 

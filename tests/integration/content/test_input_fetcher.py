@@ -9,10 +9,10 @@ from aiohttp import web
 
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import Source
-from quorate_coordinator.core.entities import Ended
-from quorate_coordinator.core.events import ContentTaken
-from quorate_coordinator.core.state import State
+from quorate_content.store.fetch_order import Source
+from quorate_coordinator.core.model.entities import Ended
+from quorate_coordinator.core.model.events import ContentTaken
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.input_fetcher import (
     Attempt,
     InputFetcher,
@@ -21,7 +21,7 @@ from quorate_coordinator.storage.input_fetcher import (
     wanted_by,
 )
 from quorate_coordinator.storage.staging import Staging, owner_name
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 from quorate_runtime.clock import SystemClock

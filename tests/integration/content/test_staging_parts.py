@@ -13,25 +13,25 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from quorate_content.content_limits import StoreFull
 from quorate_content.dag.cid import raw_cid
+from quorate_content.dag.content_limits import StoreFull
 from quorate_content.store.index import Owner
 from quorate_content.transfer.gateway import CAR_TYPE
 from quorate_content.transfer.upload_limits import UploadPace, UploadSlot, UploadSlots
-from quorate_coordinator.attestation.attestation_service import STORE_OWNER
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.lease import Accepted, Committed
-from quorate_coordinator.core.records.archived_run import committed_output
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
-from quorate_coordinator.storage.access.run_access import RunAccess
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.base.storage_sizes import StagingQuota, ciphertext_most
+from quorate_coordinator.core.archived_run import committed_output
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.lease import Accepted, Committed
+from quorate_coordinator.market.attestation_service import STORE_OWNER
 from quorate_coordinator.storage.archive import MemoryArchive, Readers
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import UNCOMMITTED, InUse, Staging, owner_name
-from quorate_coordinator.storage.staging_quota import StagingQuota, ciphertext_most
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept

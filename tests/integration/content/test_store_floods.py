@@ -18,8 +18,8 @@ from pathlib import Path
 
 import aiohttp
 
+from quorate_coordinator.base.storage_sizes import StagingQuota
 from quorate_coordinator.service import Service
-from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD

@@ -14,7 +14,7 @@ from quorate_coordinator.chain.registration import ensure_registered
 from quorate_protocol.units import Address, Hash32, Seconds
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.p2p.host_config import PeerAddress
+from quorate_runtime.p2p.host.host_config import PeerAddress
 from support.markets.coordinator_stage import Stage
 
 PEER = Hash32(b"\x07" * 32)

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.reporting.projection import Projection, runs
-from quorate_coordinator.reporting.rows import run_row
+from quorate_coordinator.core.archived_run import ArchivedRun
+from quorate_coordinator.status.projection import Projection, runs
+from quorate_coordinator.status.rows import run_row
 from quorate_coordinator.storage.archive import MemoryArchive, RunArchive, readers_of, row_of
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.sqlite.durable import OtherVersion
+from quorate_runtime.durable import OtherVersion
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
 

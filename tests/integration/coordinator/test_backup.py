@@ -13,25 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from quorate_coordinator import coordinator_keys
-from quorate_coordinator import settings as settings_file
-from quorate_coordinator.config import ARCHIVE, DOCUMENTS, Config
+from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base import settings as settings_file
+from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, Config
+from quorate_coordinator.base.settings import Settings
+from quorate_coordinator.base.storage_sizes import Keeping
 from quorate_coordinator.service import Service
-from quorate_coordinator.settings import Settings
+from quorate_coordinator.storage import second_place
 from quorate_coordinator.storage.archive_file import FileArchive
-from quorate_coordinator.storage.backup import second_place
-from quorate_coordinator.storage.backup.restoring import check_place
-from quorate_coordinator.storage.backup.second_place import (
-    Owner,
-    SecondPlace,
-    make_place,
-    read_marker,
-)
 from quorate_coordinator.storage.document_file import DocumentFile
-from quorate_coordinator.storage.staging_quota import Keeping
+from quorate_coordinator.storage.restoring import check_place
+from quorate_coordinator.storage.second_place import Owner, SecondPlace, make_place, read_marker
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Bps, UnixSeconds

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from quorate_contracts.deploy import plan
-from quorate_coordinator.cli import EXIT_REFUSED, EXIT_UNAVAILABLE
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon import bls

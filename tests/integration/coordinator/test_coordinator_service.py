@@ -5,7 +5,7 @@ import pytest
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.chain.registration import ask
 from quorate_coordinator.service import Service
-from quorate_protocol.cids import document_cid
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import Amount
 from quorate_runtime.chain import ChainClient, Rpc

@@ -16,13 +16,13 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from quorate_contracts.deploy import plan
 from quorate_coordinator.api.while_starting import refuse_early
-from quorate_coordinator.config import FILES_KEPT, Config
-from quorate_coordinator.coordinator_keys import CoordinatorKeys
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Effect
+from quorate_coordinator.base.config import FILES_KEPT, Config
+from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.service import Service
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon import bls
@@ -104,7 +104,7 @@ async def test_a_start_with_many_pending_effects_waits_until_they_are_performed(
             await asyncio.sleep(0.02)
         assert not service.ready.is_set()
         monkeypatch.undo()
-        monkeypatch.setattr("quorate_coordinator.reporting.market_tables.REFRESH_SECONDS", 0.02)
+        monkeypatch.setattr("quorate_coordinator.status.market_tables.REFRESH_SECONDS", 0.02)
         async with asyncio.timeout(10):
             await service.ready.wait()
         while "outbox" in (found := await problems()) or "tables" not in found:

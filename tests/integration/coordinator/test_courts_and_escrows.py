@@ -18,16 +18,16 @@ from quorate_contracts.accusations import read_receipt
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import court
 from quorate_contracts.generated.contract_calls import Query
-from quorate_coordinator import coordinator_keys
-from quorate_coordinator import settings as settings_file
-from quorate_coordinator.settings import Settings
+from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base import settings as settings_file
+from quorate_coordinator.base.settings import Settings
 from quorate_devnet.chain.accounts import dev_account
-from quorate_protocol.cids import document_cid
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import JuryVote
 from quorate_protocol.rules.orders import Submission, escrow_until

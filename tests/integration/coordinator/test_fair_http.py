@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
-from quorate_coordinator.request_limits import DEVNET_BOUNDS, RequestBounds
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS, RequestBounds
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical

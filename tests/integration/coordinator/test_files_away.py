@@ -18,24 +18,24 @@ from quorate_content.dag.cid import Cid, Codec
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import CombinedStores
 from quorate_contracts.deploy import plan
-from quorate_coordinator.config import FILES_KEPT, Config
-from quorate_coordinator.coordinator_keys import CoordinatorKeys
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.lease import Revealed
-from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.core.state import State
-from quorate_coordinator.reporting.projection import Projection
+from quorate_coordinator.base.config import FILES_KEPT, Config
+from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
+from quorate_coordinator.base.storage_sizes import Keeping
+from quorate_coordinator.core.archived_run import ArchivedRun
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.core.model.lease import Revealed
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.service import Service
+from quorate_coordinator.status.projection import Projection
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import MemoryArchive, Readers, readers_of
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.output_access import Outputs
-from quorate_coordinator.storage.staging_quota import Keeping
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -48,10 +48,10 @@ from quorate_protocol.units import (
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.beacon import bls
+from quorate_runtime.durable import FileDamaged
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.journal.journal_port import Record
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
-from quorate_runtime.sqlite.durable import FileDamaged
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
 
@@ -62,7 +62,7 @@ OTHER = Hash32(b"\x01" * 32)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quorate_runtime.sqlite.optional.RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("quorate_runtime.optional.RETRY_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from quorate_coordinator.config import ARCHIVE_DAYS
-from quorate_coordinator.core.records.archived_run import ArchivedRun
-from quorate_coordinator.reporting.projection import Projection, runs
+from quorate_coordinator.base.config import ARCHIVE_DAYS
+from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping
+from quorate_coordinator.core.archived_run import ArchivedRun
+from quorate_coordinator.status.projection import Projection, runs
 from quorate_coordinator.storage import retention
 from quorate_coordinator.storage.archive import (
     BEFORE_ALL_RUNS,
@@ -24,14 +25,13 @@ from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
 from quorate_coordinator.storage.run_reader import RunReader
-from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
+from quorate_runtime.durable import OtherVersion
 from quorate_runtime.process.health import Board
-from quorate_runtime.sqlite.durable import OtherVersion
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
 

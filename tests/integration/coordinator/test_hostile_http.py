@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from quorate_coordinator.api.operations import OPERATIONS
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.coordinator_stage import Stage, deployed_stage, running

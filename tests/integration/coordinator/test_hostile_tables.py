@@ -2,18 +2,18 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.matching.job_queue import JobQueue
-from quorate_coordinator.core.matching.market_index import IDLE_MAX
+from quorate_coordinator.core.jobs.job_queue import JobQueue
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.market_index import IDLE_MAX
 from quorate_coordinator.storage import run_reader as histories
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import CLAIMS_MAX, Outputs
 from quorate_coordinator.storage.run_reader import RunReader
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.refusals import Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import (
     Address,
     Amount,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quorate.cli.main import run_main
-from quorate_coordinator.reputation.imported_logs import ImportedLogs
+from quorate_coordinator.market.imported_logs import ImportedLogs
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.views import ImportedView
 from quorate_protocol.rules.reputation import fold

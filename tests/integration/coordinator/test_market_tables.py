@@ -15,15 +15,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, select, text
 
-from quorate_coordinator.core.accusations import Case
-from quorate_coordinator.reporting import report_command, volume
-from quorate_coordinator.reporting.database import DATABASE_ERRORS, Database, database_of
-from quorate_coordinator.reporting.history import HistoryQuery, query_of, read_history
-from quorate_coordinator.reporting.market_tables import REFRESH_SECONDS, MarketTables
-from quorate_coordinator.reporting.models import VOLUME_COLUMNS, Base
-from quorate_coordinator.reporting.projection import Projection, cases, periods, runs
-from quorate_coordinator.reporting.report import read_report
-from quorate_coordinator.reporting.rows import transaction_row
+from quorate_coordinator.core.model.accusations import Case
+from quorate_coordinator.status import report_command, volume
+from quorate_coordinator.status.database import DATABASE_ERRORS, Database, database_of
+from quorate_coordinator.status.history import HistoryQuery, query_of, read_history
+from quorate_coordinator.status.market_tables import REFRESH_SECONDS, MarketTables
+from quorate_coordinator.status.migrations.models import VOLUME_COLUMNS, Base
+from quorate_coordinator.status.projection import Projection, cases, periods, runs
+from quorate_coordinator.status.report import read_report
+from quorate_coordinator.status.rows import transaction_row
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.refusals import Refused, Unavailable

@@ -14,8 +14,8 @@ import pytest
 
 from quorate_contracts import deploy
 from quorate_contracts.deploy import Contracts, Deployment
-from quorate_coordinator import coordinator_keys
-from quorate_coordinator.http_server import check_port
+from quorate_coordinator.api.http_server import check_port
+from quorate_coordinator.base import coordinator_keys
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical

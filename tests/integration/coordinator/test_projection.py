@@ -15,9 +15,9 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, MetaData, create_engine, inspect, select, text
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
-from quorate_coordinator.reporting.database import is_damage
-from quorate_coordinator.reporting.models import Base
-from quorate_coordinator.reporting.projection import Projection, providers
+from quorate_coordinator.status.database import is_damage
+from quorate_coordinator.status.migrations.models import Base
+from quorate_coordinator.status.projection import Projection, providers
 from quorate_coordinator.storage.archive import MemoryArchive
 from support.markets.scripted_market import Market, Party
 

@@ -14,28 +14,28 @@ import pytest
 from aiohttp import web
 
 from fuzz.core_world import DOMAIN, World
-from quorate_coordinator.config import RESTORED
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.entities import Payee
+from quorate_coordinator.base.config import RESTORED
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.core.model.entities import Payee
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
-from quorate_coordinator.core.state import State
 from quorate_coordinator.journal_comparison import JournalComparison
-from quorate_coordinator.providers.frame_handler import FrameHandler
-from quorate_coordinator.providers.frame_limits import FrameLimits
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.market.frame_handler import FrameHandler
+from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_node.core.debts import Debt
-from quorate_node.messaging.signed_echo import SignedEcho
+from quorate_node.market.signed_echo import SignedEcho
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money.tabs import Tab
+from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import Address, Amount, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
@@ -196,7 +196,7 @@ async def listening(taken: list[bytes]) -> AsyncIterator[str]:
 async def test_a_provider_sends_its_newest_voucher_at_each_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quorate_node.messaging.signed_echo.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("quorate_node.market.signed_echo.POLL_SECONDS", 0.01)
     newest: list[Envelope[Voucher]] = []
     taken: list[bytes] = []
 

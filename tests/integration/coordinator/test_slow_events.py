@@ -16,13 +16,13 @@ from aiohttp import web
 from fuzz.core_world import COORDINATOR, DOMAIN
 from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.streams import Streams
-from quorate_coordinator.core.events import LogRead
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_coordinator.request_limits import DEVNET_BOUNDS, RequestBounds
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS, RequestBounds
+from quorate_coordinator.core.model.events import LogRead
 from quorate_coordinator.storage import run_logs
-from quorate_coordinator.storage.access.run_access import RunAccess
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import LINES_MAX, RunReader
 from quorate_protocol.limits import DEVNET

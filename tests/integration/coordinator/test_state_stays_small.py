@@ -1,8 +1,8 @@
 """Tests that the state holds only jobs under way after thousands of jobs."""
 
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.tables import Table
+from quorate_protocol.codec.tables import Table
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party

@@ -17,19 +17,19 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.client_ledger import Ledger, OrderRecord
-from quorate.errors import ProfileError
-from quorate_coordinator.core.records.archived_run import ArchivedRun
+from quorate.base.errors import ProfileError
+from quorate.client.base.client_ledger import Ledger, OrderRecord
+from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping
+from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DocumentFile
-from quorate_coordinator.storage.staging_quota import DAY_SECONDS, Keeping
 from quorate_protocol import units
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages.signed import Order
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Nonce
 from quorate_runtime.chain.send_records import Attempt, SendRecord, SendRecords
-from quorate_runtime.sqlite.durable import FileDamaged
+from quorate_runtime.durable import FileDamaged
 from support.journal.torn_files import damages, files_of, restore
 from support.markets.archiving_market import archived_runs
 
@@ -259,7 +259,7 @@ def test_a_missing_file_beside_its_wal_is_refused(book: Book, tmp_path: Path) ->
 
 def test_two_processes_that_make_a_file_at_once_make_the_same_one(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from quorate_runtime.sqlite.durable import "
+        "import sys; from pathlib import Path; from quorate_runtime.durable import "
         "make_whole\n"
         "for n in range(30): make_whole(Path(sys.argv[1]) / str(n), 'CREATE TABLE t (x);')"
     )

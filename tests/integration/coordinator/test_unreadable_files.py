@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from quorate_coordinator.base.storage_sizes import Keeping
 from quorate_coordinator.storage.archive import BEFORE_ALL_RUNS
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DocumentFile
-from quorate_coordinator.storage.staging_quota import Keeping
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
 

@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from fuzz.core_world import DOMAIN
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.storage.access.run_access import RunAccess, Share
+from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_access import RunAccess, Share
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal

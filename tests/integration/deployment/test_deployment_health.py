@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from quorate_node.core import events
-from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
+from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.refusals import Unavailable
@@ -196,7 +196,7 @@ async def named(daemon_url: str) -> tuple[int, list[str]]:
 async def test_a_provider_reports_which_part_is_away(
     market: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate_node.ops.health_monitor.CHECK_SECONDS", 0.1)
+    monkeypatch.setattr("quorate_node.status.health_monitor.CHECK_SECONDS", 0.1)
     daemon = market.daemon(market.coordinator.url)
 
     async def problems(wanted: set[str]) -> bool | None:

@@ -12,12 +12,12 @@ import docker.errors
 import pytest
 import requests
 
+from quorate_node.executors.base.hardened_profile import LABEL_ENGINE_BOOT
 from quorate_node.executors.docker.boot_id import engine_boot_id
 from quorate_node.executors.docker.docker_executor import PREFIX, DockerExecutor
 from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.hardened_profile import LABEL_ENGINE_BOOT
 from quorate_node.executors.docker.lease_dirs import DockerOutputs
-from quorate_protocol.ports import EngineRefuses, Sandbox, Task, TaskState
+from quorate_protocol.messages.ports import EngineRefuses, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock, VirtualClock
 from support.executors.executor_cases import python_task

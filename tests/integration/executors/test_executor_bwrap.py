@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor, BwrapOutputs
-from quorate_node.executors.linux import mounts
-from quorate_node.executors.supervisor.supervised_leases import is_locked
-from quorate_protocol.ports import TaskState
+from quorate_node.executors.base import mounts
+from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor, BwrapOutputs
+from quorate_node.executors.sandbox.supervised_leases import is_locked
+from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.clock import SystemClock
 from support.executors.attack_programs import ATTEMPT, FILL, TELL, check_filled, results

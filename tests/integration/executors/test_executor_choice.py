@@ -10,12 +10,12 @@ import pytest
 from typer.main import get_command
 
 from quorate_devnet import cli
-from quorate_devnet.config import ExecutorChoice
 from quorate_devnet.demo.run_demo import DemoOptions
-from quorate_devnet.devnet import resolve_executor
-from quorate_node.config import Config, ExecutorKind
+from quorate_devnet.market.config import ExecutorChoice
+from quorate_devnet.market.devnet import resolve_executor
+from quorate_node.base.config import Config, ExecutorKind
 from quorate_node.executors.selection import choose
-from quorate_protocol.ports import Sandbox
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.clock import SystemClock
 

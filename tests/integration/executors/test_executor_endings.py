@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_protocol.ports import Executor, Sandbox, TaskState
+from quorate_protocol.messages.ports import Executor, Sandbox, TaskState
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import EXIT_TIMEOUT, Seconds
 from support.executors.executor_cases import python_task

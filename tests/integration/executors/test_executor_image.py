@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorate.images import build_python_image
-from quorate_protocol.ports import Executor
+from quorate_protocol.messages.ports import Executor
 from support.executors.executor_cases import MIB, python_task, said
 from support.requirements import require
 

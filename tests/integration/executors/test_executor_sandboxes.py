@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_protocol.ports import Executor, Sandbox
+from quorate_protocol.messages.ports import Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused
 from support.executors.attack_programs import ATTEMPT, FILL, TELL, attack, check_filled, results
 from support.executors.executor_cases import MIB, python_task

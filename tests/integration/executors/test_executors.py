@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quorate_node.executors.process_executor import ProcessExecutor
-from quorate_protocol.ports import Executor, Exit, Sandbox, Task, TaskState
+from quorate_protocol.messages.ports import Executor, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Seconds
 from quorate_protocol.values import replace

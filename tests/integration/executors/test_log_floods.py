@@ -10,8 +10,8 @@ import pytest
 
 from quorate_node.executors.docker import container_logs
 from quorate_node.executors.docker import docker_executor as docker_adapter
-from quorate_node.executors.supervisor import capped_log
-from quorate_protocol.ports import Executor, Task
+from quorate_node.executors.sandbox import capped_log
+from quorate_protocol.messages.ports import Executor, Task
 from quorate_protocol.units import Seconds
 from quorate_protocol.values import replace
 from support.executors.executor_cases import BWRAP, MIB, RUNC, python_task

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors.linux import mounts
+from quorate_node.executors.base import mounts
 from support.requirements import require
 
 KILLED = """
 import sys
 from pathlib import Path
-from quorate_node.executors.linux import mounts
+from quorate_node.executors.base import mounts
 from quorate_runtime.process import crash_points
 crash_points.configure(sys.argv[1])
 {call}

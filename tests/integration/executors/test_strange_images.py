@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quorate_node.executors.docker import docker_executor
-from quorate_protocol.ports import EngineRefuses, Executor, Sandbox, Task
+from quorate_protocol.messages.ports import EngineRefuses, Executor, Sandbox, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import python_task
 from support.executors.image_archives import reconfigured

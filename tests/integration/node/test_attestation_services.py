@@ -12,8 +12,8 @@ from quorate_attestation.session_messages import (
     NonceSent,
     RefusalSent,
 )
-from quorate_node.attestation.published_records import PublishedRecords
-from quorate_protocol.cids import document_cid
+from quorate_node.market.published_records import PublishedRecords
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Round, Small
 from quorate_protocol.values import replace

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from quorate_node.ops import diagnostics
+from quorate_node.status import diagnostics
 from support.cli_prompt import typed
 from support.http_server import on_loopback
 

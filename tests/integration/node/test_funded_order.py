@@ -4,14 +4,14 @@ import pytest
 
 from quorate_contracts.court_facts import RunEvidence, job_run
 from quorate_devnet.chain.accounts import dev_account
-from quorate_node.chain.calls import ask
-from quorate_node.chain.funded_orders import FOLDER, State, kept
-from quorate_node.chain.owner_desk import owner_desk
-from quorate_node.chain.registration import network_of
-from quorate_node.commands.settling import settle_one, table
-from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest
+from quorate_node.cli.owner_desk import owner_desk
+from quorate_node.cli.settling import settle_one, table
+from quorate_node.owner.calls import ask
+from quorate_node.owner.funded_orders import FOLDER, State, kept
+from quorate_node.owner.registration import network_of
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Assignment, Commit, CommitReceipt, Order, Reveal
 from quorate_protocol.refusals import Code, Refused

@@ -7,15 +7,15 @@ import dataclasses
 
 import pytest
 
-from quorate_node.chain.calls import ask
-from quorate_node.config import GpuLayout, GpuPrice
+from quorate_node.base.config import GpuLayout, GpuPrice
 from quorate_node.core.phases import Committed, Declined, Lapsed, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
+from quorate_node.owner.calls import ask
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.job_spec import MIB, GpuRequest, Resources
-from quorate_protocol.ports import Task
+from quorate_protocol.messages.ports import Task
 from quorate_protocol.units import DeclineReason, Hash32, Price
 from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock

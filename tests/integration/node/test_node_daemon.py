@@ -12,18 +12,18 @@ from typer.testing import CliRunner
 from quorate.trust.coordinator_identity import identity_of
 from quorate.trust.offer_verification import check_offer, check_on_chain
 from quorate_contracts.encodings import OPEN_BLOCK
-from quorate_node import cli
-from quorate_node import cli_options as options
-from quorate_node.chain.calls import ask
-from quorate_node.chain.registration import network_of
+from quorate_node.cli import app as cli
+from quorate_node.cli import options
 from quorate_node.core.phases import Committed, Done, Fetching, Lapsed, Receipted, Revealed, Running
 from quorate_node.daemon import ProviderDaemon
-from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
-from quorate_protocol.cids import RAW, cid_text, document_cid
+from quorate_node.owner.calls import ask
+from quorate_node.owner.registration import network_of
+from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.commitment import check_opens
+from quorate_protocol.codec.cids import RAW, cid_text, document_cid
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, offer
+from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import signer
 from quorate_protocol.messages.signed import Commit, Stop, Verdict
 from quorate_protocol.messages.views import InfoView, OfferView

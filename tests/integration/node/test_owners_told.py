@@ -6,7 +6,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from quorate_coordinator.core import views
-from quorate_node.ops.diagnostics import _market
+from quorate_node.status.diagnostics import _market
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.units import Bps, Label, Price, Seconds, UnixSeconds

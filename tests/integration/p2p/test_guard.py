@@ -13,17 +13,17 @@ from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.peer.id import ID
 
 from quorate_protocol.crypto.peer_ids import peer_id_bytes
-from quorate_protocol.ports import Verdict
+from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.units import Seconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.p2p.host import guard, guarded_yamux
 from quorate_runtime.p2p.host.dial import swarm_of
 from quorate_runtime.p2p.host.guarded_yamux import BUFFER_BYTES_MAX, INBOUND_STREAMS_MAX
+from quorate_runtime.p2p.host.host_config import HostConfig, PeerAddress
 from quorate_runtime.p2p.host.host_session import HostSession
-from quorate_runtime.p2p.host_config import HostConfig, PeerAddress
+from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
 from quorate_runtime.p2p.p2p_node import P2pNode
-from quorate_runtime.p2p.stream_socket import StreamSocket
 from support.p2p import strangers
 from support.p2p.p2p_nodes import LOOPBACK, TOPIC, node_of, nodes_up, seed_of
 from support.peer_sites import eventually

@@ -17,15 +17,15 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.key_binding import SignedBinding
 from quorate_protocol.crypto.peer_ids import peer_id
-from quorate_protocol.ports import Verdict
+from quorate_protocol.messages.key_binding import SignedBinding
+from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.refusals import Code, Unavailable
 from quorate_protocol.units import Seconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import PeerKey
 from quorate_runtime.p2p.binding_hello import HelloAnswer
-from quorate_runtime.p2p.host_config import PEERS_PROTOCOL, PeerAddress
+from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL, PeerAddress
 from quorate_runtime.p2p.libp2p_dialer import Libp2pDialer
 from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
 from quorate_runtime.p2p.p2p_node import P2pNode

@@ -10,25 +10,25 @@ from typing import Any
 
 import pytest
 
+from quorate.base.errors import UnavailableError
+from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
-from quorate.errors import UnavailableError
-from quorate.exit_codes import ExitCode
-from quorate.gossip.market_by_gossip import GossipedMarket, listen
+from quorate.trust.market_by_gossip import GossipedMarket, listen
 from quorate_contracts.deploy import Contracts, encode
 from quorate_coordinator.chain.registration import ensure_registered
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.messages import offer_gossip
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
-from quorate_protocol.ports import Verdict
+from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Hash32
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
-from quorate_runtime.p2p.host_config import HostConfig, offers_topic
+from quorate_runtime.p2p.host.host_config import HostConfig, offers_topic
 from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
 from quorate_runtime.p2p.p2p_node import P2pNode
 from support.markets.coordinator_stage import Stage

@@ -13,18 +13,18 @@ from quorate_contracts.announced_coordinators import announced_coordinators
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
-from quorate_node.config import Config, ExecutorKind, TransportChoice
+from quorate_node.base.config import Config, ExecutorKind, TransportChoice
+from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.ops.status import read_status
+from quorate_node.status.status import read_status
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.key_binding import sign_binding
 from quorate_protocol.crypto.peer_ids import peer_id, peer_key
 from quorate_protocol.limits import USD
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.key_binding import sign_binding
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
 from quorate_protocol.messages.signed import KeyBinding
@@ -35,7 +35,7 @@ from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey
 from quorate_runtime.p2p.binding_hello import Greeter
-from quorate_runtime.p2p.host_config import HostConfig, PeerAddress, offers_topic
+from quorate_runtime.p2p.host.host_config import HostConfig, PeerAddress, offers_topic
 from quorate_runtime.p2p.libp2p_dialer import Libp2pDialer
 from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
 from quorate_runtime.p2p.p2p_node import P2pNode

@@ -12,11 +12,11 @@ from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.peer.id import ID
 
 from quorate_protocol.crypto.peer_ids import peer_id, peer_id_bytes
-from quorate_protocol.ports import Verdict
+from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32, Seconds
+from quorate_runtime.p2p.host.host_config import PeerAddress
 from quorate_runtime.p2p.host.host_session import HostSession
-from quorate_runtime.p2p.host_config import PeerAddress
 from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
 from support.p2p.p2p_nodes import TOPIC, node_of, nodes_up, seed_of
 from support.peer_sites import eventually

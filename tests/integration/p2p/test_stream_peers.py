@@ -7,15 +7,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.key_binding import SignedBinding
+from quorate_protocol.messages.key_binding import SignedBinding
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.keys.crypto import PeerKey
 from quorate_runtime.p2p import binding_hello
 from quorate_runtime.p2p.binding_hello import Greeter
-from quorate_runtime.p2p.host_config import PEERS_PROTOCOL
+from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL
+from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.p2p_node import P2pNode
-from quorate_runtime.p2p.stream_socket import StreamSocket
 from quorate_runtime.peers import hello_places
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
 from quorate_runtime.peers.joined_peers import JoinedPeers

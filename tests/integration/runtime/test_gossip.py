@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from quorate_protocol.ports import GOSSIP_BYTES_MAX, Gossip, Verdict
+from quorate_protocol.messages.ports import GOSSIP_BYTES_MAX, Gossip, Verdict
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.peers.memory_gossip import MemoryGossipHub

@@ -18,12 +18,12 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-import quorate_node.ops.node_gateway as node_gateway
+import quorate_node.status.node_gateway as node_gateway
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer import gateway as content_gateway
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
-from quorate_node.ops.node_gateway import Gateway
+from quorate_node.status.node_gateway import Gateway
 from quorate_runtime.http.listener_limits import ListenerLimits
 from quorate_runtime.peers import hello_places, websocket_peers
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX

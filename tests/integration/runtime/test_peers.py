@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from quorate_protocol.limits import FRAME_BYTES_MAX
-from quorate_protocol.ports import Peers
+from quorate_protocol.messages.ports import Peers
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.clock import SystemClock

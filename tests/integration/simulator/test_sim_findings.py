@@ -8,21 +8,21 @@ from dataclasses import replace
 import pytest
 
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Client, Payee, Sending
-from quorate_coordinator.core.events import (
+from quorate_coordinator.core.model.entities import Client, Payee, Sending
+from quorate_coordinator.core.model.events import (
     ChainTabChanged,
     GiveBackAsked,
     TransactionConfirmed,
     TransactionRefused,
 )
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import transactions
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages.receipt import document
-from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.receipts.receipt_checks import verify
 from quorate_protocol.rules.reputation.fold import Trusts
+from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide
 from quorate_protocol.units import (
     ZERO_HASH,

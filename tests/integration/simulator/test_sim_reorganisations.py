@@ -3,8 +3,8 @@
 from functools import partial
 from random import Random
 
-from quorate_coordinator.core import events as ev
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_coordinator.core.model import events as ev
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Address
 from quorate_protocol.values import replace

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from quorate_attestation import records
+from quorate_attestation import records, verifier_draw
 from quorate_attestation.arithmetic.proof_check import SecretKeeper, check
 from quorate_attestation.catalogue import Measured, Model
 from quorate_attestation.challenge import (
@@ -19,14 +19,14 @@ from quorate_attestation.proof_document import Proof
 from quorate_attestation.provers.engine import Engine
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_attestation.provers.prover import Prover
-from quorate_attestation.sessions import prover_session, verifier_draw, verifier_session
+from quorate_attestation.sessions import prover_session, verifier_session
 from quorate_attestation.sessions.verifier_session import VerifierState
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import (
     Address,
     BlockNumber,

@@ -13,17 +13,17 @@ from quorate_attestation.provers.engine import Engine
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
-from quorate_coordinator.attestation.attestation_service import AttestationService as Coordinating
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_node.attestation.attestation_service import AttestationService as Providing
-from quorate_node.attestation.prover_service import Subject
-from quorate_node.attestation.published_records import PublishedRecords
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.market.attestation_service import AttestationService as Coordinating
+from quorate_node.market.attestation_service import AttestationService as Providing
+from quorate_node.market.prover_service import Subject
+from quorate_node.market.published_records import PublishedRecords
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
-from quorate_protocol.ports import BeaconInfo, BeaconRound
+from quorate_protocol.messages.ports import BeaconInfo, BeaconRound
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Hash32, Round, Seconds, UnixSeconds
 from quorate_protocol.units import Sequence as Number

@@ -11,7 +11,7 @@ import coincurve
 from quorate_devnet.chain.accounts import dev_account, dev_address
 from quorate_devnet.chain.anvil_process import start_anvil
 from quorate_devnet.chain.server import ChainConfig, running_chain
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.units import Address, Signature
 from quorate_runtime.chain import ChainClient, Rpc
 from support.requirements import require

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.client.client_ledger import Ledger
+from quorate.client.base.client_ledger import Ledger
+from quorate.client.base.profile import Profile, create_profile
 from quorate.client.money.chain_access import ChainAccess, open_chain
-from quorate.client.profile import Profile, create_profile
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_contracts.events import Event
 from quorate_contracts.generated.contract_calls import Call
 from quorate_devnet.chain.accounts import dev_account
-from quorate_devnet.setup import genesis
-from quorate_devnet.setup.bulk_sender import BulkSender
-from quorate_protocol.ports import BeaconInfo
+from quorate_devnet.market import genesis
+from quorate_devnet.market.bulk_sender import BulkSender
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Amount, BlockNumber, Hash32, Seconds
 from quorate_runtime.beacon import bls
 from quorate_runtime.keys.crypto import KeySigner

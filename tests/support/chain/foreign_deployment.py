@@ -5,9 +5,9 @@ from pathlib import Path
 
 from quorate_contracts.chain_cli.deployment_run import DeploymentRun, Wanted
 from quorate_contracts.deploy import Deployment, created_address
-from quorate_devnet.setup.bulk_sender import BulkSender
+from quorate_devnet.market.bulk_sender import BulkSender
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.clock import SystemClock

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quorate_contracts.abi_codec import encode
 from quorate_contracts.generated.contract_calls import Call
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.units import Address
 
 CREATION = bytes.fromhex(

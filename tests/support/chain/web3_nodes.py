@@ -17,7 +17,7 @@ from quorate_devnet.chain.anvil_process import start_anvil
 from quorate_devnet.chain.precompiles import NativeVM
 from quorate_devnet.chain.server import ChainConfig, running_chain
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address, BlockNumber
 from quorate_runtime.beacon.bls import keygen, public_key
 from quorate_runtime.chain import Rpc

@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from quorate_contracts.deploy import Contracts
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_chain_history
-from quorate_devnet.processes import process_settings
-from quorate_devnet.setup import genesis
+from quorate_devnet.market import genesis, process_settings
 from quorate_protocol.units import Address, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc

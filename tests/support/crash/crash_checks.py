@@ -10,8 +10,8 @@ from collections import Counter
 from pathlib import Path
 
 from quorate import Market
-from quorate.errors import UnavailableError
-from quorate_devnet.config import ExecutorChoice
+from quorate.base.errors import UnavailableError
+from quorate_devnet.market.config import ExecutorChoice
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.signed import Summary

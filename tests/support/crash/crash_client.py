@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from quorate import Job, Market
+from quorate.base.errors import NotVerifiedError, RefusedError
+from quorate.client.base.profile import Profile, open_profile
 from quorate.client.money.funding import fund
-from quorate.client.profile import Profile, open_profile
 from quorate.client.run import Run
-from quorate.errors import NotVerifiedError, RefusedError
 from quorate.trust.coordinator_identity import identity_of
 from quorate_protocol.limits import USD
 from quorate_protocol.refusals import Code

@@ -13,9 +13,9 @@ import time
 from pathlib import Path
 
 from quorate.images import build_python_image
-from quorate_devnet.config import PASSPHRASE, DevnetConfig, ExecutorChoice
+from quorate_devnet.market.config import PASSPHRASE, DevnetConfig, ExecutorChoice
+from quorate_node.executors.base.hardened_profile import LABEL_OWNER
 from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.hardened_profile import LABEL_OWNER
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
 from support.crash.crash_processes import processes
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import aiohttp
 
 from quorate import Market
+from quorate.base.errors import NotVerifiedError, QuorateError, RefusedError, UnavailableError
 from quorate.client.run import Run
-from quorate.errors import NotVerifiedError, QuorateError, RefusedError, UnavailableError
 from quorate.images import build_python_image
-from quorate_devnet.config import DevnetConfig, ExecutorChoice
-from quorate_devnet.devnet import Devnet, running
-from quorate_node.config import AttestationChoice
+from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.market.devnet import Devnet, running
+from quorate_node.base.config import AttestationChoice
 from quorate_protocol.refusals import Code, Unavailable
 from support.crash.crash_client import job_of
 from support.crash.crash_plan import WITHOUT_ENGINE

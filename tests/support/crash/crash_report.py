@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, field
 
-from quorate_devnet.config import ExecutorChoice
+from quorate_devnet.market.config import ExecutorChoice
 from support.crash.crash_plan import Trial, rotation, wants_all
 from support.requirements import missing, require, required
 

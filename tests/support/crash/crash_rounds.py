@@ -15,16 +15,16 @@ from pathlib import Path
 
 import aiohttp
 
-from quorate.client.client_ledger import Ledger
-from quorate.errors import UnavailableError
-from quorate_devnet.config import PASSPHRASE, ExecutorChoice
-from quorate_devnet.processes import process_settings
+from quorate.base.errors import UnavailableError
+from quorate.client.base.client_ledger import Ledger
+from quorate_devnet.market import process_settings
+from quorate_devnet.market.config import PASSPHRASE, ExecutorChoice
 from quorate_node.executors.docker.docker_executor import PREFIX
 from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.lease_dirs import remove_container
-from quorate_node.executors.supervisor.supervised_leases import kill_supervised, lease_state
-from quorate_node.ops.node_gateway import TOKEN_HEADER, control_token
-from quorate_protocol.ports import TaskState
+from quorate_node.executors.sandbox.supervised_leases import kill_supervised, lease_state
+from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
+from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Price
 from quorate_protocol.values import replace

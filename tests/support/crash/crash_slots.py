@@ -5,13 +5,13 @@ from itertools import combinations
 
 from docker import APIClient
 
-from quorate_devnet.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+from quorate_node.executors.base.hardened_profile import LABEL_OWNER
 from quorate_node.executors.docker.docker_executor import PREFIX
 from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.hardened_profile import LABEL_OWNER
 from quorate_node.executors.docker.lease_dirs import HOLD_SUFFIX
-from quorate_node.executors.supervisor.supervised_leases import lease_state
-from quorate_protocol.ports import TaskState
+from quorate_node.executors.sandbox.supervised_leases import lease_state
+from quorate_protocol.messages.ports import TaskState
 
 LOOK_SECONDS = 0.3
 

@@ -3,8 +3,8 @@
 from types import UnionType
 from typing import get_args
 
-from quorate_coordinator.core import effects as coordinator_effects
-from quorate_coordinator.core import events as coordinator_events
+from quorate_coordinator.core.model import effects as coordinator_effects
+from quorate_coordinator.core.model import events as coordinator_events
 from quorate_node.core import effects as provider_effects
 from quorate_node.core import events as provider_events
 from quorate_runtime.process.crash_points import Program, all_points

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from quorate_protocol.ports import Executor, Task
+from quorate_protocol.messages.ports import Executor, Task
 from support.executors.executor_cases import python_task, said
 
 ATTEMPT = """

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from quorate_node.executors.docker.docker_executor import DockerExecutor
 from quorate_node.executors.docker.image_loader import ImagePolicy
-from quorate_protocol.ports import Sandbox
+from quorate_protocol.messages.ports import Sandbox
 from quorate_runtime.clock import SystemClock
 from support.executors.executor_cases import ending, owner
 from support.executors.image_archives import entry, image_entries, tar

@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from quorate_node.executors.bwrap.bwrap_executor import BwrapExecutor
+from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Seconds
 from quorate_runtime.clock import SystemClock

@@ -4,9 +4,9 @@ from typing import assert_never
 
 from msgspec import Struct
 
+from quorate_protocol.codec.tables import Table, Tables
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, StepOutcome
-from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Amount, Hash32
 from quorate_runtime.actor.actor_codec import PackedCodec
 

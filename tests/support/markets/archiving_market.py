@@ -1,8 +1,8 @@
 """The scripted market with an archive, for tests of finished jobs. The archive can be down."""
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import ArchiveRuns, Effect
-from quorate_coordinator.core.records.archived_run import ArchivedRun, archived
+from quorate_coordinator.core.archived_run import ArchivedRun, archived
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import ArchiveRuns, Effect
 from quorate_coordinator.storage.archive import MemoryArchive, RunArchive
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.units import Hash32

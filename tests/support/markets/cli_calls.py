@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quorate.cli.main import run_main
-from quorate.client.profile import create_profile
+from quorate.client.base.profile import create_profile
 from support.markets.fake_market import FakeMarket
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32

@@ -14,19 +14,19 @@ import aiohttp
 
 from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_contracts.generated.contract_calls import Call
-from quorate_coordinator.config import Config
-from quorate_coordinator.coordinator_keys import CoordinatorKeys
+from quorate_coordinator.base.config import Config
+from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.service import Service
 from quorate_devnet.beacon import BeaconConfig, running_beacon
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.server import ChainConfig, running_chain
-from quorate_protocol.crypto.bearer import Bearer, make_token
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages.bearer import Bearer, make_token
 from quorate_protocol.messages.envelope import encode, seal
 from quorate_protocol.messages.job_spec import JobSpec
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.signed import Session, Voucher
-from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_protocol.values import replace

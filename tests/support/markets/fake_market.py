@@ -16,10 +16,10 @@ from aiohttp import web
 from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_contracts.artifact import CONTRACTS
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.bearer import read_token
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import envelope, receipt
+from quorate_protocol.messages.bearer import read_token
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.market_history import MarketHistory, MarketPeriodView, PriceBand

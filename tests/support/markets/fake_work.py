@@ -13,10 +13,18 @@ from aiohttp import web
 
 from quorate_content.sealed import seal_directory
 from quorate_content.store.content_store import ContentStore
-from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest, secret_hash
+from quorate_protocol.codec.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.crypto.eip712 import Domain, digest
-from quorate_protocol.crypto.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.beacon_rounds import Timing
+from quorate_protocol.messages.classes import HostClass, determinism_class
+from quorate_protocol.messages.commitment import (
+    assignment_id,
+    commitment,
+    result_digest,
+    secret_hash,
+)
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.receipt import (
@@ -48,9 +56,6 @@ from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code
 from quorate_protocol.rules import audit_draw, settlement, verdict
-from quorate_protocol.rules.beacon_rounds import Timing
-from quorate_protocol.rules.classes import HostClass, determinism_class
-from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.receipts import receipt_draws
 from quorate_protocol.rules.settlement import Ran

@@ -4,9 +4,9 @@ from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, RunSlots, SlotResources, Terms
 from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resources
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address, Hash32, Small
 from quorate_protocol.values import replace
 from support.markets.provider_world import (

@@ -3,8 +3,8 @@ an audit.
 """
 
 from quorate_coordinator.core.audit import trust
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust

@@ -8,8 +8,8 @@ from typing import Any, cast
 from aiohttp import web
 
 from quorate_coordinator.api.routes import Api
-from quorate_coordinator.core.effects import AppendSummary, Effect
-from quorate_coordinator.reputation.imported_logs import ImportedLogs
+from quorate_coordinator.core.model.effects import AppendSummary, Effect
+from quorate_coordinator.market.imported_logs import ImportedLogs
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.limits import DEVNET

@@ -5,7 +5,9 @@ Tests compare the columns and the queue of the real matching with it.
 
 from collections import Counter
 
-from quorate_coordinator.core.entities import (
+from quorate_coordinator.core.jobs.job_queue import deadline_of
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.model.entities import (
     AwaitingRound,
     Decided,
     Job,
@@ -13,13 +15,11 @@ from quorate_coordinator.core.entities import (
     Provider,
     Running,
 )
-from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.matching.job_queue import deadline_of
-from quorate_coordinator.core.matching.row import SPREAD_MASK, key_of
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.cids import cid_parts
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model.row import SPREAD_MASK, key_of
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.codec.cids import cid_parts
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.rules.reputation import rank

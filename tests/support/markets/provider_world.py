@@ -13,9 +13,11 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import GIB, Compare, EnvVar, JobSpec, Resources
 from quorate_protocol.messages.offer import SlotOffer
+from quorate_protocol.messages.ports import BeaconInfo, Sandbox
 from quorate_protocol.messages.signed import (
     Assignment,
     CommitEntry,
@@ -25,9 +27,7 @@ from quorate_protocol.messages.signed import (
     Verdict,
     Voucher,
 )
-from quorate_protocol.ports import BeaconInfo, Sandbox
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.step import Input
 from quorate_protocol.units import (
     ZERO_HASH,

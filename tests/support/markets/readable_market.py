@@ -21,20 +21,20 @@ from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.middleware import before_handlers
 from quorate_coordinator.api.routes import Api
 from quorate_coordinator.api.streams import Streams
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import Decided, Job
-from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.records.archived_run import archived
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
-from quorate_coordinator.storage.access.run_access import RunAccess
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.core.archived_run import archived
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Decided, Job
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.money import receipts
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import owner_name
-from quorate_protocol.cids import cid_parts
+from quorate_protocol.codec.cids import cid_parts
 from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages.job_spec import EnvVar, Input, input_root
 from quorate_protocol.units import ZERO_HASH, Address, Hash32

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import AwaitingRound
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope

@@ -21,17 +21,18 @@ from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_contracts.generated.contract_calls import Call
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.server import ChainConfig, running_chain
-from quorate_node.config import Config, ExecutorKind
+from quorate_node.base.config import Config, ExecutorKind
+from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.keys.provider_keys import ProviderKeys
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.bearer import read_token
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames as frames_module
+from quorate_protocol.messages.bearer import read_token
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import Compare, JobSpec, Resources
+from quorate_protocol.messages.ports import BeaconInfo, Executor
 from quorate_protocol.messages.signed import (
     Assignment,
     Commit,
@@ -41,7 +42,6 @@ from quorate_protocol.messages.signed import (
     Voucher,
 )
 from quorate_protocol.messages.views import BeaconView, InfoView
-from quorate_protocol.ports import BeaconInfo, Executor
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
     ZERO_HASH,

@@ -4,10 +4,10 @@ jobs.
 
 from dataclasses import dataclass, field
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import (
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease
+from quorate_coordinator.core.model.effects import (
     Effect,
     Send,
     SendGiveBack,
@@ -16,19 +16,21 @@ from quorate_coordinator.core.effects import (
     SendRedeem,
     StoreReceipt,
 )
-from quorate_coordinator.core.entities import Decided, Job, Payee
-from quorate_coordinator.core.money import ledger, payees
-from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.step_context import Rules
-from quorate_protocol.cids import document_cid
-from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_coordinator.core.model.entities import Decided, Job, Payee
+from quorate_coordinator.core.model.step_context import Rules
+from quorate_coordinator.core.money import ledger, payees, receipts
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.crypto.eip712 import Domain, digest
-from quorate_protocol.crypto.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages.beacon_rounds import round_at
+from quorate_protocol.messages.classes import HostClass, determinism_class
+from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.order_terms import OrderTerms
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.signed import (
     Accept,
     Assignment,
@@ -40,9 +42,6 @@ from quorate_protocol.messages.signed import (
     Session,
     Voucher,
 )
-from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.rules.beacon_rounds import round_at
-from quorate_protocol.rules.classes import HostClass, determinism_class
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.step import Input
 from quorate_protocol.units import (

@@ -7,14 +7,14 @@ from pathlib import Path
 from aiohttp import web
 
 from quorate_content.store.content_store import ContentStore
-from quorate_content.transfer.fetch_order import Source
+from quorate_content.store.fetch_order import Source
 from quorate_content.transfer.gateway import add_gateway_routes
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.rate_limits import RequestRates
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.base.rate_limits import RequestRates
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.base.storage_sizes import StagingQuota
+from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.staging import Staging
-from quorate_coordinator.storage.staging_quota import StagingQuota
 from quorate_protocol.units import ZERO_HASH, BlockNumber, UnixSeconds
 from quorate_runtime.clock import VirtualClock
 from support.http_server import on_loopback

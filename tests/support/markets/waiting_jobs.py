@@ -3,12 +3,12 @@
 Tests of matching put them beside offers. Their messages carry no valid signature.
 """
 
-from quorate_coordinator.core.entities import Job, Matching
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model.entities import Job, Matching
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack, Session
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import (
     ZERO_ADDRESS,

@@ -16,12 +16,15 @@ import aiohttp
 from quorate_content.dag.cid import Cid, parse
 from quorate_content.sealed import seal_directory
 from quorate_content.transfer.staging_routes import upload_file
-from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.crypto.eip712 import Domain, digest
-from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages.beacon_rounds import round_at
+from quorate_protocol.messages.classes import determinism_class
+from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.signed import (
     Accept,
     Assignment,
@@ -30,10 +33,7 @@ from quorate_protocol.messages.signed import (
     LeaseProgress,
     Reveal,
 )
-from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.beacon_rounds import round_at
-from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     Address,

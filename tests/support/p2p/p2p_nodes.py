@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.key_binding import SignedBinding, sign_binding
+from quorate_protocol.messages.key_binding import SignedBinding, sign_binding
 from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.units import Address, Hash32, Sequence
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from quorate_runtime.p2p.binding_hello import Authorize, Greeter
-from quorate_runtime.p2p.host_config import HostConfig
+from quorate_runtime.p2p.host.host_config import HostConfig
 from quorate_runtime.p2p.libp2p_dialer import Libp2pDialer
 from quorate_runtime.p2p.libp2p_peers import Libp2pPeers
 from quorate_runtime.p2p.p2p_node import P2pNode

@@ -10,7 +10,7 @@ from quorate_attestation.catalogue import (
     models_called,
 )
 from quorate_node.gpu.gpu_host_class import architecture_of
-from quorate_protocol.rules.classes import GPU_ARCHITECTURES
+from quorate_protocol.messages.classes import GPU_ARCHITECTURES
 from support.gpu.recorded_inventories import NAMES, recorded
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from quorate_attestation import gpu_match
 from quorate_attestation.catalogue import models
+from quorate_protocol.messages.classes import GPU_ARCHITECTURES, HostClass
 from quorate_protocol.messages.job_spec import GpuRequest
-from quorate_protocol.rules.classes import GPU_ARCHITECTURES, HostClass
 from quorate_protocol.units import Small
 from quorate_protocol.values import replace
 from support.offers import a_slot

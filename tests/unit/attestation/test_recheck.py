@@ -4,7 +4,7 @@ from functools import cache
 
 import pytest
 
-from quorate_attestation.recheck import VERIFIERS_WORD, recheck
+from quorate_attestation.sessions.recheck import VERIFIERS_WORD, recheck
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.receipt import Report
 from quorate_protocol.messages.signed import AttestationRecord

@@ -4,9 +4,9 @@ import pytest
 
 from quorate_attestation.sessions.schedule import challenge_round, check_start
 from quorate_protocol.limits import DEVNET, MAINNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.beacon_rounds import round_time
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.units import Round, Seconds, UnixSeconds
 from support.attestation.challenges import challenge
 

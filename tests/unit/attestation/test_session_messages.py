@@ -16,7 +16,7 @@ from quorate_attestation.session_messages import (
     RootsSent,
     VerificationAsked,
 )
-from quorate_protocol.cids import document_cid
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import AttestationRecord

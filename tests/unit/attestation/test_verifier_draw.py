@@ -2,10 +2,10 @@
 
 import pytest
 
+from quorate_attestation import verifier_draw
 from quorate_attestation.challenge import ChallengeOpened
-from quorate_attestation.sessions import verifier_draw
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.eligible_list import EligibleList
 from quorate_protocol.units import Small
 from quorate_protocol.values import replace
 from support.attestation.scene import (

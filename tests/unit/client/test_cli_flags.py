@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from quorate.base.exit_codes import ExitCode
+from quorate.cli.global_flags import moved
 from quorate.cli.main import run_main
-from quorate.cli.parser.global_flags import moved
-from quorate.exit_codes import ExitCode
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from quorate.base.exit_codes import MEANING, ExitCode
 from quorate.cli.context import from_environment
 from quorate.cli.main import main, run_main
-from quorate.exit_codes import MEANING, ExitCode
 
 HEAVY = ("docker", "sqlalchemy", "numpy", "web3", "eth_tester", "libp2p", "vyper")
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from quorate.base.exit_codes import ExitCode
 from quorate.cli import offers
 from quorate.cli.main import run_main
-from quorate.exit_codes import ExitCode
-from quorate.gossip import market_by_gossip
+from quorate.trust import market_by_gossip
 from quorate_contracts.deploy import Deployment, encode
 from quorate_protocol.units import Address, BlockNumber, Seconds
 from quorate_runtime.p2p import REMEDY

@@ -6,9 +6,9 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
+from quorate.base.exit_codes import ExitCode
+from quorate.cli import plugins
 from quorate.cli.main import run_main
-from quorate.cli.parser import plugins
-from quorate.exit_codes import ExitCode
 from quorate_runtime.version import version_number
 
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.client.client_ledger import Ledger, OrderRecord
+from quorate.base.errors import EvidenceError, UnavailableError, UsageError
+from quorate.client.base.client_ledger import Ledger, OrderRecord
+from quorate.client.base.signed_requests import draft_order, next_nonce
+from quorate.client.base.sse import ServerEvent, server_events
 from quorate.client.money.chain_access import one_at_a_time
-from quorate.client.signed_requests import draft_order, next_nonce
-from quorate.client.sse import ServerEvent, server_events
-from quorate.errors import EvidenceError, UnavailableError, UsageError
 from quorate.job.job import Job
 from quorate.job.packing import pack
 from quorate.trust.coordinator_identity import check_identity
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.units import Address, Amount, Bps, Hash32, Nonce, UnixSeconds

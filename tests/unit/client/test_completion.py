@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
-from quorate.cli.parser.missing_extras import explain_missing
-from quorate.client.client_ledger import Ledger
-from quorate.exit_codes import ExitCode
+from quorate.cli.missing_extras import explain_missing
+from quorate.client.base.client_ledger import Ledger
 
 
 def completed(capsys: pytest.CaptureFixture[str], *words: str) -> list[str]:

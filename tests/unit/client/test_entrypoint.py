@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.job import Job
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from quorate.client.client_ledger import OrderRecord
+from quorate.client.base.client_ledger import OrderRecord
+from quorate.client.base.signed_requests import draft_order
 from quorate.client.money.estimate import Estimate, estimate
-from quorate.client.signed_requests import draft_order
 from quorate.job.job import Job
 from quorate.job.packing import pack
 from quorate_protocol.messages.views import PlanView

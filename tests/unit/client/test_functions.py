@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from quorate.base.errors import ProgramError, UsageError
+from quorate.client.base.profile import create_profile
+from quorate.client.base.result import Result
 from quorate.client.market import Market
-from quorate.client.profile import create_profile
-from quorate.client.result import Result
-from quorate.errors import ProgramError, UsageError
 from quorate.programs.function_runner import decode, encode
 from quorate.programs.function_source import read_function, shape_of
 from quorate.programs.functions import RUNNER, RemoteFunction, read_value

@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.host_class import class_name, classes_of, parse_host_class
 from quorate.job.job import Job
-from quorate_protocol.messages.views import OfferView
-from quorate_protocol.rules.classes import (
+from quorate_protocol.messages.classes import (
     CPU_ARCHITECTURES,
     CPU_LEVELS,
     CPU_VENDORS,
     GPU_ARCHITECTURES,
     HostClass,
 )
+from quorate_protocol.messages.views import OfferView
 from quorate_protocol.units import ZERO_HASH, Address, Signature, Small
 from support.offers import a_slot, an_offer
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.images import build_python_image
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack
-from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.units import VerifyTier
 
 IMAGE = "python@sha256:" + "0" * 64

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
+from quorate.images.image_python import ImagePython, python_of_archive
 from quorate.job.job import Job
 from quorate.job.jobfile import load_job
 from quorate.programs.ignore_rules import default_rules, is_ignored, read_rules
-from quorate.programs.image_python import ImagePython, python_of_archive
 from quorate.programs.preparation import Preparer
 from quorate.programs.requirements import platforms
 from quorate.programs.staging import stage_folder

@@ -2,15 +2,15 @@
 
 import pytest
 
-from quorate.gossip import offer_listener
-from quorate.gossip.offer_listener import OfferListener
+from quorate.trust import offer_listener
+from quorate.trust.offer_listener import OfferListener
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages import offer_gossip
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
-from quorate_protocol.ports import Verdict
-from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.offers import a_slot, an_offer

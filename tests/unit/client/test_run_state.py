@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorate.cli.text.run_state import cause, chosen, exit_status, fits, run_row, state
+from quorate.cli.run_state import cause, chosen, exit_status, fits, run_row, state
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.messages.views import ExecutionView, RunView

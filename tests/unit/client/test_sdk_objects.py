@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from quorate import Job, Market, sync
+from quorate.base.errors import ProfileError, UsageError
 from quorate.client import market as asynchronous
-from quorate.client.profile import create_profile
-from quorate.client.result import Result
+from quorate.client.base.profile import create_profile
+from quorate.client.base.result import Result
+from quorate.client.base.session import ClientSession
 from quorate.client.run import Run
-from quorate.client.session import ClientSession
-from quorate.errors import ProfileError, UsageError
 from quorate.programs import functions
 from quorate_protocol.messages.signed import Stop
 from quorate_protocol.readable import text_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.gpu_text import parse_capability, parse_gpu
 from quorate.job.job import parse_resources
 from quorate.job.quantities import (

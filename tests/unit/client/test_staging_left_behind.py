@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job.job import Job
 from quorate.programs.job_preparation import JobPreparation
 from support.executors.image_archives import entry, image_entries, tar

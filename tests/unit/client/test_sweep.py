@@ -2,8 +2,8 @@
 
 import pytest
 
-from quorate.cli.programs.sweep_options import parse_sweeps
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
+from quorate.cli.sweep_options import parse_sweeps
 from quorate.job.job import Job
 from quorate.job.sweep import element_job, elements, label
 

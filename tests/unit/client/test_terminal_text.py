@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from quorate.base.errors import from_answer
 from quorate.cli import rendering
+from quorate.cli import terminal_text as terminal
 from quorate.cli.context import note
-from quorate.cli.text import terminal_text as terminal
-from quorate.cli.text.tables import table as rendering_table
-from quorate.errors import from_answer
+from quorate.cli.tables import table as rendering_table
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Hash32, Sequence, UnixSeconds

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.job import packing
 from quorate.job.job import Job
-from quorate_content.content_limits import Bounds
+from quorate_content.dag.content_limits import Bounds
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 

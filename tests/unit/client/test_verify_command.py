@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
-from quorate.exit_codes import ExitCode
 from quorate_contracts.deploy import Deployment, encode
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET

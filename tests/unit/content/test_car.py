@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate_content.content_limits import BadSource, Bounds
 from quorate_content.dag.car import frame_head, header, read_car, write_car
 from quorate_content.dag.cid import Cid, Codec, node_cid, raw_cid
+from quorate_content.dag.content_limits import BadSource, Bounds
 from quorate_content.dag.dagpb import (
     DIRECTORY_DATA,
     Link,

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from quorate_content.content_limits import BadSource, Bounds
 from quorate_content.dag.car import frame_head, header, read_car
 from quorate_content.dag.cid import Cid, node_cid, raw_cid
+from quorate_content.dag.content_limits import BadSource, Bounds
 from quorate_content.dag.dagpb import (
     DIRECTORY_DATA,
     Link,

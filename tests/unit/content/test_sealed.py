@@ -18,8 +18,8 @@ from quorate_content.sealed import (
     output_key,
     seal_directory,
 )
-from quorate_coordinator.storage.staging_quota import ciphertext_most
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.base.storage_sizes import ciphertext_most
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import OUTPUT_CHUNK_BYTES
 from quorate_protocol.messages.job_spec import Resources
 from quorate_protocol.refusals import Code, Refused

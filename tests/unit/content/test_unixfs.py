@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from Crypto.Cipher import ChaCha20
 
-from quorate_content.content_limits import Bounds
+from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.dag.unixfs import (
     V0_2015,

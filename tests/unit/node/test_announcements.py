@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 import pytest
 
 from quorate_node import periodic
-from quorate_node.config import GpuPrice
+from quorate_node.base.config import GpuPrice
+from quorate_node.base.operator_keys import OperatorKeys
+from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import events
 from quorate_node.core.effects import SendOffer
 from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
 from quorate_node.core.terms import RunSlots
-from quorate_node.keys.operator_keys import OperatorKeys
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.announcements import Announcements, OfferDetails
-from quorate_node.ops.price_change import PriceChange
+from quorate_node.market.announcements import Announcements, OfferDetails
+from quorate_node.status.price_change import PriceChange
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.offer import WITHDRAWN, Offer
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock, run_virtual

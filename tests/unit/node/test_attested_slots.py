@@ -6,15 +6,11 @@ import pytest
 
 from quorate_attestation.claims import standard_sizes
 from quorate_content.store.content_store import ContentStore
-from quorate_node.attestation.attestation_service import claims_of_slots
-from quorate_node.attestation.published_records import (
-    Published,
-    PublishedDocument,
-    PublishedRecords,
-)
 from quorate_node.core.terms import RunSlots
+from quorate_node.market.attestation_service import claims_of_slots
+from quorate_node.market.published_records import Published, PublishedDocument, PublishedRecords
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.offer import SlotOffer
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Hash32, Round, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock

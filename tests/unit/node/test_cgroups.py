@@ -4,7 +4,7 @@ layout.
 
 from pathlib import Path
 
-from quorate_node.executors.linux.cgroups import (
+from quorate_node.executors.base.cgroups import (
     Counters,
     LeaseLimits,
     counts_by_namespace,

@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from quorate_node.config import TransportChoice
-from quorate_node.keys.operator_keys import OperatorKeys
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.connections import make_p2p_transport
+from quorate_node.base.config import TransportChoice
+from quorate_node.base.operator_keys import OperatorKeys
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.market.connections import make_p2p_transport
 from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Bps, Seconds

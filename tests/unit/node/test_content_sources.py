@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from quorate_content.dag.cid import raw_cid
-from quorate_content.transfer.fetch_order import Source, gateway_source
+from quorate_content.store.fetch_order import Source, gateway_source
 from quorate_content.transfer.kubo import check_import, gateway_of
-from quorate_node import settings as settings_file
-from quorate_node.config import GIB, STORE_BYTES_MIN, ExecutorKind, store_bytes
-from quorate_node.jobs.content_sources import OwnerGateways, job_sources
-from quorate_node.settings import Settings
+from quorate_node.base import settings as settings_file
+from quorate_node.base.config import GIB, STORE_BYTES_MIN, ExecutorKind, store_bytes
+from quorate_node.base.settings import Settings
+from quorate_node.market.content_sources import OwnerGateways, job_sources
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_ADDRESS, Price
 from quorate_protocol.values import replace

@@ -7,7 +7,7 @@ from quorate_node.core.phases import Accepted, Declined, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.limits import DAY, USD
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.rules.money import tabs
+from quorate_protocol.rules import tabs
 from quorate_protocol.units import Amount, DeclineReason, Hash32, Outcome, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.provider_world import (

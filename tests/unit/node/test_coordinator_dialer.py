@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from quorate_node.messaging.coordinator_dialer import (
+from quorate_node.market.coordinator_dialer import (
     LIBP2P,
     REFRESH_SECONDS,
     WEBSOCKET,

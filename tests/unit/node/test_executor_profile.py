@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import quorate_node.executors
-from quorate_node.executors.docker.hardened_profile import (
+from quorate_node.executors.base.exit_status import exit_status
+from quorate_node.executors.base.hardened_profile import (
     START_TARGET,
     ContainerMounts,
     EngineFacts,
@@ -17,14 +18,13 @@ from quorate_node.executors.docker.hardened_profile import (
     container_request,
     program_env,
 )
-from quorate_node.executors.exit_status import exit_status
-from quorate_node.executors.linux.start_program import (
+from quorate_node.executors.base.start_program import (
     BIND_ALL,
     IGNORE_SET_USER,
     MAKE_READ_ONLY,
     NEW_NAMESPACES,
 )
-from quorate_protocol.ports import Task
+from quorate_protocol.messages.ports import Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Milliseconds, Seconds
 from support.executors.executor_cases import MIB, python_task
@@ -186,7 +186,7 @@ def test_inputs_cannot_be_inside_each_other() -> None:
 
 def test_the_system_call_list_refuses_what_it_does_not_name() -> None:
     profile = json.loads(
-        (Path(quorate_node.executors.__file__).parent / "linux" / "seccomp.json").read_text()
+        (Path(quorate_node.executors.__file__).parent / "base" / "seccomp.json").read_text()
     )
     assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
     allowing = [rule for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW"]

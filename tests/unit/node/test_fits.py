@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from quorate_attestation import fits
 from quorate_node.core import bidding
 from quorate_node.core.terms import Terms
-from quorate_node.run_slots import with_cuda
+from quorate_node.gpu.run_slots import with_cuda
 from quorate_protocol.messages.job_spec import GpuRequest, Input, JobSpec, Resources
 from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, Offer, in_steps
-from quorate_protocol.ports import Sandbox
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.rules import quotes
 from quorate_protocol.units import DeclineReason, JobKind
 from quorate_protocol.values import replace

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from quorate_node import periodic
-from quorate_node.chain.court_follower import CourtFollower
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.ops.health_monitor import ROOM_LEAST_BYTES, room_problem
-from quorate_node.ops.node_gateway import check_room
-from quorate_node.ops.status import status_of
+from quorate_node.owner.court_follower import CourtFollower
+from quorate_node.status.health_monitor import ROOM_LEAST_BYTES, room_problem
+from quorate_node.status.node_gateway import check_room
+from quorate_node.status.status import status_of
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Refused
 from quorate_runtime.clock import VirtualClock

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from quorate_contracts.generated import jobs
-from quorate_node.chain.funded_orders import (
+from quorate_node.core import effects, events
+from quorate_node.core.phases import Committed, Receipted
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.owner.funded_orders import (
     FundedExecution,
     JobOnChain,
     Standing,
@@ -17,12 +20,9 @@ from quorate_node.chain.funded_orders import (
     kept,
     standing,
 )
-from quorate_node.core import effects, events
-from quorate_node.core.phases import Committed, Receipted
-from quorate_node.core.provider_core import ProviderCore
-from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.commitment import assignment_id
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.frames import EscrowedOrder
 from quorate_protocol.messages.signed import Order

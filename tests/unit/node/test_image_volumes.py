@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from quorate_content.images.archive_reader import read_archive
-from quorate_node.executors.docker.hardened_profile import (
+from quorate_node.executors.base.hardened_profile import (
     ContainerMounts,
     EngineFacts,
     ImageFacts,
     container_request,
     unrequested_mounts,
 )
-from quorate_node.images.image_volumes import VOLUMES_MAX, volumes_to_mount_over
+from quorate_node.executors.base.image_volumes import VOLUMES_MAX, volumes_to_mount_over
 from quorate_protocol.refusals import Code, Refused
 from support.executors.executor_cases import MIB, python_task
 from support.executors.image_archives import Member, entry, image_entries, tar

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.chain.account_state import AccountState, StakeSlot
-from quorate_node.cli_status import status_lines
+from quorate_node.cli.status import status_lines
 from quorate_node.core import events
 from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.ops.income import DayIncome, Income, read_income, with_earned
-from quorate_node.ops.job_lines import JobLines
-from quorate_node.ops.status import OwnerFacts, status_of
+from quorate_node.owner.account_state import AccountState, StakeSlot
+from quorate_node.status.income import DayIncome, Income, read_income, with_earned
+from quorate_node.status.job_lines import JobLines
+from quorate_node.status.status import OwnerFacts, status_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, UnixSeconds
 from quorate_runtime.clock import VirtualClock

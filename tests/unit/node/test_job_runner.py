@@ -13,25 +13,25 @@ import pytest
 from quorate_content.dag.cid import raw_cid
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_content.store.content_store import ContentStore
-from quorate_node.chain.court_follower import CourtFollower
-from quorate_node.chain.jury import JuryService
+from quorate_node.base.operator_keys import OperatorKeys
+from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import effects, events
-from quorate_node.core.juries.jury_duty import Repeating
+from quorate_node.core.jury_duty import Repeating
 from quorate_node.core.phases import Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
+from quorate_node.effect_performer import EffectPerformer
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.jobs.content_sources import JobSources
-from quorate_node.jobs.effect_performer import EffectPerformer
 from quorate_node.jobs.job_runner import JobRunner
-from quorate_node.keys.operator_keys import OperatorKeys
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.messaging.coordinator_client import Coordinator
+from quorate_node.market.content_sources import JobSources
+from quorate_node.market.coordinator_client import Coordinator
+from quorate_node.owner.court_follower import CourtFollower
+from quorate_node.owner.jury import JuryService
 from quorate_node.periodic import write_status
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
 from quorate_protocol.messages.job_spec import Input as JobInput
+from quorate_protocol.messages.ports import EngineRefuses, Task
 from quorate_protocol.messages.views import BeaconView, InfoView
-from quorate_protocol.ports import EngineRefuses, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Seconds, UnixSeconds
 from quorate_protocol.values import replace

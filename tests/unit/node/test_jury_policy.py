@@ -2,9 +2,8 @@
 
 import pytest
 
-from quorate_node.core import effects, events
-from quorate_node.core.juries import jury_duty
-from quorate_node.core.juries.jury_duty import Voting, Waiting
+from quorate_node.core import effects, events, jury_duty
+from quorate_node.core.jury_duty import Voting, Waiting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.limits import DAY
 from quorate_protocol.units import ZERO_HASH, Price

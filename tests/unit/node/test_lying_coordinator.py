@@ -16,8 +16,8 @@ from quorate_node.core import provider_core as provider_module
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Committed, Declined, Done, Lapsed, Receipted, Revealed, Running
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.messaging import signed_echo
-from quorate_node.messaging.frame_handler import FrameHandler
+from quorate_node.market import signed_echo
+from quorate_node.market.frame_handler import FrameHandler
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages import frames

@@ -8,11 +8,11 @@ from quorate_node.core.bidding import Bid, decide
 from quorate_node.core.effects import SendAccept, SendDecline
 from quorate_node.core.phases import Declined
 from quorate_node.core.provider_core import ProviderCore
-from quorate_protocol.cids import document_cid
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resources
 from quorate_protocol.messages.offer import WITHDRAWN
-from quorate_protocol.ports import Sandbox
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Address, DeclineReason, Hash32, Price, PriceTier, Seconds
 from quorate_protocol.values import replace

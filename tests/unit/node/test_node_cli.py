@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from quorate_contracts.money_texts import Currency
-from quorate_node import settings
-from quorate_node.chain.registration import RegistrationState, missing, network_of, network_url
-from quorate_node.cli import EXIT_REFUSED, EXIT_UNAVAILABLE, app
-from quorate_node.config import Config, ExecutorKind, GpuPrice
+from quorate_node.base import settings
+from quorate_node.base.config import Config, ExecutorKind, GpuPrice
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE, app
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.executors.host_class_probe import (
     V2_FLAGS,
@@ -24,12 +24,12 @@ from quorate_node.executors.host_class_probe import (
     read_cpuinfo,
 )
 from quorate_node.executors.selection import choose
-from quorate_node.keys.provider_keys import ProviderKeys
-from quorate_node.ops import leaving
-from quorate_node.ops.node_gateway import control_token
-from quorate_node.ops.status import read_status, status_of, write_status
+from quorate_node.owner import leaving
+from quorate_node.owner.registration import RegistrationState, missing, network_of, network_url
+from quorate_node.status.node_gateway import control_token
+from quorate_node.status.status import read_status, status_of, write_status
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, Price
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock

@@ -21,16 +21,16 @@ from quorate_node.core.phases import (
     Starting,
 )
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.ops.status import status_of
-from quorate_protocol.crypto.commitment import check_opens, opens
+from quorate_node.status.status import status_of
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.beacon_rounds import round_at, round_time
+from quorate_protocol.messages.classes import determinism_class
+from quorate_protocol.messages.commitment import check_opens, opens
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import CommitEntry, Decline
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.beacon_rounds import round_at, round_time
-from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.units import (
     EXIT_TIMEOUT,
     Address,

@@ -5,14 +5,13 @@ from msgspec.structs import astuple
 
 from quorate_contracts import court_facts
 from quorate_contracts.generated import court
-from quorate_node.chain.court_follower import translate
-from quorate_node.core import effects, events
-from quorate_node.core.juries import jury_duty
-from quorate_node.core.juries.jury_duty import Opening, Repeating, Served, Voted, Voting, Waiting
+from quorate_node.core import effects, events, jury_duty
+from quorate_node.core.jury_duty import Opening, Repeating, Served, Voted, Voting, Waiting
 from quorate_node.core.phases import Publishing, Running, Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, reconcile
-from quorate_protocol.ports import TaskState
+from quorate_node.owner.court_follower import translate
+from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from quorate_node.messaging.offer_publisher import OfferPublisher
-from quorate_protocol.crypto.hashing import sha256
+from quorate_node.market.offer_publisher import OfferPublisher
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import offer_gossip
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
-from quorate_protocol.ports import Verdict
-from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.units import Hash32, Small
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock, run_virtual

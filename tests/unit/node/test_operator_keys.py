@@ -11,15 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from quorate_contracts.money_texts import Currency
-from quorate_node.chain.key_rotation import unneeded_keys
-from quorate_node.chain.registration import RegistrationState, missing
-from quorate_node.cli import app
-from quorate_node.core import effects, events
-from quorate_node.core.juries import jury_duty
-from quorate_node.core.phases import Declined
-from quorate_node.core.provider_core import ProviderCore
-from quorate_node.keys import provider_keys
-from quorate_node.keys.operator_keys import (
+from quorate_node.base import provider_keys
+from quorate_node.base.operator_keys import (
     FILE,
     HelloSigner,
     KeyValidities,
@@ -28,9 +21,15 @@ from quorate_node.keys.operator_keys import (
     send_under_any_key,
     write_validities,
 )
-from quorate_node.keys.provider_keys import ProviderKeys
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.cli.app import app
+from quorate_node.core import effects, events, jury_duty
+from quorate_node.core.phases import Declined
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.owner.key_rotation import unneeded_keys
+from quorate_node.owner.registration import RegistrationState, missing
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.ports import Signer
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner, PeerKey, recover

@@ -9,8 +9,13 @@ from pathlib import Path
 import pytest
 
 from quorate_content.dag.disk_tree import cid_of_path
+from quorate_node.executors.base.outputs import (
+    CONTROL_CHARACTERS,
+    OutputCaps,
+    collect_tree,
+    delete_tree,
+)
 from quorate_node.executors.docker.outputs_tar import collect_tar
-from quorate_node.executors.outputs import CONTROL_CHARACTERS, OutputCaps, collect_tree, delete_tree
 from quorate_protocol.refusals import Code, Refused
 
 CAPS = OutputCaps(total_bytes=1 << 20, inodes=100)

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quorate_devnet.setup.faucet import give
-from quorate_node.chain.account_state import AccountState, StakeSlot
-from quorate_node.chain.stake_release import look_pause, slot_news
-from quorate_node.cli import app
-from quorate_node.cli_control import health_lines
+from quorate_devnet.market.faucet import give
+from quorate_node.base.dates import until_text
+from quorate_node.base.settings import devnet_coordinator
+from quorate_node.cli.app import app
+from quorate_node.cli.control import health_lines
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.market.announcements import Announcements
 from quorate_node.market_entry import registered_text
-from quorate_node.messaging.announcements import Announcements
-from quorate_node.ops import leaving
-from quorate_node.ops.dates import until_text
-from quorate_node.ops.drain import Drain
-from quorate_node.ops.price_change import PriceChange
-from quorate_node.settings import devnet_coordinator
+from quorate_node.owner import leaving
+from quorate_node.owner.account_state import AccountState, StakeSlot
+from quorate_node.owner.stake_release import look_pause, slot_news
+from quorate_node.status.drain import Drain
+from quorate_node.status.price_change import PriceChange
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds

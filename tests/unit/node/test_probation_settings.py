@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quorate_node import settings
-from quorate_node.cli import EXIT_REFUSED, app
+from quorate_node.base import settings
+from quorate_node.cli.app import EXIT_REFUSED, app
 
 
 @pytest.mark.rule("5.92")

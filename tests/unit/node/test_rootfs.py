@@ -11,8 +11,8 @@ import pytest
 
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageInfo
-from quorate_node.executors.bwrap.rootfs import RootfsTree, unpack
-from quorate_node.executors.bwrap.rootfs_cache import IMAGES_MAX, RootfsCache
+from quorate_node.executors.sandbox.rootfs import RootfsTree, unpack
+from quorate_node.executors.sandbox.rootfs_cache import IMAGES_MAX, RootfsCache
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.image_archives import Member, entry, image_entries, tar
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors.bwrap import seccomp_bpf
-from quorate_node.executors.bwrap.seccomp_bpf import (
+from quorate_node.executors.base import seccomp_bpf
+from quorate_node.executors.base.seccomp_bpf import (
     ALLOW,
     ARCHITECTURES,
     ERRNO,
@@ -20,7 +20,7 @@ from quorate_node.executors.bwrap.seccomp_bpf import (
     filter_for,
 )
 
-FOLDER = Path(seccomp_bpf.__file__).parents[1] / "linux"
+FOLDER = Path(seccomp_bpf.__file__).parents[1] / "base"
 PROFILE = json.loads((FOLDER / "seccomp.json").read_text())
 NUMBERS = json.loads((FOLDER / "syscalls.json").read_text())
 EPERM, ENOSYS = ERRNO | 1, ERRNO | 38

@@ -2,12 +2,12 @@
 
 import json
 
-from quorate_node.cli_status import lease_line, slot_line
+from quorate_node.cli.status import lease_line, slot_line
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import RunSlots
-from quorate_node.ops.status import status_of
+from quorate_node.status.status import status_of
 from quorate_protocol.codec import canonical
-from quorate_protocol.rules.classes import HostClass
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.units import Small
 from quorate_protocol.values import replace
 from support.markets.gpu_provider import PAIR, assign, gpu_driver, gpu_slots, gpu_spec

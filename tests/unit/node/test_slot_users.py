@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from quorate_node.executors.base.slot_users import (
+    SHOWN_USER,
+    USERS_MAX,
+    SlotUsers,
+    users_of_processes,
+)
+from quorate_node.executors.base.start_program import MACHINE, start_program
 from quorate_node.executors.docker.engine_facts import user_namespace_problem
-from quorate_node.executors.linux.start_program import MACHINE, start_program
-from quorate_node.executors.slot_users import SHOWN_USER, USERS_MAX, SlotUsers, users_of_processes
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from quorate_node import settings
-from quorate_node.cli import EXIT_UNAVAILABLE, app
+from quorate_node.base import settings
+from quorate_node.cli.app import EXIT_UNAVAILABLE, app
 
 URL = "http://127.0.0.1:7700"
 

@@ -12,8 +12,8 @@ from quorate_node.core import events
 from quorate_node.core.execution import DONE_KEEP_SECONDS
 from quorate_node.core.phases import FAULTED, LEFT_OUT, UNCONFIRMED, Receipted, Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.messaging.frame_handler import FrameHandler
-from quorate_node.ops.status import status_of
+from quorate_node.market.frame_handler import FrameHandler
+from quorate_node.status.status import status_of
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import CommitEntry

@@ -5,8 +5,8 @@ from hashlib import sha256
 import py_arkworks_bls12381
 import pytest
 
-from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.rules.beacon_rounds import first_round_after, round_at, round_time
+from quorate_protocol.messages.beacon_rounds import first_round_after, round_at, round_time
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime.beacon import bls
 

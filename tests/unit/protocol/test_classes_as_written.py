@@ -8,9 +8,8 @@ from eth_abi.abi import encode
 
 from quorate.job.host_class import class_name, name_of, parse_host_class
 from quorate_node.executors.host_class_probe import detect_cpu_class
-from quorate_protocol.crypto.hashing import keccak256
-from quorate_protocol.ports import Sandbox
-from quorate_protocol.rules.classes import (
+from quorate_protocol.codec.hashing import keccak256
+from quorate_protocol.messages.classes import (
     CPU_ENVIRONMENT,
     GPU_ENVIRONMENT,
     GVISOR,
@@ -19,6 +18,7 @@ from quorate_protocol.rules.classes import (
     environment_digest,
     job_class,
 )
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.units import Comparator, Hash32, JobKind, Small
 from quorate_protocol.values import replace
 

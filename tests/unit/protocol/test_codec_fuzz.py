@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Nonce
 from support.fuzz_properties import codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
 

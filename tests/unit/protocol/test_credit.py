@@ -3,7 +3,7 @@
 import pytest
 
 from quorate_protocol.limits import MAINNET, USD
-from quorate_protocol.rules.money.credit import lead_allowed, voucher_for, voucher_needed
+from quorate_protocol.rules.credit import lead_allowed, voucher_for, voucher_needed
 from quorate_protocol.units import Amount
 
 

@@ -9,7 +9,7 @@ from eth_account import Account
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.messages.envelope import HALF_ORDER
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Signature

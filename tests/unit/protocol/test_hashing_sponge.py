@@ -10,8 +10,8 @@ from Crypto.Hash import keccak
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate_protocol.crypto import hashing
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec import hashing
+from quorate_protocol.codec.hashing import keccak256
 
 
 def plain(data: bytes) -> bytes:

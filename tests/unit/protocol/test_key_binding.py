@@ -4,13 +4,13 @@ import pytest
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.key_binding import (
+from quorate_protocol.crypto.peer_ids import peer_id, peer_id_bytes, peer_key, peer_key_of_bytes
+from quorate_protocol.messages.key_binding import (
     KnownBindings,
     SignedBinding,
     check_binding,
     sign_binding,
 )
-from quorate_protocol.crypto.peer_ids import peer_id, peer_id_bytes, peer_key, peer_key_of_bytes
 from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Sequence

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import quorate_contracts
-from quorate_content.content_limits import Bounds
+from quorate_content.dag.content_limits import Bounds
 from quorate_protocol import limits
 from quorate_protocol.limits import DAY, DEVNET, HOUR, MAINNET, TESTNET, USD
 from quorate_protocol.messages import job_spec

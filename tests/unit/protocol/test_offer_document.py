@@ -5,10 +5,11 @@ import json
 import pytest
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages import frames, offer_gossip
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import (
     CACHED_MAX,
@@ -21,7 +22,6 @@ from quorate_protocol.messages.offer import (
 )
 from quorate_protocol.messages.offer_gossip import OfferGossip
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address, Price, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover

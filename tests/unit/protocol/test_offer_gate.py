@@ -8,10 +8,10 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import OFFER_GOSSIP_BYTES_MAX
 from quorate_protocol.messages import offer_gossip
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.offer_gate import (
     OFFERS_BURST,
     OFFERS_PER_SECOND,

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal

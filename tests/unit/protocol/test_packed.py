@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from msgspec import Struct
 
-from quorate_coordinator.core import events as coordinator_events
+from quorate_coordinator.core.model import events as coordinator_events
 from quorate_node.core import events as node_events
 from quorate_protocol.codec import packed
 from quorate_protocol.codec.packed import Packed

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from quorate_coordinator.core import events as coordinator_events
+from quorate_coordinator.core.model import events as coordinator_events
 from quorate_node.core import events as node_events
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import envelope, frames

@@ -5,10 +5,10 @@ Each deadline is tested at its last second and one second later.
 
 import pytest
 
-from quorate_coordinator.core import lease as machine
-from quorate_coordinator.core.lease import Effect, Lease
-from quorate_protocol.crypto.commitment import commitment, result_digest
+from quorate_coordinator.core.model import lease as machine
+from quorate_coordinator.core.model.lease import Effect, Lease
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused

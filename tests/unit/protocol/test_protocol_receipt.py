@@ -4,7 +4,7 @@ byte.
 
 import pytest
 
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
@@ -167,7 +167,7 @@ def _with(tree: object, path: tuple[object, ...], value: object) -> object:
 
 
 def _cid(tree: object) -> str:
-    from quorate_protocol.cids import document_cid
+    from quorate_protocol.codec.cids import document_cid
 
     return document_cid(canonical.canonical(tree))
 

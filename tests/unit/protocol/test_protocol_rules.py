@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate_protocol.crypto.bearer import Bearer, make_token, read_token
+from quorate_protocol.messages.bearer import Bearer, make_token, read_token
 from quorate_protocol.messages.signed import Assignment, Order
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.refusals import MEANINGS, Code, Refused

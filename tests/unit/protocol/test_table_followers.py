@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorate_protocol.tables import Table, Tables
+from quorate_protocol.codec.tables import Table, Tables
 
 
 class _State(Tables):

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
+from quorate_protocol.codec.tables import Table, Tables
 from quorate_protocol.refusals import Refused
-from quorate_protocol.tables import Table, Tables
 from quorate_protocol.units import Amount, Hash32
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from quorate_protocol.limits import DAY, DEVNET, MAINNET, USD
-from quorate_protocol.rules.money import tabs
-from quorate_protocol.rules.money.tabs import Held, Owed, Pay, Tab
+from quorate_protocol.rules import tabs
+from quorate_protocol.rules.tabs import Held, Owed, Pay, Tab
 from quorate_protocol.units import Address, Amount, Seconds, UnixSeconds
 
 NOW = UnixSeconds(1_800_000_000)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from quorate_devnet.config import DevnetConfig, ExecutorChoice, clear_folder
 from quorate_devnet.demo.client_orders import interleaved
 from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.scenario import combined_price, examples_folder, read_scene
-from quorate_devnet.devnet import _Startup
-from quorate_devnet.liar import lie
-from quorate_devnet.processes.child_processes import ChildProcesses
-from quorate_devnet.setup.genesis import network_of
-from quorate_node.config import ExecutorKind, TransportChoice
+from quorate_devnet.market.child_processes import ChildProcesses
+from quorate_devnet.market.config import DevnetConfig, ExecutorChoice, clear_folder
+from quorate_devnet.market.devnet import _Startup
+from quorate_devnet.market.genesis import network_of
+from quorate_devnet.market.liar import lie
+from quorate_node.base.config import ExecutorKind, TransportChoice
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime import p2p
 

@@ -8,10 +8,10 @@ from msgspec.structs import fields
 
 import quorate_contracts
 from quorate_content.store.content_store import ContentStore
-from quorate_coordinator.core.effects import Effect, Send
-from quorate_coordinator.core.entities import Decided, Payee
+from quorate_coordinator.core.model.effects import Effect, Send
+from quorate_coordinator.core.model.entities import Decided, Payee
 from quorate_node.executors.selection import BANNER
-from quorate_protocol.crypto.hashing import hash_list
+from quorate_protocol.codec.hashing import hash_list
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.signed import CommitSet, Verdict

@@ -11,11 +11,11 @@ from msgspec.structs import fields
 
 import quorate_contracts
 import quorate_coordinator
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
 from quorate.trust.receipt_verification import verify
 from quorate_coordinator.api.operations import OPERATIONS
-from quorate_node.ops.status import EarningStatus
-from quorate_protocol.cids import document_cid
+from quorate_node.status.status import EarningStatus
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import CommitSet

@@ -10,7 +10,7 @@ from itertools import count, pairwise
 import pytest
 from prometheus_client import CollectorRegistry
 
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Amount, Hash32
 from quorate_runtime.actor.actor import Actor

@@ -14,9 +14,9 @@ from quorate_contracts.artifact import artifact
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.escrow import Locked
 from quorate_coordinator.chain.contract_follower import ContractFollower
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_protocol.limits import DEVNET, MAINNET
-from quorate_protocol.ports import BeaconInfo
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, Address, BlockNumber, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import keygen, public_key

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorate_runtime.p2p.connection_places import ConnectionPlaces, Place, counted_network
+from quorate_runtime.p2p.host.connection_places import ConnectionPlaces, Place, counted_network
 
 MOST = 80  # 20 for strangers, 10 of one network; 60 for accounts, 40 of them without stake
 

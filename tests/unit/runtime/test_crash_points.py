@@ -78,7 +78,7 @@ def test_a_running_program_is_armed_by_a_file_and_dies_once(
 
 
 def test_a_devnet_arms_each_child_separately(tmp_path: Path) -> None:
-    from quorate_devnet.config import DevnetConfig
+    from quorate_devnet.market.config import DevnetConfig
 
     armed = DevnetConfig(tmp_path, 2, crash_folder=tmp_path / "crash")
     assert armed.arming("provider-1") == {CRASH_VARIABLE: f"@{tmp_path}/crash/provider-1"}

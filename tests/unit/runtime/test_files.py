@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.durable import make_whole, trouble
 from quorate_runtime.files import private_file, private_folder, write_atomic
-from quorate_runtime.sqlite.durable import make_whole, trouble
 from support.full_disks import fill_disks
 
 

@@ -3,14 +3,14 @@
 The coordinator closes a batch by signing a CommitSet. From then on the members may reveal.
 """
 
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import beacon_time, skips
-from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.entities import Batch, Job, Revealing, Running, SkippedPlace
-from quorate_coordinator.core.execution.assignment import step_lease
-from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.audit.assignment import step_lease
+from quorate_coordinator.core.model import beacon_time, skips
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.effects import Send
+from quorate_coordinator.core.model.entities import Batch, Job, Revealing, Running, SkippedPlace
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import escrows
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Commit, CommitEntry, CommitSet

@@ -2,9 +2,11 @@
 §5).
 """
 
-from quorate_coordinator.core.audit import skips
+from quorate_coordinator.core.audit.assignment import assign, assign_in_vain
 from quorate_coordinator.core.audit.trust import trust_of
-from quorate_coordinator.core.entities import (
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.model import skips
+from quorate_coordinator.core.model.entities import (
     AwaitingRound,
     BatchPlace,
     BeaconUsed,
@@ -13,11 +15,8 @@ from quorate_coordinator.core.entities import (
     SkippedPlace,
     unassigned_place,
 )
-from quorate_coordinator.core.execution.assignment import assign, assign_in_vain
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.money import payees
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import held_pay, payees
 from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.rules import audit_draw

@@ -5,9 +5,9 @@ slots, and holds only the withdrawals of those owners that are not drawn from it
 eligible lists share one snapshot.
 """
 
-from quorate_coordinator.core.entities import EligibleSnapshot, HostList, SlotList
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.rules.eligible_list import EligibleList
+from quorate_coordinator.core.model.entities import EligibleSnapshot, HostList, SlotList
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace
 

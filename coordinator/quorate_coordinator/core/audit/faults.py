@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from quorate_coordinator.core.accusations import Case, Fault
-from quorate_coordinator.core.effects import Evidence, OpenCase
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.lease import Lease, Revealed
-from quorate_coordinator.core.money import escrows
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.accusations import Case, Fault
+from quorate_coordinator.core.model.effects import Evidence, OpenCase
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.lease import Lease, Revealed
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import escrows, held_pay
 from quorate_protocol.limits import DAY, JURORS
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.rules.reputation.fold import KILLS_FOR_STRIKE, Trusts

@@ -1,11 +1,10 @@
 """What counts for and against owners: how the executions of a paid job ended (PROTOCOL 4.40)."""
 
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.entities import Job, Provider
-from quorate_coordinator.core.execution import work_windows
-from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.matching import offers, work_windows
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.entities import Job, Provider
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.messages.signed import Verdict
 from quorate_protocol.units import Outcome
 

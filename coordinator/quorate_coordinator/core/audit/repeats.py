@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 from quorate_coordinator.core.audit import draw
 from quorate_coordinator.core.audit.batches import committed_leases
-from quorate_coordinator.core.entities import BatchPlace, Job, Running
-from quorate_coordinator.core.lease import Lease
+from quorate_coordinator.core.model.entities import BatchPlace, Job, Running
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.confirmation import Repeat
 from quorate_protocol.values import replace

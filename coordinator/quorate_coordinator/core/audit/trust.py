@@ -1,8 +1,8 @@
 """Finds how much a provider is trusted in the class of a job."""
 
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.rules.classes import job_class
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.messages.classes import job_class
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import Address, Hash32
 

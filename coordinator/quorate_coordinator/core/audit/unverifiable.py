@@ -4,9 +4,9 @@ For 30 days no job of that client with that image is verified: an order that doe
 refused, and no provider is faulted over one.
 """
 
-from quorate_coordinator.core.accusations import UnverifiableImage
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.accusations import UnverifiableImage
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.orders import Submission

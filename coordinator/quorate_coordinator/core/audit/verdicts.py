@@ -2,17 +2,16 @@
 
 from collections.abc import Sequence
 
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.audit import beacon_time, faults, repeats, unverifiable
+from quorate_coordinator.core.audit import faults, repeats, summaries, unverifiable, windows
 from quorate_coordinator.core.audit.batches import committed_leases, drawn_leases, members_of
 from quorate_coordinator.core.audit.trust import trust_of
-from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
-from quorate_coordinator.core.holds import held_pay, windows
-from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.records import receipts, summaries
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model import beacon_time
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.effects import Send
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import held_pay, ledger, receipts
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope

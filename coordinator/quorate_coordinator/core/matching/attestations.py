@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 from quorate_attestation import records
 from quorate_attestation.catalogue import CPU
-from quorate_coordinator.core.entities import Attestation, Provider
-from quorate_coordinator.core.events import AttestationReceived, CheckedGpu
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model.entities import Attestation, Provider
+from quorate_coordinator.core.model.events import AttestationReceived, CheckedGpu
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages.offer import SLOTS_MAX
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Code, Refused

@@ -6,8 +6,8 @@ believes a prefix once the provider has committed a job that needed the content.
 
 from collections.abc import Iterable
 
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.cids import cid_parts
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.codec.cids import cid_parts
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES
 from quorate_protocol.units import Address

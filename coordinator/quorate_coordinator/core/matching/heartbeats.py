@@ -19,11 +19,12 @@ decides the same. The cases of failure:
   with a refresh or the next offer replaces it.
 """
 
-from quorate_coordinator.core.entities import Provider, SlotsElsewhere
-from quorate_coordinator.core.events import HeartbeatReceived, OfferRefresh
-from quorate_coordinator.core.matching import market_index, offers
+from quorate_coordinator.core.matching import offers
+from quorate_coordinator.core.model import market_index
+from quorate_coordinator.core.model.entities import Provider, SlotsElsewhere
+from quorate_coordinator.core.model.events import HeartbeatReceived, OfferRefresh
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import payees
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.signed import Accept, Assignment, Heartbeat
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, UnixSeconds

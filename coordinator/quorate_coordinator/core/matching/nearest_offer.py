@@ -6,9 +6,10 @@ order without a plan read the same. Pure.
 
 from itertools import islice
 
-from quorate_coordinator.core.matching import attestation_levels, offers
+from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model import attestation_levels
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, JobSpec, image_digest
 from quorate_protocol.messages.offer import Offer, SlotOffer

@@ -9,20 +9,21 @@ import numpy as np
 from msgspec import Struct
 
 from quorate_attestation import fits as fitting
-from quorate_coordinator.core.entities import HostList, Job, Provider, SlotsElsewhere
-from quorate_coordinator.core.events import OfferReceived
-from quorate_coordinator.core.matching import fetched_content, market_index, row
-from quorate_coordinator.core.matching.columns import Bucket, Positions
+from quorate_coordinator.core.matching import fetched_content
 from quorate_coordinator.core.matching.fetched_content import prefixes_of
-from quorate_coordinator.core.matching.needs import busy_or_not, needs_of, staked
-from quorate_coordinator.core.matching.row import Needs
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model import market_index, row
+from quorate_coordinator.core.model.columns import Bucket, Positions
+from quorate_coordinator.core.model.entities import HostList, Job, Provider, SlotsElsewhere
+from quorate_coordinator.core.model.events import OfferReceived
+from quorate_coordinator.core.model.needs import busy_or_not, needs_of, staked
+from quorate_coordinator.core.model.row import Needs
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages import job_spec as job_rules
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.reputation import probation, rank
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, Hash32, Label, Price, UnixSeconds
 from quorate_protocol.values import replace

@@ -1,11 +1,11 @@
 """Orders with an escrow of their own: the chain pays their executions (PROTOCOL 6.74 to 6.81)."""
 
-from quorate_coordinator.core import lease as leases
-from quorate_coordinator.core.effects import PayOrder, ReleaseOrder, ShowExecution, ShownRun
-from quorate_coordinator.core.entities import Job
-from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.records import receipts
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.effects import PayOrder, ReleaseOrder, ShowExecution, ShownRun
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import receipts
 from quorate_protocol.messages.frames import EscrowedOrder
 from quorate_protocol.messages.signed import Order, Verdict
 from quorate_protocol.units import UnixSeconds

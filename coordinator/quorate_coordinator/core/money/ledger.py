@@ -7,20 +7,19 @@ A voucher covers a charge when its cumulative amount reaches it. Charged always 
 from collections import Counter
 from collections.abc import Sequence
 
-from quorate_coordinator.core.entities import Client, Decided, Job
-from quorate_coordinator.core.events import VoucherReceived
-from quorate_coordinator.core.lease import Closed, Lease, Revealed, Silent, result_of
+from quorate_coordinator.core.model.entities import Client, Decided, Job
+from quorate_coordinator.core.model.events import VoucherReceived
+from quorate_coordinator.core.model.lease import Closed, Lease, Revealed, Silent, result_of
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import escrows, payees
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Session, Verdict
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules import settlement
-from quorate_protocol.rules.money import tabs
-from quorate_protocol.rules.money.tabs import Tab
+from quorate_protocol.rules import settlement, tabs
 from quorate_protocol.rules.settlement import Credit, Ran
+from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import Address, Amount, UnixSeconds, usd
 from quorate_protocol.values import replace
 

@@ -7,15 +7,15 @@ is an effect of a step.
 
 from itertools import islice
 
-from quorate_coordinator.core.effects import Send
-from quorate_coordinator.core.entities import Payee, Provider
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.effects import Send
+from quorate_coordinator.core.model.entities import Payee, Provider
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import Voucher
-from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.reputation import probation
+from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import Address, Amount, Seconds, UnixSeconds
 from quorate_protocol.values import replace
 

@@ -7,7 +7,7 @@ blocks and from what was signed, so a transaction that is built again pays nothi
 from collections import Counter
 from collections.abc import Iterator
 
-from quorate_coordinator.core.effects import (
+from quorate_coordinator.core.model.effects import (
     Effect,
     Lock,
     PaidVoucher,
@@ -16,20 +16,20 @@ from quorate_coordinator.core.effects import (
     SendPayroll,
     SendRedeem,
 )
-from quorate_coordinator.core.entities import Client, Sending
-from quorate_coordinator.core.events import (
+from quorate_coordinator.core.model.entities import Client, Sending
+from quorate_coordinator.core.model.events import (
     ChainTabChanged,
     GiveBackAsked,
     TransactionConfirmed,
     TransactionRefused,
 )
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger, payees
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages.stake_slot import FOREVER
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money import tabs
-from quorate_protocol.rules.money.tabs import Held, Tab
+from quorate_protocol.rules import tabs
+from quorate_protocol.rules.tabs import Held, Tab
 from quorate_protocol.units import Address, Amount, Seconds, UnixSeconds
 from quorate_protocol.values import replace
 

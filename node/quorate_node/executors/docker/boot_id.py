@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import docker
 import docker.errors
 
-from quorate_node.executors.docker.hardened_profile import LABEL_ENGINE_BOOT
+from quorate_node.executors.base.hardened_profile import LABEL_ENGINE_BOOT
 
 BRIDGE = "bridge"
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from quorate_protocol.ports import TaskState
+from quorate_protocol.messages.ports import TaskState
 
 Inspection = Mapping[str, "Mapping[str, object]"]
 _COULD_NOT_START = (126, 127)

@@ -1,5 +1,14 @@
 """Measures the run time, CPU time and memory of containers while the executor waits for them."""
 
+from quorate_node.executors.base import cgroups
+from quorate_node.executors.base.cgroups import Counters
+from quorate_node.executors.base.exit_status import exit_status
+from quorate_node.executors.base.hardened_profile import LABEL_MAX_DURATION
+from quorate_node.executors.base.process_age import (
+    ObservedProcess,
+    observe_process,
+    seconds_since_boot,
+)
 from quorate_node.executors.docker.container_record import (
     Inspection,
     exit_code,
@@ -7,16 +16,7 @@ from quorate_node.executors.docker.container_record import (
     process_id,
     unix_seconds,
 )
-from quorate_node.executors.docker.hardened_profile import LABEL_MAX_DURATION
-from quorate_node.executors.exit_status import exit_status
-from quorate_node.executors.linux import cgroups
-from quorate_node.executors.linux.cgroups import Counters
-from quorate_node.executors.linux.process_age import (
-    ObservedProcess,
-    observe_process,
-    seconds_since_boot,
-)
-from quorate_protocol.ports import Exit, Usage
+from quorate_protocol.messages.ports import Exit, Usage
 from quorate_protocol.units import Milliseconds, Seconds
 
 

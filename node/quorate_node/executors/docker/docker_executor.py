@@ -20,14 +20,8 @@ from typing import TypeVar
 import docker.errors
 import requests
 
-from quorate_node.executors.bwrap.seccomp_bpf import filter_for
-from quorate_node.executors.docker.boot_id import engine_boot_id, is_of_boot
-from quorate_node.executors.docker.container_logs import LogReaders
-from quorate_node.executors.docker.container_record import Inspection, container_state, labels
-from quorate_node.executors.docker.container_usage import ContainerUsage
-from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.engine_facts import read_engine_facts
-from quorate_node.executors.docker.hardened_profile import (
+from quorate_node.executors.base import cgroups
+from quorate_node.executors.base.hardened_profile import (
     LABEL_LEASE,
     LABEL_OUTPUT_BYTES,
     LABEL_OUTPUT_INODES,
@@ -42,6 +36,18 @@ from quorate_node.executors.docker.hardened_profile import (
     runs_in_gvisor,
     unrequested_mounts,
 )
+from quorate_node.executors.base.likeness import FILES
+from quorate_node.executors.base.log_file import follow_file
+from quorate_node.executors.base.outputs import OutputCaps
+from quorate_node.executors.base.seccomp_bpf import filter_for
+from quorate_node.executors.base.slot_users import SHOWN_USER, SlotUsers
+from quorate_node.executors.base.start_program import MACHINE, start_program
+from quorate_node.executors.docker.boot_id import engine_boot_id, is_of_boot
+from quorate_node.executors.docker.container_logs import LogReaders
+from quorate_node.executors.docker.container_record import Inspection, container_state, labels
+from quorate_node.executors.docker.container_usage import ContainerUsage
+from quorate_node.executors.docker.engine_connection import connect
+from quorate_node.executors.docker.engine_facts import read_engine_facts
 from quorate_node.executors.docker.image_cache import ImageCache
 from quorate_node.executors.docker.image_fetches import ImageFetches
 from quorate_node.executors.docker.image_loader import (
@@ -55,14 +61,8 @@ from quorate_node.executors.docker.lease_dirs import (
     choose_outputs,
     remove_container,
 )
-from quorate_node.executors.likeness import FILES
-from quorate_node.executors.linux import cgroups
-from quorate_node.executors.linux.start_program import MACHINE, start_program
-from quorate_node.executors.log_file import follow_file
-from quorate_node.executors.outputs import OutputCaps
-from quorate_node.executors.slot_users import SHOWN_USER, SlotUsers
-from quorate_node.images.cuda_requirements import CudaRequirements, image_env
-from quorate_protocol.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState
+from quorate_node.jobs.cuda_requirements import CudaRequirements, image_env
+from quorate_protocol.messages.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.process.crash_points import crash_point
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import docker
 
-from quorate_node.executors.docker.hardened_profile import RUNTIME_GVISOR, EngineFacts
-from quorate_node.executors.linux import cgroups
-from quorate_node.executors.linux.start_program import MACHINE
-from quorate_protocol.ports import Sandbox
+from quorate_node.executors.base import cgroups
+from quorate_node.executors.base.hardened_profile import RUNTIME_GVISOR, EngineFacts
+from quorate_node.executors.base.start_program import MACHINE
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Unavailable
 
 log = logging.getLogger(__name__)
 
-_SECCOMP = Path(__file__).parents[1] / "linux" / "seccomp.json"
+_SECCOMP = Path(__file__).parents[1] / "base" / "seccomp.json"
 _RETRY_SECONDS = 3600.0
 _SYSCTL = Path("/proc/sys")
 _REFUSALS: Mapping[str, Callable[[int], bool]] = {

@@ -20,14 +20,14 @@ from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_content.threads import StopSignal
 from quorate_node.core.terms import GpuDriver
-from quorate_node.executors.docker.hardened_profile import ImageFacts
+from quorate_node.executors.base.hardened_profile import ImageFacts
+from quorate_node.executors.base.keyed_locks import KeyedLocks
+from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, ImageCache
 from quorate_node.executors.docker.image_names import ImageNames, foreign_names
-from quorate_node.executors.keyed_locks import KeyedLocks
-from quorate_node.executors.outputs import delete_tree
-from quorate_node.images.archive_cache import ArchiveInfoCache
-from quorate_node.images.cuda_requirements import CudaRequirements
-from quorate_node.images.registry_image import fetch_archive
+from quorate_node.jobs.archive_cache import ArchiveInfoCache
+from quorate_node.jobs.cuda_requirements import CudaRequirements
+from quorate_node.jobs.registry_image import fetch_archive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 PULLS_FOLDER = "pulls"

@@ -21,11 +21,11 @@ from pathlib import Path
 import docker
 import docker.errors
 
-from quorate_node.executors.docker.hardened_profile import LABEL_LEASE, LABEL_OWNER, ContainerMounts
+from quorate_node.executors.base import mounts
+from quorate_node.executors.base.hardened_profile import LABEL_LEASE, LABEL_OWNER, ContainerMounts
+from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
 from quorate_node.executors.docker.outputs_tar import collect_tar
-from quorate_node.executors.linux import mounts
-from quorate_node.executors.outputs import OutputCaps, collect_tree, delete_tree
-from quorate_protocol.ports import Mount, Task
+from quorate_protocol.messages.ports import Mount, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 HOLD_SUFFIX = "-hold"

@@ -10,7 +10,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from quorate_node.executors.outputs import Allowance, OutputCaps, new_directory
+from quorate_node.executors.base.outputs import Allowance, OutputCaps, new_directory
 from quorate_protocol.refusals import Code, Refused
 
 _COPY_BYTES = 1 << 20

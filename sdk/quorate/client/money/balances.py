@@ -6,10 +6,10 @@ signed, and orders that may still be charged. No key is needed.
 
 from dataclasses import dataclass
 
-from quorate.client.client_ledger import Ledger, OrderRecord
+from quorate.base.errors import translated
+from quorate.client.base.client_ledger import Ledger, OrderRecord
 from quorate.client.money.chain_access import ChainAccess
 from quorate.client.money.lead import Lead, lead_of
-from quorate.errors import translated
 from quorate_contracts.generated.escrow import Tab
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from quorate.base.errors import ProfileError, UnavailableError, UsageError, translated
 from quorate.client.money.chain_url import remember_chain_url, stored_chain_url
-from quorate.errors import ProfileError, UnavailableError, UsageError, translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity, check_identity, read_pinned
 from quorate_contracts.chain_check import check_genesis, check_machine
 from quorate_contracts.code_check import Expected, check_codes
@@ -23,8 +23,8 @@ from quorate_contracts.generated.escrow import Escrow
 from quorate_contracts.generated.jobs import Jobs
 from quorate_contracts.generated.token import Token
 from quorate_contracts.money_texts import Currency, read_currency
+from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.rpc import Rpc
@@ -155,7 +155,7 @@ def one_at_a_time(home: Path) -> Iterator[None]:
 
 
 async def _info(coordinator_url: str) -> InfoView:
-    from quorate.client.coordinator_api import Api
+    from quorate.client.base.coordinator_api import Api
 
     async with plain_session() as session:
         return await Api(coordinator_url, session, str).info()

@@ -8,7 +8,7 @@ binds nobody. Pure.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from quorate.client.client_ledger import OrderRecord
+from quorate.client.base.client_ledger import OrderRecord
 from quorate.job.quantities import format_amount, format_duration
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.job_spec import JobSpec

@@ -6,14 +6,14 @@ that has permits (EIP-2612) there is one.
 
 import shlex
 
+from quorate.base.errors import translated
+from quorate.client.base.profile import Profile
 from quorate.client.money.chain_access import ChainAccess, one_at_a_time, open_chain
 from quorate.client.money.moments import moment
-from quorate.client.profile import Profile
-from quorate.errors import translated
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.permit import permit_terms
-from quorate_protocol.ports import Clock, Signer
+from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSeconds, usd
 from quorate_runtime.chain.fee_bids import first_bid

@@ -4,11 +4,11 @@ what of that its open orders use.
 
 from dataclasses import dataclass
 
-from quorate.client.client_ledger import SpendingTotals
-from quorate.errors import UsageError
+from quorate.base.errors import UsageError
+from quorate.client.base.client_ledger import SpendingTotals
 from quorate.job.quantities import format_amount
 from quorate_protocol.limits import Limits
-from quorate_protocol.rules.money import credit
+from quorate_protocol.rules import credit
 from quorate_protocol.units import Amount, usd
 
 HOW_TO_SET = "`quorate lead {}`"

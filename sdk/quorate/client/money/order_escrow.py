@@ -5,17 +5,17 @@ The client's ledger has the order, with its last second, before the first transa
 crash nothing is forgotten that may be on chain.
 """
 
-from quorate.client.client_ledger import Ledger, OrderRecord
+from quorate.base.errors import RefusedError, UsageError, translated
+from quorate.client.base.client_ledger import Ledger, OrderRecord
+from quorate.client.base.profile import Profile
 from quorate.client.money.chain_access import ChainAccess, find_chain, one_at_a_time, open_chain
 from quorate.client.money.moments import moment
 from quorate.client.money.repeated_sending import RepeatedSending
-from quorate.client.profile import Profile
-from quorate.errors import RefusedError, UsageError, translated
 from quorate.job.quantities import format_amount
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_contracts.artifact import artifact
 from quorate_contracts.generated.contract_calls import Call
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import MEANINGS, Code
 from quorate_protocol.units import Address, Amount, Hash32, usd
 

@@ -1,10 +1,10 @@
 """The money of an open Market's client: its balance, and its way back to the wallet."""
 
+from quorate.client.base.session import ClientSession
 from quorate.client.money.balances import Balances, read_balances
 from quorate.client.money.chain_access import one_at_a_time, open_chain
 from quorate.client.money.taking_out import receiver_of, state_lines, take_out
 from quorate.client.money.withdrawal import WithdrawalState
-from quorate.client.session import ClientSession
 from quorate.job.quantities import Money, parse_amount
 
 

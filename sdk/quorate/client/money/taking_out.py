@@ -2,7 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 
-from quorate.client.client_ledger import Ledger
+from quorate.base.errors import UsageError
+from quorate.client.base.client_ledger import Ledger
+from quorate.client.base.profile import Profile
+from quorate.client.base.session import Notice
 from quorate.client.money.chain_access import find_chain, open_chain
 from quorate.client.money.moments import moment
 from quorate.client.money.withdrawal import (
@@ -11,11 +14,8 @@ from quorate.client.money.withdrawal import (
     WithdrawalState,
     finish_when_due,
 )
-from quorate.client.profile import Profile
-from quorate.client.session import Notice
-from quorate.errors import UsageError
 from quorate.job.quantities import format_amount
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.units import Address, Amount
 
 Told = Callable[[WithdrawalState], Awaitable[None]]

@@ -7,10 +7,10 @@ lower it. A ledger restored from a backup takes over the newest voucher that its
 import asyncio
 from collections.abc import Callable
 
-from quorate.client.client_ledger import OrderRecord, SpendingTotals
+from quorate.base.errors import RefusedError, translated
+from quorate.client.base.client_ledger import OrderRecord, SpendingTotals
+from quorate.client.base.session import ClientSession
 from quorate.client.money.lead import Lead, lead_of
-from quorate.client.session import ClientSession
-from quorate.errors import RefusedError, translated
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import Envelope, seal, signer

@@ -10,16 +10,16 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from quorate.client.client_ledger import Ledger, WithdrawalRecord
+from quorate.base.errors import QuorateError, RefusedError, UsageError, translated
+from quorate.client.base.client_ledger import Ledger, WithdrawalRecord
+from quorate.client.base.profile import Profile
+from quorate.client.base.session import Notice
 from quorate.client.money.balances import Balances, CoordinatorBalance, read_balances
 from quorate.client.money.chain_access import ChainAccess
 from quorate.client.money.repeated_sending import RepeatedSending
-from quorate.client.profile import Profile
-from quorate.client.session import Notice
-from quorate.errors import QuorateError, RefusedError, UsageError, translated
 from quorate.job.quantities import format_amount
 from quorate_contracts.artifact import artifact
-from quorate_protocol.ports import Clock
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, UnixSeconds
 from quorate_runtime.chain.fee_bids import first_bid

@@ -1,6 +1,6 @@
 """Who pays what, computed again from one receipt (PROTOCOL §4 Outputs and pay)."""
 
-from quorate_protocol.crypto.commitment import result_digest
+from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.receipts.receipt_draws import was_held

@@ -8,15 +8,20 @@ breaks. `receipt_draws` has the checks of what the beacon drew, `receipt_dates` 
 from collections.abc import Iterator
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.commitment import assignment_id, commitment, result_digest, secret_hash
+from quorate_protocol.codec.hashing import hash_list, hash_tuple
 from quorate_protocol.crypto.eip712 import Domain, digest
-from quorate_protocol.crypto.hashing import hash_list, hash_tuple
 from quorate_protocol.limits import EXECUTIONS_MAX
+from quorate_protocol.messages.classes import determinism_class
+from quorate_protocol.messages.commitment import (
+    assignment_id,
+    commitment,
+    result_digest,
+    secret_hash,
+)
 from quorate_protocol.messages.envelope import AnyEnvelope, Recover, check_signature_form
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, VERSION, Check, Receipt, Report
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import determinism_class
 from quorate_protocol.rules.receipts import (
     receipt_dates,
     receipt_draws,

@@ -6,9 +6,9 @@ owner out, whether a draw met it or not, gives another root.
 
 from collections.abc import Iterator, Sequence
 
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.rules.eligible_list import EligibleList
 
 
 def checks(receipt: Receipt, slots: Sequence[StakeSlot]) -> Iterator[Check]:

@@ -9,9 +9,9 @@ from msgspec import Struct
 
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import Limits
+from quorate_protocol.messages.beacon_rounds import Timing
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.receipt import Check, Receipt
-from quorate_protocol.ports import BeaconInfo
-from quorate_protocol.rules.beacon_rounds import Timing
 from quorate_protocol.units import Address
 
 

@@ -26,9 +26,14 @@ from libp2p.stream_muxer import muxer_multistream
 from libp2p.stream_muxer.yamux import yamux
 from libp2p.tools.anyio_service.trio_manager import TrioManager
 
-from quorate_runtime.p2p.connection_places import BIND_SECONDS, ConnectionPlaces, Place, Standing
+from quorate_runtime.p2p.host.connection_places import (
+    BIND_SECONDS,
+    ConnectionPlaces,
+    Place,
+    Standing,
+)
 from quorate_runtime.p2p.host.guarded_yamux import GuardedStream, GuardedYamux
-from quorate_runtime.p2p.host_config import CONNECTIONS_MAX
+from quorate_runtime.p2p.host.host_config import CONNECTIONS_MAX
 
 log = logging.getLogger(__name__)
 stopped: Counter[str] = Counter()  # what the guard stopped, by kind

@@ -19,7 +19,7 @@ from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.score import ScoreParams, TopicScoreParams
 from libp2p.pubsub.validators import signature_validator
 
-from quorate_protocol.ports import GOSSIP_BYTES_MAX, Verdict
+from quorate_protocol.messages.ports import GOSSIP_BYTES_MAX, Verdict
 
 RPC_BYTES_MAX = 256 << 10
 SEEN_SECONDS = 300

@@ -25,14 +25,14 @@ from multiaddr import Multiaddr
 
 from quorate_protocol.crypto.peer_ids import peer_id_bytes
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_runtime.p2p.connection_places import ConnectionPlaces
 from quorate_runtime.p2p.host import guard
+from quorate_runtime.p2p.host.connection_places import ConnectionPlaces
 from quorate_runtime.p2p.host.dial import dial, swarm_of
 from quorate_runtime.p2p.host.guarded_pubsub import GuardedPubsub, Intake, new_router
 from quorate_runtime.p2p.host.guarded_yamux import GuardedYamux
+from quorate_runtime.p2p.host.host_config import HostConfig, PeerAddress
 from quorate_runtime.p2p.host.stream_pump import StreamPump, remote_of
-from quorate_runtime.p2p.host_config import HostConfig, PeerAddress
-from quorate_runtime.p2p.stream_socket import StreamSocket
+from quorate_runtime.p2p.host.stream_socket import StreamSocket
 
 STREAMS_MAX = 20_000
 ENDING_MAX = 64  # connections

@@ -13,7 +13,7 @@ from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 
 from quorate_protocol.crypto.peer_ids import peer_key_of_bytes
 from quorate_runtime.p2p.host.guarded_yamux import GuardedYamux
-from quorate_runtime.p2p.stream_socket import RemotePeer, StreamSocket, split_messages
+from quorate_runtime.p2p.host.stream_socket import RemotePeer, StreamSocket, split_messages
 
 READ_BYTES = 256 << 10
 WRITE_BYTES = 256 << 10  # joined into one write

@@ -5,14 +5,13 @@ The rules are in PROTOCOL §5, Draw and Faults.
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.audit import faults
-from quorate_coordinator.core.effects import Effect, Send
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.lease import Lapsed
-from quorate_coordinator.core.records import summaries
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.audit import faults, summaries
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect, Send
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job
+from quorate_coordinator.core.model.lease import Lapsed
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import held_pay
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.signed import CommitSet

@@ -4,8 +4,8 @@ A list that differs by one withdrawal costs the bytes of that. A list that no dr
 """
 
 from quorate_coordinator.core.audit import eligible_snapshots
-from quorate_coordinator.core.entities import HostList
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.entities import HostList
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.units import ZERO_HASH, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.scripted_market import HOST, Market, Party

@@ -5,18 +5,18 @@ The rules are in PROTOCOL §5: Rate, Batches, Holding, Faults.
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.accusations import Fault
 from quorate_coordinator.core.audit import faults, trust
-from quorate_coordinator.core.effects import Effect, OpenCase, Send
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Job
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.lease import Revealed
-from quorate_coordinator.core.step_context import StepContext
-from quorate_protocol.cids import document_cid
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.accusations import Fault
+from quorate_coordinator.core.model.effects import Effect, OpenCase, Send
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job
+from quorate_coordinator.core.model.lease import Revealed
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import held_pay
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal

@@ -5,9 +5,9 @@ The receipt of that job stays valid (PROTOCOL §2).
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import AwaitingRound, PastKey, Provider
-from quorate_coordinator.core.lease import Committed
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound, PastKey, Provider
+from quorate_coordinator.core.model.lease import Committed
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal

@@ -5,7 +5,7 @@ A provider could claim either without running anything (PROTOCOL §5 Batches).
 
 import pytest
 
-from quorate_coordinator.core.entities import Decided
+from quorate_coordinator.core.model.entities import Decided
 from quorate_protocol.limits import DAY
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.verdict import Accepted, Execution, More, decide

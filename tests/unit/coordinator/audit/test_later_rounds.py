@@ -8,23 +8,23 @@ from collections.abc import Callable
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.audit import beacon_time
 from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Job, Revealing
-from quorate_coordinator.core.holds import held_pay
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model import beacon_time
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job, Revealing
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import held_pay
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import receipt
+from quorate_protocol.messages.beacon_rounds import Timing, round_time
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Assignment, CommitSet, Decline
-from quorate_protocol.rules.beacon_rounds import Timing, round_time
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.rules.receipts.receipt_bill import paid_by_client
 from quorate_protocol.units import (

@@ -7,11 +7,11 @@ import dataclasses
 
 import pytest
 
+from quorate.base.errors import EvidenceError
 from quorate.cli import rendering
-from quorate.errors import EvidenceError
 from quorate.trust.charge_verification import OwnRecord, check_receipt, none_witnessed
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import AwaitingRound, Job
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound, Job
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document

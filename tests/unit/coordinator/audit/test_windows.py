@@ -5,11 +5,10 @@ Small jobs, and many jobs of one client, count only in part.
 
 import pytest
 
-from quorate_coordinator.core.audit import trust
+from quorate_coordinator.core.audit import trust, windows
 from quorate_coordinator.core.coordinator_core import CoordinatorCore, on_tick
-from quorate_coordinator.core.entities import Decided
-from quorate_coordinator.core.holds import windows
-from quorate_coordinator.core.step_context import StepContext
+from quorate_coordinator.core.model.entities import Decided
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.rules.hold_window import Window, after_job, window_jobs
 from quorate_protocol.units import (

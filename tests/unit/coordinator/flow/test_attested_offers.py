@@ -7,9 +7,9 @@ import pytest
 
 from quorate_attestation.challenge import cpu_uuid
 from quorate_attestation.seeds import gpu_hash
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model import events as ev
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope

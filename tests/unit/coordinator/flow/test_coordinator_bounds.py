@@ -16,9 +16,9 @@ from quorate_content.transfer.upload_limits import (
     UploadSlots,
 )
 from quorate_coordinator.api.middleware import tokens_of
-from quorate_coordinator.providers.frame_limits import FrameLimits
-from quorate_coordinator.rate_limits import TokenBuckets
-from quorate_coordinator.request_limits import BODY_BYTES_MAX, KIB, MAINNET_BOUNDS
+from quorate_coordinator.base.rate_limits import TokenBuckets
+from quorate_coordinator.base.request_limits import BODY_BYTES_MAX, KIB, MAINNET_BOUNDS
+from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage import run_logs
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32

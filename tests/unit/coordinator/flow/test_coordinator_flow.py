@@ -5,14 +5,14 @@ The tests cover whole jobs, a liar, silent providers, and money.
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import lease
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.effects import OpenCase
-from quorate_coordinator.core.entities import Decided, Matching
-from quorate_protocol.cids import document_cid
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease
+from quorate_coordinator.core.model.effects import OpenCase
+from quorate_coordinator.core.model.entities import Decided, Matching
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.hashing import keccak256
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Commit, Decline, Witness
 from quorate_protocol.refusals import Code, Refused

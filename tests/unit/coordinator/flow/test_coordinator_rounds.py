@@ -5,16 +5,16 @@ As far as the coordinator can know, nobody knew that round when the results were
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended
-from quorate_protocol.cids import document_cid
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.beacon_rounds import round_at, round_time
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Stop, Witness
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.beacon_rounds import round_at, round_time
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import Hash32, Outcome, Round, Seconds, UnixSeconds
 from quorate_protocol.values import replace

@@ -3,10 +3,10 @@
 It stays within its size and never returns bytes of another document.
 """
 
-from quorate_coordinator.core.effects import StoreReceipt
-from quorate_coordinator.core.records.document_cache import DocumentCache
-from quorate_coordinator.core.records.receipts import document
-from quorate_protocol.cids import document_cid
+from quorate_coordinator.core.model.document_cache import DocumentCache
+from quorate_coordinator.core.model.effects import StoreReceipt
+from quorate_coordinator.core.money.receipts import document
+from quorate_protocol.codec.cids import document_cid
 from support.markets.scripted_market import Market, Party
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 
 from quorate_content.store.content_store import ContentStore
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core import lease
-from quorate_coordinator.core.effects import ProveEquivocation
-from quorate_coordinator.providers.frame_handler import FrameHandler
-from quorate_coordinator.providers.frame_limits import FrameLimits
-from quorate_coordinator.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease
+from quorate_coordinator.core.model.effects import ProveEquivocation
+from quorate_coordinator.market.frame_handler import FrameHandler
+from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
-from quorate_protocol.crypto.hashing import keccak256
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal

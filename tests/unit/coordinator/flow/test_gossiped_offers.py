@@ -6,17 +6,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import Provider, Running
-from quorate_coordinator.providers.gossiped_offers import SNAPSHOT_SECONDS, GossipedOffers
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Provider, Running
+from quorate_coordinator.market.gossiped_offers import SNAPSHOT_SECONDS, GossipedOffers
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope, validate
 from quorate_protocol.messages.offer_gossip import OfferGossip
+from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.messages.signed import Heartbeat
-from quorate_protocol.ports import Verdict
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.offer_gate import OFFERS_BURST
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Sequence, UnixSeconds

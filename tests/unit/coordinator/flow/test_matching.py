@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate_coordinator.core import lease
-from quorate_coordinator.core.effects import Effect
-from quorate_coordinator.core.entities import HostList, Job, Provider
-from quorate_coordinator.core.lease import Lease
-from quorate_coordinator.core.matching import column_store, columns, fetched_content, offers
-from quorate_coordinator.core.matching.columns import Bucket
-from quorate_coordinator.core.matching.row import (
+from quorate_coordinator.core.matching import fetched_content, offers
+from quorate_coordinator.core.model import column_store, columns, lease
+from quorate_coordinator.core.model.columns import Bucket
+from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.core.model.entities import HostList, Job, Provider
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.row import (
     PRESENT,
     PRICED,
     SPREAD_BITS,
@@ -21,18 +21,18 @@ from quorate_coordinator.core.matching.row import (
     Row,
     key_of,
 )
-from quorate_coordinator.core.state import State
-from quorate_coordinator.core.step_context import Rules, StepContext
-from quorate_protocol.cids import document_cid
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import Rules, StepContext
+from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import job_spec
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES
 from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.rules.reputation.fold import CompletionTime, Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (

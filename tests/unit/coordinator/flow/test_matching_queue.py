@@ -6,8 +6,8 @@ Whole simulated markets take the same course with either of them.
 import pytest
 
 from quorate_coordinator.core import coordinator_core
+from quorate_coordinator.core.jobs.job_queue import Ranking
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.matching.job_queue import Ranking
 from sim.run import play
 from support.markets import matching_scan
 

@@ -3,9 +3,9 @@
 import pytest
 
 from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
+from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.job_spec import GpuRequest, JobSpec, Resources
 from quorate_protocol.messages.offer import Offer, SlotOffer
-from quorate_protocol.rules.classes import HostClass
 from quorate_protocol.units import Address, Small, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.scripted_market import a_spec

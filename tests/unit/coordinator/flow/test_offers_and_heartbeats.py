@@ -2,13 +2,13 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
-from quorate_coordinator.core.entities import Matching, Provider, Running, WorkWindow
 from quorate_coordinator.core.matching import offers
-from quorate_coordinator.core.step_context import StepContext
-from quorate_coordinator.providers.pending_refreshes import PendingRefreshes
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Matching, Provider, Running, WorkWindow
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.market.pending_refreshes import PendingRefreshes
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, validate
 from quorate_protocol.messages.signed import FreeSlots, Heartbeat

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from quorate_coordinator.core import entities
+from quorate_coordinator.core.model import entities
 from quorate_coordinator.core.phase_names import phase_name, words_apart
 from quorate_protocol.units import Round
 

@@ -5,12 +5,12 @@ The effect that stores a receipt names it and does not carry it (docs/decisions/
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Effect, StoreReceipt, StoreSpec
-from quorate_coordinator.core.entities import AwaitingRound, BeaconUsed, Decided, HostList
-from quorate_coordinator.core.records import receipts
-from quorate_protocol.cids import document_cid
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect, StoreReceipt, StoreSpec
+from quorate_coordinator.core.model.entities import AwaitingRound, BeaconUsed, Decided, HostList
+from quorate_coordinator.core.money import receipts
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.messages import receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.receipts import receipt_checks

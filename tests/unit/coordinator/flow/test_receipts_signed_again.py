@@ -10,7 +10,7 @@ from functools import lru_cache
 import pytest
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import hash_tuple, sha256
+from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt

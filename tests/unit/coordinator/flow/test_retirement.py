@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_coordinator.core.accusations import Case, Fault
+from quorate_coordinator.core.archived_run import archived
 from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.jobs import retirement
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.accusations import Case, Fault
+from quorate_coordinator.core.model.nonces import LISTED_MAX, UsedNonces
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.nonces import LISTED_MAX, UsedNonces
-from quorate_coordinator.core.records import retirement
-from quorate_coordinator.core.records.archived_run import archived
-from quorate_coordinator.core.step_context import StepContext
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_protocol.codec.tables import Table
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.tables import Table
 from quorate_protocol.units import ZERO_HASH, Hash32, Nonce, UnixSeconds
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party

@@ -9,10 +9,10 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.events import Event
 from quorate_contracts.generated import stakes
 from quorate_coordinator.chain.contract_follower import ContractFollower, note_of
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
-from quorate_protocol.ports import BeaconInfo
 from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,

@@ -3,7 +3,7 @@
 import pytest
 
 from quorate.trust.charge_verification import OwnRecord, check_receipt
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.envelope import seal

@@ -3,8 +3,8 @@
 import pytest
 
 from quorate_contracts.accusations import burned, case_of, least_pay, read_receipt
-from quorate_protocol.crypto.commitment import assignment_id
 from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.commitment import assignment_id
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import EXIT_TIMEOUT, Address, Comparator, ExitStatus, Small, UnixSeconds

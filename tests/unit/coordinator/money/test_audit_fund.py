@@ -2,8 +2,8 @@
 
 import pytest
 
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.rules.settlement import Credit
 from quorate_protocol.units import ZERO_HASH, Amount, UnixSeconds
 from quorate_protocol.values import replace

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quorate_coordinator.commands.status_command import bond_text
-from quorate_coordinator.monitoring.operator_view import ChainView
+from quorate_coordinator.base.operator_view import ChainView
+from quorate_coordinator.cli.status_command import bond_text
 from quorate_protocol.limits import USD
 from quorate_protocol.units import ZERO_ADDRESS, Amount
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_coordinator.core.effects import PayOrder, ReleaseOrder, Send, ShowExecution
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended, Matching
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import PayOrder, ReleaseOrder, Send, ShowExecution
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Matching
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.commitment import assignment_id, check_opens
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.commitment import assignment_id, check_opens
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import Stop

@@ -5,10 +5,10 @@ The wait is counted in steps and in placements of the real matching queue.
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import Effect, Send
-from quorate_coordinator.core.entities import Decided, Matching
-from quorate_coordinator.core.intake import orders
+from quorate_coordinator.core.jobs import orders
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Effect, Send
+from quorate_coordinator.core.model.entities import Decided, Matching
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Assignment

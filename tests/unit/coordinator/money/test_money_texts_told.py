@@ -4,8 +4,8 @@ import pytest
 
 from quorate_contracts.chain_cli.funding import accounts_of
 from quorate_coordinator.chain.own_money import Holding, Retirement
-from quorate_coordinator.commands.money_commands import before_everything, going, is_over
-from quorate_coordinator.commands.status_command import retiring_text
+from quorate_coordinator.cli.money_commands import before_everything, going, is_over
+from quorate_coordinator.cli.status_command import retiring_text
 from quorate_protocol.limits import USD
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Amount, UnixSeconds

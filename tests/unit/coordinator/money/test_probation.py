@@ -2,10 +2,10 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_coordinator.core.effects import Send
-from quorate_protocol.crypto.hashing import hash_tuple
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import Send
+from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal

@@ -7,7 +7,7 @@ import pytest
 
 from quorate_contracts import deploy
 from quorate_contracts.deploy import Deployment
-from quorate_coordinator import settings
+from quorate_coordinator.base import settings
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Address, BlockNumber, Seconds
 from support.cli_prompt import typed

@@ -6,7 +6,7 @@ The rules are in PROTOCOL §5, Small markets.
 
 import pytest
 
-from quorate_coordinator.core import events as ev
+from quorate_coordinator.core.model import events as ev
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, BlockNumber, Hash32, Label, Small, UnixSeconds

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.effects import (
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.effects import (
     Effect,
     PaidVoucher,
     Send,
@@ -17,8 +17,8 @@ from quorate_coordinator.core.effects import (
     SendPayroll,
     SendRedeem,
 )
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger, payees
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
@@ -26,8 +26,8 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Assignment, Decline, Session, Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.reputation.fold import Trusts
+from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import (
     ZERO_HASH,
     Address,

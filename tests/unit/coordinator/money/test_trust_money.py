@@ -5,19 +5,19 @@ from itertools import product
 import pytest
 
 from quorate.trust.charge_verification import OwnRecord, check_receipt
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended, Job, MedianPrice
-from quorate_coordinator.core.lease import Lease, Revealed
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Job, MedianPrice
+from quorate_coordinator.core.model.lease import Lease, Revealed
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.hashing import sha256
+from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import MAINNET
+from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.messages.signed import Assignment, Stop
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import settlement
-from quorate_protocol.rules.beacon_rounds import round_time
 from quorate_protocol.units import Amount, Label, Milliseconds, Price, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import sign_round, verify_round

@@ -2,11 +2,11 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
 from quorate_coordinator.core import views
-from quorate_coordinator.core.entities import Decided
-from quorate_coordinator.core.intake import log_reads
-from quorate_coordinator.core.intake.log_reads import LogAccess
+from quorate_coordinator.core.jobs import log_reads
+from quorate_coordinator.core.jobs.log_reads import LogAccess
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Decided
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_protocol.refusals import Code, Refused

@@ -5,12 +5,12 @@ The rules are I4 and PROTOCOL §4, §5 Draw, §6 Voucher.
 
 import pytest
 
-from quorate.errors import EvidenceError
+from quorate.base.errors import EvidenceError
 from quorate.trust.charge_verification import OwnRecord, check_ordered, check_receipt
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import AwaitingRound, Decided, Ended, Matching, Running
-from quorate_coordinator.core.intake import orders
-from quorate_coordinator.core.lease import Accepted, Committed
+from quorate_coordinator.core.jobs import orders
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Matching, Running
+from quorate_coordinator.core.model.lease import Accepted, Committed
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt, document

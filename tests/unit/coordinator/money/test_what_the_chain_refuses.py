@@ -2,15 +2,15 @@
 
 import pytest
 
-from quorate_coordinator.core import events as ev
-from quorate_coordinator.core.entities import Client
+from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.entities import Client
+from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money.ledger import on_voucher
-from quorate_coordinator.core.step_context import StepContext
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.money.tabs import Tab
 from quorate_protocol.rules.settlement import SIGNABLE_MAX
+from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, UnixSeconds, usd
 from quorate_protocol.values import replace
 from support.markets.scripted_market import COORDINATOR, DOMAIN, HOST, Market, Party

@@ -3,9 +3,9 @@
 import pytest
 
 from quorate_node.gpu.gpu_host_class import architecture_of, host_class_of
+from quorate_protocol.messages.classes import GPU_ARCHITECTURES, HostClass
 from quorate_protocol.messages.gpu_inventory import GpuInventory, GpuPath
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.classes import GPU_ARCHITECTURES, HostClass
 from quorate_protocol.units import Small
 from quorate_protocol.values import replace
 from support.gpu.recorded_inventories import recorded

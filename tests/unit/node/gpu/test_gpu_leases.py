@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from quorate_node.core import effects, events
-from quorate_node.core.juries.jury_duty import Repeating, Voting
+from quorate_node.core.jury_duty import Repeating, Voting
 from quorate_node.core.phases import Accepted, Committed, Declined, Execution, Lapsed, Publishing
 from quorate_node.core.provider_core import ProviderCore
 from quorate_protocol.messages.offer import WITHDRAWN

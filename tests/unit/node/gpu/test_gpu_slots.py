@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate_node import gpu_settings
-from quorate_node.config import EVERY_GPU, Config, GpuLayout, GpuPrice
+from quorate_node.base import gpu_settings
+from quorate_node.base.config import EVERY_GPU, Config, GpuLayout, GpuPrice
 from quorate_node.core.terms import RunSlots
 from quorate_node.executors.host_class_probe import read_gpus
 from quorate_node.gpu.gpu_slots import CLASSES_MAX, LaidOut, lay_out
-from quorate_node.run_slots import divide
+from quorate_node.gpu.run_slots import divide
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuInventory, GpuPath
 from quorate_protocol.messages.offer import Hardware, check_form

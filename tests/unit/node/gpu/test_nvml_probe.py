@@ -8,7 +8,7 @@ import pytest
 
 from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_protocol.messages.gpu_inventory import GpuInventory
-from quorate_protocol.ports import GpuProbe
+from quorate_protocol.messages.ports import GpuProbe
 from support.gpu.recorded_inventories import (
     DRIVER_NOT_LOADED,
     NAMES,

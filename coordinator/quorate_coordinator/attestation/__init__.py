@@ -1,1 +1,0 @@
-"""Challenges of providers, and rechecks of the attestations that offers name."""

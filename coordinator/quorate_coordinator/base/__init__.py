@@ -1,0 +1,1 @@
+"""What every room of the coordinator needs: configuration, settings file, keys, limits."""

@@ -1,0 +1,93 @@
+"""The coordinator's keys (PROTOCOL §2). The account key owns the bond, the statement key signs
+messages, the posting key sends transactions, and the peer key proves who it is on libp2p.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorate_protocol.messages.ports import Signer
+from quorate_protocol.units import Address
+from quorate_runtime.files import sync_folder
+from quorate_runtime.keys.crypto import KeySigner, PeerKey
+from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.keys.locked_keys import LockedKeys
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorKeys:
+    """The opened keys. They are different keys, so that a stolen posting key can neither sign debt
+    nor take the bond.
+    """
+
+    account: KeySigner
+    statement: KeySigner
+    posting: KeySigner
+    peer: PeerKey
+
+
+@dataclass(frozen=True, slots=True)
+class MoneyKeys:
+    """The keys that the operator's money commands use. They are opened when they sign."""
+
+    account: Signer
+    posting: Signer
+
+
+NAMES = ("account", "statement", "posting")
+PEER = "peer"
+MONEY = ("account", "posting")
+
+
+def create(keystore: Keystore) -> CoordinatorKeys:
+    """Makes the keys that are missing, and opens all."""
+    for name in NAMES:
+        if not keystore.has(name):
+            keystore.create_account(name)
+    return load(keystore)
+
+
+NEXT = "-next"  # the name of a key that replaces another one, until the chain knows it
+
+
+def made_next(keystore: Keystore, name: str) -> KeySigner:
+    """Makes the key that is to replace another one, or opens it if it was made."""
+    draft = f"{name}{NEXT}"
+    return keystore.account(draft) if keystore.has(draft) else keystore.create_account(draft)
+
+
+def put_next(folder: Path, name: str, replaced: Address) -> Path:
+    """Puts the next key in the place of another one. Returns where the other one is kept."""
+    kept = folder / f"{name}-{replaced.hex()[:12]}.json"
+    path = folder / f"{name}.json"
+    if not kept.exists():
+        os.link(path, kept)
+    (folder / f"{name}{NEXT}.json").replace(path)
+    sync_folder(folder)
+    return kept
+
+
+def locked(keys: LockedKeys) -> MoneyKeys:
+    """Returns the keys of a folder without opening them. Raises KeystoreError if one is missing."""
+    return MoneyKeys(*(keys.signer(name) for name in MONEY))
+
+
+def account_of(folder: Path) -> Address:
+    """Returns the account of a keystore's folder, without opening a key. Raises KeystoreError if it
+    is missing.
+    """
+    return locked(LockedKeys(folder, _never)).account.address
+
+
+def _never() -> str:
+    raise AssertionError("an address needs no passphrase")
+
+
+def load(keystore: Keystore) -> CoordinatorKeys:
+    """Opens all keys. Raises KeystoreError if an account key is missing, or one cannot be opened.
+
+    A missing peer key is made: it owns nothing, and coordinators of earlier versions have none.
+    """
+    account, statement, posting = (keystore.account(name) for name in NAMES)
+    peer = keystore.peer() if keystore.has(PEER) else keystore.create_peer()
+    return CoordinatorKeys(account, statement, posting, peer)

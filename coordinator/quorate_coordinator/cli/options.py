@@ -1,0 +1,250 @@
+"""What the commands of `quorate coordinator` share: option types, the coordinator's folder and exit
+codes.
+
+Only the `cli*` modules read flags and the environment.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate_coordinator.base.config import FILES_KEPT
+from quorate_protocol.refusals import Code, Refused
+from quorate_runtime.http.client_networks import FORWARDED, X_FORWARDED_FOR, Proxies
+from quorate_runtime.http.urls import web_url
+from quorate_runtime.keys.passphrase import passphrase_of
+from quorate_runtime.process.command_errors import EXIT_USAGE, remember_json, say_error
+
+if TYPE_CHECKING:
+    from quorate_coordinator.status.database import Database
+
+
+IMPORTS_MAX = 16
+
+# ----------------------------------------------------------------------------- of several commands
+
+Home = Annotated[
+    Path | None,
+    typer.Option(
+        "--home", help="Folder of this coordinator (default: $QUORATE_HOME/coordinator or XDG)"
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)"),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON line on stdout", callback=remember_json)
+]
+ServedUrl = Annotated[str, typer.Option("--url", help="Where the coordinator serves")]
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database",
+        help="PostgreSQL for the market's tables, postgresql+asyncpg://USER@HOST/DATABASE "
+        "(default: a SQLite file)",
+    ),
+]
+
+UnlockedFor = Annotated[str, typer.Option("--for", help="How long, such as 30m or 8h; at most 7d")]
+
+# ---------------------------------------------------------------------------------------- of `init`
+
+DeploymentFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--deployment",
+        "--devnet",
+        help="deployment.json (or FILE#HASH), or a devnet's devnet.json; a new folder needs it",
+    ),
+]
+ChainUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rpc",
+        "--chain-url",
+        help="Chain node (default: the devnet's, else http://127.0.0.1:8545). Name two: only what "
+        "both say counts",
+    ),
+]
+BeaconUrl = Annotated[
+    str,
+    typer.Option("--beacon-url", help="Beacon (default: the devnet's, else http://127.0.0.1:8546)"),
+]
+Host = Annotated[str, typer.Option("--host", help="Address to listen on")]
+Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 = any")]
+PublicUrl = Annotated[
+    str,
+    typer.Option("--public-url", help="How others reach the coordinator (default: host and port)"),
+]
+P2pListen = Annotated[
+    str,
+    typer.Option(
+        "--p2p-listen",
+        help="Multiaddr for libp2p, such as /ip4/0.0.0.0/tcp/7701, or off (default: the port after "
+        "--port)",
+    ),
+]
+P2pAnnounce = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--p2p-announce",
+        help="Multiaddr at which others dial libp2p (default: where it listens); repeatable",
+    ),
+]
+FeeBps = Annotated[
+    int, typer.Option("--fee-bps", min=0, max=2000, help="Fee, in hundredths of a percent")
+]
+FeeCapGwei = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")
+]
+AccuseUsd = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=1_000_000,
+        help="USD that it burns in 30 days to accuse providers by itself; 0 = never",
+    ),
+]
+TrustedProxies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trusted-proxy", help="Network of reverse proxies, such as 10.0.0.0/8; repeatable"
+    ),
+]
+ProxyHeader = Annotated[
+    str, typer.Option(help=f"Header that the proxies set: {X_FORWARDED_FOR} or {FORWARDED}")
+]
+
+MetricsFrom = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metrics-from",
+        help="Network that may read /metrics, such as 10.0.0.0/8 (default: this machine); "
+        "repeatable",
+    ),
+]
+
+ImportLogs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import-log",
+        help="URL of another coordinator whose public log is read and shown; repeatable",
+    ),
+]
+
+# ------------------------------------------------------------------------------------------ of `up`
+
+PortNow = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 = any")
+]
+ReadyFile = Annotated[
+    Path | None, typer.Option("--ready-file", help="File to write the URL to, once it serves")
+]
+ArchiveSize = Annotated[
+    str, typer.Option("--archive-size", help="Disk space for finished runs, such as 50GiB")
+]
+ArchiveAge = Annotated[
+    str, typer.Option("--archive-age", help="How long finished runs are kept, such as 180d")
+]
+StoreSize = Annotated[
+    str,
+    typer.Option(
+        "--store-size",
+        help="Disk space for what clients and providers upload (default: half of the disk)",
+    ),
+]
+IpfsGateways = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ipfs-gateway",
+        help="IPFS gateway from which inputs that clients did not upload are taken; repeatable",
+    ),
+]
+DocumentsSize = Annotated[
+    str,
+    typer.Option("--documents-size", help="Disk space for own specs and receipts, such as 50GiB"),
+]
+DocumentsAge = Annotated[
+    str,
+    typer.Option("--documents-age", help="How long own specs and receipts are kept (23d or more)"),
+]
+MayStartEmpty = Annotated[
+    list[str] | None,
+    typer.Option(help=f"Make a lost file again, empty ({', '.join(FILES_KEPT)}); repeatable"),
+]
+JournalIsNewest = Annotated[
+    bool,
+    typer.Option(
+        "--journal-is-newest",
+        help="Start although others show signatures of these keys that the journal does not know",
+    ),
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line")]
+LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file", help="Log there, turned over at 16 MiB, five old files kept (default: stderr)"
+    ),
+]
+
+
+def home_of(home: Path | None) -> Path:
+    """The coordinator's folder, absolute: from the flag, else $QUORATE_HOME, else the XDG data
+    folder.
+    """
+    if home is not None:
+        return home.absolute()
+    base = os.environ.get("QUORATE_HOME")
+    if base:
+        return Path(base).absolute() / "coordinator"
+    return (
+        Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
+        / "quorate"
+        / "coordinator"
+    )
+
+
+def passphrase_prompt(password_file: Path | None) -> Callable[[], str]:
+    """Returns a function that gets the passphrase from a file or asks for it."""
+    return lambda: passphrase_of(password_file, os.environ, "coordinator")
+
+
+def fail(message: str, status: int, code: Code | None = None) -> typer.Exit:
+    """Says what is wrong, also as JSON where that was asked for. Returns the exit to raise."""
+    say_error("coordinator", message, status, code.value if code else "")
+    return typer.Exit(status)
+
+
+def database(text: str, folder: Path) -> "Database":
+    """The database of the market's tables; ends the program when its URL cannot be used."""
+    # Imported here: SQLAlchemy takes most of a second, which `health` need not wait for.
+    from quorate_coordinator.status.database import database_of
+
+    try:
+        return database_of(text, folder)
+    except Refused as error:
+        raise fail(error.detail, EXIT_USAGE, error.code) from error
+
+
+def proxies_of(networks: tuple[str, ...], header: str) -> Proxies:
+    """The trusted proxies; ends the program when they cannot be read."""
+    try:
+        return Proxies.of(networks, header)
+    except ValueError as error:
+        raise fail(f"--trusted-proxy, --proxy-header: {error}", EXIT_USAGE) from error
+
+
+def log_urls(texts: list[str] | None) -> tuple[str, ...]:
+    """Checks the URLs of logs to import. Exits, and names the flag, if one is wrong."""
+    urls = tuple(dict.fromkeys(texts or ()))
+    if len(urls) > IMPORTS_MAX:
+        raise fail(f"--import-log: {len(urls)}, at most {IMPORTS_MAX}", EXIT_USAGE)
+    try:
+        return tuple(web_url("--import-log", text, "https://market.example") for text in urls)
+    except Refused as refused:
+        raise fail(refused.detail, EXIT_USAGE, refused.code) from refused

@@ -1,0 +1,81 @@
+"""`quorate coordinator request`: the exit that an account without coins signs for a relayer."""
+
+import asyncio
+import json
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorate_coordinator.cli import money_commands, options
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Amount, UnixSeconds, usd
+
+if TYPE_CHECKING:
+    from quorate_contracts.relayed_requests import RequestFile
+    from quorate_coordinator.base.coordinator_keys import MoneyKeys
+    from quorate_coordinator.base.settings import Settings
+
+VALID_SECONDS = 86_400
+
+
+def request(
+    max_fee: Annotated[
+        int, typer.Option("--max-fee", min=0, help="The most that a relayer gets, in USD")
+    ] = 1,
+    out: Annotated[Path, typer.Option("--out", help="File to write")] = Path("requests.json"),
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    yes: money_commands.Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Sign this coordinator's exit, for somebody else to send within a day: as `retire`, without
+    coins. The relayer is paid in tokens.
+    """
+    fee = Amount(max_fee * 10**6)
+    with money_commands.sentences():
+        folder, settings, keys = money_commands.opened(home, password_file)
+        with money_commands.alone(folder):
+            found = asyncio.run(_sign(folder, settings, keys, fee, yes))
+        _write(out, found)
+    if as_json:
+        typer.echo(json.dumps({"file": str(out), "maxFeeMicroUsd": fee}))
+        return
+    typer.echo(f"{out}: the exit of 0x{found.account.hex()}; costs at most {usd(fee)} USD")
+    typer.echo(f"Next: a relayer types `quorate chain relay {shlex.quote(str(out))} --key KEYFILE`")
+
+
+async def _sign(
+    folder: Path, settings: "Settings", keys: "MoneyKeys", fee: Amount, yes: bool
+) -> "RequestFile":
+    from quorate_contracts.relayed_requests import sign_requests
+    from quorate_protocol.messages.requests import ExitRequest
+
+    async with money_commands.own_money(folder, settings, keys) as money:
+        found = await money.retirement()
+        if not found.is_registered or found.retired_at:
+            raise Refused(Code.WRONG_PHASE, "this coordinator has retired, or never registered")
+        money_commands.note("once sent, this coordinator takes no new orders for ever")
+        money_commands.confirm(yes, "Sign?")
+        until, account = UnixSeconds(int(time.time()) + VALID_SECONDS), money.account
+        return await sign_requests(
+            money.client,
+            money.contracts,
+            keys.account,
+            [lambda *end: ExitRequest(account, *end)],
+            until,
+            fee,
+            Amount(0),
+        )
+
+
+def _write(out: Path, found: "RequestFile") -> None:
+    from quorate_contracts.relayed_requests import encode
+    from quorate_runtime.files import PUBLIC_MODE, write_atomic
+
+    try:
+        write_atomic(out, encode(found), PUBLIC_MODE)
+    except OSError as error:
+        raise Refused(Code.MALFORMED, f"--out {out}: {error.strerror}") from error

@@ -1,1 +1,0 @@
-"""Commands of `quorate coordinator` with a file of their own."""

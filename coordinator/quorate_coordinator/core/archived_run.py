@@ -1,0 +1,82 @@
+"""A finished run as the archive keeps it: all that accounts may later ask for."""
+
+from msgspec import Struct
+
+from quorate_coordinator.core import views
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.state import State
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Ack
+from quorate_protocol.messages.views import JobEvent, RunView
+from quorate_protocol.units import Address, Amount, Hash32
+
+
+class ArchivedLease(Struct, frozen=True):
+    """One assignment of the run. `output` is the digest of the ciphertext to which the provider
+    committed.
+    """
+
+    assignment_hash: Hash32
+    provider: Address
+    output: Hash32 | None
+
+
+class ArchivedRun(Struct, frozen=True):
+    """A finished run. `run` is the view for its client. `session_key` acts for that client.
+
+    Anybody may read a run that `is_public`. `spec_hash` is the digest of its job spec, and
+    `terms_hash` that of its order's terms. They are kept only if the run `is_paid_for`.
+    """
+
+    run: RunView
+    ack: Envelope[Ack]
+    session_key: Address
+    leases: tuple[ArchivedLease, ...]
+    lines: tuple[JobEvent, ...]
+    fee: Amount  # the coordinator's part of the charge
+    spec_hash: Hash32
+    terms_hash: Hash32
+    is_public: bool
+    is_paid_for: bool
+
+    @property
+    def last_line(self) -> int:
+        """Sequence number of its newest history line."""
+        return self.lines[-1].seq if self.lines else 0
+
+    def view(self, is_client: bool) -> RunView:
+        """Returns the same view as when the run was in the state."""
+        return self.run if is_client else views.for_strangers(self.run)
+
+
+def archived(state: State, job: Job) -> ArchivedRun:
+    """Makes the archived form of a finished job."""
+    kept = tuple(
+        ArchivedLease(lease.assignment_hash, lease.provider, committed_output(lease))
+        for lease in (state.leases[digest] for digest in job.leases)
+    )
+    session_key = job.submission.session.message.session_key
+    return ArchivedRun(
+        views.run_view(state, job, True),
+        job.ack,
+        session_key,
+        kept,
+        state.events.get(job.id) or (),
+        job.split.fee,
+        job.submission.order.message.spec_hash,
+        job.submission.order.message.terms_hash,
+        job.submission.spec.public,
+        job.is_paid_for,
+    )
+
+
+def committed_output(lease: Lease) -> Hash32 | None:
+    """Returns the digest of the ciphertext to which a lease's provider has committed; None
+    before.
+    """
+    phase = lease.phase
+    if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent):
+        return phase.commit.message.encrypted_output
+    return None

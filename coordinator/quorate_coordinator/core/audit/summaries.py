@@ -1,0 +1,137 @@
+"""Signs the lines of the coordinator's public log, and applies them to the table of trust.
+
+The table changes only here, by the same function with which anybody folds the log
+(`rules.reputation`). So nobody can compute other numbers from the log than the coordinator has.
+"""
+
+from collections.abc import Sequence
+
+from quorate_coordinator.core.audit import reliability
+from quorate_coordinator.core.audit.trust import trust_class_of
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.effects import AppendSummary
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.codec.cids import cid_parts
+from quorate_protocol.messages.signed import ExecutionSummary, Summary, Verdict
+from quorate_protocol.rules.reputation import fold
+from quorate_protocol.units import (
+    KILLED,
+    ZERO_HASH,
+    Amount,
+    DeclineReason,
+    ExecutionEnd,
+    Hash32,
+    Milliseconds,
+    Role,
+    Seconds,
+)
+from quorate_protocol.units import Sequence as Seq
+
+
+def append(
+    context: StepContext, job: Job, verdict: Verdict, counted: Sequence[Lease], is_again: bool
+) -> None:
+    """Appends the line of a verdict whose money is settled and whose receipt is published.
+
+    `counted` executions were compared by an audit. `is_again`: the job had a verdict before, so
+    only its later executions and its primary are in the line.
+    """
+    first = job.batches[0].members[0]
+    ran = [context.state.leases[digest] for digest in job.leases]
+    new = [lease for lease in ran if not is_again or lease.is_drawn]
+    shown = reliability.count(context, job, verdict, new)
+    if is_again:
+        shown = [context.state.leases[first], *shown]
+    log, state = context.state.own.log, context.state
+    hashes = {lease.assignment_hash for lease in counted}
+    found = [
+        _execution(context, lease, verdict, lease.assignment_hash in hashes) for lease in shown
+    ]
+    message = Summary(
+        coordinator=context.rules.coordinator,
+        seq=Seq(log.count),
+        previous_root=log.root(),
+        job_hash=fold.job_hash(job.id),
+        trust_class=trust_class_of(job),
+        host_class=job.ack.message.host_class,
+        label=verdict.label,
+        outcome=verdict.outcome,
+        is_again=is_again,
+        executions=tuple(item for item in found if item)[-fold.EXECUTIONS_MAX :],
+        evidence_hash=verdict.evidence_hash,
+        receipt=Hash32(cid_parts(job.receipt_cid)[1]) if job.receipt_cid else ZERO_HASH,
+        time=verdict.time,
+    )
+    line = context.seal(message)
+    context.change_own(log=log.append(context.digest(message)))
+    for owner, trusts in fold.after_summary(state.trust, message).items():
+        state.trust[owner] = trusts
+    context.emit(AppendSummary(f"summary-{message.seq}", line))
+
+
+def _execution(
+    context: StepContext, lease: Lease, verdict: Verdict, is_counted: bool
+) -> ExecutionSummary | None:
+    """Returns what the log says of an execution; None for one that counts in nothing."""
+    end = _end_of(lease, verdict)
+    if end is None or _is_unsecured(context, lease) or _is_unoffered(context, lease):
+        return None
+    phase, usage, quoted, took = lease.phase, 0, 0, 0
+    if isinstance(phase, leases.Revealed | leases.Silent):
+        accept = context.state.accepts[lease.assignment_hash].message
+        usage = phase.commit.message.usage_ms
+        quoted = (
+            accept.quoted_fetch_seconds + accept.quoted_run_seconds + accept.quoted_store_seconds
+        )
+        took = max(0, phase.committed_at - accept.time)
+    return ExecutionSummary(
+        provider=lease.provider,
+        role=Role.AUDITOR if lease.is_drawn else Role.PRIMARY,
+        end=end,
+        is_counted=is_counted,
+        pay=Amount(context.paid.get(lease.assignment_hash, 0)),
+        usage_ms=Milliseconds(usage),
+        quoted_seconds=Seconds(quoted),
+        took_seconds=Seconds(took),
+    )
+
+
+def _is_unsecured(context: StepContext, lease: Lease) -> bool:
+    """Whether its provider declined because this coordinator's guarantee was too small."""
+    said = context.state.declines.get(lease.assignment_hash)
+    return said is not None and said.decline.message.reason is DeclineReason.UNSECURED
+
+
+def _is_unoffered(context: StepContext, lease: Lease) -> bool:
+    """Whether its provider declined a draw that its offer did not promise to take.
+
+    A draw looks at stake alone, and the client names the price.
+    """
+    provider, job = context.state.providers[lease.provider], context.state.jobs[lease.job_id]
+    is_outright = isinstance(lease.phase, leases.Declined)
+    return is_outright and not reliability.was_promised(provider, job, lease)
+
+
+def _end_of(lease: Lease, verdict: Verdict) -> ExecutionEnd | None:
+    """Returns how an execution ended; None if the log does not count it.
+
+    That is so while it runs, after its client stopped it, if its provider starts later, and if
+    nobody sent its Assignment to a live provider.
+    """
+    match lease.phase:
+        case leases.Revealed(_, reveal):
+            if lease.assignment_hash not in (*verdict.group, *verdict.faulted):
+                return ExecutionEnd.UNDECIDED
+            if lease.assignment_hash in verdict.group:
+                return ExecutionEnd.AGREED
+            return ExecutionEnd.KILLED if reveal.exit_status in KILLED else ExecutionEnd.FAULTED
+        case leases.Silent():
+            return ExecutionEnd.UNREVEALED
+        case leases.Lapsed(is_excused=False, has_given_up=has_given_up):
+            return ExecutionEnd.GAVE_UP if has_given_up else ExecutionEnd.LAPSED
+        case leases.Declined(start_by) if not start_by:
+            return ExecutionEnd.DECLINED
+        case _:
+            return None

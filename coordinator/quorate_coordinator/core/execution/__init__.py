@@ -1,1 +1,0 @@
-"""One execution of a job: assigning it, what its provider answers, and what follows from that."""

@@ -1,1 +1,0 @@
-"""Held pay and the windows that release it."""

@@ -1,1 +1,0 @@
-"""What clients send about their jobs: orders, witnesses and stops."""

@@ -1,0 +1,122 @@
+"""Applies what a client signs about a running job: the witness of its primary's commit, and the
+stop.
+"""
+
+from quorate_coordinator.core.audit.assignment import end_unpaid, step_lease
+from quorate_coordinator.core.model import beacon_time
+from quorate_coordinator.core.model import lease as leases
+from quorate_coordinator.core.model.effects import Send
+from quorate_coordinator.core.model.entities import (
+    AwaitingRound,
+    Decided,
+    Ended,
+    Job,
+    Matching,
+    Running,
+)
+from quorate_coordinator.core.model.events import StopReceived, WitnessReceived
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.money import ledger
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.signed import Witness
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import settlement
+from quorate_protocol.units import ZERO_HASH, Hash32, Milliseconds, UnixSeconds
+
+
+def on_witness(context: StepContext, event: WitnessReceived) -> None:
+    """Applies the countersignature of a primary's commit, by the client's session or by the watcher
+    that the order names. Raises Refused if it comes after the commit's beacon round.
+    """
+    message: Witness = event.witness.message
+    job = _job_of_commit(context, message.commit_hash)
+    order = job.submission.order.message
+    wanted = (
+        {order.witness}
+        if order.witness != bytes(20)
+        else {job.submission.session.message.session_key}
+    )
+    if event.key not in wanted:
+        raise Refused(
+            Code.WRONG_SIGNER,
+            "witness: neither the client's session nor the watcher that the order names",
+        )
+    if job.witness == event.witness:
+        return
+    if message.ack_hash != context.digest(job.ack.message):
+        raise Refused(Code.UNKNOWN, "witness: its ackHash is not the digest of this job's Ack")
+    is_awaited = (
+        isinstance(job.phase, AwaitingRound)
+        and not job.phase.batch
+        and message.beacon_round == job.phase.round
+    )
+    if not is_awaited or beacon_time.newest_round(context) >= message.beacon_round:
+        raise Refused(Code.TOO_LATE, "witness: the commit's beacon round is not awaited any more")
+    context.put(job, witness=event.witness)
+    context.note(job.id, "witnessed", f"before beacon round {message.beacon_round}")
+
+
+def _job_of_commit(context: StepContext, commit_hash: Hash32) -> Job:
+    job_id = context.state.commits.get(commit_hash)
+    if job_id is None:
+        raise Refused(Code.UNKNOWN, f"witness: no primary's commit 0x{commit_hash.hex()}")
+    return context.state.jobs[job_id]
+
+
+def on_stop(context: StepContext, event: StopReceived) -> None:
+    """Stops a job for its client. A running execution then commits its elapsed time, and the money
+    for the rest is free at once. A job that no provider has accepted ends unpaid.
+    """
+    job = context.state.jobs.get(event.stop.message.job_id)
+    if job is None or event.key != job.submission.session.message.session_key:
+        # One answer for both, so that a stranger does not learn which jobs exist.
+        raise Refused(
+            Code.UNKNOWN,
+            f"stop: the key that signed it ordered no job 0x{event.stop.message.job_id.hex()}",
+        )
+    if isinstance(job.phase, Matching):
+        end_unpaid(context, job, "stopped by its client before it ran")
+        return
+    if isinstance(job.phase, Decided | Ended):
+        return
+    if job.is_escrowed:
+        raise Refused(
+            Code.UNSUPPORTED,
+            "stop: its escrow pays only what two owners agree on, so it runs to its end",
+        )
+    if job.stop is None:
+        job = context.put(job, stop=event.stop)
+        context.note(job.id, "stopped", "by its client")
+    if not isinstance(job.phase, Running) or job.phase.batch or job.phase.beacon is not None:
+        return  # it has committed, so its verdict ends it soon
+    for place in job.phase.places:
+        lease = context.state.leases.get(place.assignment_hash or ZERO_HASH)
+        if lease is None:
+            continue
+        moved, _ = step_lease(context, lease, leases.ClientStopped())
+        if isinstance(moved.phase, leases.Accepted):
+            job = _free_money(context, job, moved, moved.phase)
+        elif moved is not lease:
+            job = end_unpaid(context, job, "stopped by its client before it ran")
+        frame = frames.StopSent(lease.assignment_hash, event.stop)
+        context.emit(
+            Send(
+                f"stop-{lease.assignment_hash.hex()}",
+                lease.provider,
+                frame,
+                UnixSeconds(context.at + 600),
+            )
+        )
+
+
+def _free_money(context: StepContext, job: Job, lease: Lease, phase: leases.Accepted) -> Job:
+    """Keeps only the money for the time that a stopped execution can still be paid: until its last
+    moment to commit.
+    """
+    assignment, order = lease.assignment.message, job.submission.order.message
+    longest = Milliseconds(assignment.max_duration * 1000)
+    within = context.rules.limits.accept_within
+    payable = settlement.payable_usage(longest, assignment, phase.commit_by, within)
+    most = settlement.cost_of(order, 1, payable // 1000, job.ack.message.fee_bps)
+    return ledger.lower_reservation(context, job, most)

@@ -1,0 +1,377 @@
+"""Takes orders: checks funds and nonce, chooses host class and rule, and signs the Ack.
+
+The Ack fixes the slots from which auditors are drawn.
+"""
+
+from quorate_coordinator.core.audit import eligible_snapshots, unverifiable
+from quorate_coordinator.core.matching import nearest_offer, offers
+from quorate_coordinator.core.model.entities import Client, Job, Matching
+from quorate_coordinator.core.model.events import ContentTaken
+from quorate_coordinator.core.model.nonces import UsedNonces
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.model.tables import LIVE_BYTES
+from quorate_coordinator.core.money import escrows, ledger
+from quorate_protocol.limits import EXECUTIONS_VERIFIED, OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM, USD
+from quorate_protocol.messages.classes import determinism_class, job_class
+from quorate_protocol.messages.commitment import secret_hash
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.signed import Ack, Order, Session
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import credit, settlement
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.units import (
+    ZERO_HASH,
+    Address,
+    Amount,
+    Comparator,
+    Hash32,
+    Label,
+    Sequence,
+    usd,
+)
+from quorate_protocol.values import replace
+
+LIVE_JOBS_MAX = 100_000
+JOBS_MAX = 400_000  # with finished ones that are not archived yet
+JOBS_PER_CLIENT_MAX = 4096  # under way; a 24th of `LIVE_JOBS_MAX`
+LIVE_BYTES_MAX = 2 << 30  # of memory, for all live orders
+ORDER_BYTES = 12 << 10  # of memory, beside spec and terms
+BYTES_PER_BYTE = 3  # a spec of many short strings takes so much memory for each of its bytes
+COVERED_PER_USD = 64 << 20  # bytes of memory that a USD of an order's reservation covers
+OPEN_CHARGES_MAX = 4096  # finished jobs of a client that its voucher does not cover
+SESSIONS_KEPT = 4
+CURABLE = frozenset({Code.BUSY, Code.REPLAYED})
+"""Refusals after which a funded order stays: its client sends it again, or it ran before."""
+
+
+def on_order(
+    context: StepContext,
+    submission: Submission,
+    is_escrowed: bool = False,
+    lacks_content: bool = False,
+) -> Job:
+    """Takes an order or refuses it. The same order again returns the same job.
+
+    `is_escrowed`: the chain holds its budget and pays it, so no tab of its client is asked.
+    `lacks_content`: no owner is asked until the coordinator has taken what it names. Otherwise
+    content that nobody gets would cost owners run slots, and its client nothing.
+    """
+    order = submission.order.message
+    job_id = context.digest(order)
+    known = context.state.jobs.get(job_id)
+    if known is not None:
+        return known
+    client = _client(context, order, is_escrowed)
+    nonces = context.state.nonces.get(order.client) or UsedNonces()
+    if nonces.is_used(order.nonce):
+        raise Refused(
+            Code.REPLAYED, f"order: nonce {order.nonce} was used, or lies below those used last"
+        )
+    size = bytes_of(submission)
+    _check_room(context, client, size)
+    _check_block(context)
+    if rate_fee(context) > order.max_fee_bps:
+        raise Refused(
+            Code.PRICE_TOO_HIGH,
+            f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}",
+        )
+    host_class, rule = choose_class(context, submission)
+    if is_escrowed:
+        rule = _rule_of_escrow(order, rule)
+    terms = order, rule, context.rules.fee_bps
+    _check_budget(order, rule, settlement.worst_charge(*terms))
+    most = Amount(0) if is_escrowed else settlement.charge_limit(*terms)
+    if not is_escrowed:
+        _check_funds(context, submission, client, most)
+    _check_cover(size, most or order.budget)
+    job = _new_job(context, submission, job_id, host_class, rule, most, is_escrowed)
+    if lacks_content:
+        job = replace(job, phase=Matching(job.waits_until))
+    context.put(job)
+    context.state.live[job_id] = True
+    context.count_bytes(size)
+    context.state.nonces[order.client] = nonces.using(order.nonce)
+    context.state.clients[order.client] = replace(
+        client,
+        reserved=Amount(client.reserved + most),
+        sessions=_with_session(client, submission.session),
+        under_way=client.under_way + 1,
+        live_bytes=client.live_bytes + size,
+    )
+    cost = "its escrow pays" if is_escrowed else f"at most {usd(most)} USD is charged"
+    context.note(job.id, "acked", f"rule {rule.name.lower().replace('_', '-')}, {cost}")
+    return job
+
+
+def answer(
+    context: StepContext, submission: Submission, is_escrowed: bool, lacks_content: bool
+) -> Envelope[Ack] | Refused:
+    """Returns the Ack of an order. If it refuses a funded one for good, it returns the refusal: the
+    order can never be taken then, and the chain gives its budget back early (PROTOCOL 6.79).
+    """
+    try:
+        return on_order(context, submission, is_escrowed, lacks_content).ack
+    except Refused as refused:
+        if not is_escrowed or refused.code in CURABLE:
+            raise
+        order = submission.order.message
+        nonces = context.state.nonces.get(order.client) or UsedNonces()
+        context.state.nonces[order.client] = nonces.using(order.nonce)
+        escrows.give_back(context, order)
+        return refused
+
+
+def on_content_taken(context: StepContext, event: ContentTaken) -> None:
+    """Lets owners be asked for a job that waited for its content."""
+    job = context.state.jobs.get(event.job_id)
+    if job is not None and job.lacks_content:
+        context.put(job, phase=Matching(context.at))
+
+
+def on_session(context: StepContext, session: Envelope[Session]) -> None:
+    """Records a funded client's session, so that its key may upload before the first order."""
+    client = context.state.clients.get(session.message.client)
+    if client is None:
+        raise _no_tab(session.message.client)
+    context.state.clients[client.account] = replace(client, sessions=_with_session(client, session))
+
+
+def rate_fee(context: StepContext) -> int:
+    """The coordinator's fee, in bps."""
+    return context.rules.fee_bps
+
+
+def _client(context: StepContext, order: Order, is_escrowed: bool) -> Client:
+    client = context.state.clients.get(order.client)
+    if client is None and not is_escrowed:
+        raise _no_tab(order.client)
+    return client or Client(order.client)
+
+
+def _no_tab(account: Address) -> Refused:
+    return Refused(
+        Code.INSUFFICIENT_FUNDS, f"client 0x{account.hex()} has locked nothing for this coordinator"
+    )
+
+
+def _rule_of_escrow(order: Order, rule: Label) -> Label:
+    """The rule of an order with an escrow of its own. `Jobs` pays only what two owners agree on, so
+    every such job is executed twice at least, and only `exact` results count as the same.
+    """
+    if order.comparator is not Comparator.EXACT:
+        raise Refused(Code.UNSUPPORTED, "order: only an exact comparator has an escrow of its own")
+    if rule is Label.UNVERIFIED:
+        raise Refused(Code.TOO_FEW_OWNERS, "order: its escrow pays only what two owners agree on")
+    return Label.QUORUM_2
+
+
+def bytes_of(submission: Submission) -> int:
+    """Returns the memory that an order takes while it is live, rounded up."""
+    written = len(submission.spec.encode()) + len(submission.terms.encode())
+    return ORDER_BYTES + BYTES_PER_BYTE * written
+
+
+def _check_cover(size: int, reserved: int) -> None:
+    """Refuses an order whose reservation is too small for the memory that it takes."""
+    least = -(-size * USD // COVERED_PER_USD)
+    if reserved < least:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"order: it takes {size >> 10} KiB here, and {usd(Amount(reserved))} USD are reserved, "
+            f"at least {usd(Amount(least))} are needed; raise max_price or send a smaller spec",
+        )
+
+
+def _check_room(context: StepContext, client: Client, size: int) -> None:
+    """Refuses an order when the coordinator has too many jobs, of this client or in all.
+
+    A client's live orders take at most as much memory as they leave free. So many large clients
+    leave room for a new one.
+    """
+    free = LIVE_BYTES_MAX - (context.state.counters.get(LIVE_BYTES) or 0)
+    if client.live_bytes + size > free:
+        raise Refused(
+            Code.BUSY,
+            f"order: this client's live orders take {client.live_bytes >> 10} KiB, and "
+            f"{free >> 10} KiB are free; wait for one of them",
+        )
+    if len(context.state.live) >= LIVE_JOBS_MAX or len(context.state.jobs) >= JOBS_MAX:
+        raise Refused(Code.BUSY, "order: too many jobs are under way here")
+    if client.under_way >= JOBS_PER_CLIENT_MAX:
+        raise Refused(
+            Code.BUSY,
+            (
+                f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one "
+                f"of "
+                f"them"
+            ),
+        )
+    if len(client.open_charges) >= OPEN_CHARGES_MAX:
+        raise Refused(
+            Code.BUSY,
+            (
+                f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a "
+                f"voucher first"
+            ),
+        )
+
+
+def _check_block(context: StepContext) -> None:
+    """Refuses orders when the newest known block is too old for an Ack (PROTOCOL §3). Others could
+    no longer compare the Ack's list of slots with the chain.
+    """
+    age, most = context.at - context.state.own.block_time, context.rules.limits.ack_age_max
+    if age > most:
+        raise Refused(
+            Code.BUSY,
+            (
+                f"order: the coordinator's newest block is {age} s old, and {most} s is the "
+                "limit; order again when its chain node answers"
+            ),
+        )
+
+
+def _check_budget(order: Order, rule: Label, worst: Amount) -> None:
+    if rule is not Label.UNVERIFIED and order.max_executions < EXECUTIONS_VERIFIED:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"order: maxExecutions {order.max_executions} must be at least "
+            f"{EXECUTIONS_VERIFIED}, because a third execution decides when two differ",
+        )
+    if worst > order.budget:
+        raise Refused(
+            Code.BAD_AMOUNT,
+            f"order: the budget of {usd(order.budget)} USD does not cover maxPricePerHour × "
+            f"maxDuration × {settlement.executions_priced(rule)} executions + fee = "
+            f"{usd(worst)} USD; raise the budget, or lower the price or maxDuration",
+        )
+
+
+def _check_funds(context: StepContext, submission: Submission, client: Client, most: int) -> None:
+    session = submission.session.message
+    if client.tab.closes_at:
+        raise Refused(
+            Code.INSUFFICIENT_FUNDS,
+            "order: its client's tab is closing; finish it and deposit again",
+        )
+    committed = client.charged + client.reserved + most
+    locked = ledger.orderable(context.state, client)
+    if committed > locked:
+        available = max(0, locked - client.charged - client.reserved)
+        depth = context.rules.limits.chain_depth
+        young = f"; a deposit counts once it is {depth} blocks deep" if depth > 1 else ""
+        raise Refused(
+            Code.INSUFFICIENT_FUNDS,
+            f"order: it may cost {usd(most)} USD at most, and {usd(available)} USD of what is "
+            f"locked is available{young}",
+        )
+    up_to = settlement.signable(session)
+    if committed > up_to:
+        raise Refused(
+            Code.INSUFFICIENT_FUNDS,
+            f"session: its limit of {usd(up_to)} USD is below the cumulative debt of "
+            f"{usd(committed)} USD; sign a new session",
+        )
+    needed = credit.voucher_needed(client.charged, Amount(client.reserved + most), client.fees_paid)
+    if client.vouched < needed:
+        raise Refused(
+            Code.NO_VOUCHER,
+            f"order: it may cost {usd(most)} USD; sign a voucher of at least {usd(needed)} USD "
+            "first, then send the same order again",
+        )
+
+
+def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, Label]:
+    """Returns the host class and the verification rule of an order. Of the classes with a fitting
+    offer, it is the one with most owners.
+
+    Raises Refused if no class fits, or if the class has too few owners for verification and the
+    order does not accept that.
+    """
+    order, spec = submission.order.message, submission.spec
+    host_class = offers.class_for(context, order.host_class, spec, order.max_price_per_hour)
+    if host_class is None:
+        _refuse_thin(context, submission)
+        raise Refused(
+            Code.NO_OFFER,
+            nearest_offer.no_offer(context, spec, order.max_price_per_hour, order.host_class),
+        )
+    unverifiable.check(context, submission)
+    if unverifiable.until(context, submission):
+        return host_class, Label.UNVERIFIED
+    owners = len(offers.owners_of(context, host_class))
+    if owners >= OWNERS_MIN_QUORUM:
+        lonely = nearest_offer.lonely_price(context, host_class, spec, order.max_price_per_hour)
+        if lonely is not None:
+            raise Refused(lonely[0], f"order: {lonely[1]}")
+    if owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet":
+        return host_class, Label.ADAPTIVE
+    if owners >= OWNERS_MIN_QUORUM:
+        return host_class, Label.QUORUM_2
+    if not order.accept_unverified:
+        raise Refused(Code.TOO_FEW_OWNERS, nearest_offer.few_owners(owners))
+    return host_class, Label.UNVERIFIED
+
+
+def _refuse_thin(context: StepContext, submission: Submission) -> None:
+    """Raises Refused that names a fitting class with too few owners and how many it has, if there
+    is one.
+    """
+    order = submission.order.message
+    thin = offers.class_for(
+        context, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True
+    )
+    if thin is not None:
+        raise Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, thin))
+
+
+def _new_job(
+    context: StepContext,
+    submission: Submission,
+    job_id: Hash32,
+    host_class: Hash32,
+    rule: Label,
+    most: Amount,
+    is_escrowed: bool,
+) -> Job:
+    eligible = context.state.market.eligible(host_class)
+    host = offers.host_of(context, host_class)
+    trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
+    secret = context.derive("x")
+    ack = Ack(
+        job_id=job_id,
+        host_class=host_class,
+        ack_time=context.at,
+        slot_block=context.state.own.block,
+        eligible_root=eligible.root,
+        state_root=context.state.market.trust_root(trust_class),
+        log_root=context.state.own.log.root(),
+        log_length=Sequence(context.state.own.log.count),
+        secret_hash=secret_hash(secret),
+        rule=rule,
+        fee_bps=context.rules.fee_bps,
+        escrowed=is_escrowed,
+    )
+    spec = submission.spec
+    class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
+    eligible_snapshots.add_job(context, host_class, eligible)
+    return Job(
+        job_id,
+        submission,
+        context.at,
+        context.seal(ack),
+        secret,
+        host,
+        class_id,
+        eligible.length,
+        context.state.blocks.get(context.state.own.block) or ZERO_HASH,
+        most,
+        Matching(context.at),
+        live_bytes=bytes_of(submission),
+    )
+
+
+def _with_session(client: Client, session: Envelope[Session]) -> tuple[Envelope[Session], ...]:
+    others = tuple(item for item in client.sessions if item != session)
+    return (*others, session)[-SESSIONS_KEPT:]

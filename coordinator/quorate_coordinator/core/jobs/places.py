@@ -1,0 +1,155 @@
+"""Finds who executes a job: matches its primary, and refills places that lost their provider.
+
+A place is one execution that a batch wants.
+"""
+
+from quorate_coordinator.core.audit import draw
+from quorate_coordinator.core.audit.assignment import assign, end_unpaid
+from quorate_coordinator.core.jobs.job_queue import JobQueue
+from quorate_coordinator.core.matching import offers, work_windows
+from quorate_coordinator.core.model.entities import BatchPlace, Job, Matching, Running, SkippedPlace
+from quorate_coordinator.core.model.lease import Declined, Lapsed, Lease
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.limits import ASSIGNMENTS_MAX
+from quorate_protocol.messages.stake_slot import StakeSlot
+from quorate_protocol.units import Address, DeclineReason, Hash32, UnixSeconds
+from quorate_protocol.values import replace
+
+PLACED_PER_STEP_MAX = 512
+REMATCH_SECONDS = 1
+ASK_AGAIN_SECONDS = 10
+DECLINES_MAX = 3  # so many owners who decline a job end it
+
+
+def match_waiting(context: StepContext, queue: JobQueue) -> None:
+    """Matches waiting jobs with providers, in turns: the client with the fewest running executions
+    comes first, then the oldest job.
+    """
+    aside: list[Hash32] = []
+    placed = 0
+    while placed < PLACED_PER_STEP_MAX and (job := queue.next(context.at)) is not None:
+        if not _may_be_placed(context, job):
+            queue.set_aside(job)
+            aside.append(job.id)
+        elif place_primary(context, job):
+            placed += 1
+        elif not job.refused_by and not queue.park(job):
+            aside += queue.set_lane_aside(job)
+    queue.put_back(aside)
+
+
+def _may_be_placed(context: StepContext, job: Job) -> bool:
+    """Whether the job may still wait, and its pause is over. The next tick ends jobs that may wait
+    no more. The pause may lie ahead if the clock was set back.
+    """
+    assert isinstance(job.phase, Matching)
+    return job.phase.not_before <= context.at < job.waits_until
+
+
+def place_primary(context: StepContext, job: Job) -> bool:
+    """Assigns a waiting job to the best free provider that fits. Returns whether there was one."""
+    assert isinstance(job.phase, Matching)
+    found = offers.choose(context, job)
+    if not found:
+        if job.refused_by:
+            # Providers that were silent or declined are asked again after a while: in a small
+            # market there may be no others.
+            context.put(
+                job, phase=Matching(UnixSeconds(context.at + ASK_AGAIN_SECONDS)), refused_by=()
+            )
+        return False
+    provider = found[0].provider
+    slot = StakeSlot(
+        -1,
+        provider.owner,
+        provider.operator_key,
+        provider.payout,
+        provider.network,
+        context.state.own.block,
+    )
+    job, lease = assign(context, job, slot, found[0].price, batch=0)
+    context.put(
+        job,
+        phase=Running(
+            0, 1, (BatchPlace(slot, -1, context.at, lease.assignment_hash),), 0, None, ()
+        ),
+    )
+    return True
+
+
+def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) -> Job:
+    """Takes a lease out of its place in the batch. The provider keeps the place until `retry_at`;
+    with 0, another provider gets the place.
+    """
+    if not isinstance(job.phase, Running):
+        return job
+    place = next(
+        (item for item in job.phase.places if item.assignment_hash == lease.assignment_hash), None
+    )
+    if place is None:
+        return job
+    if place.attempt < 0 and job.stop is not None:
+        return end_unpaid(context, job, "stopped by its client before it gave a result")
+    if place.attempt < 0 and (declined := _declined_by_all(context, job)):
+        work_windows.halve_client(context, job.submission.order.message.client)
+        return end_unpaid(context, job, f"lapsed: declined by {declined}")
+    if place.attempt < 0 and len(job.leases) >= ASSIGNMENTS_MAX:
+        return end_unpaid(context, job, f"lapsed: {ASSIGNMENTS_MAX} assignments gave no result")
+    if place.attempt < 0:
+        # This is so even if the provider is only busy, because it could say that for ever. Others
+        # are asked, and this one again once all others were.
+        later = Matching(UnixSeconds(context.at + REMATCH_SECONDS))
+        return context.put(job, phase=later, refused_by=(*job.refused_by, lease.provider))
+    others = tuple(item for item in job.phase.places if item is not place)
+    if retry_at and not draw.is_out_of_patience(context, job.phase, place):
+        kept = replace(place, assignment_hash=None, retry_at=retry_at)
+        return context.put(job, phase=replace(job.phase, places=(*others, kept)))
+    if job.phase.is_repeat:  # another member of the group is asked
+        return context.put(job, phase=replace(job.phase, places=others))
+    if retry_at and offers.free_slots(
+        context, context.state.providers[lease.provider], job.ack.message.host_class
+    ):
+        # Its last heartbeat says that it is free: so it does not want this execution (4.2).
+        declined_lease = replace(lease, phase=Declined(UnixSeconds(0)))
+        context.state.leases[lease.assignment_hash] = declined_lease
+    skip = SkippedPlace(place.attempt, place.slot, lease.assignment_hash)
+    return context.put(
+        job, phase=replace(job.phase, places=others, skipped=(*job.phase.skipped, skip))
+    )
+
+
+def _declined_by_all(context: StepContext, job: Job) -> str:
+    """Returns who declined a job and why, once three owners have, or all of its class; else "".
+
+    Reasons are the owners' word, so none of them weighs more than another. A Decline as unsecured
+    is about this coordinator, and not about the job.
+    """
+    said: dict[Address, str] = {}
+    for digest in job.leases:
+        match context.state.leases[digest]:
+            case Lease(phase=Declined(start_by=0) | Lapsed(has_given_up=True), provider=owner):
+                reason = context.state.declines[digest].decline.message.reason
+                if reason is not DeclineReason.UNSECURED:
+                    said[owner] = reason.name.lower().replace("_", "-")
+            case _:
+                pass
+    owners = len(offers.owners_of(context, job.ack.message.host_class))
+    if len(said) < max(1, min(DECLINES_MAX, owners)):
+        return ""
+    return f"{len(said)} providers: {', '.join(said.values())}"
+
+
+def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:
+    """Assigns places again whose busy provider said that it would be free by now, or is free
+    (`freed`).
+    """
+    assert isinstance(job.phase, Running)
+    due = [
+        place
+        for place in job.phase.places
+        if place.assignment_hash is None
+        and (place.retry_at <= context.at or place.slot.owner == freed)
+    ]
+    for place in due:
+        job = draw.assign_place(context, job, place)
+    return job

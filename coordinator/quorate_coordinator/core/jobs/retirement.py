@@ -1,0 +1,127 @@
+"""Moves finished jobs from the state to the archive (docs/decisions/0005).
+
+A job is finished when it has ended, or when its verdict is final and its pay released. It stays in
+the state as long as a court may hear one of its executions. Then an effect writes it durably into
+the archive, and only after that an event removes its rows from the state. So a reader always finds
+it in the state or in the archive. After a crash in between, it is written again, unchanged.
+"""
+
+from heapq import heapify, heappop, heappush
+
+from quorate_coordinator.core.audit import eligible_snapshots, faults
+from quorate_coordinator.core.model.effects import ArchiveRuns
+from quorate_coordinator.core.model.entities import Decided, Ended, Job
+from quorate_coordinator.core.model.events import RunsArchived
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.units import Hash32, UnixSeconds
+
+BATCH_MAX = 64  # runs in one effect, written in one transaction
+PER_TICK_MAX = 2048
+LOOK_AGAIN_SECONDS = 30
+ARCHIVED = "archived"
+
+
+class RetirementQueue:
+    """Finished jobs by the time from which they may leave the state. Derived from the table
+    `finished`.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._finished, self._changed = state.finished, state.finished.follow()
+        self._heap: list[tuple[UnixSeconds, Hash32]] = []  # with entries that are out of date
+
+    def is_due(self, at: int | None) -> bool:
+        """Whether a job may leave the state at a moment (None: ever)."""
+        first = self._first()
+        return first is not None and (at is None or first[0] <= at)
+
+    def take(self, at: UnixSeconds, most: int) -> list[Hash32]:
+        """Returns at most `most` jobs that may leave, in the order of their times. The caller must
+        write to the rows of all of them.
+        """
+        found: list[Hash32] = []
+        while len(found) < most and (first := self._first()) is not None and first[0] <= at:
+            found.append(heappop(self._heap)[1])
+        return found
+
+    def _first(self) -> tuple[UnixSeconds, Hash32] | None:
+        if self._changed:
+            for job_id in self._changed:
+                if job_id in self._finished:
+                    heappush(self._heap, (self._finished[job_id], job_id))
+            self._changed.clear()
+            if len(self._heap) > 2 * len(self._finished) + 64:
+                self._heap = [(at, job_id) for job_id, at in self._finished.items()]
+                heapify(self._heap)
+        while self._heap and self._finished.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+
+def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None:
+    """Orders the shell to archive finished jobs that no case can name. The core checks the others
+    again later.
+    """
+    found = []
+    named = faults.in_court(context)
+    for job_id in dict.fromkeys(retirement_queue.take(context.at, PER_TICK_MAX)):
+        until = _needed_until(context, context.state.jobs[job_id], named)
+        if until > context.at:
+            context.state.finished[job_id] = until
+        else:
+            del context.state.finished[job_id]
+            found.append(job_id)
+    for start in range(0, len(found), BATCH_MAX):
+        batch = tuple(found[start : start + BATCH_MAX])
+        context.emit(ArchiveRuns(f"archive-{batch[0].hex()}-{context.at}", batch))
+
+
+def on_archived(context: StepContext, event: RunsArchived) -> None:
+    """Removes the rows of archived jobs. A repeated event changes nothing."""
+    named = faults.in_court(context)
+    for job_id in event.jobs:
+        job = context.state.jobs.get(job_id)
+        if job is None or not is_over(job):
+            continue
+        until = _needed_until(context, job, named)
+        if until > context.at:
+            context.state.finished[job_id] = until
+        else:
+            _forget(context, job)
+
+
+def is_over(job: Job) -> bool:
+    """Whether a job is finished: neither its result nor its money can change."""
+    return isinstance(job.phase, Ended) or (
+        isinstance(job.phase, Decided) and job.phase.is_final and job.is_released
+    )
+
+
+def _needed_until(context: StepContext, job: Job, named: frozenset[Hash32]) -> UnixSeconds:
+    """Returns the time until which a job stays in the state: while a case names it, or may still
+    name it.
+    """
+    if job.id in named:
+        return UnixSeconds(context.at + LOOK_AGAIN_SECONDS)
+    return max(context.at, faults.heard_until(context, job))
+
+
+def _forget(context: StepContext, job: Job) -> None:
+    """Deletes all rows of a job."""
+    state = context.state
+    for digest in job.leases:
+        lease = state.leases[digest]
+        held = state.leases_in_slots.get(lease.provider) or ()
+        if digest in held:
+            state.leases_in_slots[lease.provider] = tuple(item for item in held if item != digest)
+        del state.leases[digest]
+        state.accepts.pop(digest, None)
+        state.declines.pop(digest, None)
+    for commit_hash in job.commits:
+        state.commits.pop(commit_hash, None)
+    eligible_snapshots.remove_job(context, job.ack.message.eligible_root)
+    state.events.pop(job.id, None)
+    state.finished.pop(job.id, None)
+    del state.jobs[job.id]
+    context.count(ARCHIVED)

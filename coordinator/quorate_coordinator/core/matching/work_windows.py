@@ -1,0 +1,67 @@
+"""How many run slots a provider may hold at once, and a client use (PROTOCOL §4, Windows).
+
+A provider shows with commits that its run slots can work. Each adds one slot to its window, and
+each lapse halves it, once the job has ended paid. So a provider that takes jobs and sits on them
+holds few of them. A client has a window once three providers have declined a job of it.
+"""
+
+from quorate_coordinator.core.model import market_index
+from quorate_coordinator.core.model.entities import WorkWindow
+from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.step_context import StepContext
+from quorate_protocol.messages.offer import SLOTS_MAX
+from quorate_protocol.units import Address, Hash32
+
+CLIENT_WINDOW_MAX = 256  # from here on a client has no window
+WINDOWS_MAX = 4 * SLOTS_MAX  # classes of one provider; beyond it the one changed first is forgotten
+
+
+def widen(context: StepContext, lease: Lease) -> None:
+    """Adds one run slot for a commit, up to the count on offer."""
+    provider, host_class = context.state.providers[lease.provider], _class_of(lease)
+    slot = market_index.slot_offer(provider.offer, host_class) if provider.offer else None
+    before = market_index.work_window(context.state, lease.provider, host_class)
+    if slot is not None and before < slot.count:
+        _set(context, lease, before + 1)
+
+
+def halve(context: StepContext, lease: Lease) -> None:
+    """Halves the window after a lapse. One run slot always stays."""
+    provider, host_class = context.state.providers[lease.provider], _class_of(lease)
+    slot = market_index.slot_offer(provider.offer, host_class) if provider.offer else None
+    before = market_index.work_window(context.state, lease.provider, host_class)
+    if slot is not None:
+        before = min(before, slot.count)
+    _set(context, lease, max(1, before // 2))
+
+
+def halve_client(context: StepContext, account: Address) -> None:
+    """Halves the window of a client whose job no provider wanted. One execution always stays."""
+    under_way = context.state.clients[account].under_way
+    most = context.state.client_windows.get(account) or under_way
+    context.state.client_windows[account] = max(1, min(most, under_way) // 2)
+
+
+def widen_client(context: StepContext, client: Address) -> None:
+    """Adds one execution to a client's window for a paid one. A wide window ends."""
+    before = context.state.client_windows.get(client)
+    if before is None:
+        return
+    if before >= CLIENT_WINDOW_MAX:
+        del context.state.client_windows[client]
+    else:
+        context.state.client_windows[client] = before + 1
+
+
+def _class_of(lease: Lease) -> Hash32:
+    return lease.assignment.message.host_class
+
+
+def _set(context: StepContext, lease: Lease, slots: int) -> None:
+    host_class, windows = _class_of(lease), context.state.work_windows
+    others = tuple(
+        item for item in windows.get(lease.provider) or () if item.host_class != host_class
+    )
+    kept = (*others, WorkWindow(host_class, slots))[-WINDOWS_MAX:]
+    if kept != windows.get(lease.provider):
+        windows[lease.provider] = kept

@@ -1,0 +1,279 @@
+"""The coordinator's effects: orders to the shell, each with an idempotency key.
+
+The shell performs the effects of one lane in their order. Lanes do not wait for each other.
+"""
+
+from msgspec import Struct
+
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import (
+    Assignment,
+    Commit,
+    CommitReceipt,
+    Order,
+    Reveal,
+    Session,
+    Summary,
+    Voucher,
+)
+from quorate_protocol.rules.tabs import Pay
+from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSeconds
+
+
+class Send(Struct, frozen=True, tag=True):
+    """Sends a frame to a provider. The shell drops it when it cannot deliver it by `expires`. What
+    then happens follows from the deadline of the lease.
+    """
+
+    key: str
+    peer: Address
+    frame: frames.Frame
+    expires: UnixSeconds
+
+    @property
+    def lane(self) -> str:
+        """One lane for each provider and kind of frame. A Verdict that cannot be delivered must not
+        delay a CommitSet, which has a deadline.
+        """
+        return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
+
+
+class StoreSpec(Struct, frozen=True, tag=True):
+    """Stores a job's spec among the documents, once a provider has accepted it. The shell encodes
+    the spec when it performs the effect.
+    """
+
+    key: str
+    job_id: Hash32
+
+    @property
+    def lane(self) -> str:
+        """One of a few lanes, chosen by the last letter of the key, which ends with a hash.
+
+        When the store is slow with one document, the others must not wait. One lane for each
+        document would be too many: clients' uploads need the store's threads too.
+        """
+        return f"documents-{self.key[-1:]}"
+
+
+class StoreReceipt(Struct, frozen=True, tag=True):
+    """Stores the receipt of a job's verdict in the content store, pinned. The shell builds the
+    receipt from the state when it performs the effect (docs/decisions/0007).
+    """
+
+    key: str
+    job_id: Hash32
+    verdict_seq: Sequence
+    cid: str
+
+    @property
+    def lane(self) -> str:
+        """One of a few lanes, as for `StoreSpec`."""
+        return f"documents-{self.key[-1:]}"
+
+
+class PaidVoucher(Struct, frozen=True):
+    """A voucher and the session that allows the voucher's key to sign."""
+
+    voucher: Envelope[Voucher]
+    session: Envelope[Session]
+
+
+class SendPayroll(Struct, frozen=True, tag=True):
+    """Pays these cumulative sums from this coordinator's balance. `root` is that of the log of
+    Summaries.
+    """
+
+    key: str
+    pays: tuple[Pay, ...]
+    root: Hash32
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own, as for each kind of transaction: at most one is under way."""
+        return "payroll"
+
+
+class SendRedeem(Struct, frozen=True, tag=True):
+    """Redeems clients' vouchers into this coordinator's balance."""
+
+    key: str
+    vouchers: tuple[PaidVoucher, ...]
+    root: Hash32
+
+    @property
+    def lane(self) -> str:
+        """See `SendPayroll`."""
+        return "redeem"
+
+
+class Lock(Struct, frozen=True):
+    """What to lock for a provider beside what is locked."""
+
+    payee: Address
+    amount: Amount
+
+
+class SendLocks(Struct, frozen=True, tag=True):
+    """Locks guarantees for providers, from this coordinator's balance."""
+
+    key: str
+    locks: tuple[Lock, ...]
+
+    @property
+    def lane(self) -> str:
+        """See `SendPayroll`."""
+        return "locks"
+
+
+class SendGiveBack(Struct, frozen=True, tag=True):
+    """Frees so much of a client's tab for the client."""
+
+    key: str
+    client: Address
+    amount: Amount
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own: one client never waits for another."""
+        return self.key
+
+
+class ShownRun(Struct, frozen=True):
+    """One execution with all that `Jobs` and `Court` check. `index` and `blind` (a random value)
+    open the `assignmentId`.
+    """
+
+    index: int
+    blind: Hash32
+    assignment: Envelope[Assignment]
+    commit: Envelope[Commit]
+    receipt: Envelope[CommitReceipt]
+    reveal: Reveal
+
+
+class ShowExecution(Struct, frozen=True, tag=True):
+    """Shows `Jobs` an accepted execution of an order with an escrow of its own."""
+
+    key: str
+    order: Order
+    run: ShownRun
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own."""
+        return self.key
+
+
+class PayOrder(Struct, frozen=True, tag=True):
+    """Has `Jobs` pay an order, once it takes no more evidence: not before `not_before`.
+
+    `providers` are those that this coordinator shows, in ascending order. Others may have been
+    shown too.
+    """
+
+    key: str
+    order: Order
+    providers: tuple[Address, ...]
+    not_before: UnixSeconds
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own: it waits for days."""
+        return self.key
+
+
+class ReleaseOrder(Struct, frozen=True, tag=True):
+    """Has `Jobs` give the budget of an order back early, because nobody executed it."""
+
+    key: str
+    order: Order
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own."""
+        return self.key
+
+
+class Evidence(Struct, frozen=True):
+    """The execution that a case names, and another owner's of the same job with another result."""
+
+    order: Envelope[Order]
+    session: Envelope[Session]
+    run: ShownRun
+    contradiction: ShownRun
+
+    @property
+    def reveals(self) -> tuple[Reveal, Reveal]:
+        """Returns what opens the commitments of both."""
+        return self.run.reveal, self.contradiction.reveal
+
+
+class OpenCase(Struct, frozen=True, tag=True):
+    """Opens a case on chain. `pay` is what each juror gets beside its gas."""
+
+    key: str
+    execution: Evidence
+    pay: Amount
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own: pay must not wait with it."""
+        return self.key
+
+
+class ProveEquivocation(Struct, frozen=True, tag=True):
+    """Shows the chain two Commits that one provider signed for one assignment."""
+
+    key: str
+    assignment: Envelope[Assignment]
+    one: Envelope[Commit]
+    other: Envelope[Commit]
+
+    @property
+    def lane(self) -> str:
+        """A lane of its own: it may wait for `acceptBy`, and pay must not wait with it."""
+        return self.key
+
+
+class ArchiveRuns(Struct, frozen=True, tag=True):
+    """Writes these finished runs into the archive, and then submits `RunsArchived`."""
+
+    key: str
+    jobs: tuple[Hash32, ...]
+
+    @property
+    def lane(self) -> str:
+        """One lane, so that the archive writes one transaction after the other."""
+        return "archive"
+
+
+class AppendSummary(Struct, frozen=True, tag=True):
+    """Appends a signed line to the file of the public log. A repeat changes nothing."""
+
+    key: str
+    line: Envelope[Summary]
+
+    @property
+    def lane(self) -> str:
+        """One of a few lanes, so that many lines are written in one transaction."""
+        return f"log-{self.line.message.seq & 15}"
+
+
+Effect = (
+    Send
+    | StoreSpec
+    | StoreReceipt
+    | SendPayroll
+    | SendRedeem
+    | SendLocks
+    | SendGiveBack
+    | ShowExecution
+    | PayOrder
+    | ReleaseOrder
+    | OpenCase
+    | ProveEquivocation
+    | ArchiveRuns
+    | AppendSummary
+)

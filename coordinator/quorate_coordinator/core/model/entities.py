@@ -1,0 +1,495 @@
+"""The values in the coordinator's tables: providers, clients, jobs, money. All frozen."""
+
+from collections.abc import Iterator
+
+from msgspec import Struct, field
+
+from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import Offer
+from quorate_protocol.messages.receipt import WithdrawalEvidence
+from quorate_protocol.messages.signed import (
+    Ack,
+    CommitSet,
+    Session,
+    Stop,
+    Verdict,
+    Voucher,
+    Witness,
+)
+from quorate_protocol.messages.stake_slot import StakeSlot
+from quorate_protocol.rules.audit_draw import Drawn
+from quorate_protocol.rules.hold_window import Window
+from quorate_protocol.rules.orders import Submission
+from quorate_protocol.rules.settlement import NOTHING, Split
+from quorate_protocol.rules.tabs import Tab
+from quorate_protocol.units import (
+    Address,
+    Amount,
+    BlockNumber,
+    Hash32,
+    Ppm,
+    Price,
+    Round,
+    Sequence,
+    Signature,
+    UnixSeconds,
+)
+
+# ---------------------------------------------------------------------------------------- providers
+
+
+class PastKey(Struct, frozen=True):
+    """An operator key that its owner has replaced. `until` is its last valid second; in that second
+    the next key is valid too.
+    """
+
+    key: Address
+    until: UnixSeconds
+
+
+class SlotsElsewhere(Struct, frozen=True):
+    """Run slots of one host class that others than this coordinator use: other coordinators and
+    juries.
+    """
+
+    host_class: Hash32
+    count: int
+
+
+class Provider(Struct, frozen=True):
+    """A registered provider: its keys from the chain, its newest offer and heartbeat. Its money is
+    in the table `payees`.
+    """
+
+    owner: Address
+    index: int  # in the order of registration
+    operator_key: Address
+    payout: Address
+    network: Hash32
+    offer: Offer | None = None
+    heartbeat_seq: Sequence = Sequence(0)
+    alive_until: UnixSeconds = UnixSeconds(0)
+    past_keys: tuple[PastKey, ...] = ()  # oldest first
+    offer_signature: Signature | None = None  # the operator key's, over `offer.signed()`
+    reported_at: UnixSeconds = UnixSeconds(0)  # the time in its last heartbeat
+    elsewhere: tuple[SlotsElsewhere, ...] = ()  # by its last heartbeat; only counts above 0
+    # not matched until then, because it declined as `unsecured`; 0 = matched
+    unsecured_until: UnixSeconds = UnixSeconds(0)
+    # it never had a stake slot, and has not earned the stake of one
+    is_on_probation: bool = False
+    # the latest acceptBy of the Assignments that this coordinator signed for it
+    assigned_until: UnixSeconds = UnixSeconds(0)
+
+    def taken_elsewhere(self, host_class: Hash32) -> int:
+        """Run slots of a class that others used at the last heartbeat."""
+        for item in self.elsewhere:
+            if item.host_class == host_class:
+                return item.count
+        return 0
+
+    def is_alive(self, now: UnixSeconds) -> bool:
+        """Whether its heartbeats arrive in time, and it has an unexpired offer."""
+        return self.offer is not None and now < self.alive_until and now < self.offer.expires
+
+    def key_at(self, moment: UnixSeconds) -> Address:
+        """Returns the operator key that was valid at a moment. In the second of a rotation two keys
+        are valid; this returns the older one.
+        """
+        return next(
+            (past.key for past in self.past_keys if moment <= past.until), self.operator_key
+        )
+
+    def has_key(self, key: Address, moment: UnixSeconds) -> bool:
+        """Whether a key was valid at a moment, inclusive at both ends (PROTOCOL §2)."""
+        return key in (self.key_at(moment), self.key_at(UnixSeconds(moment + 1)))
+
+
+class WorkWindow(Struct, frozen=True):
+    """The most run slots of one host class that a provider may hold at once (PROTOCOL §4, Windows).
+
+    A commit in time adds one, and a lapse halves it.
+    """
+
+    host_class: Hash32
+    slots: int
+
+
+class Attestation(Struct, frozen=True):
+    """What the verifiers of one challenge say of GPUs of one model, or of a CPU.
+
+    It counts before `expires`. Disputed: another provider's live records name one of its GPUs.
+    """
+
+    record: Hash32  # digest of the attestation document
+    model: Hash32  # as records name it
+    gpus: tuple[Hash32, ...]  # hashes of their UUIDs
+    vram_bytes: int  # that the proofs cover, of the GPU with the least
+    peer_key: Hash32
+    beacon_round: Round
+    expires: UnixSeconds
+    is_disputed: bool = False
+
+
+class HostList(Struct, frozen=True):
+    """A host class's list of stake slots, as on chain. `StakeSlot.index` is the position in the
+    list.
+    """
+
+    slots: tuple[StakeSlot, ...] = ()
+    since: dict[Address, UnixSeconds] = field(
+        default_factory=dict
+    )  # owner with an open slot -> time of the block that opened its first one
+
+
+# ------------------------------------------------------------------------------------------ clients
+
+
+class Client(Struct, frozen=True):
+    """A client's money here. All amounts but `reserved` are cumulative."""
+
+    account: Address
+    tab: Tab = Tab()  # for this coordinator, by final blocks
+    reserved: Amount = Amount(0)  # the most that its jobs under way may be charged
+    charged: Amount = Amount(0)
+    vouched: Amount = Amount(0)  # its newest voucher, as far as the tab has it locked
+    voucher: Envelope[Voucher] | None = None
+    voucher_session: Envelope[Session] | None = (
+        None  # the session of that voucher; newer ones may be shorter or smaller
+    )
+    gave_back_at: UnixSeconds = UnixSeconds(0)  # when it last got a part of its tab back
+    unpaid_since: UnixSeconds = UnixSeconds(0)  # when its voucher first passed what its tab paid
+    redeem_after: UnixSeconds = UnixSeconds(0)  # the chain refused its voucher; 0 = it did not
+    fees_paid: Amount = Amount(0)  # the coordinator's fees in its final charges: its credit
+    fund_paid: Amount = Amount(0)  # what its jobs paid into the audit fund
+    fund_spent: Amount = Amount(0)  # what the fund paid for its jobs
+    sessions: tuple[Envelope[Session], ...] = ()
+    open_charges: tuple[Hash32, ...] = ()  # jobs charged and not yet covered by a voucher, in order
+    under_way: int = 0  # its jobs among the live ones
+    live_bytes: int = 0  # of memory, that they take
+
+    @property
+    def is_prepaid(self) -> bool:
+        """Whether its vouchers cover all that its jobs are charged, and may still be."""
+        return self.vouched >= self.charged + self.reserved
+
+
+# --------------------------------------------------------------------------------------------- jobs
+
+
+class BatchPlace(Struct, frozen=True):
+    """A place of a batch: one execution that the batch wants, by the owner of `slot`.
+
+    `assignment_hash` names the lease of that execution; None while there is no lease. `retry_at` >
+    0 means that the provider was busy and keeps the place until it is assigned again.
+    """
+
+    slot: StakeSlot
+    attempt: int  # try of the draw; -1 for the primary, which is matched
+    since: UnixSeconds  # when it was drawn or matched
+    assignment_hash: Hash32 | None
+    retry_at: UnixSeconds = UnixSeconds(0)
+
+
+class SkippedPlace(Struct, frozen=True):
+    """A try of a draw whose provider did not run the execution. Its lease has the Assignment."""
+
+    attempt: int
+    slot: StakeSlot
+    assignment_hash: Hash32
+
+
+class Batch(Struct, frozen=True):
+    """A closed batch: executions that have committed together and then reveal together."""
+
+    number: int
+    members: tuple[Hash32, ...]  # lease hashes in CommitSet order
+    slots: tuple[StakeSlot, ...]  # their stake slots, in the same order
+    commit_set: Envelope[CommitSet]
+    skips: tuple[SkippedPlace, ...]  # in order of their tries
+    stored_at: tuple[UnixSeconds, ...]  # the times in the members' CommitReceipts, in order
+    closings: int = 1  # how often the CommitSet was signed
+
+    @property
+    def is_repeat(self) -> bool:
+        """Whether members of the accepted group repeat the job in it, to confirm a fault."""
+        return self.number > 0 and self.commit_set.message.beacon_round == 0
+
+
+class EmptyDraw(Struct, frozen=True):
+    """The draw of a further batch that found nobody in both passes, or whose round is missing."""
+
+    batch: int
+    round: Round
+    skips: tuple[SkippedPlace, ...]
+
+
+class BeaconUsed(Struct, frozen=True):
+    """A beacon round that decided a draw. The receipt contains it."""
+
+    round: Round
+    signature: bytes
+    randomness: bytes
+
+
+class Matching(Struct, frozen=True, tag=True):
+    """The job waits for a provider to match."""
+
+    not_before: UnixSeconds
+
+
+class Running(Struct, frozen=True, tag=True):
+    """A batch's executions are being assigned or run. The batch wants `wanted` places (executions),
+    and has `places`. `next_attempt` numbers the next try of its draw. `skipped` are tries whose
+    provider did not run it.
+    """
+
+    batch: int
+    wanted: int
+    places: tuple[BatchPlace, ...]
+    next_attempt: int
+    beacon: BeaconUsed | None
+    skipped: tuple[SkippedPlace, ...]
+    audit_ppm: Ppm = Ppm(0)  # the audit rate at the draw
+    is_again: bool = False  # the draw found no provider the first time
+    is_repeat: bool = False  # members of the accepted group repeat the job, to confirm a fault
+
+
+class AwaitingRound(Struct, frozen=True, tag=True):
+    """The job waits for a beacon round, which draws the places (executions) of its next batch."""
+
+    batch: int
+    wanted: int
+    round: Round
+    committed: tuple[BatchPlace, ...]  # the primary, in batch 0
+    is_again: bool = False  # retries an empty draw; it uses the previous round's randomness
+    skipped: tuple[SkippedPlace, ...] = ()  # by the first pass of that draw
+
+
+class Revealing(Struct, frozen=True, tag=True):
+    """The batch is closed, and its providers reveal."""
+
+    batch: Batch
+
+
+class Decided(Struct, frozen=True, tag=True):
+    """The job has a verdict. It is provisional, and its pay is held, until `is_final`."""
+
+    verdict: Envelope[Verdict]
+    is_final: bool
+    hold_until: UnixSeconds
+
+
+class Ended(Struct, frozen=True, tag=True):
+    """The job ended without a verdict: it was stopped, or no provider was matched before the order
+    expired.
+    """
+
+    reason: str
+
+
+JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
+
+
+class SlotList(Struct, frozen=True):
+    """A host class's list of stake slots at the time when snapshots of it were made."""
+
+    host_class: Hash32
+    slots: tuple[StakeSlot, ...]
+    snapshots: int  # how many snapshots are made of it
+
+
+class EligibleSnapshot(Struct, frozen=True):
+    """The slots of a list that were eligible at some Ack. Jobs draw their auditors from them. Most
+    jobs acknowledged at about the same time share one snapshot.
+    """
+
+    list_number: int  # of the `SlotList` that it is made of
+    block: BlockNumber  # at which its slots are active
+    withdrawals: tuple[WithdrawalEvidence, ...]  # why owners of active slots are not in it
+    jobs: int  # how many jobs draw from it
+
+    def slots_in(self, slots: tuple[StakeSlot, ...]) -> Iterator[StakeSlot]:
+        """Yields the eligible slots among a list's slots."""
+        gone = {item.offer.message.provider for item in self.withdrawals}
+        return (slot for slot in slots if slot.is_active(self.block) and slot.owner not in gone)
+
+    def withdrawals_at(
+        self, block: BlockNumber, slots: tuple[StakeSlot, ...]
+    ) -> tuple[WithdrawalEvidence, ...]:
+        """Returns those of the owners with active slots at the block of a job. Another job with
+        the same list may show more.
+        """
+        owners = {slot.owner for slot in slots if slot.is_active(block)}
+        return tuple(item for item in self.withdrawals if item.offer.message.provider in owners)
+
+
+class Job(Struct, frozen=True):
+    """One order, and everything that anybody signed for it."""
+
+    id: Hash32
+    submission: Submission
+    created_at: UnixSeconds
+    ack: Envelope[Ack]
+    secret: Hash32
+    host: HostClass
+    class_id: Hash32
+    list_length: int
+    slot_block_hash: Hash32  # of the block that the Ack names
+    reserved: Amount
+    phase: JobPhase
+    leases: tuple[Hash32, ...] = ()
+    batches: tuple[Batch, ...] = ()
+    beacons: tuple[BeaconUsed, ...] = ()
+    empty_draw: EmptyDraw | None = None  # the newest one
+    agreed: tuple[Hash32, ...] = ()  # members whom a repeat asks, or may ask, in this order
+    asked: int = 0  # so many of them were asked
+    witness: Envelope[Witness] | None = None
+    refused_by: tuple[Address, ...] = ()
+    commits: tuple[Hash32, ...] = ()  # digests of its primaries' Commits
+    # the client stopped it: nobody runs it again, and its partial result is not compared
+    stop: Envelope[Stop] | None = None
+    split: Split = NOTHING
+    charged_up_to: Amount = Amount(0)  # the client's cumulative charge after this job
+    held_verdict: Envelope[Verdict] | None = (
+        None  # the first verdict, while a job waits for or runs a re-execution
+    )
+    read: tuple[Hash32, ...] = ()  # executions of which the client has read log lines
+    is_started: bool = False  # a provider has said that its program runs, or has committed
+    is_covered: bool = False  # a voucher reaches its charge
+    is_pay_final: bool = False  # its providers' pay can no longer be taken back
+    is_released: bool = False  # all its money is final
+    receipt_cid: str | None = None
+    live_bytes: int = 0  # of memory, that it takes while it is live
+
+    @property
+    def is_escrowed(self) -> bool:
+        """Whether its order has an escrow of its own, which pays it: no tab is charged."""
+        return self.ack.message.escrowed
+
+    @property
+    def repeats(self) -> tuple[Hash32, ...]:
+        """The executions of closed batches in which members of a group repeat the job."""
+        found = (batch.members for batch in self.batches if batch.is_repeat)
+        return tuple(name for members in found for name in members)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its client may read output and log (PROTOCOL §4 Outputs and pay)."""
+        return self.is_paid_for and self.is_covered
+
+    @property
+    def is_paid_for(self) -> bool:
+        """Whether it is charged for an execution, and its client did not get that back."""
+        return bool(self.split.credits or self.split.charged) and not self.split.refund
+
+    @property
+    def lacks_content(self) -> bool:
+        """Whether no owner is asked because the coordinator has not taken its content yet."""
+        return not self.leases and self.phase == Matching(self.waits_until)
+
+    @property
+    def waits_until(self) -> UnixSeconds:
+        """From when on it may wait for a provider no more: its order's expiry, or `startWithin`
+        after the Ack while it has not started.
+        """
+        expiry = self.submission.order.message.expiry
+        if self.is_started:
+            return expiry
+        return UnixSeconds(min(expiry, self.created_at + self.submission.spec.start_within))
+
+
+def open_leases(job: Job) -> tuple[Hash32, ...]:
+    """Returns the hashes of the leases that time or a provider may still change."""
+    match job.phase:
+        case Running(places=places):
+            return tuple(place.assignment_hash for place in places if place.assignment_hash)
+        case Revealing(batch):
+            return batch.members
+        case _:
+            return ()
+
+
+# -------------------------------------------------------------------------------------------- money
+
+
+class Payee(Struct, frozen=True):
+    """What this coordinator owes a provider, or a client that leaves. Amounts are cumulative."""
+
+    account: Address
+    final: Amount = Amount(0)
+    held: Amount = Amount(0)  # may still be taken back; no voucher covers it
+    vouched: Amount = Amount(0)  # as this coordinator signed it
+    tab: Tab = Tab()  # from this coordinator, by final blocks
+    paid_at: UnixSeconds = UnixSeconds(0)  # its last payroll, or its first pay
+    day: int = 0  # of the newest pay, since 1970
+    earned: Amount = Amount(0)  # on that day
+    daily: Amount = Amount(0)  # average of the days before
+
+    @property
+    def unpaid(self) -> Amount:
+        """What was signed and not paid."""
+        return Amount(max(0, self.vouched - self.tab.paid))
+
+
+class Sending(Struct, frozen=True):
+    """The newest transaction of one kind. Another one is built when it is confirmed, or refused
+    and `retry_at` has passed.
+    """
+
+    key: str
+    amount: Amount  # that it takes from the balance
+    accounts: tuple[Address, ...] = ()  # that it pays, or whose vouchers it redeems
+    retry_at: UnixSeconds = UnixSeconds(0)  # 0 = under way
+
+
+class OwnRecord(Struct, frozen=True):
+    """The coordinator's own money and counters."""
+
+    fee: Amount = Amount(0)  # covered by vouchers
+    fee_held: Amount = Amount(0)
+    fund: Amount = Amount(0)  # the audit fund
+    fund_held: Amount = Amount(0)
+    block: BlockNumber = BlockNumber(0)
+    block_time: UnixSeconds = UnixSeconds(0)
+    verdict_seq: Sequence = Sequence(0)
+    log: Log = Log()  # of the digests of all its Summaries
+    balance: Amount = Amount(0)  # in `Escrow`
+    payroll_left: Amount = Amount(0)  # what the day's limits leave to the posting key
+    locks_left: Amount = Amount(0)
+    money_at: UnixSeconds = UnixSeconds(0)  # when a transaction may be due; 0 = none is
+    looked_at: UnixSeconds = UnixSeconds(0)  # when the core looked for one
+    is_compared: bool = False  # after the start, chain and providers have shown what we had signed
+    restarted_at: UnixSeconds = UnixSeconds(0)
+    is_leaving: bool = False  # the chain says that it has retired
+
+
+class Windows(Struct, frozen=True):
+    """One provider's progress through its hold windows, by job class (PROTOCOL §5 Holding)."""
+
+    by_class: dict[Hash32, Window] = field(default_factory=dict)
+
+
+class JobHold(Struct, frozen=True):
+    """The hold of a job with a provisional verdict: its pay waits.
+
+    It ends at `Decided.hold_until`, or when `owner`'s progress in the class reaches `ends_at`
+    (counted jobs, in ppm of one job).
+    """
+
+    owner: Address
+    trust_class: Hash32
+    ends_at: int
+
+
+class MedianPrice(Struct, frozen=True):
+    """A host class's median price, which the coordinator uses until `until`."""
+
+    price: Price
+    until: UnixSeconds
+
+
+def unassigned_place(drawn: Drawn, at: UnixSeconds) -> BatchPlace:
+    """Returns the place of a drawn auditor to which nothing is assigned yet."""
+    return BatchPlace(drawn.slot, drawn.attempt, at, None)

@@ -1,0 +1,410 @@
+"""The lease machine: one provider's agreement to execute one order.
+
+Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent,
+Stopped. Deadlines come from the signed messages. The machine reads no clock: `step` gets the time
+as `at`.
+"""
+
+from enum import StrEnum
+from typing import assert_never
+
+from msgspec import Struct
+
+from quorate_protocol.limits import HOUR, Limits
+from quorate_protocol.messages.commitment import check_opens
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.values import replace
+
+# ------------------------------------------------------------------------------------------- phases
+
+
+class Assigned(Struct, frozen=True, tag=True):
+    """The coordinator has sent the assignment, and the provider has not answered. It lapses at
+    `acceptBy`.
+    """
+
+
+class Accepted(Struct, frozen=True, tag=True):
+    """The provider works on it. It lapses if no commit comes by `commit_by`, if no heartbeat names
+    it for long, or if one says that it still fetches after the quoted time (`lapses_after`).
+    """
+
+    accept: Envelope[Accept]
+    commit_by: UnixSeconds
+    heard_at: UnixSeconds  # when its provider accepted it, or named it last
+    accepted_at: UnixSeconds
+    is_fetching: bool = False  # by the last heartbeat that named it
+
+
+class Committed(Struct, frozen=True, tag=True):
+    """The provider has committed to a result that is still hidden. Its run slot is free again."""
+
+    commit: Envelope[Commit]
+    at: UnixSeconds  # the time in the CommitReceipt
+
+
+class Closed(Struct, frozen=True, tag=True):
+    """The execution is in a signed CommitSet, and its provider must reveal by `reveal_by`."""
+
+    commit: Envelope[Commit]
+    reveal_by: UnixSeconds
+    committed_at: UnixSeconds = UnixSeconds(0)
+
+
+class Revealed(Struct, frozen=True, tag=True):
+    """The provider has opened its commitment. `result` is the result digest."""
+
+    commit: Envelope[Commit]
+    reveal: Reveal
+    result: Hash32
+    committed_at: UnixSeconds = UnixSeconds(0)
+
+
+class Declined(Struct, frozen=True, tag=True):
+    """The provider did not take it. If `start_by` > 0, it keeps its place in the batch
+    until then.
+    """
+
+    start_by: UnixSeconds
+
+
+class Lapsed(Struct, frozen=True, tag=True):
+    """The provider sent no answer or no commit in time, or gave up after its Accept. The execution
+    is unpaid. `is_excused`: nobody sent its provider the Assignment, so it counts for nothing.
+    """
+
+    was_accepted: bool
+    has_given_up: bool = False
+    is_excused: bool = False
+
+
+class Silent(Struct, frozen=True, tag=True):
+    """The execution was in a CommitSet, and its provider did not reveal in time."""
+
+    commit: Envelope[Commit]
+    committed_at: UnixSeconds = UnixSeconds(0)
+
+
+class Stopped(Struct, frozen=True, tag=True):
+    """The client stopped the job before the provider accepted it."""
+
+
+Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed | Silent | Stopped
+TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
+
+
+class Lease(Struct, frozen=True):
+    """One execution. `assignment_hash` is the digest of the whole Assignment. `index` and `blind`
+    (a random value) open its `assignmentId`, which hides the job.
+    """
+
+    assignment: Envelope[Assignment]
+    assignment_hash: Hash32
+    job_id: Hash32
+    index: int
+    blind: Hash32
+    batch: int
+    class_id: Hash32
+    phase: Phase
+    is_drawn: bool = False  # the beacon drew its provider; the matcher chose the others
+
+    @property
+    def provider(self) -> Address:
+        """The owner's account of the provider that executes it."""
+        return self.assignment.message.provider
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether no event can change it."""
+        return isinstance(self.phase, TERMINAL)
+
+    @property
+    def occupies_slot(self) -> bool:
+        """Whether it takes a run slot: from the assignment until the commit or the end (I2)."""
+        return isinstance(self.phase, Assigned | Accepted)
+
+
+def result_of(lease: Lease) -> Hash32 | None:
+    """Returns the result digest of a revealed execution; None for another."""
+    return lease.phase.result if isinstance(lease.phase, Revealed) else None
+
+
+class SignedDecline(Struct, frozen=True):
+    """A provider's Decline, and the operator key that signed it. In the second of a rotation two
+    keys are valid.
+    """
+
+    decline: Envelope[Decline]
+    key: Address
+
+
+# ------------------------------------------------------------------------------------------- events
+
+
+class AcceptReceived(Struct, frozen=True, tag=True):
+    """The provider's Accept arrived."""
+
+    accept: Envelope[Accept]
+
+
+class DeclineReceived(Struct, frozen=True, tag=True):
+    """The provider's Decline arrived."""
+
+    decline: Envelope[Decline]
+
+
+class CommitReceived(Struct, frozen=True, tag=True):
+    """The provider's Commit arrived, and the store has its ciphertext."""
+
+    commit: Envelope[Commit]
+    known: UnixSeconds = UnixSeconds(0)  # the time by the newest beacon round, if it is later
+
+
+class ProgressReported(Struct, frozen=True):
+    """The provider's heartbeat names the lease, or the coordinator was away and did not hear."""
+
+    is_fetching: bool
+
+
+class BatchClosed(Struct, frozen=True):
+    """The coordinator signed a CommitSet with this lease, for the first time or again."""
+
+    closed_at: UnixSeconds
+
+
+class RevealReceived(Struct, frozen=True, tag=True):
+    """The provider's Reveal arrived, and the stored ciphertext gives its digest."""
+
+    reveal: Reveal
+
+
+class ClientStopped(Struct, frozen=True):
+    """The client's Stop arrived, and counts from now on."""
+
+
+class Tick(Struct, frozen=True, tag=True):
+    """Time has passed."""
+
+
+Event = (
+    AcceptReceived
+    | DeclineReceived
+    | CommitReceived
+    | ProgressReported
+    | BatchClosed
+    | RevealReceived
+    | ClientStopped
+    | Tick
+)
+
+
+class Effect(StrEnum):
+    """What the caller must do after a step."""
+
+    SLOT_FREED = "slot-freed"
+    RECEIPT_DUE = "receipt-due"
+    PLACE_KEPT = "place-kept"
+    PLACE_OPEN = "place-open"  # another provider must get the execution
+    RESULT_OPEN = "result-open"
+    SILENCE = "silence"
+
+
+def step(
+    lease: Lease, event: Event, at: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
+    """Applies one event to a lease; nothing else changes a lease. A repeated message changes
+    nothing.
+
+    Raises Refused if a message does not fit the lease's phase.
+    """
+    match event:
+        case AcceptReceived(accept):
+            return _accept(lease, accept, at, limits)
+        case DeclineReceived(decline):
+            return _decline(lease, decline, at, limits)
+        case CommitReceived(commit, known):
+            return _commit(lease, commit, at, known, limits)
+        case ProgressReported(is_fetching):
+            return _progress(lease, is_fetching, at)
+        case BatchClosed(closed_at):
+            return _close(lease, closed_at, limits)
+        case RevealReceived(reveal):
+            return _reveal(lease, reveal, at)
+        case ClientStopped():
+            return _stop(lease, at, limits)
+        case Tick():
+            return _tick(lease, at, limits)
+        case _:
+            assert_never(event)
+
+
+def _to(lease: Lease, phase: Phase, *effects: Effect) -> tuple[Lease, tuple[Effect, ...]]:
+    moved = Lease(
+        lease.assignment,
+        lease.assignment_hash,
+        lease.job_id,
+        lease.index,
+        lease.blind,
+        lease.batch,
+        lease.class_id,
+        phase,
+        lease.is_drawn,
+    )
+    return moved, effects
+
+
+def _accept(
+    lease: Lease, accept: Envelope[Accept], at: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
+    message, assignment = accept.message, lease.assignment.message
+    if isinstance(lease.phase, Accepted) and lease.phase.accept == accept:
+        return lease, ()
+    if not isinstance(lease.phase, Assigned):
+        raise Refused(Code.WRONG_PHASE, f"accept: the lease is {type(lease.phase).__name__}")
+    if at > assignment.accept_by:
+        raise Refused(Code.TOO_LATE, f"accept: was due by {assignment.accept_by}, now {at}")
+    if not assignment.accept_by - limits.accept_within - 60 <= message.time <= assignment.accept_by:
+        raise Refused(Code.STALE, "accept: its time is not within the assignment's")
+    quoted = message.quoted_fetch_seconds + message.quoted_store_seconds
+    if quoted > 2 * HOUR:
+        raise Refused(Code.BAD_AMOUNT, "accept: fetch and store are quoted at more than two hours")
+    commit_by = UnixSeconds(message.time + quoted + assignment.max_duration + limits.commit_grace)
+    return _to(lease, Accepted(accept, commit_by, at, at))
+
+
+def lapses_after(phase: Accepted, limits: Limits) -> UnixSeconds:
+    """The last second in which an accepted lease may go on without further news."""
+    if _fetches_too_long(phase, limits):
+        return UnixSeconds(phase.heard_at - 1)
+    return UnixSeconds(min(phase.commit_by, phase.heard_at + limits.lease_silence))
+
+
+def why_lapsed(phase: Accepted, at: UnixSeconds, limits: Limits) -> str:
+    """Says why an accepted lease has lapsed, for the job's history."""
+    if at > phase.commit_by:
+        return "no commit in time"
+    if _fetches_too_long(phase, limits):
+        return "image and inputs were not fetched in time"
+    return f"its provider did not name it for {limits.lease_silence} s"
+
+
+def _fetches_too_long(phase: Accepted, limits: Limits) -> bool:
+    accept = phase.accept.message
+    fetch_by = accept.time + accept.quoted_fetch_seconds + limits.commit_grace
+    return phase.is_fetching and phase.heard_at > fetch_by
+
+
+def _progress(lease: Lease, is_fetching: bool, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
+    phase = lease.phase
+    if not isinstance(phase, Accepted):
+        return lease, ()
+    return _to(lease, replace(phase, heard_at=at, is_fetching=is_fetching))
+
+
+def _decline(
+    lease: Lease, decline: Envelope[Decline], at: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
+    if isinstance(lease.phase, Declined):
+        return lease, ()
+    if isinstance(lease.phase, Lapsed) and lease.phase.was_accepted:
+        return lease, ()
+    if isinstance(lease.phase, Accepted):  # no Commit will come, so nothing waits for commitBy
+        given_up = Lapsed(True, has_given_up=True)
+        return _to(lease, given_up, Effect.SLOT_FREED, Effect.PLACE_OPEN)
+    if not isinstance(lease.phase, Assigned):
+        raise Refused(Code.WRONG_PHASE, f"decline: the lease is {type(lease.phase).__name__}")
+    start_by = decline.message.start_by
+    keeps = at < start_by <= at + limits.decline_ahead_max
+    return _to(
+        lease,
+        Declined(start_by if keeps else UnixSeconds(0)),
+        Effect.SLOT_FREED,
+        Effect.PLACE_KEPT if keeps else Effect.PLACE_OPEN,
+    )
+
+
+def _commit(
+    lease: Lease, commit: Envelope[Commit], at: UnixSeconds, known: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
+    """Takes the Commit. Its CommitReceipt gets a later time than `at` if the clock is behind.
+
+    The beacon may have dated the Assignment. The time since the Accept is added to that date, so
+    that a run is paid whole although the clock is behind.
+    """
+    phase = lease.phase
+    if isinstance(phase, Committed | Closed | Revealed | Silent):
+        if phase.commit == commit:
+            return lease, (Effect.RECEIPT_DUE,)
+        raise Refused(Code.EQUIVOCATION, "commit: another one was signed for this assignment")
+    if not isinstance(phase, Accepted):
+        raise Refused(Code.WRONG_PHASE, f"commit: the lease is {type(phase).__name__}")
+    sent = lease.assignment.message.accept_by - limits.accept_within
+    stored_at = UnixSeconds(max(at, known, sent + at - phase.accepted_at))
+    if stored_at > phase.commit_by:  # no longer run is paid than was reserved
+        raise Refused(Code.TOO_LATE, f"commit: was due by {phase.commit_by}, now {stored_at}")
+    if at > phase.heard_at + limits.lease_silence:
+        raise Refused(
+            Code.TOO_LATE,
+            f"commit: no heartbeat named this lease since {phase.heard_at}, and after "
+            f"{limits.lease_silence} s it goes to another provider",
+        )
+    if commit.message.class_id != lease.class_id:
+        raise Refused(Code.WRONG_CLASS)
+    return _to(lease, Committed(commit, stored_at), Effect.SLOT_FREED, Effect.RECEIPT_DUE)
+
+
+def _close(
+    lease: Lease, closed_at: UnixSeconds, limits: Limits
+) -> tuple[Lease, tuple[Effect, ...]]:
+    phase = lease.phase
+    if isinstance(phase, Revealed):
+        return lease, ()
+    if not isinstance(phase, Committed | Closed):
+        raise Refused(Code.WRONG_PHASE, f"close: the lease is {type(phase).__name__}")
+    at = phase.at if isinstance(phase, Committed) else phase.committed_at
+    return _to(lease, Closed(phase.commit, UnixSeconds(closed_at + limits.reveal_within), at))
+
+
+def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple[Effect, ...]]:
+    phase = lease.phase
+    if isinstance(phase, Revealed) and phase.reveal == reveal:
+        return lease, ()
+    if not isinstance(phase, Closed):
+        raise Refused(Code.WRONG_PHASE, f"reveal: the lease is {type(phase).__name__}")
+    if reveal.provider != lease.provider:
+        raise Refused(Code.WRONG_SIGNER, "reveal: names another provider")
+    if at > phase.reveal_by:
+        raise Refused(Code.TOO_LATE, f"reveal: was due by {phase.reveal_by}, now {at}")
+    result = check_opens(phase.commit.message, reveal)
+    return _to(
+        lease, Revealed(phase.commit, reveal, result, phase.committed_at), Effect.RESULT_OPEN
+    )
+
+
+def _stop(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+    """Ends a lease that nobody has accepted. An accepted one has only the time to store what it
+    has.
+    """
+    phase = lease.phase
+    if isinstance(phase, Assigned):
+        return _to(lease, Stopped(), Effect.SLOT_FREED)
+    if not isinstance(phase, Accepted):
+        return lease, ()
+    stored_by = at + phase.accept.message.quoted_store_seconds + limits.commit_grace
+    commit_by = UnixSeconds(min(phase.commit_by, stored_by))
+    return _to(lease, replace(phase, commit_by=commit_by))
+
+
+def _tick(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
+    match lease.phase:
+        case Assigned() if at > lease.assignment.message.accept_by:
+            return _to(lease, Lapsed(was_accepted=False), Effect.SLOT_FREED, Effect.PLACE_OPEN)
+        case Accepted() as phase if at > lapses_after(phase, limits):
+            return _to(lease, Lapsed(True), Effect.SLOT_FREED, Effect.PLACE_OPEN)
+        case Closed(commit, reveal_by, committed_at) if at > reveal_by:
+            return _to(lease, Silent(commit, committed_at), Effect.SILENCE)
+        case _:
+            return lease, ()

@@ -1,0 +1,402 @@
+"""The market's offers in columns, derived from the state's tables. No snapshot contains them.
+
+The index follows every table that it depends on (`Table.follow`), which notes the keys of changed
+rows. Before a search it derives the rows of these keys again. So after a refused step, a restore or
+a replay, the index is what follows from the tables.
+"""
+
+from collections import Counter, deque
+from functools import lru_cache
+
+from msgspec import Struct
+
+from quorate_attestation import fits, gpu_match
+from quorate_coordinator.core.model import attestation_levels
+from quorate_coordinator.core.model import row as rows
+from quorate_coordinator.core.model.columns import Bucket
+from quorate_coordinator.core.model.entities import HostList, Provider
+from quorate_coordinator.core.model.needs import sandbox_bits
+from quorate_coordinator.core.model.row import Row
+from quorate_coordinator.core.model.tables import StateTables
+from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.eligible_list import EligibleList
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
+from quorate_protocol.messages.receipt import WithdrawalEvidence
+from quorate_protocol.rules.reputation import rank
+from quorate_protocol.rules.reputation.fold import Trusts, trust_root
+from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
+
+
+class _Staked(Struct, frozen=True):
+    """Owners with an active slot in a class. Valid for the list `hosts`, from block `first` until
+    before block `after`.
+    """
+
+    hosts: HostList | None
+    first: int
+    after: int
+    counts: dict[Address, int]  # active slots of each owner
+    owners: frozenset[Address]
+
+
+class _Kept(Struct, frozen=True):
+    """An `EligibleList` that is valid while its sources do not change."""
+
+    staked: _Staked
+    withdrawn: frozenset[Address]
+    eligible: EligibleList
+
+
+NOBODY_STAKED = _Staked(None, 0, 0, {}, frozenset())
+IDLE_MAX = (
+    64  # classes without offers that are kept; one offer of a provider may name sixteen new ones
+)
+IDLE_LOOKS = 32
+CLASS_SETS_MAX = 4096
+WORK_WINDOW_FIRST = 1  # run slots that a provider without a commit or a lapse may hold of a class
+LISTS_MAX = 32
+LISTS_SLOTS_MAX = 1 << 20  # slots in all eligible lists that are kept for their proofs
+
+
+def price_of(slot: SlotOffer) -> Price:
+    """The price that tasks pay: on-demand, else spot."""
+    return slot.on_demand or slot.spot
+
+
+def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
+    """An offer's slots in one host class."""
+    return next((slot for slot in offer.slots if slot.host.id() == host_class), None)
+
+
+def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> int:
+    """Run slots of the class without a lease of ours that were not taken by others at the
+    provider's last heartbeat, within the provider's window. If others took some since, the provider
+    declines.
+    """
+    slot = slot_offer(provider.offer, host_class) if provider.offer else None
+    if slot is None:
+        return 0
+    held = _held_in(state, state.leases_in_slots.get(provider.owner) or (), host_class)
+    return max(0, _most_held(state, provider, slot, host_class) - held)
+
+
+def work_window(state: StateTables, owner: Address, host_class: Hash32) -> int:
+    """The most run slots of a class that a provider may hold at once (PROTOCOL §4, Windows)."""
+    for window in state.work_windows.get(owner) or ():
+        if window.host_class == host_class:
+            return window.slots
+    return WORK_WINDOW_FIRST
+
+
+def _most_held(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> int:
+    """How many leases of ours the provider can hold in a class: what others leave of its run slots,
+    within its window.
+    """
+    left = slot.count - provider.taken_elsewhere(host_class)
+    return min(left, work_window(state, provider.owner, host_class))
+
+
+def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -> int:
+    return sum(
+        1 for lease in held if state.leases[lease].assignment.message.host_class == host_class
+    )
+
+
+def _is_free(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> bool:
+    """Whether one of the offered run slots is free. Leases are looked at only if they are enough
+    to fill the slots.
+    """
+    held = state.leases_in_slots.get(provider.owner) or ()
+    count = _most_held(state, provider, slot, host_class)
+    return count > len(held) or count > _held_in(state, held, host_class)
+
+
+def _changes_rows(before: Provider, after: Provider) -> bool:
+    """Whether a change of a provider may change its rows. Most changes change only its money."""
+    is_same = (
+        before.offer is after.offer
+        and before.alive_until == after.alive_until
+        and before.unsecured_until == after.unsecured_until
+        and before.elsewhere == after.elsewhere
+    )
+    return not is_same or before.index != after.index or before.owner != after.owner
+
+
+def _changes_trust(before: Trusts, after: Trusts) -> bool:
+    """Whether a change of a reputation changes trust. Most lines of the log name no audit."""
+    return before.by_class is not after.by_class
+
+
+def _changes_record(before: Trusts, after: Trusts) -> bool:
+    """Whether a change of a reputation changes its provider's rows: strikes, or the lasting part
+    of its rank.
+    """
+    return _changes_trust(before, after) or rank.lasting_ppm(before) != rank.lasting_ppm(after)
+
+
+class MarketIndex:
+    """The buckets (offers in columns) by host class, and what orders need to know about a class."""
+
+    def __init__(self, state: StateTables) -> None:
+        self._state = state
+        self.buckets: dict[Hash32, Bucket] = {}
+        self.hosts: dict[Hash32, HostClass] = {}
+        self._classes: dict[
+            Address, tuple[Hash32, ...]
+        ] = {}  # the classes in which a provider has rows
+        self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
+        self._left: deque[Hash32] = deque()  # classes that a provider left, the oldest first
+        self._staked: dict[Hash32, _Staked] = {}
+        self._withdrawn: frozenset[Address] = frozenset()  # their newest offer is a withdrawal
+        self._kept: dict[Hash32, _Kept] = {}
+        self._lists: dict[Hash32, EligibleList] = {}  # by root, the one used last at the end
+        self._trust_roots: dict[Hash32, Hash32] = {}
+        self._block = BlockNumber(0)
+        self._changed = (
+            state.providers.follow(_changes_rows),
+            state.trust.follow(_changes_record),
+            state.attestations.follow(),
+        )
+        self._changed_room = (state.leases_in_slots.follow(), state.work_windows.follow())
+        self._changed_hosts, self._changed_trust = (
+            state.hosts.follow(),
+            state.trust.follow(_changes_trust),
+        )
+
+    def refresh(self) -> None:
+        """Applies the changes of the tables since the last call."""
+        for changed in self._changed:
+            if changed:
+                for owner in _drained(changed):
+                    self._derive(owner)
+        for changed in self._changed_room:
+            if changed:
+                for owner in _drained(changed):
+                    self._derive_free(owner)
+        block = self._state.own.block
+        if self._changed_hosts or block != self._block:
+            self._changed_hosts.clear()
+            self._block = block
+            for host_class, bucket in self.buckets.items():
+                if bucket.has_failed():
+                    self.staked(host_class)
+
+    def bucket(self, host_class: Hash32) -> Bucket | None:
+        """Returns a class's rows. The feature STAKED in them is as of the newest block."""
+        self.refresh()
+        bucket = self.buckets.get(host_class)
+        if bucket is not None:
+            bucket.has_staked = bool(self.staked(host_class))
+        return bucket
+
+    # ---- rows
+
+    def _derive(self, owner: Address) -> None:
+        provider = self._state.providers.get(owner)
+        offer = provider.offer if provider is not None else None
+        is_withdrawn = offer is not None and offer.expires == WITHDRAWN
+        if is_withdrawn != (owner in self._withdrawn):
+            self._withdrawn = self._withdrawn ^ {owner}
+        before = self._classes.get(owner, ())
+        if provider is None or offer is None:
+            now: tuple[Hash32, ...] = ()
+        else:
+            now = tuple(slot.host.id() for slot in offer.slots)
+            for slot, host_class in zip(offer.slots, now, strict=True):
+                bucket = self.buckets.get(host_class)
+                if bucket is None:
+                    bucket = self.buckets[host_class] = Bucket()
+                    self.hosts[host_class] = slot.host
+                bucket.put(owner, self._row(provider, offer, slot, host_class))
+        if before != now:
+            for host_class in before:
+                if host_class not in now:
+                    self.buckets[host_class].remove(owner)
+                    self._left.append(host_class)
+            if len(self._class_sets) >= CLASS_SETS_MAX:
+                self._class_sets.clear()
+            self._classes[owner] = self._class_sets.setdefault(
+                now, now
+            )  # one tuple for all that offer the same
+            self._forget_idle()
+
+    def _forget_idle(self) -> None:
+        """Forgets classes without offers. Classes for which jobs wait are kept and checked again
+        later.
+        """
+        for _ in range(min(len(self._left) - IDLE_MAX, IDLE_LOOKS)):
+            host_class = self._left.popleft()
+            bucket = self.buckets.get(host_class)
+            if bucket is None:
+                continue
+            if bucket.is_idle():
+                del self.buckets[host_class], self.hosts[host_class]
+                self._kept.pop(host_class, None)
+                self._staked.pop(host_class, None)
+            elif not len(bucket):
+                self._left.append(host_class)
+
+    def _derive_free(self, owner: Address) -> None:
+        """Derives again whether a provider has a free run slot. Assignments, their ends and windows
+        change nothing else.
+        """
+        provider = self._state.providers.get(owner)
+        if provider is None or provider.offer is None:
+            return
+        for slot, host_class in zip(provider.offer.slots, self._classes[owner], strict=True):
+            self.buckets[host_class].set_free(
+                owner, _is_free(self._state, provider, slot, host_class)
+            )
+
+    def _row(self, provider: Provider, offer: Offer, slot: SlotOffer, host_class: Hash32) -> Row:
+        owner, price = provider.owner, price_of(slot)
+        bits = _fixed_bits(offer.kinds, fits.sandboxes_in(slot, offer.sandboxes))
+        if price > 0:
+            bits |= rows.PRICED
+        if _is_free(self._state, provider, slot, host_class):
+            bits |= rows.FREE
+        if owner in self._staked.get(host_class, NOBODY_STAKED).owners:
+            bits |= rows.STAKED
+        if offer.cached:
+            bits |= rows.CACHING
+        if offer.images:
+            bits |= rows.LISTED
+        trusts = self._state.trust.get(owner)
+        if trusts is not None and any(trust.strikes for trust in trusts.by_class.values()):
+            bits |= rows.STRUCK
+        until = 0 if provider.unsecured_until else min(provider.alive_until, offer.expires)
+        # A row is live before `until`, and is derived again at the next heartbeat.
+        level = attestation_levels.level_of(self._state, provider, slot, UnixSeconds(until - 1))
+        if level:
+            bits |= rows.ATTESTED
+        return Row(
+            rows.key_of(price, provider.index),
+            bits,
+            until,
+            slot.memory_bytes,
+            slot.cpu_millis,
+            slot.vram_bytes,
+            slot.host.world_size if slot.gpu else 0,
+            rows.model_number(slot.gpu.lower()),
+            gpu_match.capability_of(slot.gpu, slot.host.architecture) if slot.gpu else 0,
+            slot.scratch_bytes,
+            slot.output_bytes,
+            slot.input_bytes,
+            slot.cuda,
+            offer.store_bytes,
+            offer.images,
+            rank.slot_ppm(trusts, level),
+        )
+
+    # ---- stake, eligible slots and trust of a class
+
+    def staked(self, host_class: Hash32) -> frozenset[Address]:
+        """Returns the distinct owners with an active slot in a class."""
+        block, hosts = self._state.own.block, self._state.hosts.get(host_class)
+        known = self._staked.get(host_class)
+        if known is not None and known.hosts is hosts and known.first <= block < known.after:
+            return known.owners
+        slots = hosts.slots if hosts is not None else ()
+        counts = Counter(slot.owner for slot in slots if slot.is_active(block))
+        owners = frozenset(counts)
+        turns = [
+            edge for slot in slots for edge in (slot.active_from, slot.active_until) if edge > block
+        ]
+        self._staked[host_class] = _Staked(
+            hosts, block, min(turns, default=1 << 62), dict(counts), owners
+        )
+        before = known.owners if known is not None else frozenset()
+        bucket = self.buckets.get(host_class)
+        if bucket is not None and before != owners:
+            if bool(before) != bool(owners):
+                bucket.forget_failures()
+            for owner in before ^ owners:
+                if owner in bucket:
+                    self._derive(owner)
+        return owners
+
+    def stake_slots(self, host_class: Hash32) -> dict[Address, int]:
+        """Active stake slots of each owner in a class."""
+        if host_class not in self._state.hosts:
+            return {}  # nothing is cached for classes that only an offer names
+        self.staked(host_class)
+        return self._staked[host_class].counts
+
+    def eligible(self, host_class: Hash32) -> EligibleList:
+        """Returns the slots from which a job may draw (PROTOCOL §5): all that are active on chain,
+        but those of owners that withdrew.
+        """
+        self.refresh()
+        self.staked(host_class)
+        staked = self._staked[host_class]
+        gone = self._withdrawn & staked.owners
+        kept = self._kept.get(host_class)
+        if kept is not None and kept.staked is staked and kept.withdrawn == gone:
+            return kept.eligible
+        every = staked.hosts.slots if staked.hosts is not None else ()
+        block = self._state.own.block
+        slots = tuple(slot for slot in every if slot.owner not in gone and slot.is_active(block))
+        like = kept.eligible if kept is not None else None
+        eligible = self._keep_list(EligibleList(slots, len(every), like))
+        self._kept[host_class] = _Kept(staked, gone, eligible)
+        return eligible
+
+    def list_of(self, root: Hash32) -> EligibleList:
+        """Returns the eligible list with this root, from which jobs draw. It is cached, because
+        jobs acknowledged at about the same time share a list.
+        """
+        found = self._lists.pop(root, None)
+        if found is not None:
+            self._lists[root] = found  # moves it to the end, as the one used last
+            return found
+        snapshot = self._state.eligible_snapshots[root]
+        slots = self._state.slot_lists[snapshot.list_number].slots
+        return self._keep_list(EligibleList(snapshot.slots_in(slots), len(slots)))
+
+    def withdrawals(self, host_class: Hash32) -> tuple[WithdrawalEvidence, ...]:
+        """Returns the withdrawals of the owners that no job of the class draws now."""
+        providers = self._state.providers
+        gone = (providers[owner] for owner in sorted(self._withdrawn & self.staked(host_class)))
+        return tuple(
+            WithdrawalEvidence(
+                Envelope(item.offer.signed(), item.offer_signature), item.operator_key
+            )
+            for item in gone
+            if item.offer is not None and item.offer_signature is not None
+        )
+
+    def _keep_list(self, made: EligibleList) -> EligibleList:
+        self._lists[made.root] = made
+        while len(self._lists) > max(1, min(LISTS_MAX, LISTS_SLOTS_MAX // (made.length + 1))):
+            del self._lists[next(iter(self._lists))]
+        return made
+
+    def trust_root(self, trust_class: Hash32) -> Hash32:
+        """`Ack.stateRoot`: the Merkle root over the trust of all providers in one job class."""
+        if self._changed_trust:
+            self._changed_trust.clear()
+            self._trust_roots.clear()
+        root = self._trust_roots.get(trust_class)
+        if root is None:
+            root = trust_root(self._state.trust, trust_class)
+            self._trust_roots[trust_class] = root
+        return root
+
+
+@lru_cache(maxsize=256)
+def _fixed_bits(kinds: tuple[JobKind, ...], sandboxes: tuple[str, ...]) -> int:
+    bits = rows.PRESENT | sandbox_bits(sandboxes)
+    bits |= rows.REGISTRY if fits.takes_registry_images(sandboxes) else 0
+    for kind in kinds:
+        bits |= 1 << rows.KIND_BIT + kind
+    return bits
+
+
+def _drained(changed: set[Address]) -> tuple[Address, ...]:
+    """Empties a set and returns its content. It clears the set as a whole, because a set that was
+    large once stays slow to pop from.
+    """
+    owners = tuple(changed)
+    changed.clear()
+    return owners

@@ -1,1 +1,0 @@
-"""Receipts, and runs that leave the state for the archive."""

@@ -1,0 +1,1 @@
+"""What providers and other coordinators send: frames, offers, attestations, public logs."""

@@ -1,0 +1,57 @@
+"""Limits what a connected provider sends without being asked: offers and heartbeats, frames that
+are refused, and log text.
+
+Assignments limit what it sends in answer. Each of the three kinds has its own token bucket (see
+`rate_limits`), so that a flood of one does not stop the others. Beyond the limit the sender gets
+`Unavailable`, and an honest daemon tries again a little later.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorate_coordinator.base.rate_limits import TokenBuckets
+from quorate_coordinator.base.request_limits import RequestBounds
+from quorate_protocol.refusals import Unavailable
+
+
+@dataclass(slots=True, init=False)
+class FrameLimits:
+    """Token buckets for each provider's account."""
+
+    offences: TokenBuckets[str]
+    unasked_frames: TokenBuckets[str]
+    log_bytes: TokenBuckets[str]
+
+    def __init__(self, bounds: RequestBounds, now: Callable[[], float]) -> None:
+        self.offences = TokenBuckets(
+            bounds.offences_per_second, bounds.offences_burst, bounds.buckets_max, now
+        )
+        self.unasked_frames = TokenBuckets(
+            bounds.unasked_per_second, bounds.unasked_burst, bounds.buckets_max, now
+        )
+        self.log_bytes = TokenBuckets(
+            bounds.log_bytes_per_second, bounds.log_burst_bytes, bounds.buckets_max, now
+        )
+
+    def check(self, sender: str) -> None:
+        """Raises Unavailable if too many of this sender's frames were refused. Called before a
+        frame is decoded.
+        """
+        _must(self.offences.wait_seconds(sender), "too many of your frames were refused")
+
+    def offended(self, sender: str) -> None:
+        """Counts a frame that was refused."""
+        self.offences.charge(sender)
+
+    def unasked(self, sender: str) -> None:
+        """Counts an offer or a heartbeat."""
+        _must(self.unasked_frames.take(sender), "too many offers and heartbeats")
+
+    def logged(self, sender: str, size: int) -> None:
+        """Counts a piece of log text; `size` is in characters."""
+        _must(self.log_bytes.take(sender, size), "too much log text")
+
+
+def _must(wait_seconds: float, what: str) -> None:
+    if wait_seconds:
+        raise Unavailable(what, wait_seconds)

@@ -1,1 +1,0 @@
-"""What the operator sees of a running coordinator: its status and its metrics."""

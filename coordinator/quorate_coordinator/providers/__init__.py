@@ -1,1 +1,0 @@
-"""Frames that connected providers send."""

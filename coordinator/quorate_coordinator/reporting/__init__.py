@@ -1,1 +1,0 @@
-"""SQL tables that people query, written from the coordinator's state."""

@@ -1,0 +1,1 @@
+"""What the operator sees: status, metrics, reports, and the tables behind them."""

@@ -1,0 +1,212 @@
+"""Puts the operator's view together, and publishes it as metrics."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from quorate_coordinator.base.operator_view import BackupView, EndingsView, OperatorView
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.status.ending_counts import EndingCounts
+from quorate_coordinator.status.market_figures import (
+    money_of,
+    money_warnings,
+    orders_of,
+    providers_of,
+)
+from quorate_coordinator.status.own_account import OwnAccount
+from quorate_coordinator.storage.second_place import SecondPlace
+from quorate_protocol.limits import USD
+from quorate_protocol.messages.ports import Clock
+from quorate_protocol.units import Address, UnixSeconds
+from quorate_runtime.process.health import Problem
+from quorate_runtime.version import version_number
+
+GWEI_OF_COIN = 10**9
+COUNT_SECONDS = 1.0
+PROBLEMS = ("archive", "beacon", "chain", "disk", "documents", "outbox", "stopping", "tables")
+Family = tuple[str, str, str, Mapping[str, float]]
+"""A gauge: its name, what it shows, its label, and its values by that label's values."""
+
+
+@dataclass(slots=True, eq=False)
+class OperatorReport(Collector):
+    """Everything that the operator may ask at one moment."""
+
+    state: State
+    endings: EndingCounts
+    own_account: OwnAccount
+    connected: Callable[[], Collection[Address]]
+    problems: Callable[[], tuple[Problem, ...]]
+    clock: Clock
+    second_place: SecondPlace
+    started_at: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started_at = int(self.clock.now())
+
+    async def run(self) -> None:
+        """Counts endings until cancelled: finished jobs leave the state before anybody asks."""
+        while True:
+            self.endings.refresh()
+            await self.clock.sleep(COUNT_SECONDS)
+
+    def view(self) -> OperatorView:
+        """Returns the document of GET /v1/operator."""
+        state, now = self.state, UnixSeconds(int(self.clock.now()))
+        self.endings.refresh()
+        counts, own, backup = self.endings.counts, self.own_account, self.second_place.view()
+        endings = EndingsView(
+            accepted=counts["accepted"],
+            unresolved=counts["unresolved"],
+            cannot_verify=counts["cannot_verify"],
+            lapsed=counts["lapsed"],
+            stopped=counts["stopped"],
+            unmatched=counts["unmatched"],
+            matched_seconds_median=self.endings.seconds_median("matched"),
+            decided_seconds_median=self.endings.seconds_median("decided"),
+        )
+        money = money_of(state)
+        warnings = own.warning, backup.problem if backup else "", *money_warnings(money)
+        return OperatorView(
+            version=version_number(),
+            started_at=self.started_at,
+            block=state.own.block,
+            chain_lag_seconds=max(0, now - state.own.block_time),
+            problems=self.problems(),
+            warnings=tuple(text for text in warnings if text),
+            providers=providers_of(state, self.connected(), now),
+            orders=orders_of(state, now),
+            endings=endings,
+            money=money,
+            chain=own.figures,
+            backup=backup,
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the gauges of a scrape. Labels come from closed sets."""
+        view = self.view()
+        yield from _labelled(view)
+        chain, days = view.chain, view.chain.days_left
+        for name, text, value in (
+            ("block", "Newest block that the coordinator has followed.", view.block),
+            ("chain_lag_seconds", "Age of that block.", view.chain_lag_seconds),
+            (
+                "oldest_wait_seconds",
+                "How long the oldest order waits for an offer.",
+                view.orders.oldest_wait_seconds,
+            ),
+            (
+                "uncovered_usd",
+                "Charged without a client's voucher yet.",
+                view.money.uncovered / USD,
+            ),
+            ("unpaid_usd", "Signed for providers and not paid yet.", view.money.unpaid / USD),
+            (
+                "redeemable_usd",
+                "Signed by clients and not redeemed yet.",
+                view.money.redeemable / USD,
+            ),
+            (
+                "accusations_usd",
+                "The posting key's balance in Escrow, which accusations burn.",
+                chain.accusations / USD,
+            ),
+            ("audit_fund_usd", "The audit fund.", view.money.fund / USD),
+            ("bond_usd", "The coordinator's bond on chain.", chain.bond / USD),
+            ("retired", "1 once the coordinator has retired.", chain.retired_at > 0),
+            (
+                "posting_key_days_left",
+                "Days for which the posting key's coins last at the present use.",
+                inf if days is None else days,
+            ),
+            (
+                "posting_key_spent_coins",
+                "What its transactions cost in the last seven days.",
+                chain.spent_gwei / GWEI_OF_COIN,
+            ),
+            ("own_account_checked_at", "When the chain last told of the keys.", chain.checked_at),
+            *_backup_gauges(view.backup),
+        ):
+            yield GaugeMetricFamily(f"quorate_{name}", text, value=float(value))
+
+
+def _backup_gauges(backup: BackupView | None) -> Iterator[tuple[str, str, float]]:
+    if backup is None:
+        return
+    lag = inf if backup.lag_seconds is None else backup.lag_seconds
+    yield "backup_lag_seconds", "Age of the newest whole copy in the second place.", lag
+    yield "backup_events_behind", "Events that the second place lacks.", backup.events_behind
+
+
+def _labelled(view: OperatorView) -> Iterator[Metric]:
+    for name, text, label, figures in (*_market_families(view), *_own_families(view)):
+        family = GaugeMetricFamily(f"quorate_{name}", text, labels=[label])
+        for value, figure in figures.items():
+            family.add_metric([value], float(figure))
+        yield family
+
+
+def _market_families(view: OperatorView) -> Iterator[Family]:
+    providers, orders, money = view.providers, view.orders, view.money
+    states = {
+        "registered": providers.registered,
+        "connected": providers.connected,
+        "on_offer": providers.on_offer,
+    }
+    yield "providers", "Providers, by what they are.", "state", states
+    slots = {"on_offer": providers.run_slots, "leased": providers.leases}
+    yield "run_slots", "Run slots on offer, and leases in run slots.", "state", slots
+    phases = {
+        "matching": orders.matching,
+        "running": orders.running,
+        "awaiting_round": orders.awaiting_round,
+        "revealing": orders.revealing,
+    }
+    yield "jobs", "Jobs under way, by phase.", "phase", phases
+    credit = {"held": money.provider_held / USD, "final": money.provider_final / USD}
+    yield "credit_usd", "Pay of all providers: in hold windows, and final.", "state", credit
+
+
+def _own_families(view: OperatorView) -> Iterator[Family]:
+    money, chain = view.money, view.chain
+    fees = {"held": money.fee_held / USD, "final": money.fee_final / USD}
+    yield "fees_usd", "Own fees: in hold windows, and final.", "state", fees
+    capital = {"balance": money.balance / USD, "locked": money.locked / USD}
+    yield (
+        "capital_usd",
+        "Own capital: balance in Escrow, and locked as guarantees.",
+        "state",
+        capital,
+    )
+    left = {"payroll": money.payroll_left / USD, "locks": money.locks_left / USD}
+    yield "limit_left_usd", "What the day's limits leave to the posting key.", "limit", left
+    coins = {
+        "posting": chain.posting_gwei / GWEI_OF_COIN,
+        "account": chain.account_gwei / GWEI_OF_COIN,
+    }
+    yield "key_coins", "Coins for gas.", "key", coins
+    tokens = {"posting": chain.posting_amount / USD, "account": chain.account_amount / USD}
+    yield "key_usd", "Tokens of the coordinator's keys.", "key", tokens
+    failing = {problem.name for problem in view.problems}
+    problems = {name: float(name in failing) for name in PROBLEMS}
+    yield "problem", "1 while the coordinator has this problem.", "name", problems
+
+
+def make_report(
+    state: State,
+    registry: CollectorRegistry,
+    own_account: OwnAccount,
+    connected: Callable[[], Collection[Address]],
+    problems: Callable[[], tuple[Problem, ...]],
+    clock: Clock,
+    second_place: SecondPlace,
+) -> OperatorReport:
+    """Makes the report once the state is replayed, and adds its metrics to the registry."""
+    endings = EndingCounts(state, clock, registry)
+    report = OperatorReport(state, endings, own_account, connected, problems, clock, second_place)
+    registry.register(report)
+    return report

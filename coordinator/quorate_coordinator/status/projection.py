@@ -1,0 +1,378 @@
+"""Writes the SQL tables from state and archive, and notes how far it has come. The tables can be
+rebuilt at any time.
+
+The coordinator never decides by these tables. The projection writes the rows that changed in the
+state or that came into the archive. So losing the database loses no money and no run. It loses only
+what was observed: earlier supply and prices, cases that the state has deleted, and gas.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from alembic.util import CommandError
+from sqlalchemy import Table, delete, select, update
+from sqlalchemy.exc import DatabaseError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.state import State
+from quorate_coordinator.status import migrations, volume
+from quorate_coordinator.status.database import (
+    DATABASE_ERRORS,
+    Database,
+    database_of,
+    is_damage,
+    upsert,
+)
+from quorate_coordinator.status.migrations.models import (
+    SUPPLY_COLUMNS,
+    VOLUME_COLUMNS,
+    Base,
+    CaseRow,
+    HostClassRow,
+    MarketPeriod,
+    Progress,
+    ProviderRow,
+    Run,
+    TransactionRow,
+)
+from quorate_coordinator.status.rows import Row, batched, case_row, class_row, provider_row, run_row
+from quorate_coordinator.status.supply import Supply
+from quorate_coordinator.storage.archive import RunArchive
+from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_runtime.files import private_file
+from quorate_runtime.process.shield import finish_before_cancel
+
+log = logging.getLogger(__name__)
+ONLY = "runs"
+PAGE = 500
+PROVIDERS_PER_SLICE = 500  # looked at before the event loop gets its turn
+KEPT_SECONDS = 400 * volume.DAY_SECONDS  # of supply, prices and volume
+RETRY_SECONDS = 5.0
+P = ParamSpec("P")
+T = TypeVar("T")
+REFRESH_ERRORS: tuple[type[Exception], ...] = (*DATABASE_ERRORS, Unavailable)
+"""What a refresh raises while database or archive are away."""
+
+
+def _table(model: type[Base]) -> Table:
+    found = model.__table__
+    assert isinstance(found, Table), "no model is a join or an alias"
+    return found
+
+
+runs, providers, periods = _table(Run), _table(ProviderRow), _table(MarketPeriod)
+classes, cases, transactions = _table(HostClassRow), _table(CaseRow), _table(TransactionRow)
+progress = _table(Progress)
+COMPARED = ("job_id", "created_at", "host_class", "ending", *volume.COUNTED)
+"""Columns of a run that its periods' volume depends on."""
+
+
+def shielded(
+    method: Callable[P, Coroutine[object, object, T]],
+) -> Callable[P, Coroutine[object, object, T]]:
+    """Lets a method that has begun finish before its caller is cancelled.
+
+    A cancellation that reaches SQLAlchemy between two statements may be lost there. A coordinator
+    that was told to stop would then never stop.
+    """
+
+    @functools.wraps(method)
+    async def whole(*arguments: P.args, **named: P.kwargs) -> T:
+        return await finish_before_cancel(method(*arguments, **named))
+
+    return whole
+
+
+@dataclass(slots=True)
+class _Followed:
+    """Keys of rows of the state that changed since the last refresh."""
+
+    jobs: set[Hash32]
+    providers: set[Address]
+    cases: set[Hash32]
+    payees: set[Address]  # whose money changed: a provider's row shows it
+
+    @classmethod
+    def of(cls, state: State) -> "_Followed":
+        """Follows a state from now on. It begins with all rows of the state."""
+        owners = state.providers.follow()
+        return cls(state.jobs.follow(), owners, state.cases.follow(), state.payees.follow())
+
+    def add_all(self, state: State) -> None:
+        """Marks every row of the state as to be written."""
+        self.put_back(_Followed({*state.jobs}, {*state.providers}, {*state.cases}, set()))
+
+    def take(self) -> "_Followed":
+        """Returns the keys to write now, and begins a new list."""
+        taken = _Followed({*self.jobs}, self.providers | self.payees, {*self.cases}, set())
+        for kept in (self.jobs, self.providers, self.cases, self.payees):
+            kept.clear()
+        return taken
+
+    def put_back(self, taken: "_Followed") -> None:
+        """Marks taken keys as to be written again, because writing them failed."""
+        self.jobs |= taken.jobs
+        self.providers |= taken.providers
+        self.cases |= taken.cases
+
+
+@dataclass(slots=True)
+class Projection:
+    """The tables in one database. `refresh` writes what changed; `rebuild` starts from nothing.
+
+    Methods raise one of `DATABASE_ERRORS` while the database cannot be used.
+    """
+
+    database: Database
+    engine: AsyncEngine
+    followed: _Followed | None = None  # before the first refresh
+    is_whole: bool = True  # False: emptied since, so all of the state is to be written
+
+    @classmethod
+    async def open(cls, database: Database | Path) -> "Projection":
+        """Opens the database and brings its tables to this program's revision.
+
+        A SQLite file that is damaged, or that a newer program has migrated, is replaced by a new
+        one, because no decision depends on it. A PostgreSQL database is never emptied. Raises
+        `Unavailable`, which says why it cannot be used.
+        """
+        if isinstance(database, Path):
+            database = database_of(f"sqlite+aiosqlite:///{database}", database.parent)
+        made = cls(database, database.engine())
+        try:
+            await made._open()
+        except BaseException:
+            await made.close()
+            raise
+        return made
+
+    async def _open(self) -> None:
+        name = self.database.name
+        try:
+            self._make_private()
+            if await self.migrate():
+                return
+            why = "a newer program has migrated it"
+        except (DatabaseError, CommandError) as error:
+            if isinstance(error, DatabaseError) and not is_damage(error):
+                raise
+            why = f"it is damaged ({error})"
+        if self.database.path is None:
+            raise Unavailable(
+                f"{name}: {why}; start the newer program, or name an empty database by --database",
+                RETRY_SECONDS,
+            )
+        log.warning("replacing the tables' file %s by a new one: %s", name, why)
+        await self.replace_file()
+
+    def _make_private(self) -> None:
+        if self.database.path is not None:
+            private_file(self.database.path)
+
+    @shielded
+    async def replace_file(self) -> None:
+        """Replaces the SQLite file by one with empty tables. The next `refresh` fills them."""
+        path = self.database.path
+        assert path is not None, "a PostgreSQL database is never replaced"
+        await self.engine.dispose()
+        for suffix in ("", "-wal", "-shm", "-journal"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        self._make_private()
+        self.engine, self.is_whole = self.database.engine(), False
+        assert await self.migrate(), "the file was just made"
+
+    @shielded
+    async def migrate(self) -> bool:
+        """Brings the tables to this program's revision. Returns False if this program does not know
+        theirs.
+        """
+        async with self.engine.begin() as connection:
+            if not await connection.run_sync(migrations.is_known):
+                return False
+            await connection.run_sync(migrations.upgrade)
+        return True
+
+    @shielded
+    async def close(self) -> None:
+        """Closes all connections."""
+        await self.engine.dispose()
+
+    async def offset(self) -> int:
+        """Returns the sequence number of the newest job event that the tables show."""
+        query = select(progress.c.event_seq).where(progress.c.name == ONLY)
+        async with self.engine.connect() as connection:
+            found = (await connection.execute(query)).scalar()
+        return int(found or 0)
+
+    @shielded
+    async def refresh(self, state: State, archive: RunArchive, now: int = 0) -> int:
+        """Writes what has changed in the state since the last time, and what the archive got after
+        the offset. Returns the new offset. `now` is recorded for new cases.
+
+        The first refresh of a process writes everything in the state, because the process does not
+        know what changed before it started. Raises `Unavailable` while the archive cannot be read.
+        """
+        since, newest = await self.offset(), int(state.event_seq)
+        if since > newest:  # tables of another journal, or of a newer state of this one
+            return await self.rebuild(state, archive, now)
+        if self.followed is None:
+            self.followed = _Followed.of(state)
+        if not self.is_whole:
+            self.followed.add_all(state)
+        taken = self.followed.take()
+        try:
+            await self._write(_Changes.of(state, archive, since, taken, now), newest)
+        except REFRESH_ERRORS:
+            self.followed.put_back(taken)
+            raise
+        self.is_whole = True
+        return newest
+
+    async def _write(self, changes: "_Changes", newest: int) -> None:
+        async with self.engine.begin() as connection:
+            await upsert(connection, providers, changes.providers)
+            await upsert(connection, classes, changes.classes)
+            kept = tuple(column.name for column in cases.columns if column.name != "seen_at")
+            await upsert(connection, cases, changes.cases, changes=kept[1:])
+            for page in batched(changes.runs, PAGE):
+                await _write_runs(connection, page)
+            await upsert(connection, progress, [{"name": ONLY, "event_seq": newest}])
+
+    @shielded
+    async def rebuild(self, state: State, archive: RunArchive, now: int = 0) -> int:
+        """Deletes what state and archive can fill again, and fills it. Observations stay."""
+        async with self.engine.begin() as connection:
+            for table in (runs, providers, progress):
+                await connection.execute(delete(table))
+            await connection.execute(update(periods).values(dict.fromkeys(VOLUME_COLUMNS, 0)))
+        self.is_whole = False
+        return await self.refresh(state, archive, now)
+
+    @shielded
+    async def forget(self, jobs: Sequence[Hash32]) -> None:
+        """Deletes runs that the archive has deleted. Their share of the volume stays."""
+        async with self.engine.begin() as connection:
+            for start in range(0, len(jobs), PAGE):
+                names = [job_id.hex() for job_id in jobs[start : start + PAGE]]
+                await connection.execute(delete(runs).where(runs.c.job_id.in_(names)))
+
+    @shielded
+    async def observe(self, state: State, now: UnixSeconds) -> None:
+        """Records the supply and prices of this moment in their hour and day, unless that period
+        has an observation with more slots. Deletes periods that are too old.
+        """
+        supply = Supply()
+        for number, provider in enumerate(list(state.providers.values())):
+            supply.add(provider, now)
+            if number % PROVIDERS_PER_SLICE == 0:
+                await asyncio.sleep(0)
+        observed = supply.rows()
+        hosts = [class_row(found.host) for found in supply.by_class.values()]
+        async with self.engine.begin() as connection:
+            for page in batched(hosts, PAGE):
+                await upsert(connection, classes, page)
+            for unit, seconds in volume.UNITS.items():
+                key = {"unit": unit, "start": now - now % seconds}
+                for page in batched(({**key, **row} for row in observed), PAGE):
+                    await upsert(
+                        connection, periods, page, changes=SUPPLY_COLUMNS, if_not_less="slots"
+                    )
+            await connection.execute(delete(periods).where(periods.c.start < now - KEPT_SECONDS))
+
+    @shielded
+    async def add_transactions(self, rows: list[Row]) -> None:
+        """Records mined transactions. Recording one again changes nothing."""
+        async with self.engine.begin() as connection:
+            await upsert(connection, transactions, rows)
+
+    async def recent(self, client: str, limit: int = 100) -> list[dict[str, object]]:
+        """A client's newest runs (account as hex without 0x)."""
+        query = (
+            select(runs)
+            .where(runs.c.client == client)
+            .order_by(runs.c.created_at.desc())
+            .limit(limit)
+        )
+        async with self.engine.connect() as connection:
+            return [dict(row._mapping) for row in await connection.execute(query)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What one refresh writes. `runs` reads the archive while it is consumed."""
+
+    runs: Iterator[Row]
+    providers: list[Row]
+    cases: list[Row]
+    classes: list[Row]
+
+    @classmethod
+    def of(
+        cls, state: State, archive: RunArchive, since: int, taken: _Followed, now: int
+    ) -> "_Changes":
+        """Returns rows of all taken keys that the state still has."""
+        jobs = [job for job in (state.jobs.get(job_id) for job_id in taken.jobs) if job is not None]
+        hosts: dict[HostClass, None] = dict.fromkeys(job.host for job in jobs)
+        return cls(
+            _run_rows(archive, since, jobs),
+            [provider_row(state, owner) for owner in taken.providers if owner in state.providers],
+            [case_row(state.cases[key], now) for key in taken.cases if key in state.cases],
+            [class_row(host) for host in hosts],
+        )
+
+
+def _run_rows(archive: RunArchive, since: int, jobs: Iterable[Job]) -> Iterator[Row]:
+    """Yields the runs that the archive got, then those that the state has. A run that is in both
+    has the same row in both.
+    """
+    while page := archive.since(since, PAGE):
+        since = page[-1][0]
+        for _, row in page:
+            yield {**row}
+    for job in jobs:
+        yield run_row(job)
+
+
+async def _write_runs(connection: AsyncConnection, page: list[Row]) -> None:
+    """Writes runs, and adds what has changed about them to their periods."""
+    rows = {row["job_id"]: row for row in page}
+    query = select(*(runs.c[name] for name in COMPARED)).where(runs.c.job_id.in_(list(rows)))
+    before = [dict(row._mapping) for row in await connection.execute(query)]
+    await upsert(connection, runs, list(rows.values()))
+    changes = volume.changes_of(before, rows.values())
+    if changes:
+        await upsert(connection, periods, await _added(connection, changes), changes=VOLUME_COLUMNS)
+
+
+async def _added(
+    connection: AsyncConnection, changes: dict[volume.PeriodKey, dict[str, int]]
+) -> list[Row]:
+    """Returns the new volume of each period that changes. Python adds it, because amounts have 128
+    bits.
+    """
+    keys = ("unit", "start", "host_class")
+    columns = [periods.c[name] for name in (*keys, *VOLUME_COLUMNS)]
+    query = select(*columns).where(
+        periods.c.start.in_({start for _, start, _ in changes}),
+        periods.c.host_class.in_({name for _, _, name in changes}),
+    )
+    known: dict[volume.PeriodKey, dict[str, int]] = {}
+    for row in await connection.execute(query):
+        values = dict(row._mapping)
+        key = str(values.pop("unit")), int(values.pop("start")), str(values.pop("host_class"))
+        known[key] = values
+    return [
+        {
+            **dict(zip(keys, key, strict=True)),
+            **{name: known.get(key, {}).get(name, 0) + change[name] for name in VOLUME_COLUMNS},
+        }
+        for key, change in changes.items()
+    ]

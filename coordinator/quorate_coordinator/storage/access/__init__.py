@@ -1,1 +1,0 @@
-"""Who may read runs, their documents and the content that they name."""

@@ -1,1 +1,0 @@
-"""The second place of a coordinator's files: the continuous copy, and restoring from it."""

@@ -1,1 +1,0 @@
-"""The provider as prover and as drawn verifier of attestation."""

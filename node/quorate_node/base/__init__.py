@@ -1,0 +1,1 @@
+"""What every room of the node needs: configuration, settings file, keys."""

@@ -1,1 +1,0 @@
-"""The provider on chain: registration, key rotation, jury duty, tabs, funded orders."""

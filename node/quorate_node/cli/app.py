@@ -1,0 +1,215 @@
+"""`quorate node ...`: the commands of a provider's owner."""
+
+import asyncio
+import json
+import logging
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from quorate_node.base import provider_keys
+from quorate_node.base import settings as settings_file
+from quorate_node.base.config import Config
+from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
+from quorate_node.base.operator_keys import OperatorKeys
+from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys
+from quorate_node.cli import options
+from quorate_node.cli.control import drain, health, pause, price, resume
+from quorate_node.cli.init import init
+from quorate_node.cli.money import leave, withdraw
+from quorate_node.cli.options import fail, hex_text, home_of
+from quorate_node.cli.request_command import request
+from quorate_node.cli.settle_command import settle
+from quorate_node.cli.status import status
+from quorate_node.cli.top_up_command import top_up
+from quorate_protocol.messages.ports import Sandbox
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.durable import FileDamaged
+from quorate_runtime.journal.journal_port import JournalError
+from quorate_runtime.keys import unlock_command
+from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process import crash_points, gc_tuning, logs
+from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
+from quorate_runtime.process.shutdown import serve_until_signal
+from quorate_runtime.process.systemd_notify import Notifier
+
+__all__ = ["EXIT_REFUSED", "EXIT_UNAVAILABLE", "app"]
+
+app = typer.Typer(
+    help="Run the provider: check the machine, stake, execute jobs, earn.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+LEAVE_SECONDS = 3  # how long the exit may take to tell the coordinators of the withdrawn offer
+
+
+def check(
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check machine, engine, market and money, and print a fix for each failure. Exit 3 when
+    something is missing.
+    """
+    # Imported here, as below: commands such as `health` must start fast.
+    from quorate_node.status.diagnostics import check_node
+
+    config, keys = _config_to_check(home_of(home), password_file)
+    found = asyncio.run(check_node(config, keys, SystemClock()))
+    is_good = all(item.is_good for item in found)
+    if as_json:
+        typer.echo(json.dumps({"good": is_good, "findings": [asdict(item) for item in found]}))
+    else:
+        for item in found:
+            typer.echo(f"{'ok ' if item.is_good else 'NO '} {item.name:12} {item.text}")
+            if not item.is_good and item.fix:
+                typer.echo(f"                 fix: {item.fix}")
+    raise typer.Exit(0 if is_good else EXIT_REFUSED)
+
+
+def _config_to_check(folder: Path, password_file: Path | None) -> tuple[Config, OwnerKeys | None]:
+    """Returns configuration and keys.
+
+    Before `init` the configuration is empty and there are no keys, so only the machine is checked.
+    """
+    try:
+        settings = settings_file.read(folder)
+        config = settings.config(folder, None, None, stop_on_exit=False)
+        return config, options.locked_keys(folder, settings, password_file)
+    except (Refused, KeystoreError) as error:
+        if not isinstance(error, Refused) or error.code is not Code.UNKNOWN:
+            fail(error)
+        return Config(folder, ()), None
+
+
+def up(
+    executor: options.ExecutorOverride = None,
+    port: options.PortOverride = None,
+    stop_on_exit: options.StopOnExit = False,
+    noop_ms: options.NoopMilliseconds = 0,
+    drain_time: options.DrainTime = "",
+    log_json: options.LogJson = False,
+    log_file: options.LogFile = None,
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; a second signal ends it at once.
+
+    If the owner's key is here and funded, register and stake first.
+    """
+    folder = home_of(home)
+    crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
+    try:
+        logs.setup(is_json=log_json or as_json, file=log_file)
+    except OSError as error:
+        fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"))
+    # Without this, most of the log would be one line for each request.
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+    try:
+        settings = settings_file.read(folder)
+        keys = options.load_keys(folder, settings, password_file)
+        drain_seconds = settings_file.seconds_of(drain_time, "--drain-time") if drain_time else 0
+        config = settings.config(folder, executor, port, stop_on_exit, noop_ms, drain_seconds)
+        asyncio.run(_serve(config, keys))
+    except (
+        Refused,
+        Unavailable,
+        KeystoreError,
+        JournalError,
+        FileDamaged,
+        BaseExceptionGroup,
+    ) as error:
+        fail(error)
+
+
+async def _serve(config: Config, keys: ProviderKeys) -> None:
+    """Runs the daemon until a signal comes.
+
+    The journal has all that the daemon acknowledged, so at the end it only has to tell the
+    coordinators.
+    """
+    from quorate_node.daemon import ProviderDaemon
+    from quorate_node.executors.selection import BANNER, choose
+
+    clock = SystemClock()
+    executor = await choose(config, keys.account.hex(), clock)
+    if executor.sandbox is Sandbox.PROCESS:
+        typer.echo(BANNER, err=True)
+    daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
+    try:
+        gc_tuning.tune_memory()
+        if await serve_until_signal(
+            daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)
+        ):
+            typer.echo("node: stopped", err=True)
+    finally:
+        await executor.close()
+
+
+def rotate(
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Make the next operator key. The daemon uses it from its next start, and keeps the old key as
+    long as a job needs it.
+    """
+    folder = home_of(home)
+    try:
+        settings = settings_file.read(folder)
+        keystore = options.open_keystore(folder, settings, password_file)
+        keys = provider_keys.load(keystore, *options.owner_and_payout(settings))
+        is_waiting = OperatorKeys(keys, folder / OPERATOR_KEYS_FILE).is_changing
+        new = keys.operator if is_waiting else provider_keys.add_operator(keystore)
+    except (Refused, KeystoreError) as error:
+        fail(error)
+    operator = hex_text(new.address)
+    if as_json:
+        typer.echo(json.dumps({"operator": operator, "is_new": not is_waiting}))
+        return
+    typer.echo(
+        f"operator {operator} was made earlier and is not in use yet"
+        if is_waiting
+        else f"operator {operator} is made"
+    )
+    if keys.owner is None:
+        typer.echo(
+            f"Send gas to it; then, with the key of {hex_text(keys.account)}, call "
+            f"rotate_key({operator}) of Stakes"
+        )
+    flag = options.home_flag(home)
+    typer.echo(f"Next: stop the daemon and start it with `quorate node up{flag}`; jobs go on")
+
+
+def unlock(
+    span: options.UnlockedFor = "8h",
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Ask for the passphrase once: until the time is over, `withdraw` and `leave` do not ask."""
+    keys = home_of(home) / options.KEYS_FOLDER
+    try:
+        settings_file.read(home_of(home))
+        names = provider_keys.account_names(keys)
+        ask = options.passphrase_prompt(password_file)
+        typer.echo(unlock_command.unlock(keys, names, ask, span, as_json))
+    except (Refused, KeystoreError) as error:
+        fail(error)
+
+
+def lock(home: options.Home = None, as_json: options.AsJson = False) -> None:
+    """End what `unlock` started: the next signature asks for the passphrase."""
+    typer.echo(unlock_command.lock(home_of(home) / options.KEYS_FOLDER, as_json))
+
+
+COMMANDS = (
+    *(init, check, up, health, status, pause, resume, drain, price),
+    *(withdraw, leave, settle, top_up, request, rotate, unlock, lock),
+)
+for command in COMMANDS:
+    app.command()(command)

@@ -1,0 +1,330 @@
+"""`quorate node init`: makes keys and settings, and prints what has to be funded."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from quorate_content.dag.cid import typed_cid
+from quorate_node.base import gpu_settings, provider_keys
+from quorate_node.base import settings as settings_file
+from quorate_node.base.config import FEE_CAP_GWEI, AttestationChoice, ExecutorKind, TransportChoice
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.base.settings import Settings
+from quorate_node.cli import options
+from quorate_node.cli.options import hex_text
+from quorate_protocol.limits import BY_NAME, DEVNET, MAINNET
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Amount, usd
+from quorate_protocol.values import replace
+from quorate_runtime.files import private_folder
+from quorate_runtime.http.urls import chain_urls, web_url
+from quorate_runtime.keys.keystore import KeystoreError
+
+if TYPE_CHECKING:
+    from quorate_node.gpu.gpu_slots import LaidOut
+
+OPTIONS_OF = {
+    "coordinators": {"coordinator", "devnet"},
+    "is_devnet": {"limits", "devnet"},
+    "gpu_prices": {"gpu_price"},
+    "images": {"image"},
+    "ipfs_gateways": {"ipfs_gateway"},
+    "listen_host": {"host"},
+    "listen_port": {"port"},
+    "store_bytes": {"store_size"},
+    "second_chain_url": {"chain_url"},
+}
+"""The options that set each field of the settings, where their names differ."""
+
+
+def init(
+    ctx: typer.Context,
+    coordinator: options.Coordinators = None,
+    devnet: options.DevnetFile = None,
+    limits: options.LimitsName = MAINNET.name,
+    price: options.PriceText = "0.10",
+    price_floor: options.PriceFloorText = "0",
+    slots: options.Slots = 1,
+    probation: options.Probation = False,
+    gpu_slots: options.GpuSlots = None,
+    gpu_price: options.GpuPrices = None,
+    owner: options.OwnerText = "",
+    payout: options.PayoutText = "",
+    image: options.Images = None,
+    region: options.Region = "",
+    executor: options.Executor = ExecutorKind.AUTO,
+    host: options.ListenHost = "127.0.0.1",
+    port: options.ListenPort = 7710,
+    public_url: options.PublicUrl = "",
+    store_size: options.StoreSize = "",
+    ipfs_gateway: options.IpfsGateways = None,
+    ipfs_kubo: options.IpfsKubo = "",
+    attestation: options.Attestation = AttestationChoice.NONE,
+    transport: options.Transport = TransportChoice.AUTO,
+    job_user: options.JobUser = 0,
+    jury_price: options.JuryPriceText = "0",
+    jury_slots: options.JurySlots = 1,
+    jury_cases: options.JuryCases = 24,
+    trust: options.TrustText = "1",
+    max_held: options.MaxHeldText = "20",
+    chain_url: options.ChainUrls = None,
+    fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
+    deployment: options.DeploymentFile = None,
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Make keys and settings, and print what has to be funded."""
+    folder, jury = options.home_of(home), (jury_price, jury_slots, jury_cases)
+    try:
+        urls, is_devnet = _market(coordinator or [], devnet, limits)
+        typed = Settings(
+            coordinators=urls,
+            owner=options.address_of(owner, "--owner"),
+            payout=options.address_of(payout, "--payout"),
+            slots=slots,
+            gpu_slots=gpu_settings.layouts_of(gpu_slots or []),
+            gpu_prices=gpu_settings.prices_of(gpu_price or []),
+            price=settings_file.usd_price(price),
+            price_floor=settings_file.usd_price(price_floor),
+            images=tuple(_image(item) for item in image or ()),
+            region=region,
+            executor=executor,
+            is_devnet=is_devnet,
+            listen_host=host,
+            listen_port=port,
+            public_url=_public_url(public_url),
+            store_bytes=settings_file.bytes_of(store_size, "--store-size") if store_size else 0,
+            ipfs_gateways=_gateways(ipfs_gateway),
+            ipfs_kubo=_kubo(ipfs_kubo),
+            attestation=attestation,
+            job_user=job_user,
+        )
+        typed, before = _with_policy(typed, *jury, trust, max_held, probation), _before(folder)
+        typed = _with_network(typed, chain_url or [], fee_cap_gwei, transport)
+        settings, keys = _write(folder, typed, _named_fields(ctx), deployment, password_file)
+    except (Refused, Unavailable, KeystoreError) as error:
+        options.fail(error)
+    if not _printed_json(as_json, folder, settings, keys):
+        _print_all(folder, home, settings, keys, before, devnet is not None)
+
+
+def _printed_json(as_json: bool, folder: Path, settings: Settings, keys: ProviderKeys) -> bool:
+    if as_json:
+        typer.echo(json.dumps(_facts(folder, settings, keys, _gpus(settings))))
+    return as_json
+
+
+def _with_policy(
+    typed: Settings, price: str, slots: int, cases: int, trust: str, max_held: str, probation: bool
+) -> Settings:
+    return replace(
+        typed,
+        jury_price=settings_file.usd_price(price, "--jury-price"),
+        jury_slots=slots,
+        jury_cases=cases,
+        trust=Amount(settings_file.usd_price(trust, "--trust")),
+        max_held=Amount(settings_file.usd_price(max_held, "--max-held")),
+        probation=probation,
+    )
+
+
+def _with_network(
+    typed: Settings, texts: list[str], fee_cap_gwei: int, transport: TransportChoice
+) -> Settings:
+    first, second = chain_urls(texts, "http://127.0.0.1:8545")
+    nodes = replace(typed, chain_url=first, second_chain_url=second)
+    return replace(nodes, fee_cap_gwei=fee_cap_gwei, transport=transport)
+
+
+def _write(
+    folder: Path,
+    typed: Settings,
+    named: set[str],
+    deployment: Path | None,
+    password_file: Path | None,
+) -> tuple[Settings, ProviderKeys]:
+    """Makes the keys that are missing, then writes the trusted deployment and the settings.
+
+    `named` holds the fields of `typed` that the owner named; the others stay.
+    """
+    # Imported here: it loads the contracts, and commands such as `health` must start fast.
+    from quorate_contracts import trusted_deployment
+
+    trusted = trusted_deployment.read(deployment) if deployment else None
+    private_folder(folder)
+    with settings_file.changing(folder):
+        settings = settings_file.changed(folder, typed, named)
+        is_first = not provider_keys.operator_names(folder / options.KEYS_FOLDER)
+        keystore = options.open_keystore(folder, settings, password_file, is_first)
+        keys = provider_keys.create(keystore, *options.owner_and_payout(settings))
+        # Before the settings: a daemon that had settings only would trust any coordinator's
+        # contracts.
+        trusted_deployment.keep(folder, trusted)
+        settings_file.write(folder, settings)
+    return settings, keys
+
+
+def _stake_of(settings: Settings, gpus: "LaidOut") -> int:
+    count = settings.slots + sum(len(item.groups) for item in gpus.classes)
+    return count * (DEVNET if settings.is_devnet else MAINNET).slot_stake
+
+
+def _gpus(settings: Settings) -> "LaidOut":
+    """The GPU slots that this machine would offer with the settings."""
+    # Imported here: they load NVIDIA's library, and commands such as `health` must start fast.
+    from quorate_node.executors.host_class_probe import read_gpus
+    from quorate_node.gpu.gpu_slots import lay_out
+    from quorate_node.gpu.nvml_probe import NvmlProbe
+
+    return lay_out(read_gpus(NvmlProbe()), settings.gpu_slots, settings.gpu_prices)
+
+
+def _facts(
+    folder: Path, settings: Settings, keys: ProviderKeys, gpus: "LaidOut"
+) -> dict[str, object]:
+    return {
+        "home": str(folder),
+        "provider": hex_text(keys.account),
+        "operator": hex_text(keys.operator.address),
+        "payout": hex_text(keys.payout),
+        "stake": _stake_of(settings, gpus),
+        "gpu_slots": sum(len(item.groups) for item in gpus.classes),
+        "has_owner_key": keys.owner is not None,
+    }
+
+
+def _print_result(
+    folder: Path, settings: Settings, keys: ProviderKeys, gpus: "LaidOut", is_first: bool
+) -> None:
+    if is_first:
+        typer.echo(f"Provider made in {folder}")
+    else:
+        typer.echo(f"Provider changed in {folder}: its keys and its other settings stay")
+    stake, operator = usd(_stake_of(settings, gpus)), hex_text(keys.operator.address)
+    needs = f"{stake} USD of stake and gas to register"
+    if settings.probation:
+        needs = f"gas to register; its pay is held until it is {stake} USD, and becomes the stake"
+    typer.echo(
+        f"  owner {hex_text(keys.account)}: needs {needs}; "
+        "`quorate node check` names token, coin and chain"
+    )
+    typer.echo(f"  operator {operator}: signs; `up` gives it gas from the owner")
+    for item in gpus.classes:
+        slots = f"{len(item.groups)} slots of {item.host.world_size}x {item.model}"
+        typer.echo(f"  GPUs: {slots} at {usd(item.price)} USD per slot-hour")
+    for problem in gpus.problems:
+        typer.echo(f"  GPUs: {problem}")
+
+
+def _slots_of(folder: Path) -> int:
+    try:
+        return settings_file.read(folder).slots
+    except Refused:
+        return 0  # not re-raised: this command replaces a file that cannot be read
+
+
+def _before(folder: Path) -> tuple[bool, int]:
+    """Returns whether the provider is new, and how many CPU run slots it had."""
+    is_first = not (folder / settings_file.FILE).exists()
+    return is_first, 0 if is_first else _slots_of(folder)
+
+
+def _print_all(
+    folder: Path,
+    home: Path | None,
+    settings: Settings,
+    keys: ProviderKeys,
+    before: tuple[bool, int],
+    is_devnet: bool,
+) -> None:
+    is_first, slots_before = before
+    _print_result(folder, settings, keys, _gpus(settings), is_first)
+    _print_surplus(slots_before - settings.slots, settings)
+    _print_next_step(folder, home, is_devnet=is_devnet)
+
+
+def _print_surplus(count: int, settings: Settings) -> None:
+    """Says what becomes of the stake of slots that the owner gives up."""
+    if count <= 0:
+        return
+    limits = DEVNET if settings.is_devnet else MAINNET
+    stake, seconds = usd(count * limits.slot_stake), limits.unbond_after
+    after = f"{seconds // 86_400} days" if seconds >= 86_400 else f"{seconds} seconds"
+    fewer = "1 slot fewer" if count == 1 else f"{count} slots fewer"
+    typer.echo(
+        f"  {fewer}: the next start of `up` closes what is too much; {stake} USD of stake come "
+        f"back to the owner {after} later"
+    )
+
+
+def _print_next_step(folder: Path, home: Path | None, is_devnet: bool) -> None:
+    flag, fund = options.home_flag(home), "fund the owner"
+    if is_devnet:
+        fund = f"`quorate devnet fund {shlex.quote(str(home or folder))}`"
+    typer.echo(f"Next: {fund}, then `quorate node check{flag}` and `quorate node up{flag}`")
+
+
+def _named_fields(ctx: typer.Context) -> set[str]:
+    """Returns the fields of the settings whose options the user typed."""
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    typed = {
+        name
+        for name, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    }
+    return typed | {field for field, names in OPTIONS_OF.items() if typed & names}
+
+
+def _market(
+    coordinators: list[str], devnet: Path | None, limits: str
+) -> tuple[tuple[str, ...], bool]:
+    """Returns (URLs of the coordinators to serve, whether the limits of a devnet apply)."""
+    if limits not in BY_NAME:
+        raise Refused(Code.MALFORMED, f"--limits {limits!r}: use one of {', '.join(BY_NAME)}")
+    urls = [settings_file.devnet_coordinator(devnet)] if devnet else []
+    urls += [web_url("--coordinator", url, "http://127.0.0.1:7700") for url in coordinators]
+    return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
+
+
+def _gateways(texts: list[str] | None) -> tuple[str, ...]:
+    urls = [web_url("--ipfs-gateway", text, settings_file.GATEWAY_EXAMPLE) for text in texts or ()]
+    return tuple(dict.fromkeys(urls))
+
+
+def _kubo(text: str) -> str:
+    return web_url("--ipfs-kubo", text, settings_file.KUBO_EXAMPLE) if text else ""
+
+
+def _public_url(text: str) -> str:
+    """Checks a URL and returns it.
+
+    It must have an IP address, which decides the provider's network on chain.
+    """
+    if not text:
+        return ""
+    from quorate_node.owner.registration import network_of
+
+    url = web_url("--public-url", text, "http://203.0.113.7:7710")
+    network_of(url)
+    return url
+
+
+def _image(text: str) -> str:
+    """Checks an image as job specs name it and returns it.
+
+    It refuses a tag, because no job spec has one.
+    """
+    try:
+        text = str(typed_cid(text)) if text.startswith("Qm") else text
+        image_digest(text)
+    except Refused as error:
+        raise Refused(
+            Code.MALFORMED,
+            f"--image {text!r}: use name@sha256:digest, or the CID of an image archive",
+        ) from error
+    return text

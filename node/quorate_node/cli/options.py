@@ -1,0 +1,332 @@
+"""What the commands of `quorate node` share: option types, the provider's folder and exit codes.
+
+Only the `cli*` modules read flags and the environment.
+"""
+
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from quorate_node.base import provider_keys
+from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice
+from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys
+from quorate_node.base.settings import Settings
+from quorate_protocol.limits import DEVNET, MAINNET
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import ZERO_ADDRESS, Address
+from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.keys.locked_keys import LockedKeys
+from quorate_runtime.keys.passphrase import passphrase_of
+from quorate_runtime.process.command_errors import (
+    EXIT_REFUSED,
+    EXIT_UNAVAILABLE,
+    remember_json,
+    say_error,
+)
+
+KEYS_FOLDER = "keys"  # the keystore, inside the provider's folder
+
+# ----------------------------------------------------------------------------- of several commands
+
+Home = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of this provider (default: $QUORATE_HOME/node or XDG)"),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option("--password-file", help="File with the keystore's passphrase (mode 0600)"),
+]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON line on stdout", callback=remember_json)
+]
+
+# ---------------------------------------------------------------------------------------- of `init`
+
+Coordinators = Annotated[
+    list[str] | None,
+    typer.Option("--coordinator", help="Base URL of a coordinator to serve; repeatable"),
+]
+DevnetFile = Annotated[
+    Path | None, typer.Option("--devnet", help="devnet.json (or its folder) of a devnet to join")
+]
+LimitsName = Annotated[
+    str,
+    typer.Option(
+        "--limits", help="mainnet, testnet, or devnet: cheap keys, allows the process executor"
+    ),
+]
+PriceText = Annotated[str, typer.Option("--price", help="USD per slot-hour")]
+PriceAmount = Annotated[
+    str, typer.Argument(help="USD per slot-hour, such as 0.25; with --gpu per GPU-hour")
+]
+PricedGpu = Annotated[
+    str,
+    typer.Option(
+        "--gpu", help="GPUs that get the price, such as H100; all = those without their own"
+    ),
+]
+PriceFloorText = Annotated[
+    str, typer.Option("--price-floor", help="Decline jobs that pay less, in USD per slot-hour")
+]
+JuryPriceText = Annotated[
+    str, typer.Option("--jury-price", help="Judge no case that pays less, in USD per slot-hour")
+]
+TrustText = Annotated[
+    str,
+    typer.Option(
+        "--trust", help="USD of unpaid work for each coordinator beyond what its tab guarantees"
+    ),
+]
+MaxHeldText = Annotated[
+    str, typer.Option("--max-held", help="Take no work of a coordinator that holds back more USD")
+]
+JurySlots = Annotated[
+    int, typer.Option("--jury-slots", min=0, max=16, help="Most run slots that juries take at once")
+]
+JuryCases = Annotated[
+    int, typer.Option("--jury-cases", min=0, max=1000, help="Most cases judged in 24 hours")
+]
+Slots = Annotated[
+    int,
+    typer.Option(
+        "--slots", min=0, max=16, help="CPU run slots; each needs one stake slot (0: only GPUs)"
+    ),
+]
+Probation = Annotated[
+    bool,
+    typer.Option(
+        "--probation/--no-probation",
+        help="Start without stake: one run slot, whose pay becomes the first stake",
+    ),
+]
+GpuSlots = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-slots",
+        help="GPU run slots as [MODEL:]GPUS[xSLOTS], such as 2x4, H100:8 or none; repeatable "
+        "(default: each GPU is a slot)",
+    ),
+]
+GpuPrices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-price",
+        help="USD per GPU-hour as [MODEL=]USD, such as 1.20 or H100=2.50; repeatable. GPUs "
+        "without a price are not offered",
+    ),
+]
+OwnerText = Annotated[
+    str,
+    typer.Option(
+        "--owner", help="Owner account, if its key is kept elsewhere (default: a key made here)"
+    ),
+]
+PayoutText = Annotated[
+    str, typer.Option("--payout", help="Account that receives the pay (default: the owner)")
+]
+Images = Annotated[
+    list[str] | None, typer.Option("--image", help="Run only this image; repeatable")
+]
+Region = Annotated[str, typer.Option("--region", help="Region to show in the offer")]
+Executor = Annotated[ExecutorKind, typer.Option("--executor", help="Sandbox that jobs run in")]
+ListenHost = Annotated[str, typer.Option("--host", help="Address that the gateway listens on")]
+ListenPort = Annotated[
+    int, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any free port")
+]
+PublicUrl = Annotated[
+    str, typer.Option("--public-url", help="URL at which others reach the gateway")
+]
+StoreSize = Annotated[
+    str,
+    typer.Option(
+        "--store-size",
+        help="Disk for inputs, and for outputs, which are kept for two weeks, such as 200GB "
+        "(default: half of the disk)",
+    ),
+]
+IpfsGateways = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--ipfs-gateway",
+        help="IPFS gateway to fetch content from before the coordinator's store; repeatable",
+    ),
+]
+IpfsKubo = Annotated[
+    str, typer.Option("--ipfs-kubo", help="RPC URL of your Kubo, whose gateway is asked too")
+]
+Attestation = Annotated[
+    AttestationChoice,
+    typer.Option(
+        "--attestation",
+        help="L1: verifiers challenge the GPUs on offer (without a GPU, the CPU) for some seconds, "
+        "while no job runs",
+    ),
+]
+Transport = Annotated[
+    TransportChoice,
+    typer.Option("--transport", help="How to reach coordinators; auto: libp2p where it works"),
+]
+JobUser = Annotated[
+    int,
+    typer.Option(
+        "--job-user", help="First of 1,024 user ids that jobs run as (0 = from the folder's name)"
+    ),
+]
+ChainUrls = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rpc",
+        "--chain-url",
+        help="Your chain node (default: the coordinator's). Name two: only what both say counts",
+    ),
+]
+FeeCapGwei = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")
+]
+DeploymentFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="deployment.json (or FILE#HASH) that you trust; other deployments are refused"
+    ),
+]
+
+# ------------------------------------------------------------------------------------------ of `up`
+
+ExecutorOverride = Annotated[
+    ExecutorKind | None, typer.Option("--executor", help="Use this executor instead of the setting")
+]
+PortOverride = Annotated[
+    int | None, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any free port")
+]
+StopOnExit = Annotated[
+    bool, typer.Option("--stop-on-exit", help="End running jobs at exit (by default they go on)")
+]
+NoopMilliseconds = Annotated[int, typer.Option("--noop-ms", hidden=True)]
+DrainTime = Annotated[
+    str,
+    typer.Option(
+        "--drain-time", help="At exit, wait so long at most for running jobs, such as 30s"
+    ),
+]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON lines")]
+LogFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--log-file",
+        help="Log to this file; it is rotated at 16 MiB and five old files are kept "
+        "(default: stderr)",
+    ),
+]
+
+# ----------------------------------------------------------- of `drain`, `withdraw` and `leave`
+
+WithdrawAmount = Annotated[
+    str, typer.Argument(metavar="[AMOUNT]", help="USD to send, such as 12.50 (default: all)")
+]
+WithdrawTo = Annotated[
+    str, typer.Option("--to", help="Account that gets the USD of the owner's wallet")
+]
+OnlySurplus = Annotated[
+    bool, typer.Option("--surplus", help="Only free stake that no run slot uses; keep taking work")
+]
+UnlockedFor = Annotated[str, typer.Option("--for", help="How long, such as 30m or 8h; at most 7d")]
+WaitToTheEnd = Annotated[bool, typer.Option("--wait", help="Wait until everything is done")]
+TakeWorkAgain = Annotated[bool, typer.Option("--off", help="Take work again")]
+
+
+def home_of(home: Path | None) -> Path:
+    """Returns the provider's folder: the flag, else $QUORATE_HOME/node, else the XDG data folder.
+
+    The path is absolute, because the container engine and its mounts need absolute paths.
+    """
+    if home is not None:
+        return home.absolute()
+    base = os.environ.get("QUORATE_HOME")
+    if base:
+        return Path(base).absolute() / "node"
+    return (
+        Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "node"
+    )
+
+
+def home_flag(home: Path | None) -> str:
+    """` --home FOLDER` for a command that the user can copy; empty if the flag was not given."""
+    return "" if home is None else f" --home {shlex.quote(str(home))}"
+
+
+def fail(error: BaseException) -> NoReturn:
+    """Says what is wrong, also as JSON where that was asked for. Exits: 4 for Unavailable, else
+    3.
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    code = error.code.value if isinstance(error, Refused) else ""
+    # Codes are for programs, which ask for --json.
+    text = str(error).removeprefix(f"{code}: ")
+    status = EXIT_UNAVAILABLE if isinstance(error, Unavailable) else EXIT_REFUSED
+    say_error("node", text, status, code)
+    raise typer.Exit(status)
+
+
+def address_of(text: str, option: str) -> Address:
+    """Returns the address in an option's text, or the zero address for an empty text.
+
+    Raises Refused if the text is no address.
+    """
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        value = b""  # the length check below refuses it
+    if text and len(value) != 20:
+        raise Refused(
+            Code.MALFORMED, f"{option} {text!r}: an address is 0x and 40 hexadecimal digits"
+        )
+    return Address(value) if text else ZERO_ADDRESS
+
+
+def open_keystore(
+    folder: Path, settings: Settings, password_file: Path | None, is_first: bool = False
+) -> Keystore:
+    """Returns the keystore of a provider's folder.
+
+    If `is_first`, the user chooses its passphrase now.
+    """
+    passphrase = passphrase_of(password_file, os.environ, "provider", is_first)
+    return Keystore.at(folder / KEYS_FOLDER, passphrase, DEVNET if settings.is_devnet else MAINNET)
+
+
+def passphrase_prompt(password_file: Path | None) -> Callable[[], str]:
+    """Returns a function that gets the passphrase from a file or asks for it."""
+    return lambda: passphrase_of(password_file, os.environ, "provider")
+
+
+def locked_keys(folder: Path, settings: Settings, password_file: Path | None) -> OwnerKeys:
+    """Returns the keys for a command. The first signature asks for the passphrase, unless an agent
+    has the keys.
+    """
+    keys = LockedKeys(folder / KEYS_FOLDER, passphrase_prompt(password_file))
+    return provider_keys.locked(folder / KEYS_FOLDER, keys, *owner_and_payout(settings))
+
+
+def load_keys(folder: Path, settings: Settings, password_file: Path | None) -> ProviderKeys:
+    """Returns the provider's keys, which `init` has made."""
+    return provider_keys.load(
+        open_keystore(folder, settings, password_file), *owner_and_payout(settings)
+    )
+
+
+def owner_and_payout(settings: Settings) -> tuple[Address | None, Address | None]:
+    """Returns the owner and payout accounts that the settings name; None for one that they do
+    not.
+    """
+    owner, payout = settings.owner, settings.payout
+    return (None if owner == ZERO_ADDRESS else owner, None if payout == ZERO_ADDRESS else payout)
+
+
+def hex_text(value: bytes) -> str:
+    """0x and hexadecimal digits."""
+    return "0x" + value.hex()

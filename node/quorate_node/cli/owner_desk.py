@@ -1,0 +1,191 @@
+"""What the owner's money commands need: the chain, the contracts, the coordinators and the keys.
+
+The commands work beside a daemon and without one. They send under the owner's key only, because the
+daemon may use the operator key at any time.
+"""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from quorate_contracts.chain_check import check_chain
+from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.escrow import Tab
+from quorate_node.base.config import Config
+from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
+from quorate_node.base.operator_keys import OperatorKeys
+from quorate_node.base.provider_keys import SigningKeys
+from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.market.coordinator_client import (
+    Coordinator,
+    deployment_from_info,
+    fetch_info,
+    saved_info_path,
+)
+from quorate_node.owner import stake_classes
+from quorate_node.owner.account_state import AccountState, read_account
+from quorate_node.owner.calls import Step, ask, transact
+from quorate_node.owner.owner_sender import owner_sender
+from quorate_node.owner.tab_payments import draw_step, redeem_step, redeemable
+from quorate_node.status.status import EarningStatus, read_status
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.ports import Clock, Sandbox
+from quorate_protocol.messages.signed import Voucher
+from quorate_protocol.messages.views import InfoView
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Amount
+from quorate_runtime.chain import ChainClient, Sender, chain_client
+from quorate_runtime.chain.fee_bids import GWEI
+from quorate_runtime.http.client_sessions import plain_session
+
+SEND_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTab:
+    """A coordinator's tab for the owner at the chain's newest block, and the newest voucher."""
+
+    coordinator: Address
+    tab: Tab
+    voucher: Envelope[Voucher] | None
+
+    @property
+    def redeemable(self) -> Amount:
+        """What the voucher pays now."""
+        cumulative = self.voucher.message.cumulative if self.voucher else Amount(0)
+        return redeemable(cumulative, self.tab)
+
+    @property
+    def credit(self) -> Amount:
+        """What was paid and not drawn."""
+        return Amount(self.tab.paid - self.tab.drawn)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerDesk:
+    """The surroundings of one command."""
+
+    config: Config
+    keys: SigningKeys
+    clock: Clock
+    client: ChainClient
+    contracts: Contracts
+    coordinators: tuple[Coordinator, ...]
+
+    async def state(self) -> AccountState:
+        """Asks the chain for stake and balances, in every host class that this home knows."""
+        status = read_status(self.config.path("status.json"))
+        classes = set(stake_classes.remembered(self.config.home))
+        classes |= {detect_cpu_class(sandbox).id() for sandbox in (None, Sandbox.DOCKER_RUNSC)}
+        classes |= set(status.host_classes) if status else set()
+        keys = self.keys
+        return await read_account(
+            self.client, self.contracts, keys.account, keys.operator.address, classes
+        )
+
+    @contextmanager
+    def sender(self) -> Iterator[Sender]:
+        """Gives the sender of the owner's key. Call it only if that key is here."""
+        assert self.keys.owner is not None, "the owner's key is here"
+        home, deployment = self.config.home, self.contracts.deployment
+        with owner_sender(home, self.client, self.keys.owner, self.clock, deployment) as sender:
+            yield sender
+
+    async def tabs(self) -> list[OwnTab]:
+        """Asks the chain for the tabs of all coordinators of this home."""
+        vouchers = {item.coordinator: item.voucher for item in earnings(self.config.home)}
+        known = dict.fromkeys(item.address for item in self.coordinators) | vouchers
+        return [
+            OwnTab(address, await self._tab(address), voucher) for address, voucher in known.items()
+        ]
+
+    async def _tab(self, coordinator: Address) -> Tab:
+        query = self.contracts.escrow.tab(coordinator, self.keys.account)
+        return await ask(self.client, query)
+
+    async def collect(self, sender: Sender, item: OwnTab) -> Amount:
+        """Redeems the voucher, then draws what the tab was paid. Returns what was drawn.
+
+        Anyone may have sent both meanwhile. Raises Refused if the chain takes the voucher no more.
+        """
+        account, refused = self.keys.account, None
+        if item.redeemable and item.voucher is not None:
+            refused = await self._try(sender, redeem_step(self.contracts, item.voucher, item.tab))
+        tab = await self._tab(item.coordinator)
+        credit = Amount(tab.paid - tab.drawn)
+        if credit:
+            step = draw_step(self.contracts, account, item.coordinator, tab)
+            refused = await self._try(sender, step) or refused
+            tab = await self._tab(item.coordinator)
+        cumulative = item.voucher.message.cumulative if item.voucher else Amount(0)
+        if refused is not None and (redeemable(cumulative, tab) or tab.paid > tab.drawn):
+            raise refused
+        return credit
+
+    async def _try(self, sender: Sender, step: Step) -> Refused | None:
+        try:
+            await transact(sender, step.purpose, step.call, SEND_SECONDS)
+        except Refused as refused:
+            return refused  # the caller looks whether somebody else has sent it
+        return None
+
+
+def earnings(home: Path) -> Iterator[EarningStatus]:
+    """Yields what the daemon last knew of each coordinator's debt; nothing if none has run."""
+    status = read_status(home / "status.json")
+    yield from status.earnings if status else ()
+
+
+@asynccontextmanager
+async def owner_desk(config: Config, keys: SigningKeys, clock: Clock) -> AsyncIterator[OwnerDesk]:
+    """Meets the coordinators and the chain. Raises Unavailable if the chain is away, or no
+    coordinator was ever met; Refused if the chain is another one.
+    """
+    async with plain_session() as session:
+        infos = await _infos(config, session)
+        first = next(iter(infos.values()))
+        contracts = Contracts.of(deployment_from_info(first))
+        urls = config.chain_urls(first.chain_url)
+        client = chain_client(urls, session, config.fee_cap_gwei * GWEI)
+        await _meet_chain(client, contracts)
+        operator_keys = OperatorKeys(keys, config.path(OPERATOR_KEYS_FILE))
+        coordinators = tuple(
+            Coordinator(url, info, session, keys.account, operator_keys, clock)
+            for url, info in infos.items()
+        )
+        yield OwnerDesk(config, keys, clock, client, contracts, coordinators)
+
+
+async def _meet_chain(client: ChainClient, contracts: Contracts) -> None:
+    try:
+        await check_chain(client, contracts.deployment)
+    except Unavailable as error:
+        raise Unavailable(
+            f"{error}; nothing was sent: type this again once the chain node answers, or name "
+            "another one: quorate node init --chain-url URL",
+            error.retry_after,
+        ) from error
+
+
+async def _infos(config: Config, session: aiohttp.ClientSession) -> dict[str, InfoView]:
+    found: dict[str, InfoView] = {}
+    problem = Unavailable("no coordinator is named: quorate node init --coordinator URL", 0)
+    for url in config.coordinators:
+        try:
+            saved = saved_info_path(config.path("coordinators"), url)
+            found[url] = await fetch_info(session, url, saved, config.home)
+        except Unavailable as error:
+            # Raised if no other coordinator is known.
+            problem = Unavailable(f"{error}; nothing was sent: type this again later", 2.0)
+    if not found:
+        raise problem
+    return found
+
+
+def transfer_text(desk: OwnerDesk, to: Address, amount: Amount) -> str:
+    """The transfer of tokens, for an owner who signs it elsewhere."""
+    token = desk.contracts.token.address
+    return f"transfer(0x{to.hex()}, {amount}) of 0x{token.hex()}"

@@ -1,1 +1,0 @@
-"""Commands of the owner that only read and send on chain."""

@@ -1,0 +1,1 @@
+"""What all executors share: outputs, slot users, limits, and what they ask of the Linux kernel."""

@@ -1,0 +1,216 @@
+"""Makes the mounts that the daemon needs as root: views of inputs, file systems for outputs.
+
+It calls mount(2) directly. Starting the mount program twice for each input would take longer than
+setting up the container.
+"""
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import time
+from pathlib import Path
+
+from quorate_node.executors.base.neutral_mounts import OpenedSource
+from quorate_protocol.refusals import Unavailable
+from quorate_runtime.process.crash_points import crash_point
+
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_REMOUNT, _MS_BIND, _MS_PRIVATE = 1, 2, 4, 32, 4096, 1 << 18
+_MNT_DETACH = 2
+STAGE_NAME = "stage"  # a folder beside views of inputs
+_UNMOUNT_TRIES = 20
+_INODE_BYTES = 256
+_BLOCK_BYTES = 4096
+_SLACK_BYTES = 4 << 20
+_PROGRAM_SECONDS = 60
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def can_mount() -> bool:
+    """Returns True if this process may mount and has loop devices and mkfs.ext4."""
+    return (
+        os.geteuid() == 0
+        and Path("/dev/loop-control").exists()
+        and find_program("mkfs.ext4") is not None
+    )
+
+
+def bind_read_only(source: Path, target: Path) -> None:
+    """Makes a read-only, nosuid, nodev view of a file or directory at `target`.
+
+    Repeating it does nothing.
+    """
+    if not is_mounted(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            target.mkdir(exist_ok=True)
+        else:
+            target.touch()
+        crash_point("mount.before")
+        _mount_source(source, target)
+        crash_point("mount.after")
+    # Always done: a crash may have come after the mount, which is writable until here.
+    _mount(None, target, _MS_PRIVATE)
+    _mount(None, target, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | _MS_NOSUID | _MS_NODEV)
+
+
+def _mount_source(source: Path, target: Path) -> None:
+    """Mounts `source`, and where the kernel can, so that a job cannot read where it lies."""
+    opened = OpenedSource(str(source))
+    try:
+        opened.mount_neutral(str(target), str(target.with_name(STAGE_NAME)))
+    except OSError:
+        # Not re-raised: some file systems take no overlay. The job can then read the path.
+        _mount(str(source), target, _MS_BIND)
+    finally:
+        opened.close()
+
+
+def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int, user: int) -> None:
+    """Mounts an ext4 file system in the file `disk` at `target`, with bounded size, for `user`.
+
+    A program that writes too much gets an error; the files outlive the program. All blocks are
+    reserved now, so that the host's disk cannot fill up under a running job. Repeating it does
+    nothing.
+    """
+    if not is_mounted(target):
+        target.mkdir(parents=True, exist_ok=True)
+        if not disk.exists():
+            _make_disk(
+                disk,
+                total_bytes + (inodes + 16) * (_INODE_BYTES + _BLOCK_BYTES) + _SLACK_BYTES,
+                inodes + 16,
+                user,
+            )
+        crash_point("mount.before")
+        _run(
+            "mount", "-t", "ext4", "-o", "loop,nosuid,nodev,noexec,noatime", str(disk), str(target)
+        )
+        crash_point("mount.after")
+    # Always done: after a crash the folder would become part of the result on this machine only.
+    lost_and_found = target / "lost+found"
+    if (
+        lost_and_found.is_dir()
+        and not lost_and_found.is_symlink()
+        and lost_and_found.stat().st_uid == 0
+    ):
+        lost_and_found.rmdir()
+
+
+def mount_memory(target: Path, total_bytes: int, inodes: int, user: int) -> None:
+    """Mounts a memory file system of bounded size for `user`, for root without loop devices.
+
+    Its content is lost when the machine restarts.
+    """
+    if is_mounted(target):
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    options = f"size={total_bytes},nr_inodes={inodes + 1},mode=0755,uid={user},gid={user}"
+    crash_point("mount.before")
+    _run("mount", "-t", "tmpfs", "-o", f"{options},nosuid,nodev,noexec", "tmpfs", str(target))
+    crash_point("mount.after")
+
+
+def unmount(target: Path) -> None:
+    """Unmounts `target` if it is mounted.
+
+    If it is still busy after a second, it is detached, and goes when its last user ends.
+    """
+    for attempt in range(_UNMOUNT_TRIES):
+        if not is_mounted(target):
+            return
+        flags = _MNT_DETACH if attempt == _UNMOUNT_TRIES - 1 else 0
+        crash_point("unmount.before")
+        if _libc.umount2(os.fsencode(target), flags) != 0:
+            time.sleep(0.05)  # the kernel releases a dead container's mounts a little later
+        else:
+            crash_point("unmount.after")
+
+
+def is_mounted(target: Path) -> bool:
+    """Returns True if something is mounted exactly at `target`.
+
+    Reads the kernel's list, because device numbers do not show a bind mount within one file system.
+    """
+    wanted = (
+        str(target)
+        .replace("\\", "\\134")
+        .replace(" ", "\\040")
+        .replace("\t", "\\011")
+        .replace("\n", "\\012")
+    )
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as lines:
+        return any(line.split(" ")[4] == wanted for line in lines)
+
+
+def _make_disk(disk: Path, size: int, inodes: int, user: int) -> None:
+    fresh = disk.with_suffix(".new")
+    descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        fresh.unlink()
+        raise Unavailable(
+            f"no room for the outputs of a job ({size} bytes): {error.strerror}; free some disk",
+            60.0,
+        ) from error
+    finally:
+        os.close(descriptor)
+    owner = f"root_owner={user}:{user},nodiscard,lazy_itable_init=1"
+    _run(
+        "mkfs.ext4",
+        "-q",
+        "-F",
+        "-m",
+        "0",
+        "-b",
+        str(_BLOCK_BYTES),
+        "-O",
+        "^has_journal",
+        "-N",
+        str(inodes),
+        "-E",
+        owner,
+        str(fresh),
+    )
+    fresh.rename(disk)
+
+
+def _mount(source: str | None, target: Path, flags: int) -> None:
+    if (
+        _libc.mount(
+            source and os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(flags), None
+        )
+        != 0
+    ):
+        number = ctypes.get_errno()
+        raise Unavailable(f"mount {target}: {os.strerror(number)}")
+
+
+def find_program(name: str) -> str | None:
+    """Returns the path of a system program, or None; also looks in folders that a PATH may lack."""
+    for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
+        with contextlib.suppress(OSError):
+            if os.access(f"{folder}/{name}", os.X_OK):
+                return f"{folder}/{name}"
+    return None
+
+
+def _run(name: str, *arguments: str) -> None:
+    program = find_program(name)
+    if program is None:
+        raise Unavailable(f"{name} is not installed", 60.0)
+    try:
+        subprocess.run(
+            [program, *arguments],
+            check=True,
+            capture_output=True,
+            timeout=_PROGRAM_SECONDS,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.CalledProcessError as error:
+        raise Unavailable(
+            f"{name} failed: {error.stderr.decode(errors='replace').strip()}"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable(f"{name} did not end within {_PROGRAM_SECONDS} s") from error

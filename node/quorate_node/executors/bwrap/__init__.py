@@ -1,1 +1,0 @@
-"""The executor on bubblewrap, for machines without a container engine."""

@@ -1,0 +1,229 @@
+"""Starts one lease's program, in a sandbox if the plan has one, and ends it at its limits."""
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from quorate_node.executors.sandbox.alike import allow_low_ports, set_limits
+from quorate_node.executors.sandbox.bwrap_status import STATUS_BYTES_MAX, status_number
+from quorate_node.executors.sandbox.mount_sources import mount_sources
+from quorate_node.executors.sandbox.output_size import exceeds
+from quorate_node.executors.sandbox.process_usage import (
+    children,
+    inner_pid,
+    members,
+    memory_file_systems,
+    nameless_files,
+    resident,
+    threads_and_cpu,
+)
+
+STOP_SECONDS = 5.0
+USAGE_POLL_SECONDS = 0.25
+SPARE_BYTES = 64 << 20  # free space that a job must leave on the disk; the content store too
+OOM_SCORE = 1000  # the kernel kills jobs first when the machine has no memory left
+OUTER_PROCESSES = 1  # bubblewrap's process outside the sandbox does not count for the job
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class SupervisedProgram:
+    """One program in its own session, with the limits of its plan.
+
+    With `sandbox` in the plan, `argv` starts bubblewrap. The child joins the lease's control
+    groups, mounts the sandbox's sources and gives up root between fork and exec.
+    """
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.sandbox: dict[str, Any] = plan.get("sandbox") or {}
+        self.is_memory_kill = False
+        self.failure = ""  # why the machine failed; if it did, the exit is no result
+        self.has_sent_sigterm = False
+        self.stop_at: float | None = None
+        self.usage_read_at = 0.0
+        self.peak_bytes = self.cpu_ms = 0
+        # the device of nameless files in memory
+        self.memory_device = os.fstat(os.memfd_create("own")).st_dev
+        self.status = b""  # what bubblewrap wrote to its status pipe
+        # descriptor of the sandbox's first process: the kernel ends all others there with it
+        self.init: int | None = None
+        self.init_pid = 0
+        self.status_pipe, self.block_pipe = -1, -1
+        argv, passed = list(plan["argv"]), []
+        if self.sandbox:
+            passed = self._open_bwrap_pipes()
+            seccomp, status_end, block_end = map(str, passed)
+            argv[1:1] = ["--seccomp", seccomp, "--json-status-fd", status_end]
+            argv[5:5] = ["--block-fd", block_end]
+        self.started = time.monotonic()
+        self.process = subprocess.Popen(
+            argv,
+            cwd=plan["cwd"],
+            env=plan["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=passed,
+            preexec_fn=self._prepare,  # noqa: PLW1509 - this process has one thread
+        )
+        for descriptor in passed:
+            os.close(descriptor)
+
+    def _open_bwrap_pipes(self) -> list[int]:
+        """Opens bubblewrap's descriptors: seccomp filter, status pipe, pipe to wait on."""
+        self.status_pipe, status_end = os.pipe()
+        os.set_blocking(self.status_pipe, False)
+        block_end, self.block_pipe = os.pipe()
+        return [os.open(self.sandbox["seccomp"], os.O_RDONLY), status_end, block_end]
+
+    def _prepare(self) -> None:
+        """Sets signals, limits and user in the child, between fork and exec."""
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            # A daemon in the background of a shell ignores some; a job starts with none ignored.
+            signal.signal(number, signal.SIG_DFL)
+        with suppress(OSError):  # /proc is closed here; the kernel's default order applies then
+            Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        file_bytes = self.plan["file_bytes"]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        if self.sandbox:
+            set_limits(self.sandbox["limits"])
+            for group in self.sandbox["groups"]:
+                Path(group, "cgroup.procs").write_text("0")
+            if self.sandbox["stage"]:
+                mount_sources(self.sandbox["stage"], self.sandbox["sources"])
+                os.setgroups([])
+                os.setresgid(*[self.sandbox["user"]] * 3)
+                os.setresuid(*[self.sandbox["user"]] * 3)
+        # The program must not outlive its supervisor. A change of user resets this, so it is last.
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def read_status(self) -> bool:
+        """Reads bubblewrap's status pipe; False when the pipe is closed."""
+        try:
+            chunk = os.read(self.status_pipe, STATUS_BYTES_MAX)
+        except BlockingIOError:
+            return True
+        self.status = (self.status + chunk)[:STATUS_BYTES_MAX]
+        if self.init is None and (pid := status_number(self.status, "child-pid")):
+            with suppress(ProcessLookupError):  # it has ended already
+                self.init, self.init_pid = os.pidfd_open(pid), pid
+                allow_low_ports(pid)
+                self.release_sandbox(pid)
+        return bool(chunk)
+
+    def release_sandbox(self, pid: int) -> None:
+        """Sets the process limit on the sandbox's first process, then lets it run.
+
+        The limit cannot be set before bubblewrap starts: it would count every process of the user.
+        """
+        with suppress(PermissionError):  # bubblewrap is set-uid here: we only count processes
+            if (counted := self.sandbox["processes_counted"]) >= 0:
+                resource.prlimit(pid, resource.RLIMIT_NPROC, (counted, counted))
+        with (
+            suppress(BrokenPipeError),  # the sandbox has ended already
+            open(self.block_pipe, "wb", buffering=0) as pipe,
+        ):
+            pipe.write(b"1")
+
+    def kill(self) -> None:
+        """Kills the program's process group, and the sandbox's namespace if there is one."""
+        if self.init is not None:
+            with suppress(ProcessLookupError):  # it has ended
+                signal.pidfd_send_signal(self.init, signal.SIGKILL)
+        _signal_group(self.process.pid, signal.SIGKILL)
+
+    def send_sigterm(self) -> bool:
+        """Sends SIGTERM to the program; False while a sandbox has no program process yet.
+
+        In a sandbox only the second process gets it: the first only waits for children, and
+        bubblewrap outside would die of the signal.
+        """
+        if not self.sandbox:
+            _signal_group(self.process.pid, signal.SIGTERM)
+            return True
+        for pid in children(self.init_pid):
+            if inner_pid(pid) == 2:
+                os.kill(pid, signal.SIGTERM)
+                return True
+        return False
+
+    def enforce(self, is_stop_asked: bool) -> None:
+        """Ends the program at its limits, or when somebody asked for a stop: SIGTERM, then
+        SIGKILL.
+        """
+        now = time.monotonic()
+        if is_stop_asked:
+            self.stop_at = self.stop_at or now + STOP_SECONDS
+            self.has_sent_sigterm = self.has_sent_sigterm or self.send_sigterm()
+        if now - self.started >= self.plan["max_duration"] or (
+            self.stop_at is not None and now >= self.stop_at
+        ):
+            self.kill()
+        if now - self.usage_read_at >= USAGE_POLL_SECONDS and not self.sandbox.get("groups"):
+            self.usage_read_at = now
+            self._enforce_usage()
+
+    def _enforce_usage(self) -> None:
+        """Measures memory, processes and outputs, and kills a program that is over a limit."""
+        found = members(self.process.pid, self.init_pid)
+        tasks, cpu_ms = threads_and_cpu(found)
+        pids = [pid for pid, _ in found]
+        own, shared = resident(pids)
+        filled = (
+            memory_file_systems(self.init_pid, *self.sandbox["in_memory"]) if self.init_pid else 0
+        )
+        nameless = nameless_files(pids)
+        # A mapped file of a memory file system is in both figures, so the larger one counts.
+        memory = own + max(shared, filled + nameless.get(self.memory_device, 0))
+        self.peak_bytes = max(self.peak_bytes, memory)
+        self.cpu_ms = max(self.cpu_ms, cpu_ms)
+        if memory > self.plan["memory_bytes"]:
+            self.is_memory_kill = True
+            self.kill()
+        if self.sandbox and tasks > self.sandbox["processes"] + OUTER_PROCESSES:
+            self.kill()
+        if self.sandbox.get("watched"):
+            self._enforce_outputs(self.sandbox["watched"], nameless)
+
+    def _enforce_outputs(self, folder: str, nameless: dict[int, int]) -> None:
+        """Kills a program that writes more than its outputs may hold.
+
+        If the owner's disk is nearly full, the lease fails without a result.
+        """
+        if exceeds(
+            folder,
+            self.plan["output_bytes"] - nameless.get(os.stat(folder).st_dev, 0),
+            self.plan["output_inodes"],
+        ):
+            self.kill()
+        disk = os.statvfs(folder)
+        if disk.f_bavail * disk.f_frsize < SPARE_BYTES:
+            self.failure = self.failure or f"the disk of {folder} is full"
+            self.kill()
+
+    def was_killed_for_memory(self) -> bool:
+        """Returns whether the program was killed for its memory.
+
+        Either this process killed it, or the kernel in the lease's group.
+        """
+        if not self.sandbox.get("groups"):
+            return self.is_memory_kill
+        text = Path(self.sandbox["kills"]).read_text()
+        return any(
+            int(line.split()[1]) > 0 for line in text.splitlines() if line.startswith("oom_kill ")
+        )
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    """Signals every process of the program's session that stayed in its process group."""
+    with suppress(ProcessLookupError):  # it has ended
+        os.killpg(group, number)

@@ -1,0 +1,99 @@
+"""Divides the machine into run slots: GPU slots first, and CPU slots get what they leave. Pure."""
+
+from quorate_node.base.config import Config
+from quorate_node.core.bidding import FETCHED_MAX
+from quorate_node.core.terms import RunSlots, SlotResources
+from quorate_node.gpu.gpu_slots import GpuSlots
+from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.job_spec import CUDA_MAX
+from quorate_protocol.messages.offer import Hardware, SlotOffer
+from quorate_protocol.messages.ports import Sandbox
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Price, Small
+from quorate_protocol.values import replace
+
+SANDBOXES_WITH_GPUS = (Sandbox.DOCKER_RUNC, Sandbox.DOCKER_RUNSC, Sandbox.NOOP)
+MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may use
+
+
+def divide(
+    config: Config, hardware: Hardware, cpu: HostClass, gpus: tuple[GpuSlots, ...]
+) -> tuple[RunSlots, ...]:
+    """Returns the run slots of each class, those of the CPU first.
+
+    Cores and memory are divided into one part for each GPU on offer, and one for all CPU slots
+    together. The CPU slots share what the GPU slots leave. Raises Refused if there is no slot at
+    all.
+    """
+    if not config.slots and not gpus:
+        raise Refused(
+            Code.MALFORMED,
+            "slots: 0, and no GPU is on offer: name a number of CPU slots with --slots, or a price "
+            "with --gpu-price",
+        )
+    cores = hardware.cores * 1000
+    memory = hardware.memory_bytes * MEMORY_SHARE[0] // MEMORY_SHARE[1]
+    count = sum(len(group) for item in gpus for group in item.groups)
+    parts = max(1, count + (config.slots > 0))
+    found = []
+    if config.slots:
+        left = (cores - cores // parts * count, memory - memory // parts * count)
+        resources = _resources(
+            config,
+            config.cpu_millis or left[0] // config.slots,
+            config.memory_bytes or left[1] // config.slots,
+        )
+        offer = _offer(cpu, "", config.slots, 0, resources, config.price)
+        found.append(RunSlots(offer, resources))
+    for item in gpus:
+        size = item.host.world_size
+        resources = _resources(config, cores // parts * size, memory // parts * size)
+        offer = _offer(
+            item.host, item.model, len(item.groups), item.vram_bytes, resources, item.price
+        )
+        found.append(RunSlots(offer, resources, item.groups))
+    return tuple(found)
+
+
+def with_cuda(slots: RunSlots, version: str) -> RunSlots:
+    """Returns GPU slots with the newest CUDA of the driver; it says "" if it does not know."""
+    major, _, minor = version.partition(".")
+    minor = minor[:1] or "0"
+    if not (slots.offer.host.is_gpu and major.isdecimal() and minor.isdecimal()):
+        return slots
+    cuda = min(CUDA_MAX, int(major) * 10 + int(minor))
+    return replace(slots, offer=replace(slots.offer, cuda=cuda))
+
+
+def needs_engine(sandbox: Sandbox) -> str:
+    """Why there are no GPU slots in a sandbox, with the remedy."""
+    return f"jobs run in {sandbox.value}, which has no GPUs; install Docker"
+
+
+def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResources:
+    return SlotResources(
+        cpu_millis=cpu_millis,
+        memory_bytes=memory_bytes,
+        scratch_bytes=config.scratch_bytes,
+        output_bytes=config.output_bytes,
+        input_bytes=min(config.job_input_bytes, FETCHED_MAX),
+    )
+
+
+def _offer(
+    host: HostClass, gpu: str, count: int, vram_bytes: int, resources: SlotResources, price: Price
+) -> SlotOffer:
+    return SlotOffer(
+        host=host,
+        gpu=gpu,
+        count=Small(count),
+        vram_bytes=vram_bytes,
+        cpu_millis=resources.cpu_millis,
+        memory_bytes=resources.memory_bytes,
+        scratch_bytes=resources.scratch_bytes,
+        output_bytes=resources.output_bytes,
+        input_bytes=resources.input_bytes,
+        spot=Price(0),
+        on_demand=price,
+        reserved=Price(0),
+    )

@@ -1,1 +1,0 @@
-"""Container images: archives, registries, declared volumes."""

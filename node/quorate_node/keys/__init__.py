@@ -1,1 +1,0 @@
-"""Opens the provider's keys and chooses the one that signs."""

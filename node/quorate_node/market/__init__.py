@@ -1,0 +1,1 @@
+"""Messages between the provider and its coordinators, and its attestation."""

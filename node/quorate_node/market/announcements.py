@@ -1,0 +1,177 @@
+"""Signs the provider's offer and heartbeats, and sends them to every coordinator it serves."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from quorate_node.base.operator_keys import OperatorKeys, send_under_any_key
+from quorate_node.core import lease_progress
+from quorate_node.core.provider_core import ProviderCore
+from quorate_protocol.messages import frames
+from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, SlotOffer
+from quorate_protocol.messages.ports import Clock, Peers, Signer
+from quorate_protocol.messages.signed import FreeSlots, Heartbeat
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Hash32, Seconds, Sequence, UnixSeconds
+from quorate_protocol.values import replace
+
+SEND_SECONDS = Seconds(10)
+NOT_SEEN_YET_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferDetails:
+    """The parts of the offer that the core does not know.
+
+    `inventory` is the CID digest of the `Hardware` document. `addresses` are the URLs of this
+    provider's gateway. The keys are X25519 and Ed25519 public keys.
+    """
+
+    inventory: Hash32
+    region: str
+    peer_key: Hash32
+    box_key: Hash32
+    addresses: tuple[str, ...]
+
+
+class Announcements:
+    """Signs and sends offers and heartbeats. Call `bind` before the first one."""
+
+    def __init__(
+        self,
+        core: ProviderCore,
+        peers: Mapping[Address, Peers],
+        operator_keys: OperatorKeys,
+        clock: Clock,
+        attested: Callable[[tuple[SlotOffer, ...]], tuple[SlotOffer, ...]] = lambda slots: slots,
+        publish: Callable[[OfferEnvelope], None] | None = None,
+    ) -> None:
+        """`attested` adds the attestation level and the record to slots that have them. `publish`
+        hands each offer to gossip, and returns at once.
+        """
+        self._attested = attested
+        self._core, self._peers = core, peers
+        self._operator_keys, self._clock, self._publish = operator_keys, clock, publish
+        self._details: OfferDetails | None = None
+        self._heartbeat_seq = 0
+        self._taken: dict[Address, int] = {}  # the newest offer that each coordinator took
+
+    def bind(self, details: OfferDetails) -> None:
+        """Sets the details of the offer. They include the gateway's URL, which is known late."""
+        self._details = details
+
+    def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
+        """Returns the offer with a sequence number, signed by one of the operator keys."""
+        terms, details = self._core.terms, self._details
+        assert details is not None, "bind comes before the first offer"
+        promise = terms.promise(self._core.scalars.store_bytes)
+        offer = Offer(
+            provider=terms.provider,
+            seq=seq,
+            expires=expires,
+            # A withdrawal names slots too. If no slot is left, it names all slots of the terms.
+            slots=self._attested(self._core.offered_slots() or terms.slots),
+            inventory=details.inventory,
+            sandboxes=promise.sandboxes,
+            kinds=promise.kinds,
+            region=details.region,
+            peer_key=details.peer_key,
+            box_key=details.box_key,
+            addresses=details.addresses,
+            images=promise.images,
+            store_bytes=promise.store_bytes,
+        )
+        return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
+
+    async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
+        """Sends the offer to each coordinator that has not taken it or a newer one, to all at the
+        same time. Raises Unavailable if one of them did not take it.
+
+        Does nothing when the offer has expired or `newest` is a newer sequence number.
+        """
+        if seq < newest or (expires != WITHDRAWN and self._clock.now() >= expires):
+            return
+        if self._publish is not None:
+            self._publish(self.offer(seq, expires, self._operator_keys.current))
+        waiting = [address for address in self._peers if self._taken.get(address, -1) < seq]
+        is_first = any(address not in self._taken for address in waiting)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._offer_to(item, seq, expires)) for item in waiting]
+        if is_first and any(address in self._taken for address in waiting):
+            # A coordinator matches nobody whose heartbeat did not follow the first offer.
+            await self.send_heartbeat(self._core.free_slots())
+        failed = next((task.result() for task in tasks if task.result()), "")
+        if failed:
+            raise Unavailable(failed, NOT_SEEN_YET_SECONDS)
+
+    async def _offer_to(self, address: Address, seq: Sequence, expires: UnixSeconds) -> str:
+        """Sends the offer to one coordinator. Returns why it is to be sent again, or ""."""
+        try:
+            await self._send(
+                address, lambda signer: frames.OfferSent(self.offer(seq, expires, signer))
+            )
+        except Unavailable as error:
+            return str(error)
+        except Refused as refused:
+            # A coordinator learns of registration and stake some blocks later, so these are
+            # retried. A retry would not help with any other refusal.
+            if refused.code in (Code.NOT_REGISTERED, Code.OVER_STAKE):
+                return str(refused)
+            log.warning("0x%s refused the offer: %s", address.hex(), refused)
+        self._taken[address] = max(seq, self._taken.get(address, -1))
+        return ""
+
+    async def send_heartbeat(self, free: tuple[FreeSlots, ...]) -> int:
+        """Sends one heartbeat to all coordinators at the same time and returns how many took it.
+        One that does not answer delays no other.
+        """
+        # The sequence number must grow, also over restarts. The time in milliseconds does so and
+        # needs no storage.
+        now = self._clock.now()
+        self._heartbeat_seq = max(self._heartbeat_seq + 1, int(now * 1000))
+        message = Heartbeat(
+            self._core.terms.provider,
+            Sequence(self._heartbeat_seq),
+            free,
+            (),
+            UnixSeconds(int(now)),
+        )
+        live = self._core.live()
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(
+                    self._beat_to(item, replace(message, leases=lease_progress.named(live, item)))
+                )
+                for item in self._peers
+            ]
+        return sum(task.result() for task in tasks)
+
+    async def _beat_to(self, address: Address, message: Heartbeat) -> bool:
+        domain = self._core.terms.domain
+        try:
+            await self._send(
+                address, lambda signer: frames.HeartbeatSent(seal(domain, message, signer.sign))
+            )
+        except (Unavailable, Refused) as error:
+            # Not re-raised: the next heartbeat is due in a few seconds.
+            log.debug("heartbeat to 0x%s: %s", address.hex(), error)
+            return False
+        return True
+
+    async def _send(self, coordinator: Address, frame: Callable[[Signer], frames.Frame]) -> None:
+        """Sends a frame under the current operator key.
+
+        If the coordinator does not know that key yet, it sends the frame under an older one.
+        """
+
+        async def send(signer: Signer) -> None:
+            await self._peers[coordinator].request(
+                coordinator, frames.encode(frame(signer)), SEND_SECONDS
+            )
+            self._operator_keys.note_accepted(coordinator, signer.address)
+
+        await send_under_any_key(self._operator_keys.for_announcements(coordinator), send)

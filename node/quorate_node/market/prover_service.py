@@ -1,0 +1,275 @@
+"""Asks for a challenge when records are about to expire, and answers it as prover.
+
+It asks in the first seconds of a period (PROTOCOL 10.19), one coordinator after the other, and only
+while no job runs: a challenge needs all memory of the GPUs. Nothing of a challenge survives a
+restart; the provider asks again.
+"""
+
+import asyncio
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from quorate_attestation.attestation_document import GpuEvidence
+from quorate_attestation.catalogue import CPU
+from quorate_attestation.challenge import STAGES, ChallengeOpened, GpuClaim
+from quorate_attestation.proof_document import Proof
+from quorate_attestation.seeds import gpu_hash
+from quorate_attestation.session_messages import (
+    AttestationAsked,
+    Message,
+    NonceSent,
+    ProofSent,
+    RecordSent,
+    RefusalSent,
+    RootsSent,
+)
+from quorate_attestation.sessions import prover_session
+from quorate_attestation.sessions.prover_session import ProverState
+from quorate_attestation.sessions.schedule import challenge_round, check_start
+from quorate_node.market.provers import EngineOf, GpuProver
+from quorate_node.market.published_records import PublishedRecords
+from quorate_protocol.messages.beacon_rounds import round_time
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import AttestationRecord
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Hash32, Round, Small, UnixSeconds
+from quorate_runtime.attestation.verifications import Verifier
+
+POLL_SECONDS = 0.5
+ANSWER_SECONDS = 120.0  # without a message of the verifiers for so long, a challenge ends
+WAITING_MAX = 1024
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+Send = Callable[[Address, Message], Awaitable[None]]
+"""Sends a message to a coordinator; returns when it has passed it on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is attested, and what the prover needs of the daemon."""
+
+    peer_key: Hash32
+    claims: Callable[[], tuple[GpuClaim, ...]]  # of the slots on offer
+    is_idle: Callable[[], bool]  # on offer, and no job runs
+    coordinators: Callable[[], tuple[Address, ...]]  # that are connected
+    published: Callable[[], Awaitable[object]]  # called after new records: sends a new offer
+    engine_of: EngineOf
+
+
+@dataclass(slots=True)
+class _Challenge:
+    """The challenge that is under way."""
+
+    coordinator: Address
+    state: ProverState
+    came: "asyncio.Queue[NonceSent | RecordSent | RefusalSent]" = field(
+        default_factory=lambda: asyncio.Queue(WAITING_MAX)
+    )
+
+
+class ProverService:
+    """The provider as prover. `run` owns its tasks."""
+
+    def __init__(
+        self, me: Verifier, subject: Subject, records: PublishedRecords, send: Send
+    ) -> None:
+        """`me` names this provider's account and deployment."""
+        self._me, self._subject, self._records, self._send = me, subject, records, send
+        self._asked: AttestationAsked | None = None  # while a coordinator may open a challenge
+        self._challenge: _Challenge | None = None
+        self._tried = Round(0)
+        self._pause_until = 0.0
+        self._group: asyncio.TaskGroup | None = None
+
+    @property
+    def is_using_gpus(self) -> bool:
+        """Whether a challenge uses GPUs now, so that no job can."""
+        return self._challenge is not None and any(
+            claim.model != CPU.name for claim in self._challenge.state.challenge.gpus
+        )
+
+    async def run(self) -> None:
+        """Asks at the beginning of each period if it is time. Runs until cancelled."""
+        async with asyncio.TaskGroup() as self._group:
+            while True:
+                await self._ask_if_due()
+                await self._me.clock.sleep(POLL_SECONDS)
+
+    # -------------------------------------------------------------------------------------- asking
+
+    async def _ask_if_due(self) -> None:
+        now = self._me.clock.now()
+        is_early = now < max(self._me.beacon.genesis_time, self._pause_until)
+        if is_early or self._challenge is not None:
+            return
+        number = challenge_round(self._me.beacon, int(now), self._me.limits)
+        late = now - round_time(self._me.beacon, number)
+        is_time = 0 <= late < self._me.limits.attestation_start_within
+        is_needed = self._records.expires() - now < self._me.limits.attestation_ttl / 2
+        if is_time and is_needed and number != self._tried and self._subject.is_idle():
+            await self._ask(number)
+
+    async def _ask(self, number: Round) -> None:
+        self._asked = AttestationAsked(self._subject.peer_key, self._subject.claims())
+        try:
+            for coordinator in self._subject.coordinators():
+                try:
+                    await self._send(coordinator, self._asked)
+                except Unavailable as error:
+                    # Not re-raised: the round may not have appeared there yet, or too many ask at
+                    # once. The pause varies, so that they do not come back at once.
+                    pause = max(POLL_SECONDS, error.retry_after) * random.uniform(0.5, 1.5)
+                    self._pause_until = self._me.clock.now() + pause
+                    log.debug("0x%s opens no challenge yet: %s", coordinator.hex(), error)
+                except Refused as refused:
+                    # Not re-raised: another coordinator may open one, else the next period comes.
+                    log.warning("0x%s refused a challenge: %s", coordinator.hex(), refused)
+                    self._tried = number
+                else:
+                    self._tried = number
+                    return
+        finally:
+            self._asked = None
+
+    def open(self, coordinator: Address, challenge: ChallengeOpened) -> None:
+        """Begins the challenge that this provider has asked for.
+
+        Raises Refused for any other, and for one that comes at another time than the period's
+        beginning.
+        """
+        known = self._challenge
+        if known is not None and known.state.challenge == challenge:
+            return
+        if known is not None or not self._subject.is_idle():
+            raise Refused(Code.BUSY, "challenge: this provider is busy; it asks in the next period")
+        asked = self._asked
+        is_asked = asked is not None and (asked.peer_key, asked.gpus) == (
+            challenge.peer_key,
+            challenge.gpus,
+        )
+        if not is_asked or challenge.verifiers[:1] != (coordinator,):
+            raise Refused(Code.NOT_YOURS, "challenge: this provider has not asked for it")
+        now = UnixSeconds(int(self._me.clock.now()))
+        check_start(challenge, self._me.beacon, now, self._me.limits)
+        assert self._group is not None, "it asks only while it runs"
+        self._challenge = _Challenge(coordinator, prover_session.begin(challenge))
+        self._group.create_task(self._serve(self._challenge), name="attestation")
+
+    def take(self, coordinator: Address, message: NonceSent | RecordSent | RefusalSent) -> None:
+        """Takes a verifier's message, which the coordinator passed on. Raises Refused(UNKNOWN)."""
+        known = self._challenge
+        is_known = known is not None and known.coordinator == coordinator
+        digest = (
+            message.record.message.challenge
+            if isinstance(message, RecordSent)
+            else message.challenge
+        )
+        if known is None or not is_known or known.state.digest != digest:
+            raise Refused(Code.UNKNOWN, "attestation: no such challenge is under way here")
+        try:
+            known.came.put_nowait(message)
+        except asyncio.QueueFull as full:
+            raise Unavailable("too many messages of this challenge wait") from full
+
+    # --------------------------------------------------------------------------- the challenge
+
+    async def _serve(self, challenge: _Challenge) -> None:
+        beacon_round = challenge.state.challenge.beacon.round
+        log.info("challenged by beacon round %d", beacon_round)
+        try:
+            async with AsyncExitStack() as stack:
+                found = await self._prove(challenge, stack)
+            evidence = await self._collect(challenge, found)
+            await self._records.publish(beacon_round, evidence)
+            await self._subject.published()
+            log.info("attested by beacon round %d", beacon_round)
+        except (Refused, Unavailable, TimeoutError) as error:
+            # Not re-raised: the old records count until they expire, and the next period comes.
+            log.warning(
+                "no attestation by beacon round %d: %s", beacon_round, str(error) or "no answer"
+            )
+            await self._records.drop_proofs(beacon_round)
+        finally:
+            self._challenge = None
+
+    async def _prove(self, challenge: _Challenge, stack: AsyncExitStack) -> list[str]:
+        """Answers all stages, and returns the CIDs of the proofs. Memory is freed at its end."""
+        opened = challenge.state.challenge
+        provers = [
+            GpuProver(opened, gpu, self._me.domain, self._subject.engine_of)
+            for gpu in range(len(opened.gpus))
+        ]
+        for prover in provers:
+            stack.push_async_callback(prover.close)
+        await _all(prover.begin() for prover in provers)
+        for stage in range(STAGES):
+            await self._await_nonces(challenge, stage)
+            await _all(
+                self._commit(challenge, gpu, prover, stage) for gpu, prover in enumerate(provers)
+            )
+        await self._await_nonces(challenge, STAGES)
+        return await _all(self._open(challenge, gpu, prover) for gpu, prover in enumerate(provers))
+
+    async def _await_nonces(self, challenge: _Challenge, stage: int) -> None:
+        while not challenge.state.are_complete(stage):
+            message = await self._next(challenge)
+            if not isinstance(message, NonceSent):
+                raise Refused(Code.WRONG_PHASE, "attestation: a record came before its proof")
+            challenge.state = prover_session.take_nonce(
+                challenge.state, message.place, message.opened()
+            )
+
+    async def _commit(self, challenge: _Challenge, gpu: int, prover: GpuProver, stage: int) -> None:
+        roots = await prover.commit(challenge.state.nonces[stage])
+        challenge.state, committed = prover_session.add_roots(challenge.state, gpu, roots)
+        await self._send(challenge.coordinator, RootsSent(committed))
+
+    async def _open(self, challenge: _Challenge, gpu: int, prover: GpuProver) -> str:
+        state = challenge.state
+        sections = await prover.open(prover_session.sample_of(state, gpu))
+        proof = Proof(prover_session.header(state, gpu), sections).encode()
+        cid = await self._records.keep_proof(state.challenge.beacon.round, proof)
+        await self._send(challenge.coordinator, ProofSent(state.digest, Small(gpu), cid))
+        return cid
+
+    async def _collect(
+        self, challenge: _Challenge, proofs: list[str]
+    ) -> dict[str, list[GpuEvidence]]:
+        """Waits for one record of each verifier and GPU. Returns the evidence by model."""
+        opened = challenge.state.challenge
+        found: dict[Hash32, dict[Address, Envelope[AttestationRecord]]] = defaultdict(dict)
+        while sum(map(len, found.values())) < len(opened.gpus) * len(opened.verifiers):
+            message = await self._next(challenge)
+            if isinstance(message, RecordSent):
+                record = message.record.message
+                found[record.gpu].setdefault(record.verifier, message.record)
+        evidence: dict[str, list[GpuEvidence]] = defaultdict(list)
+        for claim, cid in zip(opened.gpus, proofs, strict=True):
+            records = found[gpu_hash(claim.uuid)]
+            ordered = tuple(records[account] for account in opened.verifiers if account in records)
+            evidence[claim.model].append(GpuEvidence(claim.uuid, cid, ordered))
+        return evidence
+
+    async def _next(self, challenge: _Challenge) -> NonceSent | RecordSent:
+        """Returns the next message. Raises Refused with a verifier's reason for no record."""
+        async with asyncio.timeout(ANSWER_SECONDS):
+            message = await challenge.came.get()
+        if isinstance(message, RefusalSent):
+            raise Refused(message.code, f"verifier {message.place}: {message.detail}")
+        return message
+
+
+async def _all(works: Iterable[Awaitable[T]]) -> list[T]:
+    """Waits for all, and then raises the first failure."""
+    found = await asyncio.gather(*works, return_exceptions=True)
+    for item in found:
+        if isinstance(item, BaseException):
+            raise item
+    return [item for item in found if not isinstance(item, BaseException)]

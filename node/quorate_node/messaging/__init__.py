@@ -1,1 +1,0 @@
-"""Messages between the provider and its coordinators."""

@@ -1,1 +1,0 @@
-"""What the owner sees and controls: status, health, drain, diagnostics, gateway."""

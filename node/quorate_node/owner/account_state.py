@@ -1,0 +1,140 @@
+"""What the chain says about the owner's money: stake slots, tokens and coins.
+
+The contract does not publish when a closed slot's stake comes back. It follows from the block in
+which the slot was closed: the time of that block plus the deployment's unbonding time.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from quorate_contracts.deploy import Contracts
+from quorate_contracts.encodings import OPEN_BLOCK, SLOT_PAGE
+from quorate_contracts.money_texts import currency_of
+from quorate_node.owner.calls import ask
+from quorate_node.owner.own_cases import OwnCase
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32, UnixSeconds
+from quorate_runtime.chain import ChainClient
+
+SLOT_PAGES_MAX = 1024
+
+
+class StakeSlot(Struct, frozen=True):
+    """One stake slot of the owner.
+
+    `back_at` is when its stake may be taken back; 0 means that the slot is open.
+    """
+
+    host_class: Hash32
+    place: int
+    from_block: BlockNumber
+    back_at: UnixSeconds
+
+
+class AccountState(Struct, frozen=True):
+    """The owner's money on chain. Tokens in millionths of a USD, coins in wei.
+
+    `balance` is what the account has in Escrow: pay of juries and of orders with an escrow of their
+    own. `read_at` is 0 if the chain was not asked yet.
+    """
+
+    account: Address = ZERO_ADDRESS
+    payout: Address = ZERO_ADDRESS
+    operator: Address = ZERO_ADDRESS
+    tokens: Amount = Amount(0)
+    payout_tokens: Amount = Amount(0)
+    coins: int = 0
+    operator_coins: int = 0
+    stake: Amount = Amount(0)
+    balance: Amount = Amount(0)
+    slots: tuple[StakeSlot, ...] = ()
+    read_at: UnixSeconds = UnixSeconds(0)
+    coin: str = "coins"  # what pays for gas
+    chain: str = ""  # its name
+    lacks: Amount = Amount(0)  # what was burned of the stake
+    cases: tuple[OwnCase, ...] = ()  # in court, that are open
+
+    def open_slots(self, host_class: Hash32 | None = None) -> tuple[StakeSlot, ...]:
+        """Returns the open stake slots, of one host class or of all."""
+        return tuple(
+            slot
+            for slot in self.slots
+            if not slot.back_at and host_class in (None, slot.host_class)
+        )
+
+    def closed_slots(self) -> tuple[StakeSlot, ...]:
+        """Returns the closed slots, the first to come back first."""
+        closed = (slot for slot in self.slots if slot.back_at)
+        return tuple(sorted(closed, key=lambda slot: (slot.back_at, slot.place)))
+
+
+async def read_account(
+    client: ChainClient,
+    contracts: Contracts,
+    account: Address,
+    operator: Address,
+    host_classes: Iterable[Hash32],
+) -> AccountState:
+    """Asks the chain. It finds stake slots in `host_classes` only.
+
+    Raises Unavailable if the node does not answer.
+    """
+    head, stakes, token = await client.head(), contracts.stakes, contracts.token
+    payout = await ask(client, stakes.payout_of(account))
+    payout = account if payout == ZERO_ADDRESS else payout
+    slots = [
+        slot
+        for host_class in sorted(set(host_classes))
+        for slot in await stake_slots(client, contracts, account, host_class)
+    ]
+    stake = await ask(client, stakes.stake_of(account))
+    whole = await ask(client, stakes.held(account)) * contracts.deployment.constants().slot_stake
+    tokens = await ask(client, token.balance_of(account))
+    currency = currency_of(contracts.deployment)
+    return AccountState(
+        account,
+        payout,
+        operator,
+        tokens,
+        tokens if payout == account else await ask(client, token.balance_of(payout)),
+        await client.balance(account),
+        await client.balance(operator),
+        stake,
+        await ask(client, contracts.escrow.balance_of(account)),
+        tuple(slots),
+        UnixSeconds(head.time),
+        currency.coin,
+        currency.chain,
+        Amount(max(0, whole - stake)),
+    )
+
+
+async def stake_slots(
+    client: ChainClient, contracts: Contracts, account: Address, host_class: Hash32
+) -> list[StakeSlot]:
+    """Returns an account's stake slots in a host class, open and closed ones."""
+    length, found = await ask(client, contracts.stakes.slot_count(host_class)), []
+    times: dict[int, int] = {}
+    for start in range(0, min(length, SLOT_PAGES_MAX * SLOT_PAGE), SLOT_PAGE):
+        page = await ask(client, contracts.stakes.slot_page(host_class, start))
+        for number, slot in enumerate(page):
+            if slot.owner != account:
+                continue
+            back_at = 0
+            if slot.until_block != OPEN_BLOCK:
+                closed = slot.until_block - 1
+                if closed not in times:
+                    times[closed] = await _time_of(client, BlockNumber(closed))
+                back_at = times[closed] + contracts.deployment.constants().unbond_after
+            found.append(
+                StakeSlot(host_class, start + number, slot.from_block, UnixSeconds(back_at))
+            )
+    return found
+
+
+async def _time_of(client: ChainClient, number: BlockNumber) -> int:
+    head = await client.block(number)
+    if head is None:
+        raise Unavailable(f"the chain node has no block {number}; use an archive node", 5.0)
+    return head.time

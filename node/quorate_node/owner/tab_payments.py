@@ -1,0 +1,45 @@
+"""The transactions by which a provider gets what coordinators owe it.
+
+It redeems their vouchers, and draws what its tabs were paid. Anyone may send both, and the money
+goes to the payout address.
+"""
+
+from quorate_contracts import encodings
+from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.escrow import Tab
+from quorate_node.owner.calls import Step
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.signed import Voucher
+from quorate_protocol.rules import tabs
+from quorate_protocol.units import ZERO_HASH, Address, Amount
+
+
+def seen(tab: Tab) -> tabs.Tab:
+    """Returns a tab as the rules take it."""
+    return tabs.Tab(tab.locked, tab.paid, tab.closes_at)
+
+
+def redeemable(cumulative: Amount, tab: Tab) -> Amount:
+    """Returns what a voucher still pays: at most what is locked."""
+    return Amount(max(0, min(cumulative, tab.locked) - tab.paid))
+
+
+def redeem_step(contracts: Contracts, voucher: Envelope[Voucher], tab: Tab) -> Step:
+    """Returns the redemption of a voucher."""
+    message, escrow = voucher.message, contracts.escrow
+    call = escrow.redeem(message.payee, ZERO_HASH, [], [encodings.voucher(voucher)])
+    # The same voucher pays again once more is locked.
+    name = f"{message.payer.hex()}/{message.cumulative}/{tab.paid}"
+    return Step(f"redeem/{_place(contracts)}/{name}", call, f"redeem of 0x{escrow.address.hex()}")
+
+
+def draw_step(contracts: Contracts, provider: Address, payer: Address, tab: Tab) -> Step:
+    """Returns the transaction that sends a tab's credit to the payout address."""
+    escrow = contracts.escrow
+    call = escrow.draw(provider, [payer])
+    text = f"draw(0x{provider.hex()}, [0x{payer.hex()}]) of 0x{escrow.address.hex()}"
+    return Step(f"draw/{_place(contracts)}/{payer.hex()}/{tab.paid}", call, text)
+
+
+def _place(contracts: Contracts) -> str:
+    return contracts.escrow.address.hex()[:8]

@@ -1,0 +1,1 @@
+"""What the owner sees: status, health, income, drain, gateway."""

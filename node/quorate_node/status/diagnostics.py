@@ -1,0 +1,271 @@
+"""`quorate node check`: checks machine, engine, coordinators and money, and names a fix for
+each failure.
+"""
+
+import asyncio
+import shlex
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import aiohttp
+
+from quorate_contracts.deploy import Contracts
+from quorate_node.base.config import Config
+from quorate_node.base.provider_keys import SigningKeys
+from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware, read_gpus
+from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
+from quorate_node.executors.selection import choose
+from quorate_node.gpu.gpu_slots import LaidOut, lay_out
+from quorate_node.gpu.nvml_probe import NvmlProbe
+from quorate_node.gpu.run_slots import SANDBOXES_WITH_GPUS, needs_engine
+from quorate_node.market.coordinator_client import (
+    deployment_from_info,
+    fetch_info,
+    get_json,
+    saved_info_path,
+)
+from quorate_node.owner.calls import ask
+from quorate_node.owner.registration import (
+    check_coordinator,
+    missing,
+    registration_state,
+    slots_to_stake,
+)
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.classes import GVISOR, HostClass
+from quorate_protocol.messages.gpu_inventory import GpuInventory
+from quorate_protocol.messages.ports import Clock, Sandbox
+from quorate_protocol.messages.views import InfoView, OfferView
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Hash32, usd
+from quorate_runtime.chain import ChainClient, chain_client
+from quorate_runtime.http.client_sessions import plain_session
+
+NEWER_CPU = "use a machine with a newer CPU: x86-64-v2 or ARMv8"
+CLOCK_SECONDS_MAX = 3  # more than HTTP's whole seconds, less than a devnet's ten-second deadlines
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """One line of the report: what was checked, whether it is good, what was found, how to fix
+    it.
+    """
+
+    name: str
+    is_good: bool
+    text: str
+    fix: str = ""
+
+
+async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> list[CheckResult]:
+    """Checks everything and returns the results. A failed check is a result and raises nothing."""
+    init = f"quorate node init --home {shlex.quote(str(config.home))} --coordinator URL"
+    inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
+    laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
+    with TemporaryDirectory() as elsewhere:
+        # A check makes no folder for a provider that does not exist
+        tried = config if config.coordinators else replace(config, home=Path(elsewhere))
+        engine, sandbox = await _engine(tried, keys, clock)
+    host = detect_cpu_class(sandbox)
+    found = [*_machine(config.home, host, inventory), *check_gpus(laid_out, sandbox), engine]
+    wanted = _wanted(config, host, sandbox, laid_out)
+    if not config.coordinators:
+        return [
+            CheckResult("provider", False, f"there is no provider in {config.home}", init),
+            *found,
+        ]
+    async with plain_session() as session:
+        for url in config.coordinators:
+            found.extend(await _coordinator(session, url, config, keys, host, wanted, clock))
+    return found
+
+
+async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mapping[Hash32, int]:
+    """Returns the run slots of each host class that the daemon would offer on this machine."""
+    inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
+    laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
+    _, sandbox = await _engine(config, keys, clock)
+    return _wanted(config, detect_cpu_class(sandbox), sandbox, laid_out)
+
+
+def _wanted(
+    config: Config, host: HostClass, sandbox: Sandbox | None, laid_out: LaidOut
+) -> dict[Hash32, int]:
+    wanted = {host.id(): config.slots} if config.slots else {}
+    if sandbox in SANDBOXES_WITH_GPUS:
+        wanted |= {item.host.id(): len(item.groups) for item in laid_out.classes}
+    return wanted
+
+
+def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[CheckResult]:
+    hardware = detect_hardware(_existing(home), inventory)
+    gib = 1 << 30
+    size = (
+        f"{hardware.cores} cores, {hardware.memory_bytes // gib} GiB memory, "
+        f"{hardware.disk_bytes // gib} GiB disk free"
+    )
+    gpus = "; ".join(
+        f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus
+    )
+    is_modern = host.level.removesuffix(GVISOR) in ("v2", "v3", "v4", "armv8")
+    return [
+        CheckResult("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
+        CheckResult("gpu", True, gpus or "none; CPU slots are offered"),
+        CheckResult(
+            "host class",
+            is_modern,
+            f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})",
+            NEWER_CPU,
+        ),
+    ]
+
+
+def _existing(home: Path) -> Path:
+    """Returns the folder, or the nearest one above that exists, on whose disk it would be."""
+    return next((place for place in (home, *home.parents) if place.exists()), home)
+
+
+def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
+    """What is offered of the GPUs and at which price, and why the rest is not offered."""
+    found = [
+        CheckResult("gpu slots", False, problem, "quorate node init --gpu-price USD, --gpu-slots")
+        for problem in laid_out.problems
+    ]
+    if laid_out.classes and sandbox is not None and sandbox not in SANDBOXES_WITH_GPUS:
+        found.append(CheckResult("gpu slots", False, needs_engine(sandbox), "install Docker"))
+        return found
+    for item in laid_out.classes:
+        size = item.host.world_size
+        text = (
+            f"{len(item.groups)} slots of {size}x {item.model} at {usd(item.price)} USD/h each "
+            f"({item.host.id().hex()[:16]})"
+        )
+        found.append(CheckResult("gpu slots", True, text))
+    return found
+
+
+async def _engine(
+    config: Config, keys: SigningKeys | None, clock: Clock
+) -> tuple[CheckResult, Sandbox | None]:
+    try:
+        executor = await choose(config, keys.account.hex() if keys else "check", clock)
+    except (Unavailable, Refused) as error:
+        # Not re-raised: it is the result of this check.
+        remedy = "systemctl start docker; or apt-get install docker.io, or bubblewrap"
+        return CheckResult("engine", False, str(error), remedy), None
+    await executor.close()
+    limits = f" ({executor.limits})" if isinstance(executor, BwrapExecutor) else ""
+    text = f"jobs run in the sandbox {executor.sandbox.value}{limits}"
+    return CheckResult("engine", True, text), executor.sandbox
+
+
+async def _coordinator(
+    session: aiohttp.ClientSession,
+    url: str,
+    config: Config,
+    keys: SigningKeys | None,
+    host: HostClass,
+    wanted: Mapping[Hash32, int],
+    clock: Clock,
+) -> list[CheckResult]:
+    try:
+        info = await fetch_info(
+            session, url, saved_info_path(config.path("coordinators"), url), config.home
+        )
+        contracts = Contracts.of(deployment_from_info(info))
+        client = chain_client(config.chain_urls(info.chain_url), session)
+        await check_coordinator(client, contracts, info)
+        owners = await ask(client, contracts.stakes.owner_count(host.id()))
+        found = [
+            CheckResult(
+                "coordinator",
+                True,
+                f"{url} (0x{info.coordinator.hex()}), fee {info.fee_bps / 100:.2f} %",
+            )
+        ]
+        found += [
+            await check_clock(session, url, clock),
+            await _market(session, url, info, host, owners),
+        ]
+        return found + (await _money(client, contracts, config, keys, wanted) if keys else [])
+    except (Unavailable, Refused) as error:
+        # Not re-raised: it is the result of this check.
+        words = (error.detail if isinstance(error, Refused) else "") or str(error)
+        text = words if url in words else f"{url}: {words}"
+        return [
+            CheckResult(
+                "coordinator",
+                False,
+                text,
+                "start it, or name another with quorate node init "
+                f"--home {shlex.quote(str(config.home))} --coordinator URL",
+            )
+        ]
+
+
+async def check_clock(session: aiohttp.ClientSession, url: str, clock: Clock) -> CheckResult:
+    """Compares this machine's clock with the coordinator's.
+
+    Signed messages have the time, so with a wrong clock the provider misses every deadline.
+    """
+    try:
+        async with session.get(f"{url}/v1/health") as response:
+            theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()
+    except (aiohttp.ClientError, TimeoutError, KeyError, ValueError) as error:
+        raise Unavailable(
+            f"{url} does not send the time ({str(error) or type(error).__name__})"
+        ) from error
+    ahead = round(clock.now() - theirs)
+    words = f"{abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the coordinator's"
+    return CheckResult("clock", abs(ahead) <= CLOCK_SECONDS_MAX, words, "timedatectl set-ntp true")
+
+
+async def _market(
+    session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int
+) -> CheckResult:
+    tree = await get_json(session, f"{url}/v1/offers")
+    rows = tree.get("offers", []) if isinstance(tree, dict) else []
+    offers = [canonical.from_json(OfferView, row) for row in rows]
+    prices = [
+        slot.on_demand
+        for item in offers
+        for slot in item.offer.slots
+        if slot.host.id() == host.id() and slot.on_demand
+    ]
+    median = (
+        f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
+    )
+    return CheckResult(
+        "class", True, f"{owners} staked owners in this host class on {info.limits}, {median}"
+    )
+
+
+async def _money(
+    client: ChainClient,
+    contracts: Contracts,
+    config: Config,
+    keys: SigningKeys,
+    wanted: Mapping[Hash32, int],
+) -> list[CheckResult]:
+    fees = await client.fees()
+    wanted = await slots_to_stake(client, contracts, keys, config, wanted)
+    found = await registration_state(client, contracts, keys, wanted)
+    lacks = missing(found, keys, fees.base_fee_wei + fees.tip_wei)
+    slots = f"{found.open_slots} of {sum(wanted.values())} stake slots open"
+    if not wanted:
+        slots = "on probation: no stake slot is needed yet"
+    stake = f"{slots}, {usd(found.stake_missing)} USD to add, {usd(found.tokens)} USD held"
+    faucet = (
+        f"; on a devnet: quorate devnet fund {shlex.quote(str(config.home))}"
+        f"; after `chain deploy`: quorate chain fund {shlex.quote(str(config.home))} --key KEYFILE"
+        if config.is_devnet
+        else ""
+    )
+    how = "registered" if found.is_registered else "not registered yet (`quorate node up` does it)"
+    registered = f"provider 0x{keys.account.hex()} is {how}"
+    lacking = (CheckResult("missing", False, item.what, item.remedy + faucet) for item in lacks)
+    return [CheckResult("money", not lacks, f"{registered}; {stake}"), *lacking]

@@ -1,0 +1,158 @@
+"""The provider's HTTP server.
+
+Anybody may read what the provider publishes (a trustless gateway) and ask whether it is ready. The
+owner also gets status, drain and price, with the token in the provider's home.
+
+Inputs and outputs of jobs are in the same store and are not served. A receipt shows the salt that
+opens an output, and only the coordinator knows whether its client pays for it (PROTOCOL §4).
+"""
+
+import hmac
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+from quorate_content.dag.cid import Cid
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.gateway import add_gateway_routes
+from quorate_node.market import inventory, published_records
+from quorate_node.status.status import Status
+from quorate_protocol.codec import canonical
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Price
+from quorate_runtime.files import is_full, write_atomic
+from quorate_runtime.http.error_responses import failures, mark_started
+from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
+from quorate_runtime.http.listener_limits import ListenerLimits
+
+TOKEN_HEADER = "X-Quorate-Token"
+TOKEN_FILE = "control-token"
+TOKEN_CHARACTERS = 64
+PRICE_DIGITS_MAX = 13
+GPU_NAME_MAX = 64
+LISTENER_LIMITS = ListenerLimits(connections_max=1_024, address_connections_max=128)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What of the store anybody may read: content that the provider pins to publish it."""
+
+    store: ContentStore
+
+    async def may_read(self, request: web.Request, cid: Cid) -> bool:
+        """Whether it is published. A block inside of stored content is judged by that content."""
+        if await self.store.stat(cid) is None:
+            return True
+        return any(is_published(owner) for owner in await self.store.owners_of(cid))
+
+
+def is_published(owner: str) -> bool:
+    """Whether what this owner pins is published: the inventory and attestation documents."""
+    return owner == inventory.PIN_OWNER or owner.startswith(published_records.PIN_OWNER + "-")
+
+
+class Gateway:
+    """Serves until closed. `url` is set once it listens."""
+
+    def __init__(
+        self,
+        store: ContentStore,
+        home: Path,
+        status: Callable[[], Status],
+        drain: Callable[[bool], Awaitable[None]],
+        set_price: Callable[[Price, str], Awaitable[None]],
+        refresh: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`refresh` asks the chain for the balances that the status shows."""
+        self._refresh = refresh
+        self._status, self._drain, self._set_price = status, drain, set_price
+        self._home, self._token = home, control_token(home)
+        self._app = web.Application(middlewares=[failures], client_max_size=64 * 1024)
+        self._app.on_response_prepare.append(mark_started)
+        self._app.router.add_get("/v1/ready", self._get_ready)
+        self._app.router.add_get("/v1/status", self._get_status)
+        self._app.router.add_post("/v1/drain", self._post_drain)
+        self._app.router.add_post("/v1/price", self._post_price)
+        add_gateway_routes(self._app, store, may_read=Published(store).may_read)
+        self._runner = web.AppRunner(
+            self._app, handle_signals=False, shutdown_timeout=2.0, access_log=None
+        )
+        self.url = ""
+
+    async def listen(self, host: str, port: int) -> str:
+        """Listens and returns the URL. Raises Unavailable if the port is taken."""
+        await self._runner.setup()
+        try:
+            await Listener(self._runner, host, port, OpenConnections(LISTENER_LIMITS)).start()
+        except OSError as error:
+            raise cannot_listen(host, port, error) from error
+        self.url = f"http://{host}:{self._runner.addresses[0][1]}"
+        return self.url
+
+    async def close(self) -> None:
+        """Stops serving."""
+        await self._runner.cleanup()
+
+    async def _get_ready(self, request: web.Request) -> web.Response:
+        """Answers monitoring: 200, or 503 with the names of the problems.
+
+        The sentences are only for the owner.
+        """
+        names = [problem.name for problem in self._status().problems]
+        return web.json_response(
+            {"ready": not names, "problems": names}, status=503 if names else 200
+        )
+
+    async def _get_status(self, request: web.Request) -> web.Response:
+        self._check(request)
+        if self._refresh is not None and "balances" in request.query:
+            await self._refresh()
+        return web.Response(body=canonical.encode(self._status()), content_type="application/json")
+
+    async def _post_drain(self, request: web.Request) -> web.Response:
+        self._check(request)
+        check_room(self._home)
+        await self._drain(request.query.get("off") is None)
+        return web.json_response({})
+
+    async def _post_price(self, request: web.Request) -> web.Response:
+        """Takes a new price: `?microUsd=` per slot-hour, or with `&gpu=` per GPU-hour."""
+        self._check(request)
+        text = request.query.get("microUsd", "")
+        if not (text.isascii() and text.isdecimal() and len(text) <= PRICE_DIGITS_MAX):
+            raise Refused(Code.MALFORMED, "price: microUsd must be a whole number")
+        check_room(self._home)
+        await self._set_price(Price(int(text)), request.query.get("gpu", "")[:GPU_NAME_MAX])
+        return web.json_response({})
+
+    def _check(self, request: web.Request) -> None:
+        shown = request.headers.get(TOKEN_HEADER, "").encode(errors="replace")
+        if not hmac.compare_digest(shown, self._token.encode()):
+            raise Refused(
+                Code.NOT_YOURS, f"the token in {TOKEN_FILE} of this provider's home is needed"
+            )
+
+
+def check_room(home: Path) -> None:
+    """Raises Refused on a full disk: a command that cannot be journaled would end the daemon."""
+    if is_full(home):
+        raise Refused(
+            Code.BUSY,
+            f"the disk is full, so the provider takes no job: check `df -h {home}`, free some "
+            "space, and type this again",
+        )
+
+
+def control_token(home: Path) -> str:
+    """Returns the token for the owner's commands. The first call makes it, with mode 0600.
+
+    It replaces a truncated token, because anybody could guess an empty one.
+    """
+    path = home / TOKEN_FILE
+    # A full disk or a power cut may have truncated the file.
+    if not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS:
+        write_atomic(path, secrets.token_hex(TOKEN_CHARACTERS // 2).encode(), 0o600)
+    return path.read_text()

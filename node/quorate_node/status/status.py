@@ -1,0 +1,275 @@
+"""The daemon's status: GET /v1/status on its gateway, and `<home>/status.json`."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import Struct
+
+from quorate_node.core.phases import Declined, Execution
+from quorate_node.core.provider_core import ProviderCore
+from quorate_node.owner.account_state import AccountState
+from quorate_node.status.income import DayIncome, Income
+from quorate_node.status.offer_state import NO_SLOT_IS_FREE, offered_count, why_nothing_is_on_offer
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.envelope import Envelope
+from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
+from quorate_protocol.messages.signed import FreeSlots, Voucher
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import tabs
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Price, UnixSeconds
+from quorate_runtime.process.health import Problem
+
+SHOWN_MAX = 50
+DAYS_SHOWN = 14
+
+
+class LeaseStatus(Struct, frozen=True):
+    """One execution that has not ended. `lease` is its `assignment_hash`, `gpus` are the UUIDs of
+    the GPUs that it has, and `closed` says why its result is not revealed.
+    """
+
+    lease: Hash32
+    coordinator: Address
+    phase: str
+    commit_by: UnixSeconds
+    gpus: tuple[str, ...] = ()
+    host_class: Hash32 = ZERO_HASH
+    closed: str = ""
+
+
+class EarningStatus(Struct, frozen=True):
+    """The pay of one coordinator. `earned`, `vouched`, `paid` and `locked` are sums since the
+    beginning; `held` has no voucher yet. `voucher` is the newest; anybody may redeem it.
+    """
+
+    coordinator: Address
+    earned: Amount
+    held: Amount
+    vouched: Amount
+    locked: Amount  # in its tab, by final blocks
+    paid: Amount
+    closes_at: UnixSeconds  # of its tab; 0 = open
+    room: Amount  # the greatest pay of a further job that the provider accepts
+    voucher: Envelope[Voucher] | None = None
+
+
+class DeclineStatus(Struct, frozen=True):
+    """Why a recent job was declined."""
+
+    reason: str
+    text: str
+
+
+class UnpaidStatus(Struct, frozen=True):
+    """An execution that ended without pay. `lease` is its `assignment_hash`.
+
+    The status shows it for ten minutes, or for seven days if it was committed.
+    """
+
+    lease: Hash32
+    why: str
+
+
+class SlotStatus(Struct, frozen=True):
+    """The run slots of one host class on offer. Prices are in millionths of a USD, by the hour.
+
+    `gpu` is the model of the GPUs, of which one slot has `gpus`; it is "" for CPU slots, which have
+    no price per GPU-hour. `offered` are really on offer now. `level` is the attestation level that
+    the offer shows.
+    """
+
+    host_class: Hash32
+    gpu: str
+    gpus: int
+    count: int
+    free: int
+    price: Price
+    price_per_gpu: Price
+    offered: int = 0
+    level: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerFacts:
+    """What the status shows beside the core.
+
+    `is_on_offer`: the provider is registered and staked. `attested` are slots with their
+    attestation level.
+    """
+
+    is_on_offer: bool = True
+    is_leaving: bool = False
+    attested: tuple[SlotOffer, ...] = ()
+    income: Income = Income()
+    account: AccountState = AccountState()
+
+
+class Status(Struct, frozen=True):
+    """The whole status.
+
+    `connected`: coordinators that this provider is connected to now. `problems` names what keeps
+    the provider from working; if it is empty, nothing does.
+    """
+
+    provider: Address
+    operator: Address
+    gateway: str
+    executor: str
+    pid: int
+    is_draining: bool
+    host_classes: tuple[Hash32, ...]
+    free_slots: tuple[int, ...]
+    connected: tuple[Address, ...]
+    leases: tuple[LeaseStatus, ...]
+    declined: tuple[DeclineStatus, ...]
+    jury: tuple[Hash32, ...]  # case ids of duties that go on
+    earnings: tuple[EarningStatus, ...]
+    problems: tuple[Problem, ...] = ()
+    unpaid: tuple[UnpaidStatus, ...] = ()
+    bytes_by_source: dict[str, int] = {}  # verified bytes of content, since the daemon started
+    slots: tuple[SlotStatus, ...] = ()
+    transports: dict[str, str] = {}  # connected coordinator (0x-hex) -> libp2p or websocket
+    not_on_offer: str = ""  # why no slot is on offer; "" = some are
+    is_leaving: bool = False
+    income: tuple[DayIncome, ...] = ()  # of the newest days, oldest first
+    jobs_paid: int = 0  # of all days that are kept
+    jobs_unpaid: int = 0
+    account: AccountState = AccountState()
+
+
+def status_of(
+    core: ProviderCore,
+    operator: Address,
+    gateway: str,
+    transports: Mapping[Address, str],
+    problems: tuple[Problem, ...] = (),
+    bytes_by_source: dict[str, int] | None = None,
+    facts: OwnerFacts | None = None,
+) -> Status:
+    """Returns the status of a core. Pure, except for the process id.
+
+    `transports` has the transport of each coordinator that the provider is connected to.
+    """
+    facts = facts or OwnerFacts()
+    not_on_offer = why_nothing_is_on_offer(
+        core, problems, facts.is_on_offer, facts.is_leaving, is_connected=bool(transports)
+    )
+    terms, live = core.terms, core.live()[:SHOWN_MAX]
+    over = [
+        core.executions[lease]
+        for table in (core.ended, core.done)
+        for lease in list(table)[-SHOWN_MAX:]
+    ]
+    declined = [core.executions[lease].phase for lease in list(core.declined)[-SHOWN_MAX:]]
+    offered = core.offered(can_work=all(item.name not in NO_SLOT_IS_FREE for item in problems))
+    return Status(
+        provider=terms.provider,
+        operator=operator,
+        gateway=gateway,
+        executor=terms.sandbox.value,
+        pid=os.getpid(),
+        is_draining=core.scalars.is_draining,
+        host_classes=tuple(slot.host.id() for slot in terms.slots),
+        free_slots=tuple(int(item.free) for item in offered),
+        connected=tuple(transports),
+        transports={f"0x{address.hex()}": name for address, name in transports.items()},
+        leases=tuple(_lease(item) for item in live),
+        declined=tuple(
+            DeclineStatus(item.decline.reason.name.lower(), item.text)
+            for item in declined
+            if isinstance(item, Declined)
+        ),
+        jury=tuple(case for case, duty in core.jury.items() if not duty.is_ended),
+        earnings=tuple(_earning(core, address) for address in core.debts),
+        problems=problems,
+        unpaid=tuple(
+            UnpaidStatus(item.assignment_hash, item.unpaid()) for item in over if item.unpaid()
+        )[-SHOWN_MAX:],
+        bytes_by_source=bytes_by_source or {},
+        slots=_slots(core, offered, facts.attested, is_offered=not not_on_offer),
+        not_on_offer=not_on_offer,
+        is_leaving=facts.is_leaving,
+        income=facts.income.days[-DAYS_SHOWN:],
+        jobs_paid=sum(day.paid for day in facts.income.days),
+        jobs_unpaid=sum(day.unpaid for day in facts.income.days),
+        account=facts.account,
+    )
+
+
+def _earning(core: ProviderCore, coordinator: Address) -> EarningStatus:
+    debt, owed, policy = core.debt(coordinator), core.owed(coordinator), core.terms.policy
+    tab = debt.tab
+    limit = tabs.accept_limit(tab, owed, policy.trust)
+    return EarningStatus(
+        coordinator,
+        debt.earned,
+        debt.held,
+        debt.vouched,
+        tab.locked,
+        tab.paid,
+        tab.closes_at,
+        limit if owed.held <= policy.max_held else Amount(0),
+        debt.voucher,
+    )
+
+
+def _lease(item: Execution) -> LeaseStatus:
+    gpus = item.gpus if item.occupies_slot else ()
+    phase = type(item.phase).__name__
+    return LeaseStatus(
+        item.assignment_hash,
+        item.coordinator,
+        phase,
+        item.commit_by,
+        gpus,
+        item.host_class,
+        item.closed(),
+    )
+
+
+def _slots(
+    core: ProviderCore,
+    free: tuple[FreeSlots, ...],
+    attested: tuple[SlotOffer, ...],
+    is_offered: bool,
+) -> tuple[SlotStatus, ...]:
+    """Returns what each host class offers. `free` are the free run slots of the heartbeats."""
+    by_class = {item.host_class: int(item.free) for item in free}
+    levels = {slot.host.id(): int(slot.attestation_level) for slot in attested}
+    return tuple(
+        SlotStatus(
+            slot.host.id(),
+            slot.gpu,
+            slot.host.world_size if slot.gpu else 0,
+            int(slot.count),
+            by_class.get(slot.host.id(), 0),
+            slot.on_demand,
+            price_per_gpu_hour(slot, slot.on_demand) if slot.gpu else Price(0),
+            offered_count(core, slot.host.id()) if is_offered else 0,
+            levels.get(slot.host.id(), 0),
+        )
+        for slot in core.terms.slots
+    )
+
+
+def write_status(path: Path, status: Status) -> None:
+    """Replaces the status file atomically."""
+    part = path.with_suffix(".part")
+    part.write_bytes(canonical.encode(status))
+    os.replace(part, path)
+
+
+def read_status(path: Path) -> Status | None:
+    """Returns the status that the daemon wrote last, or None if it never ran.
+
+    Raises Refused if the file is damaged.
+    """
+    try:
+        return canonical.decode(Status, path.read_bytes()) if path.exists() else None
+    except Refused as refused:
+        raise Refused(
+            Code.MALFORMED,
+            f"{path} is damaged ({refused.detail}); a running daemon writes it again",
+        ) from refused

@@ -1,0 +1,1 @@
+"""Errors that users see, and the exit codes of the command line."""

@@ -1,0 +1,199 @@
+"""`quorate check` and `quorate image check`: find a nondeterministic program before it costs."""
+
+import asyncio
+import os
+import shutil
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from quorate.base.errors import UsageError
+from quorate.base.exit_codes import ExitCode
+from quorate.cli.code_options import Build, Files, PythonVersion, Requirements, Workdir, code_fields
+from quorate.cli.context import JsonFlag, emit, note, run_async
+from quorate.cli.jobs import (
+    Command,
+    Cores,
+    Disk,
+    File,
+    ImageName,
+    Inputs,
+    MaxDuration,
+    Memory,
+    Variables,
+    parse_inputs,
+    parse_pair,
+)
+from quorate.cli.terminal_text import plain
+
+if TYPE_CHECKING:
+    from quorate.job.job import Job
+    from quorate.programs.local_check import LocalCheck, LocalRun
+
+LOG_LINES = 20
+PRICE = "1"  # nothing is ordered
+Kept = Annotated[
+    Path | None, typer.Option("--output", "-o", help="New directory for both outputs, 1 and 2.")
+]
+CAUSES = (
+    "seed random numbers, write no times or process ids, sort what you read from folders. "
+    "Let no threads decide an order"
+)
+LIMIT = "Other hardware can still differ: a verdict needs machines of one host class"
+
+
+def check(file: File, output: Kept = None, json: JsonFlag = False) -> None:
+    """Runs a job file twice on this machine and compares the results, before it costs money."""
+    from quorate.job.jobfile import load_job
+
+    _refuse_existing(output)
+    run_async(_check(load_job(file), output, json))
+
+
+def image_check(
+    image: ImageName = "",
+    command: Command = None,
+    file: Files = None,
+    requirements: Requirements = None,
+    workdir: Workdir = None,
+    python: PythonVersion = "",
+    build: Build = None,
+    inputs: Inputs = None,
+    env: Variables = None,
+    cpu: Cores = None,
+    memory: Memory = None,
+    disk: Disk = None,
+    max_duration: MaxDuration = "15m",
+    output: Kept = None,
+    json: JsonFlag = False,
+) -> None:
+    """Runs a command twice on this machine and compares the results, before it costs money."""
+    from quorate.job.job import Job
+
+    _refuse_existing(output)
+    words = list(command or [])
+    if build is not None and image:  # with --build there is no image, so it is the first word
+        image, words = "", [image, *words]
+    given = (("cpu", cpu), ("memory", memory), ("disk", disk))
+    local = Path(image)
+    job = Job(
+        image=local if local.is_file() else image,
+        build=build,
+        **code_fields(file, requirements, workdir, python, words),
+        inputs=parse_inputs(inputs or []),
+        env=dict(parse_pair(item, "--env") for item in env or []),
+        resources={key: value for key, value in given if value is not None},
+        max_duration=max_duration,
+        max_price=PRICE,
+    )
+    run_async(_check(job, output, json))
+
+
+def _refuse_existing(kept: Path | None) -> None:
+    if kept is not None and kept.exists():
+        raise UsageError(f"{kept} already exists; give a new directory for the outputs")
+
+
+async def _check(job: "Job", kept: Path | None, is_json: bool) -> None:
+    from quorate.programs.local_check import check_locally
+
+    folder = Path(mkdtemp(prefix="quorate-check-"))
+    try:
+        async with AsyncExitStack() as stack:
+            packed = await _packed(job, folder, stack)
+            found = await check_locally(packed, folder, note)
+        if kept is not None:
+            await asyncio.to_thread(_keep, found, kept)
+        _report(found, is_json)
+    finally:
+        await asyncio.to_thread(_delete, folder)
+
+
+async def _packed(job: "Job", folder: Path, stack: AsyncExitStack) -> Any:
+    """Returns the packed job: as for an order, but without a store."""
+    import aiohttp
+
+    from quorate.job.packing import pack
+    from quorate.job.sweep import element_job, elements
+    from quorate.programs.job_preparation import JobPreparation
+
+    session = await stack.enter_async_context(aiohttp.ClientSession())
+    preparation = JobPreparation(folder, session, note, stack)
+    prepared = await preparation.prepared(replace(job, sweep={}, seeds=0, outputs=None))
+    if job.is_array:
+        found = elements(job.sweep, job.seeds)
+        note(f"sweep: the first of {len(found)} runs is checked")
+        prepared = element_job(prepared, found[0], len(found))
+    return await asyncio.to_thread(pack, prepared, {})
+
+
+def _report(found: "LocalCheck", is_json: bool) -> None:
+    """Prints the comparison. Exits with 6 for different results, with 1 if the program fails."""
+    from quorate.client.base.result import describe_exit
+
+    first, second = found.first, found.second
+    if is_json:
+        emit(
+            {
+                "equal": found.is_equal,
+                "runs": [_tree(first), _tree(second)],
+                "differences": [
+                    {"path": item.path, "sentence": item.sentence} for item in found.differences
+                ],
+            }
+        )
+    elif found.is_equal:
+        typer.echo(f"equal: both runs gave the same result; the program {_ending(first)}")
+        note(LIMIT)
+    else:
+        typer.echo("different: providers would not agree on a result")
+        if first.exit_status != second.exit_status:
+            both = " and ".join(describe_exit(item.exit_status) for item in (first, second))
+            typer.echo(f"  the program {both}")
+        for item in found.differences:
+            typer.echo(f"  {plain(item.sentence)}")
+        note(f"Next: {CAUSES}")
+    if not found.is_equal:
+        raise typer.Exit(int(ExitCode.NOT_VERIFIED))
+    if first.exit_status:
+        _show_log(first)
+        raise typer.Exit(int(ExitCode.JOB_FAILED))
+
+
+def _ending(run: "LocalRun") -> str:
+    from quorate.client.base.result import describe_exit
+
+    refused = f", and its outputs were refused: {plain(run.refusal)}" if run.refusal else ""
+    return f"{describe_exit(run.exit_status)}{refused} (output {run.output_cid})"
+
+
+def _show_log(run: "LocalRun") -> None:
+    lines = run.log.decode(errors="replace").splitlines()[-LOG_LINES:]
+    note("\n".join(["its last lines:", *lines]) if lines else "it printed nothing")
+
+
+def _tree(run: "LocalRun") -> dict[str, Any]:
+    return {
+        "sandbox": run.sandbox,
+        "exitStatus": int(run.exit_status),
+        "outputCid": run.output_cid,
+        "outputRefused": run.refusal,
+        "wallMs": run.wall_ms,
+    }
+
+
+def _keep(found: "LocalCheck", kept: Path) -> None:
+    kept.mkdir(parents=True)
+    for name, run in (("1", found.first), ("2", found.second)):
+        shutil.copytree(run.output, kept / name, copy_function=shutil.copyfile)
+
+
+def _delete(folder: Path) -> None:
+    """Deletes the copies of the inputs, whose folders are read-only as in a store."""
+    for parent, _, _ in os.walk(folder):
+        Path(parent).chmod(0o755)
+    shutil.rmtree(folder, ignore_errors=True)

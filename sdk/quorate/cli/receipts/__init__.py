@@ -1,1 +1,0 @@
-"""The command `quorate verify` and what it prints."""

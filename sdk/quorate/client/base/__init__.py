@@ -1,0 +1,1 @@
+"""A client's profile, session, signed requests, and ledger."""

@@ -1,1 +1,0 @@
-"""Reads the market from gossip and the chain, without asking a coordinator."""

@@ -1,0 +1,1 @@
+"""The devnet's processes: contracts and money, daemons, content."""

@@ -1,0 +1,225 @@
+"""The settings of a devnet: one frozen `DevnetConfig`, with the folders and addresses that
+follow from it.
+"""
+
+import hashlib
+import re
+import shutil
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice
+from quorate_protocol.limits import USD
+from quorate_protocol.units import Amount, Price
+from quorate_runtime.files import FOLDER_MODE, private_folder
+from quorate_runtime.process.crash_points import CRASH_VARIABLE
+
+MARKER = "devnet.json"
+PASSWORD = "password"  # the file whose passphrase opens every key of a devnet
+PASSPHRASE = "devnet"  # keys of a devnet are worthless elsewhere
+HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a dollar a second
+# Lower than all others, so that a liar becomes primary, until strikes rank it behind them.
+LIAR_PRICE = Price(3_500_000)
+CLIENT_DEPOSIT = Amount(2_000 * USD)
+ACCUSATIONS = Amount(1_000 * USD)  # balance of the posting key, which pays juries
+DEFAULT_PORTS = (8545, 8546, 7700, 7701)
+PROVIDERS_MAX = 24
+CLIENTS_MAX = 8
+EARLIER = "earlier"  # what people made in the folder while earlier devnets ran
+OURS = (
+    "beacon",
+    "chain",
+    "client",
+    "coordinator",
+    EARLIER,
+    "logs",
+    "provider",
+    "ready",
+    MARKER,
+    PASSWORD,
+)
+_OWN_HOME = re.compile(r"(client|provider)-\d+|coordinator")
+_ROLES = ("client", "coordinator", "provider")
+
+
+class ChainKind(StrEnum):
+    """The chain to run."""
+
+    OWN = "own"
+    ANVIL = "anvil"
+
+
+class ExecutorChoice(StrEnum):
+    """The executor of jobs.
+
+    `auto`: docker if an engine answers, else bubblewrap if it works, else plain processes. `docker`
+    always uses runc. gVisor takes twice as long to start a container, so a user must choose it as
+    `docker-runsc`.
+    """
+
+    AUTO = "auto"
+    DOCKER = "docker"
+    DOCKER_RUNSC = "docker-runsc"
+    BWRAP = "bwrap"
+    PROCESS = "process"
+    NOOP = "noop"
+
+    @property
+    def is_engine(self) -> bool:
+        """Returns whether a container engine runs the jobs."""
+        return self in (ExecutorChoice.DOCKER, ExecutorChoice.DOCKER_RUNSC)
+
+    def kind(self) -> ExecutorKind:
+        """Returns the setting of the provider daemons."""
+        return (
+            ExecutorKind.DOCKER_RUNC if self is ExecutorChoice.DOCKER else ExecutorKind(self.value)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DevnetConfig:
+    """Settings of one devnet.
+
+    The first `liars` providers lie, each in its own way unless `is_colluding`.
+    """
+
+    folder: Path
+    providers: int = 5
+    liars: int = 0
+    clients: int = 2
+    slots: int = 1  # run slots of each honest provider
+    liar_slots: int = 2  # so that a liar can hold jobs of two clients at once
+    executor: ExecutorChoice = ExecutorChoice.AUTO
+    chain: ChainKind = ChainKind.OWN
+    # Libp2p where it is installed, unless it is WebSocket.
+    transport: TransportChoice = TransportChoice.AUTO
+    is_colluding: bool = False
+    noop_milliseconds: int = 0
+    # Chain 8545, beacon 8546, coordinator 7700 instead of free ports.
+    has_default_ports: bool = False
+    declined_keep_seconds: int = 600  # how long a provider remembers declined leases
+    # IPFS gateways that providers ask for content, and from which the coordinator takes inputs.
+    ipfs_gateways: tuple[str, ...] = ()
+    attestation: AttestationChoice = AttestationChoice.NONE  # of all providers
+    # For tests: a file `provider-0` in it names the crash point of that child.
+    crash_folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raises ValueError that names the wrong setting."""
+        if not 1 <= self.providers <= PROVIDERS_MAX or not 1 <= self.clients <= CLIENTS_MAX:
+            raise ValueError(
+                f"a devnet has 1 to {PROVIDERS_MAX} providers and 1 to {CLIENTS_MAX} clients"
+            )
+        if (
+            not 0 <= self.liars <= self.providers
+            or not 1 <= min(self.slots, self.liar_slots) <= max(self.slots, self.liar_slots) <= 16
+        ):
+            raise ValueError(
+                "there can be at most as many liars as providers, and 1 to 16 run slots each"
+            )
+
+    def arming(self, name: str) -> dict[str, str]:
+        """Returns the environment with which the coordinator or a provider finds its own crash
+        point.
+        """
+        return {CRASH_VARIABLE: f"@{self.crash_folder / name}"} if self.crash_folder else {}
+
+    def provider_home(self, index: int) -> Path:
+        """Returns a provider daemon's folder."""
+        return self.folder / f"provider-{index}"
+
+    def provider_status(self, index: int) -> Path:
+        """Returns the file in which a provider daemon writes its status every second."""
+        return self.provider_home(index) / "status.json"
+
+    def client_home(self, index: int) -> Path:
+        """Returns the folder of a funded client profile."""
+        return self.folder / f"client-{index}"
+
+    def ports(self) -> tuple[int, int, int, int]:
+        """Returns the ports of chain, beacon, coordinator and its libp2p; 0 means any free one."""
+        return DEFAULT_PORTS if self.has_default_ports else (0, 0, 0, 0)
+
+    @property
+    def coordinator_home(self) -> Path:
+        """Returns the coordinator's folder."""
+        return self.folder / "coordinator"
+
+    @property
+    def password_file(self) -> Path:
+        """Returns the file whose passphrase opens every key here."""
+        return self.folder / PASSWORD
+
+    def price(self, index: int) -> Price:
+        """Returns a provider's price. Liars offer the lowest."""
+        return LIAR_PRICE if index < self.liars else HONEST_PRICE
+
+    def slots_of(self, index: int) -> int:
+        """Returns a provider's number of run slots. Each has a stake slot."""
+        return self.liar_slots if index < self.liars else self.slots
+
+    def host(self, index: int) -> str:
+        """Returns a provider's loopback address. Each has its own network (/24)."""
+        return f"127.0.{index + 1}.1"
+
+    def label(self) -> str:
+        """Returns the label of this devnet's containers."""
+        return "devnet-" + hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:16]
+
+
+def clear_folder(folder: Path, now: float) -> list[str]:
+    """Makes the folder, and removes what an earlier devnet wrote. Homes that a person made there,
+    and clients with outputs, are moved to `earlier/TIME/`. Returns their names.
+
+    `now` is in seconds since 1970. Raises ValueError if the folder holds other files.
+
+    File names alone do not show that: other programs may have `logs`, and a real provider has the
+    same key files. So a non-empty folder counts as a devnet's only with its `devnet.json`, or with
+    the password that every devnet writes first.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+    held = sorted(path.name for path in folder.iterdir())
+    strangers = [name for name in held if not name.startswith(OURS)] or (
+        [] if _is_devnets(folder) else held
+    )
+    if strangers:
+        raise ValueError(
+            f"{folder} holds {strangers[0]!r}, which no devnet wrote; choose another folder "
+            "with --dir"
+        )
+    private_folder(folder)
+    kept = [path for path in sorted(folder.iterdir()) if _is_of_a_person(path)]
+    if kept:
+        at = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H.%M.%S")
+        place = folder / EARLIER / at
+        place.mkdir(parents=True)
+        for path in kept:
+            path.rename(place / path.name)
+    for path in sorted(
+        folder.iterdir(), key=lambda path: path.name in (MARKER, PASSWORD)
+    ):  # the files that mark it as a devnet's are removed last
+        if path.name == EARLIER:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return [path.name for path in kept]
+
+
+def _is_of_a_person(path: Path) -> bool:
+    if not path.name.startswith(_ROLES) or not path.is_dir() or path.is_symlink():
+        return False
+    return _OWN_HOME.fullmatch(path.name) is None or (path / "outputs").is_dir()
+
+
+def _is_devnets(folder: Path) -> bool:
+    if (folder / MARKER).exists():
+        return True
+    try:
+        with (folder / PASSWORD).open("rb") as file:
+            return file.read(64).strip() == PASSPHRASE.encode()
+    except OSError:
+        return False  # not a devnet's folder: it has no readable password file

@@ -1,0 +1,450 @@
+"""A whole market on one machine: chain, beacon, contracts, coordinator and providers, each in its
+own process, and funded clients.
+
+    async with running(DevnetConfig(folder)) as devnet:
+        print(devnet.coordinator_url)
+
+`devnet.json` appears when all parts are up. Leaving the block ends everything. Killing the parent
+with -9 does too (see `reaper`).
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+
+from quorate.client.base.profile import Profile, create_profile
+from quorate_contracts.deploy import Deployment
+from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
+from quorate_devnet.chain import CHAIN_ID
+from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.chain.ready_file import write_private
+from quorate_devnet.market import genesis, process_settings
+from quorate_devnet.market.child_processes import ChildProcesses
+from quorate_devnet.market.config import (
+    ACCUSATIONS,
+    CLIENT_DEPOSIT,
+    EARLIER,
+    MARKER,
+    PASSPHRASE,
+    ChainKind,
+    DevnetConfig,
+    ExecutorChoice,
+    clear_folder,
+)
+from quorate_devnet.market.engine_check import engine_answers
+from quorate_devnet.market.genesis import Funds, JoiningProvider
+from quorate_devnet.market.ports import Lock, free_port, write_devnet_file
+from quorate_node.base import provider_keys
+from quorate_node.base.config import TransportChoice
+from quorate_node.base.provider_keys import ProviderKeys
+from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.executors.sandbox.bwrap_executor import check_bwrap
+from quorate_node.market.coordinator_dialer import LIBP2P, WEBSOCKET
+from quorate_protocol.codec import canonical
+from quorate_protocol.limits import DEVNET
+from quorate_protocol.messages.ports import BeaconInfo, Sandbox, Signer
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import Address, Hash32
+from quorate_runtime import p2p
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.files import private_folder
+from quorate_runtime.keys.crypto import new_secret
+from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.process.crash_points import crash_point
+
+READY_SECONDS = (
+    # a child that ends is noticed at once; this limit is for one that hangs, or a very busy machine
+    90.0
+)
+OFFERS_POLL_SECONDS = 0.1
+
+Notice = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Devnet:
+    """A running devnet."""
+
+    config: DevnetConfig
+    processes: ChildProcesses
+    executor: ExecutorChoice
+    deployment: Deployment
+    chain_url: str
+    beacon_url: str
+    coordinator_url: str
+    coordinator: Address
+    providers: tuple[Address, ...]
+    profiles: tuple[Profile, ...]
+    transport: str  # of coordinator and providers: libp2p or websocket
+    seconds: float = 0.0  # how long it took to start
+
+    def kill(self, name: str) -> None:
+        """Kills `coordinator` or `provider-N` with SIGKILL."""
+        self.processes.kill(name)
+
+    def start(self, name: str) -> None:
+        """Starts a killed part again in its own folder."""
+        self._ready(name).unlink(missing_ok=True)
+        _start_role(self.processes, self.config, name)
+
+    async def restart(self, name: str) -> None:
+        """Starts a killed part again and waits until it serves."""
+        self.start(name)
+        await self.processes.ready(name, self._ready(name), READY_SECONDS)
+
+    def _ready(self, name: str) -> Path:
+        return self.config.folder / "ready" / f"{name}.json"
+
+
+@contextlib.asynccontextmanager
+async def running(
+    config: DevnetConfig, notice: Notice = lambda sentence: None
+) -> AsyncIterator[Devnet]:
+    """Runs a devnet for as long as the block lasts.
+
+    Raises Unavailable, which names the part that did not start, with the end of its log.
+    """
+    with Lock(config.folder):
+        moved = clear_folder(config.folder, time.time())
+        if moved:
+            notice(f"moved to {config.folder / EARLIER}: {', '.join(moved)}")
+        write_private(
+            config.password_file, PASSPHRASE + "\n"
+        )  # written first, because the next devnet recognises the folder by it
+        processes = ChildProcesses(config.folder / "logs")
+        processes.open()
+        try:
+            yield await _Startup(config, processes, notice).run()
+        finally:
+            (config.folder / MARKER).unlink(missing_ok=True)
+            await processes.stop()
+
+
+def _start_role(processes: ChildProcesses, config: DevnetConfig, name: str) -> None:
+    module = (
+        "quorate_devnet.market.run_coordinator"
+        if name == "coordinator"
+        else "quorate_devnet.market.run_provider"
+    )
+    processes.start(
+        name, module, [str(config.folder / "ready" / f"{name}.settings")], config.arming(name)
+    )
+
+
+@dataclass(slots=True)
+class _Startup:
+    """One start, step by step. Slow steps run in parallel."""
+
+    config: DevnetConfig
+    processes: ChildProcesses
+    notice: Notice
+    began: float = field(default_factory=time.monotonic)
+    opened_block: int = 0  # a block at or after the opening of the last slot
+
+    async def run(self) -> Devnet:
+        """Starts everything and returns the running devnet."""
+        config, ready = self.config, self.config.folder / "ready"
+        ready.mkdir()
+        self._start_children()
+        executor = await asyncio.to_thread(resolve_executor, config.executor)
+        self._register_cleanup(executor)
+        port = config.ports()[2] or free_port("127.0.0.1")
+        p2p_listen = await self._p2p_listen()
+        crash_point("devnet.before-keys")
+        coordinator, providers, profiles = self._keys(f"http://127.0.0.1:{port}")
+        crash_point("devnet.after-keys")
+        beacon = await self.processes.ready("beacon", ready / "beacon.json", READY_SECONDS)
+        chain = await self.processes.ready("chain", ready / "chain.json", READY_SECONDS)
+        self.notice("chain and beacon answer; deploying the contracts")
+        crash_point("devnet.before-genesis")
+        deployment = await self._genesis(chain["url"], beacon, coordinator, providers, profiles)
+        crash_point("devnet.after-genesis")
+        self.notice("contracts deployed, all parties registered and funded")
+        settings = process_settings.CoordinatorSettings(
+            str(config.coordinator_home),
+            str(config.password_file),
+            deployment,
+            chain["url"],
+            beacon["url"],
+            port,
+            str(ready / "coordinator.json"),
+            p2p_listen,
+            config.ipfs_gateways,
+        )
+        crash_point("devnet.before-settings")
+        process_settings.write(ready / "coordinator.settings", settings)
+        crash_point("devnet.after-settings")
+        served = await self.processes.ready(
+            "coordinator", ready / "coordinator.json", READY_SECONDS
+        )
+        self.notice(f"coordinator serves at {served['url']}")
+        self._write_provider_settings(served["url"], chain["url"], executor, providers)
+        await self._offers(served["url"])
+        devnet = Devnet(
+            config,
+            self.processes,
+            executor,
+            deployment,
+            chain["url"],
+            beacon["url"],
+            served["url"],
+            coordinator.account.address,
+            tuple(keys.account for keys in providers),
+            profiles,
+            LIBP2P if p2p_listen else WEBSOCKET,
+            time.monotonic() - self.began,
+        )
+        crash_point("devnet.before-marker")
+        write_devnet_file(devnet_facts(devnet), config)
+        crash_point("devnet.after-marker")
+        return devnet
+
+    async def _p2p_listen(self) -> str:
+        """Returns where the coordinator listens for libp2p; "" where WebSocket is used instead."""
+        choice = self.config.transport
+        if choice is TransportChoice.WEBSOCKET:
+            return ""
+        problem = await asyncio.to_thread(p2p.available)
+        if not problem:
+            port = self.config.ports()[3] or free_port("127.0.0.1")
+            return f"/ip4/127.0.0.1/tcp/{port}"
+        if choice is TransportChoice.LIBP2P:
+            raise Unavailable(f"{problem}; or use --transport auto")
+        self.notice(f"connections use WebSocket: {problem}")
+        return ""
+
+    def _start_children(self) -> None:
+        config, ready = self.config, self.config.folder / "ready"
+        kind = (
+            "quorate_devnet.chain"
+            if config.chain is ChainKind.OWN
+            else "quorate_devnet.market.run_anvil"
+        )
+        chain_port, beacon_port, *_ = config.ports()
+        control = ["--test-control"] if config.crash_folder else []
+        self.processes.start(
+            "chain",
+            kind,
+            ["--port", str(chain_port), "--ready-file", str(ready / "chain.json"), *control],
+        )
+        beacon = [
+            "--port",
+            str(beacon_port),
+            "--seed",
+            os.urandom(32).hex(),
+            "--genesis",
+            str(int(time.time()) - 60),
+            "--ready-file",
+        ]
+        self.processes.start(
+            "beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")]
+        )
+        for name in ("coordinator", *(f"provider-{index}" for index in range(config.providers))):
+            _start_role(self.processes, config, name)
+
+    def _register_cleanup(self, executor: ExecutorChoice) -> None:
+        for index in range(self.config.providers):
+            home = self.config.provider_home(index)
+            if executor.is_engine:
+                self.processes.register_cleanup(
+                    {"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")}
+                )
+            elif executor is ExecutorChoice.PROCESS:
+                self.processes.register_cleanup({"processes": str(home / "process")})
+            elif executor is ExecutorChoice.BWRAP:
+                self.processes.register_cleanup({"processes": str(home / "bwrap")})
+
+    def _keys(
+        self, coordinator_url: str
+    ) -> tuple[CoordinatorKeys, tuple[ProviderKeys, ...], tuple[Profile, ...]]:
+        config = self.config
+        private_folder(config.coordinator_home)
+        keystore = Keystore.at(config.coordinator_home / "keys", PASSPHRASE, DEVNET)
+        keystore.create_account("account", Hash32(dev_account(genesis.ACCOUNT)))
+        keystore.create_account("posting", Hash32(dev_account(genesis.POSTING)))
+        coordinator = coordinator_keys.create(keystore)
+        providers = []
+        for index in range(config.providers):
+            private_folder(config.provider_home(index))
+            keystore = Keystore.at(config.provider_home(index) / "keys", PASSPHRASE, DEVNET)
+            providers.append(provider_keys.create(keystore, None, genesis.payout_address(index)))
+        homes = [config.client_home(index) for index in range(config.clients)]
+        profiles = tuple(
+            create_profile(home, coordinator_url, PASSPHRASE, DEVNET.name) for home in homes
+        )
+        return coordinator, tuple(providers), profiles
+
+    async def _genesis(
+        self,
+        chain_url: str,
+        beacon: dict[str, str],
+        coordinator: CoordinatorKeys,
+        providers: tuple[ProviderKeys, ...],
+        profiles: tuple[Profile, ...],
+    ) -> Deployment:
+        config = self.config
+        in_gvisor = config.executor is ExecutorChoice.DOCKER_RUNSC
+        host_class = detect_cpu_class(Sandbox.DOCKER_RUNSC if in_gvisor else None).id()
+        info = json.loads(beacon["info"])
+        agreed = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"])
+        newcomers = [
+            JoiningProvider(
+                signer_of(keys),
+                keys.operator.address,
+                keys.payout,
+                keys.peer_public,
+                keys.box_public,
+                config.host(index),
+                host_class,
+                config.slots_of(index),
+            )
+            for index, keys in enumerate(providers)
+        ]
+        funds = Funds(
+            coordinator.account,
+            coordinator.statement.address,
+            coordinator.posting,
+            ACCUSATIONS,
+            [profile.account for profile in profiles],
+            CLIENT_DEPOSIT,
+        )
+        async with aiohttp.ClientSession() as session:
+            client = ChainClient(Rpc(chain_url, session))
+            deployment = await genesis.begin(client, CHAIN_ID, agreed, newcomers, funds)
+            self.opened_block = (await client.head()).number
+            return deployment
+
+    def _write_provider_settings(
+        self,
+        coordinator_url: str,
+        chain_url: str,
+        executor: ExecutorChoice,
+        providers: tuple[ProviderKeys, ...],
+    ) -> None:
+        config, ready = self.config, self.config.folder / "ready"
+        shared_lie_key = new_secret()
+        for index, keys in enumerate(providers):
+            lie_key = (
+                (shared_lie_key if config.is_colluding else new_secret())
+                if index < config.liars
+                else b""
+            )
+            settings = process_settings.ProviderSettings(
+                home=str(config.provider_home(index)),
+                password_file=str(config.password_file),
+                coordinator_url=coordinator_url,
+                chain_url=chain_url,
+                executor=executor.kind().value,
+                label=f"{config.label()}-{index}",
+                host=config.host(index),
+                port=free_port(config.host(index)),
+                slots=config.slots_of(index),
+                price=config.price(index),
+                payout=keys.payout,
+                noop_milliseconds=config.noop_milliseconds,
+                stop_on_exit=True,
+                lie_key=lie_key,
+                ready_file=str(ready / f"provider-{index}.json"),
+                declined_keep_seconds=config.declined_keep_seconds,
+                ipfs_gateways=config.ipfs_gateways,
+                attestation=config.attestation,
+            )
+            process_settings.write(ready / f"provider-{index}.settings", settings)
+
+    async def _offers(self, coordinator_url: str) -> None:
+        """Waits until the coordinator lists a live offer of every provider and has seen a block in
+        which their slots are active.
+        """
+        ready, wanted = self.config.folder / "ready", self.config.providers
+        names = [f"provider-{index}" for index in range(wanted)]
+        await asyncio.gather(
+            *(self.processes.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names)
+        )
+        limit = time.monotonic() + READY_SECONDS
+        async with aiohttp.ClientSession() as session:
+            while time.monotonic() < limit:
+                async with session.get(f"{coordinator_url}/v1/offers") as response:
+                    offers = (await response.json())["offers"]
+                async with session.get(f"{coordinator_url}/v1/health") as response:
+                    block = (await response.json())["block"]
+                if (
+                    sum(1 for offer in offers if offer["isAlive"]) >= wanted
+                    and block > self.opened_block
+                ):
+                    return
+                await asyncio.sleep(OFFERS_POLL_SECONDS)
+        raise Unavailable(
+            f"not all {wanted} providers have offers yet; see {self.config.folder / 'logs'}"
+        )
+
+
+def signer_of(keys: ProviderKeys) -> Signer:
+    """Returns the owner's own key, which a devnet always has."""
+    assert keys.owner is not None, "a devnet keeps the owners' keys"
+    return keys.owner
+
+
+def resolve_executor(choice: ExecutorChoice) -> ExecutorChoice:
+    """Decides what `auto` means.
+
+    Raises Unavailable if docker or bwrap was requested and does not work. Blocks.
+    """
+    if choice is ExecutorChoice.AUTO or choice.is_engine:
+        problem = engine_answers()
+        if not problem:
+            return choice if choice.is_engine else ExecutorChoice.DOCKER
+        if choice.is_engine:
+            remedy = (
+                "start one (systemctl start docker), or use --executor bwrap or --executor process"
+            )
+            raise Unavailable(f"no container engine answers ({problem}); {remedy}")
+    if choice in (ExecutorChoice.AUTO, ExecutorChoice.BWRAP):
+        try:
+            check_bwrap()
+        except Unavailable:
+            # Not re-raised for auto, which has one more choice.
+            if choice is ExecutorChoice.BWRAP:
+                raise
+            return ExecutorChoice.PROCESS
+        return ExecutorChoice.BWRAP
+    return choice
+
+
+def devnet_facts(devnet: Devnet) -> dict[str, object]:
+    """Returns the content of `devnet.json`. Paths are relative to it."""
+    config = devnet.config
+    return {
+        "chainUrl": devnet.chain_url,
+        "beaconUrl": devnet.beacon_url,
+        "deployment": canonical.to_json(devnet.deployment),
+        "coordinator": {"url": devnet.coordinator_url, "account": "0x" + devnet.coordinator.hex()},
+        "executor": devnet.executor.value,
+        "transport": devnet.transport,
+        "pid": os.getpid(),
+        "providers": [
+            {
+                "name": f"provider-{index}",
+                "account": "0x" + account.hex(),
+                "home": config.provider_home(index).name,
+                "isLiar": index < config.liars,
+            }
+            for index, account in enumerate(devnet.providers)
+        ],
+        "clients": [
+            {
+                "name": f"client-{index}",
+                "account": "0x" + profile.account.address.hex(),
+                "home": config.client_home(index).name,
+                "passwordFile": config.password_file.name,
+            }
+            for index, profile in enumerate(devnet.profiles)
+        ],
+    }

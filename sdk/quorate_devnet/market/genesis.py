@@ -1,0 +1,170 @@
+"""Sets up a devnet in a few blocks: deploys the contracts, and registers, stakes, bonds and
+funds all accounts.
+
+The coordinator uses well-known development accounts, which hold coins from the first block. Keys of
+providers and clients are fresh, so that two devnets never share an account.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from quorate_contracts import deploy
+from quorate_contracts.chain_check import check_machine
+from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.encodings import OPEN_MAX
+from quorate_devnet.chain.accounts import dev_account
+from quorate_devnet.market.bulk_sender import BulkSender
+from quorate_protocol.limits import DEVNET, USD
+from quorate_protocol.messages.ports import BeaconInfo, Signer
+from quorate_protocol.refusals import Unavailable
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32
+from quorate_runtime.chain import ChainClient
+from quorate_runtime.keys.crypto import KeySigner
+
+DEPLOYER, ACCOUNT, POSTING = 0, 1, 2
+FIRST_PAYOUT = 128  # payout addresses only receive, so they need no coins
+COINS = 10**20  # wei that each fresh key gets if it sends transactions
+CAPITAL = Amount(5_000 * USD)  # of the coordinator, for guarantees and payrolls
+DAY_LIMIT = Amount(1_000_000 * USD)  # of its posting key
+MINED_SECONDS = 30.0
+POLL_SECONDS = 0.1
+
+
+def payout_address(index: int) -> Address:
+    """Returns the address that gets a provider's money."""
+    return KeySigner(dev_account(FIRST_PAYOUT + index)).address
+
+
+@dataclass(frozen=True, slots=True)
+class JoiningProvider:
+    """A provider that the setup registers and stakes: its keys, its host, and its slots."""
+
+    owner: Signer
+    operator: Address
+    payout: Address
+    peer_public: Hash32
+    box_public: Hash32
+    host: str
+    host_class: Hash32
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Funds:
+    """The money of coordinator and clients."""
+
+    account: Signer  # the coordinator's
+    statement: Address
+    posting: Signer
+    accusations: Amount  # the posting key's balance in Escrow, which pays juries
+    clients: Sequence[Signer]
+    deposit: Amount
+
+
+async def begin(
+    client: ChainClient,
+    chain_id: int,
+    beacon: BeaconInfo,
+    providers: Sequence[JoiningProvider],
+    funds: Funds,
+) -> Deployment:
+    """Sends all transactions and waits until they are mined.
+
+    Raises Unavailable if one reverts or they take too long, Refused if the chain lacks EIP-2537.
+    """
+    await check_machine(client)
+    deployer = BulkSender(client, chain_id, KeySigner(dev_account(DEPLOYER)))
+    plan = deploy.plan(
+        deployer.signer.address, 0, chain_id, BlockNumber(0), DEVNET, beacon, faucet=True
+    )
+    for wave in deploy.waves(plan.creations):
+        for creation in wave:
+            await deployer.create(creation.name, creation.data, creation.gas)
+        await mined([deployer])
+    fresh = [
+        *(each.address for each in funds.clients),
+        *(key for each in providers for key in (each.owner.address, each.operator)),
+    ]
+    for address in fresh:
+        await deployer.pay(address, COINS)
+    contracts = Contracts.of(plan.deployment)
+    wallets = [
+        deployer,
+        *(BulkSender(client, chain_id, signer) for signer in (funds.account, funds.posting)),
+    ]
+    await _coordinator(wallets[1], contracts, funds)
+    await _deposit(wallets[2], contracts, funds.accusations, ZERO_ADDRESS)
+    await mined(wallets)
+    owners = [BulkSender(client, chain_id, each.owner) for each in providers]
+    for wallet, joining in zip(owners, providers, strict=True):
+        await _provider(wallet, contracts, joining)
+    clients = [BulkSender(client, chain_id, signer) for signer in funds.clients]
+    for wallet in clients:
+        await _client(wallet, contracts, funds)
+    await mined([*owners, *clients])
+    return await deploy.with_genesis(plan.deployment, client)
+
+
+async def _coordinator(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:
+    bond = contracts.deployment.constants().coordinator_bond
+    await wallet.call("bond", contracts.token.mint(funds.account.address, bond))
+    await wallet.call("bond's approval", contracts.token.approve(contracts.stakes.address, bond))
+    await wallet.call(
+        "registration",
+        contracts.stakes.register_coordinator(funds.statement, funds.posting.address),
+    )
+    await _deposit(wallet, contracts, CAPITAL, ZERO_ADDRESS)
+    await wallet.call("limits", contracts.escrow.set_limits(DAY_LIMIT, DAY_LIMIT))
+
+
+async def _provider(wallet: BulkSender, contracts: Contracts, joining: JoiningProvider) -> None:
+    stakes, limits = contracts.stakes, contracts.deployment.constants()
+    stake = Amount(joining.slots * limits.slot_stake)
+    await wallet.call(
+        "tokens", contracts.token.mint(joining.owner.address, Amount(stake + 100 * USD))
+    )
+    await wallet.call("approval", contracts.token.approve(stakes.address, stake))
+    keys = (joining.operator, joining.payout, joining.peer_public, joining.box_public)
+    await wallet.call("registration", stakes.register(*keys, network_of(joining.host)))
+    assert joining.slots <= OPEN_MAX, "one transaction opens all slots"
+    await wallet.call("slots", stakes.open_slots(joining.host_class, joining.slots))
+
+
+async def _client(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:
+    gift = contracts.token.mint(wallet.signer.address, Amount(100 * USD))
+    await wallet.call("spending money", gift)
+    await _deposit(wallet, contracts, funds.deposit, funds.account.address)
+
+
+async def _deposit(
+    wallet: BulkSender, contracts: Contracts, amount: Amount, payee: Address
+) -> None:
+    """Mints tokens into the account's balance, or into its tab for a payee if one is named."""
+    escrow = contracts.escrow
+    await wallet.call("tokens", contracts.token.mint(wallet.signer.address, amount))
+    await wallet.call("approval", contracts.token.approve(escrow.address, amount))
+    await wallet.call("deposit", escrow.deposit(amount, payee))
+
+
+async def mined(wallets: Sequence[BulkSender]) -> None:
+    """Waits until all transactions are in a block.
+
+    Raises Unavailable if this takes too long or one reverted.
+    """
+    limit = asyncio.get_running_loop().time() + MINED_SECONDS
+    for wallet in wallets:
+        while not await wallet.check():
+            if asyncio.get_running_loop().time() > limit:
+                raise Unavailable(
+                    f"the chain did not mine {next(iter(wallet.sent))} within {MINED_SECONDS:g} s"
+                )
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def network_of(host: str) -> Hash32:
+    """Returns the /24 of an IPv4 address, as registrations name it."""
+    packed = ip_address(host).packed
+    assert len(packed) == 4, "a devnet lives on 127.0.0.0/8"
+    return Hash32((b"\x04" + packed[:3]).ljust(32, b"\0"))

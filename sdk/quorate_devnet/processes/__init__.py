@@ -1,1 +1,0 @@
-"""The devnet's child processes."""

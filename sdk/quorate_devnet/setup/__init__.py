@@ -1,1 +1,0 @@
-"""Sets up a devnet on chain: contracts, registrations, money."""

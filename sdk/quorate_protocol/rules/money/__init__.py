@@ -1,1 +1,0 @@
-"""Rules of when money moves, and how much may be owed."""

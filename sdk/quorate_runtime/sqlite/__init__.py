@@ -1,1 +1,0 @@
-"""SQLite files of daemons: those that must not be lost, and those a daemon can run without."""
