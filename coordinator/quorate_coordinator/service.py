@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,6 +28,7 @@ from quorate_coordinator.chain.copied_keys import refuse_beside_a_copy
 from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.job_escrows import has_balance, must_be_funded
 from quorate_coordinator.chain.registration import ensure_registered
+from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect
@@ -39,20 +40,19 @@ from quorate_coordinator.market.attestation_service import AttestationService, c
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.market.imported_logs import ImportedLogs, make_imports
-from quorate_coordinator.own_events import OwnEvents
-from quorate_coordinator.run_keeping import RunKeeping
 from quorate_coordinator.status.database import database_of
 from quorate_coordinator.status.market_tables import MarketTables
 from quorate_coordinator.status.operator_report import OperatorReport, make_report
 from quorate_coordinator.status.own_account import OwnAccount
 from quorate_coordinator.storage import startup_checks
+from quorate_coordinator.storage.archive import RunArchive
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
-from quorate_coordinator.storage.disk_metrics import add_disk_gauges
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.input_fetcher import InputFetcher
 from quorate_coordinator.storage.output_access import Outputs
+from quorate_coordinator.storage.retention import Retention, demanded_seconds
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.second_place import SecondPlace
@@ -61,7 +61,7 @@ from quorate_protocol.crypto.peer_ids import peer_id
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.messages.ports import Beacon, Clock, Peers, Signer
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime import p2p
 from quorate_runtime.actor.actor import Actor
@@ -79,10 +79,129 @@ from quorate_runtime.peers.joined_peers import JoinedPeers
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board
+from quorate_runtime.process.metrics import add_gauge
 from quorate_runtime.process.systemd_notify import NO_NOTIFIER, Notifier
 
 if TYPE_CHECKING:
     from quorate_coordinator.market.p2p_service import P2pService
+
+
+def add_disk_gauges(
+    registry: CollectorRegistry, config: Config, archive: RunArchive, documents: DocumentFile
+) -> None:
+    """Adds the gauges of archive and documents to a daemon's registry. Values are bytes."""
+    for name, help_text, read in (
+        ("documents_bytes", "Own specs and receipts on the disk.", documents.used_bytes),
+        ("documents_bytes_max", "What they may take.", lambda: config.documents.bytes_max),
+        ("archive_bytes", "Finished runs on the disk.", archive.used_bytes),
+        (
+            "archive_bytes_max",
+            "The archive deletes its oldest runs before their time when it takes more.",
+            lambda: config.archive.bytes_max,
+        ),
+    ):
+        add_gauge(registry, f"quorate_{name}", help_text, _or_zero(read))
+
+
+def _or_zero(count: Callable[[], int]) -> Callable[[], int]:
+    """Wraps `count` so that it gives 0 while the file cannot be read. A scrape must not fail, and
+    `health` says what is wrong.
+    """
+
+    def read() -> int:
+        try:
+            return count()
+        except Unavailable:
+            return 0
+
+    return read
+
+
+REFRESH_SECONDS = 2.0
+
+
+@dataclass(slots=True)
+class RunKeeping:
+    """The places in which a finished run is stored: archive, SQL tables, run reader, content
+    stores.
+    """
+
+    config: Config
+    core: CoordinatorCore
+    history: RunReader
+    tables: MarketTables
+    staging: Staging
+    board: Board
+    clock: Clock
+
+    async def run(self) -> None:
+        """Refreshes the run reader and deletes old runs until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._retention().run(), name="retention")
+            while True:
+                self.history.refresh()
+                await self.clock.sleep(REFRESH_SECONDS)
+
+    def _retention(self) -> Retention:
+        """Removes old runs from the archive and from the tables."""
+        least = max(self.config.archive.least_seconds, demanded_seconds(self.core.rules.limits))
+        keeping = replace(self.config.archive, least_seconds=least)
+
+        async def hide(over: Sequence[ArchivedRun]) -> None:
+            await self.tables.forget(item.run.job_id for item in over)
+
+        async def is_stored(digest: Hash32) -> bool:
+            # Readers are served from all of the stores.
+            found = [await store.resolve(digest) for store in self.staging.stores]
+            return any(cid is not None for cid in found)
+
+        return Retention(self.history, keeping, is_stored, hide, self.clock, self.board)
+
+
+TICK_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class OwnEvents:
+    """Submits events that must not be lost."""
+
+    core: CoordinatorCore
+    actor: Actor[ev.Event, Effect]
+    board: Board
+    clock: Clock
+
+    async def submit(self, event: ev.Event) -> None:
+        """Submits an event, and tries again while too many effects wait.
+
+        Effects wait when a disk is full or the chain does not answer. Ending the process would not
+        help: after the next start they would wait too.
+        """
+        while True:
+            try:
+                await self.actor.submit(event)
+            except Unavailable as error:
+                # Not re-raised: `health` shows it until the outbox has made room.
+                self.board.put("outbox", str(error))
+                await self.clock.sleep(TICK_SECONDS)
+            else:
+                self.board.put("outbox")
+                return
+
+    async def tick(self, comparison: JournalComparison) -> None:
+        """Submits a tick again and again until cancelled. Submits `Compared` once the journal was
+        compared with what others know.
+        """
+        await comparison.wait()
+        comparison.trust()
+        is_noted = False
+        while True:
+            if comparison.compared.is_set() and not is_noted:
+                is_noted = True
+                await self.submit(ev.Compared())
+            if self.core.needs_tick(int(self.clock.now())):
+                await self.submit(ev.Tick())
+            await self.clock.sleep(TICK_SECONDS)
+
 
 log = logging.getLogger(__name__)
 LEAVE_POLL_SECONDS = 0.05

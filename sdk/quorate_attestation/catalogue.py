@@ -9,9 +9,66 @@ from functools import cache
 
 from msgspec import Struct
 
-from quorate_attestation.catalogue_rows import ROWS
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.units import Hash32
+
+# The rows of the catalogue.
+#
+# Each row: name, names by the driver, aliases, architecture, compute capability, SMs, GiB of
+# memory. Sources: NVIDIA's datasheets and architecture papers, and names that drivers report.
+
+Row = tuple[str, tuple[str, ...], tuple[str, ...], str, str, int, int]
+
+ROWS: tuple[Row, ...] = (
+    ("B200 SXM", ("B200",), (), "blackwell", "10.0", 148, 180),
+    (
+        "RTX PRO 6000 Blackwell",
+        (
+            "RTX PRO 6000 Blackwell Server Edition",
+            "RTX PRO 6000 Blackwell Workstation Edition",
+            "RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+        ),
+        ("RTX PRO 6000",),
+        "blackwell",
+        "12.0",
+        188,
+        96,
+    ),
+    ("RTX 5090", ("GeForce RTX 5090",), ("5090",), "blackwell", "12.0", 170, 32),
+    ("RTX 5080", ("GeForce RTX 5080",), ("5080",), "blackwell", "12.0", 84, 16),
+    ("H200 SXM", ("H200",), (), "hopper", "9.0", 132, 141),
+    ("H200 NVL", ("H200 NVL",), ("H200",), "hopper", "9.0", 132, 141),
+    ("GH200", ("GH200 480GB",), (), "hopper", "9.0", 132, 96),
+    ("H100 SXM", ("H100 80GB HBM3",), ("H100", "H100 80GB", "H100 SXM5"), "hopper", "9.0", 132, 80),
+    ("H100 NVL", ("H100 NVL",), ("H100", "H100 94GB"), "hopper", "9.0", 132, 94),
+    ("H100 PCIe", ("H100 PCIe",), ("H100", "H100 80GB"), "hopper", "9.0", 114, 80),
+    ("H20", ("H20",), (), "hopper", "9.0", 78, 96),
+    ("L40S", ("L40S",), (), "ada", "8.9", 142, 48),
+    ("L40", ("L40",), (), "ada", "8.9", 142, 48),
+    ("L4", ("L4",), (), "ada", "8.9", 58, 24),
+    ("RTX 6000 Ada", ("RTX 6000 Ada Generation",), ("A6000 Ada",), "ada", "8.9", 142, 48),
+    ("RTX 4090", ("GeForce RTX 4090",), ("4090",), "ada", "8.9", 128, 24),
+    ("RTX 4090 D", ("GeForce RTX 4090 D",), ("4090 D", "4090D"), "ada", "8.9", 114, 24),
+    ("RTX 4080", ("GeForce RTX 4080",), ("4080",), "ada", "8.9", 76, 16),
+    ("A100 SXM 80GB", ("A100-SXM4-80GB",), ("A100", "A100 80GB"), "ampere", "8.0", 108, 80),
+    ("A100 PCIe 80GB", ("A100 80GB PCIe",), ("A100", "A100 80GB"), "ampere", "8.0", 108, 80),
+    ("A100 SXM 40GB", ("A100-SXM4-40GB",), ("A100", "A100 40GB"), "ampere", "8.0", 108, 40),
+    ("A100 PCIe 40GB", ("A100-PCIE-40GB",), ("A100", "A100 40GB"), "ampere", "8.0", 108, 40),
+    ("A30", ("A30",), (), "ampere", "8.0", 56, 24),
+    ("A40", ("A40",), (), "ampere", "8.6", 84, 48),
+    ("A10", ("A10",), (), "ampere", "8.6", 72, 24),
+    ("RTX A6000", ("RTX A6000",), ("A6000",), "ampere", "8.6", 84, 48),
+    ("RTX A5000", ("RTX A5000",), ("A5000",), "ampere", "8.6", 64, 24),
+    ("RTX A4000", ("RTX A4000",), ("A4000",), "ampere", "8.6", 48, 16),
+    ("RTX 3090 Ti", ("GeForce RTX 3090 Ti",), ("3090 Ti",), "ampere", "8.6", 84, 24),
+    ("RTX 3090", ("GeForce RTX 3090",), ("3090",), "ampere", "8.6", 82, 24),
+    ("RTX 3080 10GB", ("GeForce RTX 3080",), ("3080", "RTX 3080"), "ampere", "8.6", 68, 10),
+    ("T4", ("Tesla T4",), (), "turing", "7.5", 40, 16),
+    ("RTX 2080 Ti", ("GeForce RTX 2080 Ti",), ("2080 Ti",), "turing", "7.5", 68, 11),
+    ("Quadro RTX 8000", ("Quadro RTX 8000",), (), "turing", "7.5", 72, 48),
+    ("Quadro RTX 6000", ("Quadro RTX 6000",), (), "turing", "7.5", 72, 24),
+)
+
 
 GIB = 1 << 30
 CPU_NAME = "cpu"

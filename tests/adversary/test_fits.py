@@ -3,7 +3,7 @@
 import pytest
 
 from quorate_attestation import fits
-from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
+from quorate_coordinator.core.matching.nearest_offer import nearest_gpu
 from quorate_coordinator.core.model import events as ev
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal

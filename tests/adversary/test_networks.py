@@ -7,9 +7,8 @@ import pytest
 from adversary.conftest import Attack
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.core.views import offer_views
-from quorate_coordinator.market.frame_handler import FrameHandler
+from quorate_coordinator.market.frame_handler import FrameHandler, check_network
 from quorate_coordinator.market.frame_limits import FrameLimits
-from quorate_coordinator.market.observed_network import check_network
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs

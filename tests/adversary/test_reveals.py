@@ -11,7 +11,7 @@ from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.core.model.entities import Revealing
-from quorate_coordinator.market import sealed_checks
+from quorate_coordinator.market import frame_handler
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage.archive import MemoryArchive
@@ -37,7 +37,7 @@ async def test_a_ciphertext_that_does_not_open_costs_one_decryption(
         decrypted += 1
         check_sealed(*arguments)
 
-    monkeypatch.setattr(sealed_checks, "check_sealed", counted)
+    monkeypatch.setattr(frame_handler, "check_sealed", counted)
     market = Market(*[Party(number, is_mute=True) for number in range(3)])
     job_id = market.order(0, 1)
     while not isinstance(market.job(job_id).phase, Revealing):

@@ -14,8 +14,7 @@ from quorate_attestation.provers.cuda_device import open_gpu
 from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.prover import Prover
 from quorate_node.base.config import EVERY_GPU, GpuPrice
-from quorate_node.gpu.gpu_host_class import host_class_of
-from quorate_node.gpu.gpu_slots import lay_out
+from quorate_node.gpu.gpu_slots import host_class_of, lay_out
 from quorate_node.gpu.gpu_watch import uuids_of
 from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_protocol.messages.gpu_inventory import GpuDevice

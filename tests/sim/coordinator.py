@@ -29,7 +29,7 @@ from quorate_coordinator.core.model.entities import Client, Job
 from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.model.tables import OWN
 from quorate_coordinator.core.money import ledger, payees, receipts
-from quorate_coordinator.market.pending_refreshes import PendingRefreshes
+from quorate_coordinator.market.frame_handler import PendingRefreshes
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import frames

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 
-from quorate_node.core import effects, events, lease_progress
+from quorate_node.core import effects, events
 from quorate_node.core.phases import Running
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.core.terms import GpuDriver, Policy, RunSlots, SlotResources, Terms
+from quorate_node.market import announcements
 from quorate_node.market.frame_handler import FrameHandler
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages import frames
@@ -262,7 +263,7 @@ class Provider(ProviderEffects):
             for item in self.core.executions.values()
             if self.pretends(item) and item.coordinator == coordinator
         )
-        return lease_progress.named(self.core.live(), coordinator) + pretended
+        return announcements.named(self.core.live(), coordinator) + pretended
 
     def _follow_chain(self) -> None:
         for event in self.chain.news_for(self.name):

@@ -24,7 +24,7 @@ from style.source import (
     vyper_functions,
 )
 
-FUNCTION_LINES_MAX = 70
+FUNCTION_LINES_MAX = 80
 FILE_LINES_MAX = 700
 
 # path, or path::function -> its lines today. Lower the number when the code gets shorter; never add
@@ -194,13 +194,13 @@ def test_no_machine_path_host_or_authorship_by_machine_is_named() -> None:
     [
         (
             "long.vy",
-            "@external\ndef f(\n    a: uint256,\n):\n" + "    a += 1\n" * 68,
-            lambda path: _over(_vyper_functions(path), 70),
+            "@external\ndef f(\n    a: uint256,\n):\n" + "    a += 1\n" * 78,
+            lambda path: _over(_vyper_functions(path), 80),
         ),
         (
             "long.py",
-            "def f() -> None:\n" + "    pass\n" * 70,
-            lambda path: _over(_python_functions(path), 70),
+            "def f() -> None:\n" + "    pass\n" * 80,
+            lambda path: _over(_python_functions(path), 80),
         ),
         ("impure.py", '"""x"""\nimport aiohttp\n', lambda path: list(_impure(path))),
     ],

@@ -22,7 +22,7 @@ from quorate_coordinator.base.config import (
     RESTORED,
     Config,
 )
-from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
+from quorate_coordinator.base.coordinator_keys import MONEY, CoordinatorKeys
 from quorate_coordinator.base.settings import Settings
 from quorate_coordinator.base.storage_sizes import (
     DAY_SECONDS,
@@ -42,7 +42,6 @@ from quorate_coordinator.cli.request_command import request
 from quorate_coordinator.cli.status_command import health, served_url_of, status
 from quorate_coordinator.cli.swap_key_command import swap_key
 from quorate_coordinator.cli.top_up_command import top_up
-from quorate_coordinator.cli.unlock_commands import lock, unlock
 from quorate_coordinator.status import report_command
 from quorate_protocol.limits import BY_NAME, DEVNET, USD
 from quorate_protocol.quantity_input import size_bytes, span_seconds
@@ -52,6 +51,7 @@ from quorate_runtime.durable import FileDamaged
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.journal.journal_port import JournalError
+from quorate_runtime.keys import unlock_command
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
 from quorate_runtime.process import crash_points, gc_tuning, logs
@@ -61,6 +61,30 @@ from quorate_runtime.process.systemd_notify import Notifier
 
 if TYPE_CHECKING:
     from quorate_coordinator.service import Service
+
+
+def unlock(
+    span: options.UnlockedFor = "8h",
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Ask for the passphrase once: until the time is over, `retire` and `withdraw` do not ask."""
+    folder = home_of(home)
+    try:
+        settings_file.read(folder)
+        ask = options.passphrase_prompt(password_file)
+        typer.echo(unlock_command.unlock(folder / "keys", MONEY, ask, span, as_json))
+    except Refused as refused:
+        raise fail(refused.detail, EXIT_USAGE, refused.code) from refused
+    except KeystoreError as error:
+        raise fail(str(error), EXIT_REFUSED) from error
+
+
+def lock(home: options.Home = None, as_json: options.AsJson = False) -> None:
+    """End what `unlock` started: the next signature asks for the passphrase."""
+    typer.echo(unlock_command.lock(home_of(home) / "keys", as_json))
+
 
 __all__ = ["EXIT_REFUSED", "EXIT_UNAVAILABLE", "app"]
 

@@ -8,6 +8,7 @@ from typing import assert_never
 
 from quorate_coordinator.core import chain_events
 from quorate_coordinator.core.audit import batches
+from quorate_coordinator.core.audit.assignment import step_lease
 from quorate_coordinator.core.audit.windows import HoldQueue
 from quorate_coordinator.core.jobs import (
     client_signatures,
@@ -15,7 +16,6 @@ from quorate_coordinator.core.jobs import (
     log_reads,
     orders,
     places,
-    progress,
     provider_answers,
     retirement,
 )
@@ -23,13 +23,54 @@ from quorate_coordinator.core.jobs.job_queue import JobQueue
 from quorate_coordinator.core.matching import attestations, heartbeats, offers
 from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import Effect
-from quorate_coordinator.core.model.entities import Revealing
+from quorate_coordinator.core.model.entities import Job, Revealing, open_leases
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules, StepContext
 from quorate_coordinator.core.money import held_pay, ledger, payees, transactions
+from quorate_protocol.limits import HEARTBEAT_LEASES_MAX
+from quorate_protocol.messages.signed import Heartbeat
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.step import Input, StepOutcome
-from quorate_protocol.units import Round
+from quorate_protocol.units import Round, WorkStage
+
+_PREPARING = (WorkStage.FETCHING, WorkStage.STARTING)
+
+
+def check_count(beat: Heartbeat) -> None:
+    """Raises Refused if a heartbeat names too many leases."""
+    if len(beat.leases) > HEARTBEAT_LEASES_MAX:
+        raise Refused(
+            Code.OVERSIZE,
+            f"heartbeat.leases: {len(beat.leases)} are named, at most {HEARTBEAT_LEASES_MAX} are "
+            "taken",
+        )
+
+
+def on_heartbeat(context: StepContext, beat: Heartbeat) -> None:
+    """Notes the leases that a heartbeat names. Leases that are not the provider's, or that have
+    committed or ended, change nothing.
+    """
+    for item in beat.leases:
+        lease = context.state.leases.get(item.assignment_hash)
+        if lease is None or lease.provider != beat.provider:
+            continue
+        if not isinstance(lease.phase, leases.Accepted):
+            continue
+        step_lease(context, lease, leases.ProgressReported(item.stage is WorkStage.FETCHING))
+        job = context.state.jobs[lease.job_id]
+        if not job.is_started and item.stage not in _PREPARING:
+            context.put(job, is_started=True)
+
+
+def hear_again(context: StepContext, job: Job) -> None:
+    """Counts the silence about a job's leases from now on, because this coordinator was away."""
+    for digest in open_leases(job):
+        lease = context.state.leases[digest]
+        if isinstance(lease.phase, leases.Accepted):
+            step_lease(context, lease, leases.ProgressReported(is_fetching=False))
+
 
 RELEASED_PER_TICK_MAX = 2048
 
@@ -103,9 +144,9 @@ class CoordinatorCore:
                 offers.on_offer(context, event)
                 places.match_waiting(context, self.queue)
             case ev.HeartbeatReceived():
-                progress.check_count(event.heartbeat.message)
+                check_count(event.heartbeat.message)
                 has_more = heartbeats.on_heartbeat(context, event)
-                progress.on_heartbeat(context, event.heartbeat.message)
+                on_heartbeat(context, event.heartbeat.message)
                 if has_more:
                     places.match_waiting(context, self.queue)
             case ev.AcceptReceived():
@@ -191,4 +232,4 @@ def _on_restart(context: StepContext) -> None:
         if isinstance(job.phase, Revealing):
             batches.reclose(context, job)
         else:
-            progress.hear_again(context, job)
+            hear_again(context, job)

@@ -4,23 +4,27 @@ The frame handler finds out which key signed a message. The core decides whether
 it.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
 
+from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.base.storage_sizes import ciphertext_most
 from quorate_coordinator.core.audit import assignment as assignments
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
+from quorate_coordinator.core.matching.offers import check_stake
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import Effect
+from quorate_coordinator.core.model.events import OfferRefresh
+from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.market.attestation_service import AttestationService
 from quorate_coordinator.market.frame_limits import FrameLimits
-from quorate_coordinator.market.observed_network import check_network
-from quorate_coordinator.market.pending_refreshes import PendingRefreshes
-from quorate_coordinator.market.sealed_checks import SealedChecks
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.crypto.eip712 import Domain
@@ -29,13 +33,150 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import AnyEnvelope, Envelope, signer
-from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope, without_times
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import Assignment, Commit, Heartbeat, Reveal, Voucher
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds, usd
 from quorate_runtime.actor.actor import Actor
+from quorate_runtime.http.client_networks import address_of, is_public, registered_network
 from quorate_runtime.keys.crypto import recover
+
+# Opens the ciphertext of each execution once, however often its provider sends the Reveal.
+#
+# A commitment fixes salt and output, and a Commit fixes the ciphertext. So a second try gives the
+# same answer as the first, and decrypting a large output is expensive.
+
+ANSWERS_MAX = 8192
+
+
+@dataclass(slots=True)
+class _Answer:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_known: bool = False
+    refused: Refused | None = None
+
+
+class SealedChecks:
+    """The newest answers, by `assignment_hash`. A restart forgets them."""
+
+    def __init__(self, answers_max: int = ANSWERS_MAX) -> None:
+        self._answers: dict[Hash32, _Answer] = {}
+        self._answers_max = answers_max
+
+    async def check(self, path: Path, reveal: Reveal, bytes_max: int) -> None:
+        """Checks that a reveal, which opens its commitment, opens the ciphertext at `path` too.
+
+        Raises Refused if it does not. Other errors, such as of the disk, are not remembered.
+        """
+        answer = self._answers.setdefault(reveal.assignment_hash, _Answer())
+        async with answer.lock:
+            if not answer.is_known:
+                await self._open(answer, path, reveal, bytes_max)
+        self._forget_old()
+        if answer.refused is not None:
+            raise Refused(answer.refused.code, answer.refused.detail)
+
+    async def _open(self, answer: _Answer, path: Path, reveal: Reveal, bytes_max: int) -> None:
+        try:
+            await asyncio.to_thread(
+                check_sealed, path, reveal.salt, reveal.output_digest, bytes_max
+            )
+        except Refused as refused:
+            answer.refused = refused  # not re-raised: `check` raises it, now and later
+        answer.is_known = True
+
+    def _forget_old(self) -> None:
+        while len(self._answers) > self._answers_max:
+            del self._answers[next(iter(self._answers))]
+
+
+# Keeps refreshes of offers until the next heartbeat of their provider carries them.
+#
+# A refresh changes only the sequence number and the expiry of an offer that the state knows. Why
+# it has no journal entry of its own, and what happens when it is lost, stands in
+# `core.matching.heartbeats`.
+
+
+@dataclass(slots=True)
+class PendingRefreshes:
+    """At most one refresh for each registered provider of the state."""
+
+    state: State
+    _pending: dict[Address, OfferRefresh] = field(default_factory=dict)
+
+    def keep(self, envelope: OfferEnvelope, key: Address) -> bool:
+        """Keeps a valid offer that `key` signed, if it is a refresh. True also for the offer that
+        the state has. False if it is another one: then the core has to take it or to refuse it.
+        `Refused(STALE)` for one older than what is kept, and `Refused(OVER_STAKE)` as for a new
+        offer.
+        """
+        offer = envelope.offer
+        provider = self.state.providers.get(offer.provider)
+        known = provider.offer if provider is not None else None
+        if provider is None or known is None or key != provider.operator_key:
+            return False
+        if offer == known:
+            return True  # it came over the connection and by gossip
+        is_refresh = (
+            offer.seq > known.seq
+            and WITHDRAWN not in (offer.expires, known.expires)
+            and without_times(offer) == without_times(known)
+        )
+        if not is_refresh:
+            return False
+        made = OfferRefresh(known.seq, offer.seq, offer.expires, envelope.signature.sig)
+        kept = self._pending.get(offer.provider)
+        is_older = kept is not None and kept.base_seq == known.seq and made.seq <= kept.seq
+        if kept is not None and is_older and made != kept:
+            raise Refused(Code.STALE, f"offer: seq {offer.seq} is not above {kept.seq}")
+        check_stake(self.state, offer)
+        self._pending[offer.provider] = made
+        return True
+
+    def of(self, owner: Address) -> OfferRefresh | None:
+        """The refresh that the next heartbeat of a provider carries."""
+        return self._pending.get(owner)
+
+    def carried(self, owner: Address, refresh: OfferRefresh | None) -> None:
+        """Forgets a refresh that a heartbeat has carried, unless a newer one came meanwhile."""
+        if refresh is not None and self._pending.get(owner) == refresh:
+            del self._pending[owner]
+
+
+# Compares the network that a provider registered with the one from which it connects.
+#
+# Draws take no two executions from one network (PROTOCOL §5). A provider chooses by itself what
+# it registers, so without this check one machine could stand for many networks.
+
+
+def check_network(owner: Address, registered: Hash32, remote: str) -> None:
+    """Raises Refused if a connection comes from another network than its provider registered.
+
+    `remote` is the IP address of the connection. An address of this machine or of a private network
+    says nothing, nor does an empty one.
+    """
+    address = address_of(remote)
+    if address is None or not is_public(address) or registered_network(address) == registered:
+        return
+    raise Refused(
+        Code.NOT_REGISTERED,
+        f"provider 0x{owner.hex()} registered the network {network_text(registered)} and connects "
+        f"from {address}; run it there, or register another account with "
+        f"--public-url of this address",
+    )
+
+
+def network_text(registered: Hash32) -> str:
+    """Returns a registered network as people write it, such as 203.0.113.0/24."""
+    match registered[0]:
+        case 4 if not any(registered[4:]):
+            return str(IPv4Network((registered[1:4] + bytes(1), 24)))
+        case 6 if not any(registered[7:]):
+            return str(IPv6Network((registered[1:7] + bytes(10), 48)))
+        case _:
+            return f"0x{registered.hex()}"
+
 
 log = logging.getLogger(__name__)
 PROVEN_KEPT_MAX = 4096

@@ -5,31 +5,140 @@ Importing this module imports libp2p. Ask `quorate_runtime.p2p.available()` firs
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from quorate_contracts.announced_coordinators import (
+    ADDRESSES_MAX,
+    AnnouncedCoordinator,
+    announced_coordinators,
+    newest_announcement,
+)
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.encodings import ADDRESSES_BYTES_MAX
 from quorate_coordinator.base.config import Config
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
-from quorate_coordinator.chain.announcer import Announcer
-from quorate_coordinator.chain.bootstrap_list import BootstrapList
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.gossiped_offers import GossipedOffers
+from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.key_binding import SignedBinding, sign_binding
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import KeyBinding
-from quorate_protocol.units import ZERO_HASH, Address, Sequence
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, Seconds, Sequence
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender
 from quorate_runtime.p2p.binding_hello import Authorize, Greeter
-from quorate_runtime.p2p.host.host_config import HostConfig, offers_topic
+from quorate_runtime.p2p.host.host_config import HostConfig, PeerAddress, offers_topic
 from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip, Neighbours
 from quorate_runtime.p2p.libp2p_peers import Libp2pPeers
-from quorate_runtime.p2p.multiaddrs import announced, is_public
+from quorate_runtime.p2p.multiaddrs import announced, dial_address, is_public
 from quorate_runtime.p2p.p2p_node import P2pNode
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class BootstrapList:
+    """Reads the chain's bootstrap list from time to time. `peers` is what it found last."""
+
+    client: ChainClient
+    contracts: Contracts
+    own: Address
+    clock: Clock
+    every: Seconds
+    is_devnet: bool  # addresses of private networks count only there
+    peers: tuple[PeerAddress, ...] = ()
+
+    async def run(self) -> None:
+        """Reads until cancelled."""
+        while True:
+            try:
+                await self.read()
+            except (Refused, Unavailable) as error:
+                # Not re-raised: the peers that were found before may still answer.
+                log.debug("the list of coordinators waits for the chain: %s", error)
+            await self.clock.sleep(self.every)
+
+    async def read(self) -> None:
+        """Reads once. Unavailable if the chain node does not answer."""
+        found = await announced_coordinators(self.client, self.contracts)
+        peers = (self._peer(one) for one in found if one.account != self.own)
+        self.peers = tuple(peer for peer in peers if peer.addresses)
+
+    def _peer(self, one: AnnouncedCoordinator) -> PeerAddress:
+        return PeerAddress(one.peer_key, tuple(filter(self._is_right, one.addresses)))
+
+    def _is_right(self, address: str) -> bool:
+        try:
+            dial_address("announcement", address)
+        except Refused:
+            return False  # not re-raised: a stranger may announce any text
+        return self.is_devnet or is_public(address)
+
+
+SEND_SECONDS = 60.0
+LOOK_SECONDS = 15.0  # between looks at the own addresses
+RETRY_SECONDS = 60.0  # after a refusal, such as for missing gas
+
+
+@dataclass(slots=True)
+class Announcer:
+    """One task of the service. It compares with the newest announcement on chain, so a restart
+    announces nothing again, and a restored backup needs no care.
+    """
+
+    client: ChainClient
+    contracts: Contracts
+    sender: Sender  # of the posting key
+    clock: Clock
+    coordinator: Address
+    peer_key: Hash32
+    addresses: Callable[[], tuple[str, ...]]  # that others dial now; none before the host listens
+
+    async def run(self) -> None:
+        """Announces each change of the addresses, until cancelled."""
+        announced: tuple[str, ...] = ()
+        while True:
+            wanted, pause = fitting(self.addresses()), LOOK_SECONDS
+            if wanted and wanted != announced:
+                try:
+                    await self.announce(wanted)
+                    announced = wanted
+                except (Refused, Unavailable) as error:
+                    # Not re-raised: peers that know the coordinator reach it all the same.
+                    log.warning("the coordinator's addresses are not on chain yet: %s", error)
+                    pause = error.retry_after if isinstance(error, Unavailable) else RETRY_SECONDS
+            await self.clock.sleep(max(pause, 1.0))
+
+    async def announce(self, addresses: tuple[str, ...]) -> bool:
+        """Announces these addresses unless the newest announcement has them. Returns whether it
+        sent a transaction. Refused or Unavailable as `Sender.send`.
+        """
+        newest = await newest_announcement(self.client, self.contracts, self.coordinator)
+        if newest and (newest.peer_key, newest.addresses) == (self.peer_key, addresses):
+            return False
+        text = "\n".join(addresses).encode()
+        call = self.contracts.stakes.announce(self.coordinator, self.peer_key, text)
+        # A content that returns later, after another one, is another purpose.
+        after = newest.block if newest else 0
+        purpose = f"announce-{after}-{keccak256(call.data).hex()[:16]}"
+        await self.sender.send(
+            purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
+        )
+        log.info("announced %s on chain", ", ".join(addresses))
+        return True
+
+
+def fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the first addresses that fit into an announcement."""
+    found: tuple[str, ...] = ()
+    for address in addresses[:ADDRESSES_MAX]:
+        if len("\n".join((*found, address))) <= ADDRESSES_BYTES_MAX:
+            found = (*found, address)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ what was observed: earlier supply and prices, cases that the state has deleted, 
 import asyncio
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -19,7 +20,8 @@ from sqlalchemy import Table, delete, select, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.matching.offers import price_of
+from quorate_coordinator.core.model.entities import Job, Provider
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.status import migrations, volume
 from quorate_coordinator.status.database import (
@@ -42,13 +44,78 @@ from quorate_coordinator.status.migrations.models import (
     TransactionRow,
 )
 from quorate_coordinator.status.rows import Row, batched, case_row, class_row, provider_row, run_row
-from quorate_coordinator.status.supply import Supply
 from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.files import private_file
 from quorate_runtime.process.shield import finish_before_cancel
+
+CLASSES_MAX = 1_024  # in one observation, those with the most slots
+
+
+@dataclass(slots=True)
+class ClassSupply:
+    """One host class: slots by price, and how many providers offer it."""
+
+    host: HostClass
+    providers: int = 0
+    slots_by_price: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def slots(self) -> int:
+        """Run slots on offer."""
+        return self.slots_by_price.total()
+
+    def price_at(self, percent: int) -> int:
+        """Returns the nearest-rank percentile of prices, every slot counted once. That is the
+        lowest price at or below which at least `percent` of the slots are on offer.
+        """
+        needed = -(-self.slots * percent // 100)
+        reached = 0
+        for price in sorted(self.slots_by_price):
+            reached += self.slots_by_price[price]
+            if reached >= needed:
+                return price
+        raise AssertionError("a class is made of at least one slot")
+
+
+@dataclass(slots=True)
+class Supply:
+    """The supply of all classes. The caller adds one provider after the other."""
+
+    by_class: dict[str, ClassSupply] = field(default_factory=dict)
+
+    def add(self, provider: Provider, at: UnixSeconds) -> None:
+        """Counts the live offer of a provider, if it has one."""
+        if provider.offer is None or not provider.is_alive(at):
+            return
+        counted = set()
+        for slot in provider.offer.slots:
+            price = price_of(slot)
+            if not price or not slot.count:
+                continue
+            name = slot.host.id().hex()
+            found = self.by_class.setdefault(name, ClassSupply(slot.host))
+            found.slots_by_price[price] += slot.count
+            found.providers += name not in counted
+            counted.add(name)
+
+    def rows(self) -> list[dict[str, object]]:
+        """Supply columns of `MarketPeriod` for the `CLASSES_MAX` classes with the most slots."""
+        largest = sorted(self.by_class.items(), key=lambda item: -item[1].slots)[:CLASSES_MAX]
+        return [
+            {
+                "host_class": name,
+                "slots": found.slots,
+                "providers": found.providers,
+                "price_least": min(found.slots_by_price),
+                "price_median": found.price_at(50),
+                "price_p90": found.price_at(90),
+            }
+            for name, found in largest
+        ]
+
 
 log = logging.getLogger(__name__)
 ONLY = "runs"

@@ -2,20 +2,46 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from quorate_node.base.operator_keys import OperatorKeys, send_under_any_key
-from quorate_node.core import lease_progress
+from quorate_node.core.phases import Execution, Publishing, Running, Starting
 from quorate_node.core.provider_core import ProviderCore
+from quorate_protocol.limits import HEARTBEAT_LEASES_MAX
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, SlotOffer
 from quorate_protocol.messages.ports import Clock, Peers, Signer
-from quorate_protocol.messages.signed import FreeSlots, Heartbeat
+from quorate_protocol.messages.signed import FreeSlots, Heartbeat, LeaseProgress
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, Hash32, Seconds, Sequence, UnixSeconds
+from quorate_protocol.units import Address, Hash32, Seconds, Sequence, UnixSeconds, WorkStage
 from quorate_protocol.values import replace
+
+
+def named(executions: Iterable[Execution], coordinator: Address) -> tuple[LeaseProgress, ...]:
+    """Returns the leases of one coordinator that have no Commit yet. A lease that no heartbeat
+    names for long lapses there.
+    """
+    found = [
+        LeaseProgress(item.assignment_hash, _stage(item))
+        for item in executions
+        if item.occupies_slot and item.coordinator == coordinator
+    ]
+    return tuple(found[:HEARTBEAT_LEASES_MAX])
+
+
+def _stage(execution: Execution) -> WorkStage:
+    match execution.phase:
+        case Starting():
+            return WorkStage.STARTING
+        case Running():
+            return WorkStage.RUNNING
+        case Publishing():
+            return WorkStage.STORING
+        case _:
+            return WorkStage.FETCHING
+
 
 SEND_SECONDS = Seconds(10)
 NOT_SEEN_YET_SECONDS = 2.0
@@ -143,9 +169,7 @@ class Announcements:
         live = self._core.live()
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(
-                    self._beat_to(item, replace(message, leases=lease_progress.named(live, item)))
-                )
+                group.create_task(self._beat_to(item, replace(message, leases=named(live, item))))
                 for item in self._peers
             ]
         return sum(task.result() for task in tasks)

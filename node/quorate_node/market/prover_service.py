@@ -10,6 +10,7 @@ import logging
 import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -17,7 +18,9 @@ from typing import TypeVar
 from quorate_attestation.attestation_document import GpuEvidence
 from quorate_attestation.catalogue import CPU
 from quorate_attestation.challenge import STAGES, ChallengeOpened, GpuClaim
-from quorate_attestation.proof_document import Proof
+from quorate_attestation.proof_document import Proof, Sections
+from quorate_attestation.provers.engine import Engine
+from quorate_attestation.provers.prover import Prover
 from quorate_attestation.seeds import gpu_hash
 from quorate_attestation.session_messages import (
     AttestationAsked,
@@ -31,8 +34,8 @@ from quorate_attestation.session_messages import (
 from quorate_attestation.sessions import prover_session
 from quorate_attestation.sessions.prover_session import ProverState
 from quorate_attestation.sessions.schedule import challenge_round, check_start
-from quorate_node.market.provers import EngineOf, GpuProver
 from quorate_node.market.published_records import PublishedRecords
+from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import AttestationRecord
@@ -40,12 +43,66 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Round, Small, UnixSeconds
 from quorate_runtime.attestation.verifications import Verifier
 
+T = TypeVar("T")
+EngineOf = Callable[[GpuClaim], Engine]
+
+
+class GpuProver:
+    """The prover of one GPU. All calls to its engine come from one thread, as drivers demand."""
+
+    def __init__(
+        self, challenge: ChallengeOpened, gpu: int, domain: Domain, engine_of: EngineOf
+    ) -> None:
+        self._challenge, self._gpu, self._domain = challenge, gpu, domain
+        self._engine_of = engine_of
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="attestation")
+        self._prover: Prover | None = None
+
+    async def begin(self) -> None:
+        """Reserves the engine's memory. Raises Unavailable if the GPU cannot answer."""
+        self._prover = await self._in_thread(self._make)
+
+    def _make(self) -> Prover:
+        claim = self._challenge.gpus[self._gpu]
+        base = self._challenge.base_seed(self._domain, self._gpu)
+        engine = self._engine_of(claim)
+        try:
+            return Prover(engine, claim.parameters, self._challenge.right_seed(), base)
+        except BaseException:
+            engine.close()
+            raise
+
+    async def commit(self, nonces: tuple[Hash32, ...]) -> tuple[Hash32, ...]:
+        """Computes the next stage and returns its roots."""
+        prover = self._ready
+        return await self._in_thread(lambda: prover.commit(nonces))
+
+    async def open(self, sample_seed: Hash32) -> Sections:
+        """Opens what the sample draws."""
+        prover = self._ready
+        return await self._in_thread(lambda: prover.open(sample_seed))
+
+    @property
+    def _ready(self) -> Prover:
+        assert self._prover is not None, "begin comes first"
+        return self._prover
+
+    async def close(self) -> None:
+        """Releases the memory, after what its thread still computes."""
+        prover, self._prover = self._prover, None
+        if prover is not None:
+            await self._in_thread(prover.close)
+        self._thread.shutdown(wait=False)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
 POLL_SECONDS = 0.5
 ANSWER_SECONDS = 120.0  # without a message of the verifiers for so long, a challenge ends
 WAITING_MAX = 1024
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 Send = Callable[[Address, Message], Awaitable[None]]
 """Sends a message to a coordinator; returns when it has passed it on."""

@@ -3,6 +3,7 @@
 import asyncio
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,10 +20,42 @@ from quorate.cli.code_options import (
     pack_without_network,
 )
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
-from quorate.cli.sweep_options import Seeds, Sweeps, parse_sweeps
 
 if TYPE_CHECKING:
     from quorate.job.job import Job
+
+
+PANEL = "Job arrays"
+Sweeps = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sweep",
+        help="KEY=VALUE,VALUE,...: one run for each value, as a variable and for {KEY} in the "
+        "command. Repeat it for every combination.",
+        rich_help_panel=PANEL,
+    ),
+]
+Seeds = Annotated[
+    int,
+    typer.Option(
+        help="So many runs of each combination, with seed 0, 1, ... as {seed} and variable.",
+        rich_help_panel=PANEL,
+    ),
+]
+
+
+def parse_sweeps(given: Sequence[str]) -> dict[str, list[str]]:
+    """Parses the values of --sweep. UsageError for one without values or a key given twice."""
+    found: dict[str, list[str]] = {}
+    for item in given:
+        key, equals, values = item.partition("=")
+        if not equals or not key or not values:
+            raise UsageError(f"--sweep: {item[:80]!r} must have the form KEY=VALUE,VALUE,...")
+        if key in found:
+            raise UsageError(f"--sweep: {key} is given twice; put its values into one list")
+        found[key] = values.split(",")
+    return found
+
 
 File = Annotated[Path, typer.Option("--file", "-f", help="Path of the job file (YAML).")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Submit without asking.")]

@@ -11,21 +11,29 @@ wait for it.
 
 import asyncio
 import secrets
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from quorate_content.dag.byte_counts import ByteCounts
-from quorate_content.dag.car import Progress
+from quorate_content.dag.car import Progress, write_car
 from quorate_content.dag.cid import Cid, Codec, parse
 from quorate_content.dag.content_limits import MIB, BadSource, Bounds
-from quorate_content.dag.disk_tree import LocalBlocks, path_in_tree
-from quorate_content.dag.walk import ExpectedBlock, TreePath
+from quorate_content.dag.disk_tree import (
+    LocalBlocks,
+    Nodes,
+    TreeWriter,
+    dump_nodes,
+    load_nodes,
+    path_in_tree,
+    resume_walk,
+)
+from quorate_content.dag.walk import DagWalk, ExpectedBlock, NullSink, Role, TreePath
 from quorate_content.store.block_index import BlockPlace
-from quorate_content.store.car_export import car_pieces
+from quorate_content.store.fetch import Tally, fetch
 from quorate_content.store.fetch_order import Source
 from quorate_content.store.index import (
     ListedObject,
@@ -38,10 +46,134 @@ from quorate_content.store.index import (
 from quorate_content.store.lease import Lease, Stat
 from quorate_content.store.locks import FileLock
 from quorate_content.store.object_builder import FinishedObject, ObjectBuilder
-from quorate_content.store.object_fetch import ObjectFetch
 from quorate_content.store.store_files import PUT_PREFIX, StoreFiles
 from quorate_content.threads import StopSignal, StreamReader, in_thread
 from quorate_protocol.refusals import Code, Refused, Unavailable
+
+
+class ObjectFetch:
+    """Fetches one object into `tmp/<cid>` and continues what an earlier attempt or process left
+    there. Calls block.
+    """
+
+    def __init__(
+        self,
+        files: StoreFiles,
+        cid: Cid,
+        owner: Owner,
+        bounds: Bounds,
+        stop: StopSignal,
+        tally: Tally,
+    ) -> None:
+        self._files = files
+        self._work = str(cid)
+        self._owner = owner
+        self._bounds = bounds
+        self._stop = stop
+        self._tally = tally
+
+    def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
+        """Fetches what is missing and publishes the object."""
+        folder = Path(self._files.work(self._work))
+        old_nodes = load_nodes(folder / "nodes", self._bounds)
+        with open(folder / "nodes", "wb") as journal:
+            journal.write(dump_nodes(old_nodes))  # drops the last entry if a kill cut it
+            journal.flush()
+            writer = TreeWriter(folder / "tree", self._bounds, self._reserve, resume=True)
+            try:
+                walk = DagWalk(root, writer, self._bounds)
+                self._resume(walk, writer, old_nodes)
+                writer.journal = journal
+                fetch(root, sources, walk, writer, self._bounds, self._stop, progress, self._tally)
+            except Refused:
+                self._files.discard(self._work)
+                raise
+            finally:
+                writer.abandon()
+        self._files.publish(root, self._work, writer.nodes, walk.bytes_opened, writer.disk_bytes)
+
+    def _resume(self, walk: DagWalk, writer: TreeWriter, nodes: Nodes) -> None:
+        """Verifies what an earlier attempt left, where it lies and without a journal of its own."""
+        part = LocalBlocks(writer.target, nodes)
+        writer.is_replaying = True
+        try:
+            resume_walk(walk, part, self._stop.check)
+        finally:
+            part.close()
+            writer.is_replaying = False
+
+    def _reserve(self, size: int) -> None:
+        self._files.reserve(self._work, self._owner, size)
+
+
+def car_pieces(
+    cid: Cid,
+    path: Path,
+    nodes: Nodes,
+    from_byte: int = 0,
+    only_root: bool = False,
+    from_entry: TreePath = (),
+) -> Iterator[bytes]:
+    """Yields the object's CAR in pieces of about 1 MiB. Blocks are not hashed again, because every
+    reader hashes them.
+
+    `from_entry` leaves out the entries before that one, without reading them.
+    """
+    sought = from_entry
+
+    def wanted(expected: ExpectedBlock) -> bool:
+        nonlocal sought
+        if sought and expected.role is Role.ENTRY:
+            if expected.path != sought[: len(expected.path)]:
+                return False
+            sought = sought if len(expected.path) < len(sought) else ()
+        if only_root and (expected.path or expected.role is not Role.ENTRY):
+            return False
+        return (
+            expected.path != ()
+            or expected.size is None
+            or expected.offset + expected.size > from_byte
+        )
+
+    blocks = LocalBlocks(path, nodes)
+    pending = bytearray()
+    try:
+        for piece in write_car(
+            DagWalk(cid, NullSink(), Bounds()), cid, blocks.supply, wanted, trusts_supply=True
+        ):
+            pending += piece
+            if len(pending) >= MIB:
+                yield bytes(pending)
+                pending.clear()
+        if pending:
+            yield bytes(pending)
+    finally:
+        blocks.close()
+
+
+SOURCES_MAX = 256
+OTHERS = "others"
+
+
+class ByteCounts:
+    """Bytes of files by source, since this object was made. Safe from any thread, and bounded."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._counts: dict[str, int] = {}
+
+    def add(self, source: str, count: int) -> None:
+        """Adds verified bytes. Sources beyond `SOURCES_MAX` are counted together as `others`."""
+        with self._guard:
+            if source not in self._counts and len(self._counts) >= SOURCES_MAX:
+                source = OTHERS
+            self._counts[source] = self._counts.get(source, 0) + count
+
+    def by_source(self) -> dict[str, int]:
+        """Returns a copy: bytes by source, in the order in which the sources first sent some."""
+        with self._guard:
+            return dict(self._counts)
+
 
 THREADS = 64  # most of them wait for the network
 

@@ -3,8 +3,10 @@
 import asyncio
 import json
 import shutil
+import struct
 import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -33,7 +35,6 @@ from quorate_devnet.demo.attested_offers import attested_offers
 from quorate_devnet.demo.client_orders import PRICER, RENDERER, Orders
 from quorate_devnet.demo.market_watch import MarketSnapshot, MarketWatch
 from quorate_devnet.demo.outcome import ContentReport, DemoOutcome
-from quorate_devnet.demo.png import assemble, png
 from quorate_devnet.demo.screen import Screen, result_table
 from quorate_devnet.market import genesis
 from quorate_devnet.market.config import PASSPHRASE, DevnetConfig, ExecutorChoice
@@ -54,6 +55,44 @@ from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import Keystore
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_RGB = 2
+
+
+def png(width: int, height: int, pixels: bytes) -> bytes:
+    """Returns the file's bytes. `pixels` are rows from the top, three bytes per pixel."""
+    assert len(pixels) == 3 * width * height, (
+        f"{width} x {height} pixels need {3 * width * height} bytes, not {len(pixels)}"
+    )
+    rows = b"".join(
+        b"\0" + pixels[start : start + 3 * width] for start in range(0, len(pixels), 3 * width)
+    )
+    header = struct.pack(">IIBBBBB", width, height, 8, _RGB, 0, 0, 0)
+    return (
+        SIGNATURE
+        + _chunk(b"IHDR", header)
+        + _chunk(b"IDAT", zlib.compress(rows, 9))
+        + _chunk(b"IEND", b"")
+    )
+
+
+def assemble(tiles: list[bytes], columns: int, tile_width: int, tile_height: int) -> bytes:
+    """Joins tiles, numbered row by row from the top left, into the rows of the whole picture."""
+    assert len(tiles) % columns == 0, "tiles fill whole rows"
+    rows = []
+    for first in range(0, len(tiles), columns):
+        for line in range(tile_height):
+            start = 3 * tile_width * line
+            rows += [
+                tile[start : start + 3 * tile_width] for tile in tiles[first : first + columns]
+            ]
+    return b"".join(rows)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
 
 PROVIDERS, LIARS, CLIENTS = 5, 1, 2
 SLOTS = 2  # of each honest provider, so that the liar is not drawn only because all others are busy

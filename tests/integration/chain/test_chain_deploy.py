@@ -9,8 +9,8 @@ import pytest
 
 from quorate_contracts import deploy
 from quorate_contracts.artifact import CONTRACTS
-from quorate_contracts.chain_cli.beacon_choice import QUICKNET_INFO, QUICKNET_URL
 from quorate_contracts.chain_cli.creations import Creator
+from quorate_contracts.chain_cli.deploy_command import QUICKNET_INFO, QUICKNET_URL
 from quorate_contracts.deploy import Creation
 from quorate_devnet.beacon import BeaconConfig, running_beacon
 from quorate_devnet.chain.accounts import dev_account, dev_address

@@ -11,9 +11,8 @@ import docker
 import pytest
 
 from quorate.base.errors import UsageError
-from quorate.images.canonical_archive import write_canonical_archive
 from quorate.images.engine_images import EngineImages
-from quorate.images.local_engine import LocalEngine, needed_engine
+from quorate.images.local_engine import LocalEngine, needed_engine, write_canonical_archive
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_node.executors.docker.engine_connection import connect
 from quorate_protocol.refusals import Code, Refused

@@ -8,9 +8,8 @@ import pytest
 
 from quorate_contracts.announced_coordinators import announced_coordinators, newest_announcement
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.announcer import Announcer, fitting
-from quorate_coordinator.chain.bootstrap_list import BootstrapList
 from quorate_coordinator.chain.registration import ensure_registered
+from quorate_coordinator.market.p2p_service import Announcer, BootstrapList, fitting
 from quorate_protocol.units import Address, Hash32, Seconds
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock

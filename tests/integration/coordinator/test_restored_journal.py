@@ -29,7 +29,7 @@ from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_node.core.debts import Debt
-from quorate_node.market.signed_echo import SignedEcho
+from quorate_node.market_entry import SignedEcho
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
@@ -196,7 +196,7 @@ async def listening(taken: list[bytes]) -> AsyncIterator[str]:
 async def test_a_provider_sends_its_newest_voucher_at_each_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("quorate_node.market.signed_echo.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("quorate_node.market_entry.POLL_SECONDS", 0.01)
     newest: list[Envelope[Voucher]] = []
     taken: list[bytes] = []
 

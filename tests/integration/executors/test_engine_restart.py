@@ -13,8 +13,7 @@ import pytest
 import requests
 
 from quorate_node.executors.base.hardened_profile import LABEL_ENGINE_BOOT
-from quorate_node.executors.docker.boot_id import engine_boot_id
-from quorate_node.executors.docker.docker_executor import PREFIX, DockerExecutor
+from quorate_node.executors.docker.docker_executor import PREFIX, DockerExecutor, engine_boot_id
 from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.lease_dirs import DockerOutputs
 from quorate_protocol.messages.ports import EngineRefuses, Sandbox, Task, TaskState

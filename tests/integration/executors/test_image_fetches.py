@@ -12,7 +12,7 @@ import pytest
 
 from quorate_content.images.registry_http import TransferRate
 from quorate_content.store.content_store import ContentStore
-from quorate_node.executors.docker.image_fetches import FETCHES_MAX
+from quorate_node.executors.docker.docker_executor import FETCHES_MAX
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.market.content_sources import JobSources
 from quorate_protocol import values

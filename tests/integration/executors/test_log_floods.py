@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors.docker import container_logs
+from quorate_node.executors.docker import docker_executor
 from quorate_node.executors.docker import docker_executor as docker_adapter
-from quorate_node.executors.sandbox import capped_log
+from quorate_node.executors.sandbox import lease_run
 from quorate_protocol.messages.ports import Executor, Task
 from quorate_protocol.units import Seconds
 from quorate_protocol.values import replace
@@ -83,4 +83,4 @@ async def test_a_log_that_is_full_stays_full(
         await executor.wait(task.lease_id)
     text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=False)])
     assert text.endswith(CUT) and len(text) == MIB + len(CUT)
-    assert container_logs.LOG_BYTES_MAX == capped_log.LOG_BYTES_MAX == MIB
+    assert docker_executor.LOG_BYTES_MAX == lease_run.LOG_BYTES_MAX == MIB

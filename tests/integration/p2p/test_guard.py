@@ -17,10 +17,9 @@ from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.units import Seconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.p2p.host import guard, guarded_yamux
-from quorate_runtime.p2p.host.dial import swarm_of
 from quorate_runtime.p2p.host.guarded_yamux import BUFFER_BYTES_MAX, INBOUND_STREAMS_MAX
 from quorate_runtime.p2p.host.host_config import HostConfig, PeerAddress
-from quorate_runtime.p2p.host.host_session import HostSession
+from quorate_runtime.p2p.host.host_session import HostSession, swarm_of
 from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
 from quorate_runtime.p2p.p2p_node import P2pNode

@@ -19,9 +19,8 @@ from libp2p.stream_muxer.yamux import yamux
 from multiaddr import Multiaddr
 
 from quorate_protocol.units import Hash32
-from quorate_runtime.p2p.host.dial import swarm_of
 from quorate_runtime.p2p.host.guarded_yamux import INBOUND_STREAMS_MAX
-from quorate_runtime.p2p.host.host_session import HostSession
+from quorate_runtime.p2p.host.host_session import HostSession, swarm_of
 from quorate_runtime.p2p.host.stream_pump import ENDS
 from support.p2p.p2p_nodes import LOOPBACK, TOPIC
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from quorate.base.errors import EvidenceError, UnavailableError, UsageError
 from quorate.client.base.client_ledger import Ledger, OrderRecord
+from quorate.client.base.coordinator_api import ServerEvent, server_events
 from quorate.client.base.signed_requests import draft_order, next_nonce
-from quorate.client.base.sse import ServerEvent, server_events
 from quorate.client.money.chain_access import one_at_a_time
 from quorate.job.job import Job
 from quorate.job.packing import pack

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from quorate.base.exit_codes import ExitCode
+from quorate.cli.app import explain_missing
 from quorate.cli.main import run_main
-from quorate.cli.missing_extras import explain_missing
 from quorate.client.base.client_ledger import Ledger
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.base.errors import UsageError
-from quorate.job.gpu_text import parse_capability, parse_gpu
-from quorate.job.job import parse_resources
+from quorate.job.job import parse_capability, parse_gpu, parse_resources
 from quorate.job.quantities import (
     AMOUNT_MAX,
     PRICE_MAX,

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from quorate.base.errors import UnavailableError
-from quorate.client.base.sse import ServerEvent, server_events
+from quorate.client.base.coordinator_api import ServerEvent, server_events
 
 STREAM = b"id: 1\nevent: acked\ndata: {}\n\n: alive\n\nid:2\r\ndata:a\r\ndata: b\r\n\r\ndata: half"
 EVENTS = [ServerEvent("1", "{}"), ServerEvent("2", "a\nb")]

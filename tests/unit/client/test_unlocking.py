@@ -8,10 +8,9 @@ import pytest
 from quorate.base.errors import ProfileError
 from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
-from quorate.client.base.kept_token import FILE, keep_token, kept_token
 from quorate.client.base.locked_profile import is_open, open_locked
 from quorate.client.base.profile import change_coordinator, create_profile, read_settings
-from quorate.client.base.session import ClientSession
+from quorate.client.base.session import FILE, ClientSession, keep_token, kept_token
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Refused

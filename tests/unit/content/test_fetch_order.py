@@ -3,13 +3,13 @@
 import os
 from hashlib import sha256
 
-from quorate_content.dag.byte_counts import OTHERS, SOURCES_MAX, ByteCounts
 from quorate_content.dag.cid import Cid, inline_cid
 from quorate_content.dag.content_limits import MIB, Bounds
 from quorate_content.dag.dagpb import Link, encode_node, file_data
 from quorate_content.dag.unixfs import V1_2025, Built, FileBuilder, build_directory
 from quorate_content.dag.walk import DagWalk, NullSink
 from quorate_content.store import fetch_order
+from quorate_content.store.content_store import OTHERS, SOURCES_MAX, ByteCounts
 from quorate_content.store.fetch_order import (
     Answer,
     CarRequest,

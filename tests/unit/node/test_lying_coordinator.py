@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quorate_node import market_entry
 from quorate_node.core import assignments, effects, events
 from quorate_node.core import provider_core as provider_module
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Committed, Declined, Done, Lapsed, Receipted, Revealed, Running
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.market import signed_echo
 from quorate_node.market.frame_handler import FrameHandler
 from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DAY
@@ -358,11 +358,11 @@ def test_the_highest_voucher_of_the_coordinator_counts() -> None:
 @pytest.mark.rule("6.88")
 def test_a_provider_shows_the_coordinator_the_latest_assignment_that_it_signed() -> None:
     node = fresh(slots=3)
-    assert signed_echo.shown(node.core.debt(COORDINATOR)) == ()
+    assert market_entry.shown(node.core.debt(COORDINATOR)) == ()
     for number, later in ((1, 0), (2, 9), (3, 4)):
         assignment = make_assignment(SPEC, number, UnixSeconds(node.now + later))
         node.deliver(sent(assignment, SPEC))
-    [frame] = signed_echo.shown(node.core.debt(COORDINATOR))
+    [frame] = market_entry.shown(node.core.debt(COORDINATOR))
     assert isinstance(frame, frames.AssignmentShown)
     assert frame.assignment.message == make_assignment(SPEC, 2, UnixSeconds(node.now + 9))
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from quorate_node.market.offer_publisher import OfferPublisher
+from quorate_node.market.p2p_transport import OfferPublisher
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.classes import HostClass

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from quorate_node.executors.base.process_age import (
+from quorate_node.executors.docker.container_usage import (
     ObservedProcess,
     observe_process,
     seconds_since_boot,

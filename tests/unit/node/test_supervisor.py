@@ -11,8 +11,7 @@ import pytest
 
 import quorate_node
 from quorate_node.executors.sandbox.bwrap_status import PIDS_MAX, status_number
-from quorate_node.executors.sandbox.output_size import DEPTH_MAX, exceeds
-from quorate_node.executors.sandbox.supervised_program import SupervisedProgram
+from quorate_node.executors.sandbox.supervised_program import DEPTH_MAX, SupervisedProgram, exceeds
 
 GOOD = b'{ "child-pid": 6796, "mnt-namespace": 4026532179 }\n{ "exit-code": 0 }\n'
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorate_devnet.demo.client_orders import interleaved
-from quorate_devnet.demo.png import assemble, png
+from quorate_devnet.demo.run_demo import assemble, png
 from quorate_devnet.demo.scenario import combined_price, examples_folder, read_scene
 from quorate_devnet.market.child_processes import ChildProcesses
 from quorate_devnet.market.config import DevnetConfig, ExecutorChoice, clear_folder

@@ -8,10 +8,9 @@ import pytest
 from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.clock import VirtualClock
 from quorate_runtime.peers.redial import Redial
-from quorate_runtime.process import log_folding
-from quorate_runtime.process.log_folding import FoldRepeats
+from quorate_runtime.process import logs
 from quorate_runtime.process.log_throttle import LogThrottle
-from quorate_runtime.process.logs import setup
+from quorate_runtime.process.logs import FoldRepeats, setup
 
 log = logging.getLogger("quorate_node.test")
 
@@ -41,9 +40,9 @@ def test_other_lines_are_folded_only_if_they_are_equal() -> None:
 
 def test_a_flood_of_different_lines_takes_bounded_memory() -> None:
     fold = FoldRepeats()
-    for number in range(log_folding.LINES_MAX * 3):
+    for number in range(logs.LINES_MAX * 3):
         fold.filter(record("x" * (number % 1000) + "y" * (number // 1000), 0))
-    assert len(fold._lines) <= log_folding.LINES_MAX
+    assert len(fold._lines) <= logs.LINES_MAX
 
 
 def test_every_program_folds_its_lines(stream: io.StringIO) -> None:

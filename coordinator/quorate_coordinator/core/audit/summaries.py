@@ -6,11 +6,11 @@ The table changes only here, by the same function with which anybody folds the l
 
 from collections.abc import Sequence
 
-from quorate_coordinator.core.audit import reliability
 from quorate_coordinator.core.audit.trust import trust_class_of
+from quorate_coordinator.core.matching import offers, work_windows
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import AppendSummary
-from quorate_coordinator.core.model.entities import Job
+from quorate_coordinator.core.model.entities import Job, Provider
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec.cids import cid_parts
@@ -24,10 +24,37 @@ from quorate_protocol.units import (
     ExecutionEnd,
     Hash32,
     Milliseconds,
+    Outcome,
     Role,
     Seconds,
 )
 from quorate_protocol.units import Sequence as Seq
+
+
+def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) -> list[Lease]:
+    """Changes the windows of a decided job's owners and of its client.
+
+    Returns the executions for the public log. Without an accepted and charged result these are only
+    the revealed ones: an order that costs nothing must say nothing of those who got it.
+    """
+    if verdict.outcome is not Outcome.ACCEPTED or not job.is_paid_for:
+        return [lease for lease in ended if isinstance(lease.phase, leases.Revealed)]
+    for lease in ended:
+        if isinstance(lease.phase, leases.Revealed | leases.Silent):
+            work_windows.widen(context, lease)
+            work_windows.widen_client(context, job.submission.order.message.client)
+        elif isinstance(lease.phase, leases.Lapsed) and not lease.phase.is_excused:
+            work_windows.halve(context, lease)
+    return ended
+
+
+def was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
+    """Whether the provider's offer covers such a job at such a price."""
+    offer, assignment = provider.offer, lease.assignment.message
+    slot = offers.slot_offer(offer, assignment.host_class) if offer is not None else None
+    if offer is None or slot is None or assignment.price_per_hour < offers.price_of(slot):
+        return False
+    return offers.fits(offer, slot, job.submission.spec)
 
 
 def append(
@@ -41,7 +68,7 @@ def append(
     first = job.batches[0].members[0]
     ran = [context.state.leases[digest] for digest in job.leases]
     new = [lease for lease in ran if not is_again or lease.is_drawn]
-    shown = reliability.count(context, job, verdict, new)
+    shown = count(context, job, verdict, new)
     if is_again:
         shown = [context.state.leases[first], *shown]
     log, state = context.state.own.log, context.state
@@ -111,7 +138,7 @@ def _is_unoffered(context: StepContext, lease: Lease) -> bool:
     """
     provider, job = context.state.providers[lease.provider], context.state.jobs[lease.job_id]
     is_outright = isinstance(lease.phase, leases.Declined)
-    return is_outright and not reliability.was_promised(provider, job, lease)
+    return is_outright and not was_promised(provider, job, lease)
 
 
 def _end_of(lease: Lease, verdict: Verdict) -> ExecutionEnd | None:

@@ -10,18 +10,24 @@ import asyncio
 import logging
 import os
 import re
+import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
+import docker
 import docker.errors
 import requests
+from docker.utils.socket import frames_iter
 
+from quorate_content.threads import Stopped, StopSignal, in_thread
 from quorate_node.executors.base import cgroups
 from quorate_node.executors.base.hardened_profile import (
+    LABEL_ENGINE_BOOT,
     LABEL_LEASE,
     LABEL_OUTPUT_BYTES,
     LABEL_OUTPUT_INODES,
@@ -42,14 +48,11 @@ from quorate_node.executors.base.outputs import OutputCaps
 from quorate_node.executors.base.seccomp_bpf import filter_for
 from quorate_node.executors.base.slot_users import SHOWN_USER, SlotUsers
 from quorate_node.executors.base.start_program import MACHINE, start_program
-from quorate_node.executors.docker.boot_id import engine_boot_id, is_of_boot
-from quorate_node.executors.docker.container_logs import LogReaders
 from quorate_node.executors.docker.container_record import Inspection, container_state, labels
 from quorate_node.executors.docker.container_usage import ContainerUsage
 from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.engine_facts import read_engine_facts
 from quorate_node.executors.docker.image_cache import ImageCache
-from quorate_node.executors.docker.image_fetches import ImageFetches
 from quorate_node.executors.docker.image_loader import (
     ImageLoader,
     ImagePolicy,
@@ -65,6 +68,163 @@ from quorate_node.jobs.cuda_requirements import CudaRequirements, image_env
 from quorate_protocol.messages.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.process.crash_points import crash_point
+
+# Fetches images from registries in separate threads, a few at once, each with an end.
+#
+# A registry may send slowly on purpose, so no other work waits for a fetch. A fetch ends at its
+# lease's deadline, when the lease ends, or when the registry is slower than `TransferRate`
+# allows. The thread then closes the connection.
+
+FETCHES_MAX = 4
+Fetch = Callable[[str, bool, StopSignal], None]
+
+
+class ImageFetches:
+    """Runs at most one fetch at a time for each image; `fetch` blocks in a thread.
+
+    `fetch` gets the image's name, whether the job needs GPUs, and the signal that ends it.
+    """
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._threads = ThreadPoolExecutor(FETCHES_MAX, thread_name_prefix="image")
+        self._turns = asyncio.Semaphore(FETCHES_MAX)
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._stops: dict[str, StopSignal] = {}
+
+    async def fetch(
+        self,
+        lease_id: str,
+        name: str,
+        seconds: float,
+        has: Callable[[], Awaitable[bool]],
+        needs_gpu: bool = False,
+    ) -> None:
+        """Fetches the image unless `has` says that the engine has it.
+
+        Raises Refused and Unavailable as the fetch does. Also raises Unavailable at the deadline
+        and after `stop`.
+        """
+        stop = StopSignal(seconds)
+        lock = self._locks.setdefault(name, asyncio.Lock())
+        self._stops[lease_id] = stop
+        try:
+            async with asyncio.timeout(max(0.0, seconds)), lock, self._turns:
+                if not await has():
+                    await in_thread(self._threads, lambda: self._fetch(name, needs_gpu, stop), stop)
+        except TimeoutError as error:
+            raise Unavailable(f"image {name} did not arrive within its deadline", 1.0) from error
+        except Stopped as error:
+            raise Unavailable(f"the lease that needs {name} has ended", 1.0) from error
+        finally:
+            if self._stops.get(lease_id) is stop:
+                del self._stops[lease_id]
+
+    def stop(self, lease_id: str) -> None:
+        """Cancels the lease's fetch if it runs or waits."""
+        if lease_id in self._stops:
+            self._stops[lease_id].stop()
+
+    def close(self) -> None:
+        """Cancels all fetches."""
+        for stop in self._stops.values():
+            stop.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+# Captures the output of containers in files.
+#
+# The executor asks the engine to keep no logs: the engine would use CPU time of the host that no
+# limit of the job covers. One thread per container reads the engine's attach stream into a file
+# up to a cap, and then closes the stream. The engine drops the rest. Output is lost that a
+# container writes while no daemon is attached, between a crash and the restart. Logs are never
+# part of a result.
+
+LOG_BYTES_MAX = 1 << 20
+_CUT = b"\n[log cut at 1 MiB]\n"
+
+
+class LogReaders:
+    """The threads that read the output of running containers, one each."""
+
+    def __init__(self, api: docker.APIClient) -> None:
+        self._api = api
+        self._readers: dict[str, threading.Thread] = {}
+
+    def attach(self, container: str, path: Path) -> None:
+        """Starts reading, unless a thread reads already or the file is full.
+
+        Returns once the engine has accepted: later output is not lost.
+        """
+        if self.is_reading(container) or _size(path) > LOG_BYTES_MAX:
+            return
+        stream = self._api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
+        reader = threading.Thread(
+            target=_copy, args=(stream, path), name=f"log-{container}", daemon=True
+        )
+        self._readers[container] = reader
+        reader.start()
+
+    def is_reading(self, container: str) -> bool:
+        """Returns False once the container has ended and everything is in the file."""
+        reader = self._readers.get(container)
+        return reader is not None and reader.is_alive()
+
+    def forget(self, container: str) -> None:
+        """Drops the record of a removed container."""
+        self._readers.pop(container, None)
+
+
+def _copy(stream: socket.SocketIO, path: Path) -> None:
+    written = _size(path)
+    try:
+        with path.open("ab", buffering=0) as file:
+            for _, chunk in frames_iter(stream, tty=False):  # type: ignore[no-untyped-call]
+                file.write(chunk[: LOG_BYTES_MAX - written])
+                written += len(chunk)
+                if written > LOG_BYTES_MAX:
+                    file.write(_CUT)
+                    break
+    except (OSError, requests.exceptions.RequestException, docker.errors.DockerException):
+        return  # The engine or the lease's folder is gone. Logs may be lost.
+    finally:
+        # The response owns the connection. The SDK keeps two handles on the stream, so closing that
+        # first would leave the socket open.
+        stream._response.close()  # type: ignore[attr-defined]
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+# Tells whether a container ended by itself or because the container engine stopped.
+#
+# An engine that stops ends its containers. They look like programs that were killed: exit code
+# 137, or what the program makes of SIGTERM. The engine's record of a container does not show the
+# difference (tried with a stop and a kill -9 of the engine), and times may jump. But the engine
+# makes a new bridge network whenever it starts, unless containers live on across its start. So
+# the network's id identifies one run of the engine. The executor writes it on each container as a
+# label, and believes an exit only in the same run. An engine without a bridge network has no such
+# id. There a stop of the engine still looks like an exit.
+
+BRIDGE = "bridge"
+
+
+def engine_boot_id(api: docker.APIClient) -> str:
+    """Returns the id of the engine's current run, or "" if it has none."""
+    try:
+        return str(api.inspect_network(BRIDGE)["Id"])
+    except docker.errors.NotFound:
+        return ""  # an engine without a bridge network
+
+
+def is_of_boot(labels: Mapping[str, str], life: str) -> bool:
+    """Returns whether a container was made in this run of the engine.
+
+    A container of an earlier version of Quorate has no label; it counts as made in this run.
+    """
+    return labels.get(LABEL_ENGINE_BOOT, life) == life
+
 
 log = logging.getLogger(__name__)
 

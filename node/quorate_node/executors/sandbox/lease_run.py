@@ -9,23 +9,109 @@ import json
 import os
 import resource
 import select
+import signal
 import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from quorate_node.executors.sandbox.bwrap_status import status_number
-from quorate_node.executors.sandbox.capped_log import CappedLog
-from quorate_node.executors.sandbox.crash_point import crash_point
-from quorate_node.executors.sandbox.exit_record import (
-    NOT_EXECUTABLE,
-    NOT_FOUND,
-    code_of_failed_start,
-    write_exit,
-    write_failure,
-    write_not_started,
-)
 from quorate_node.executors.sandbox.supervised_program import SupervisedProgram
+
+# Crash points of the supervisor, for tests.
+#
+# The supervisor cannot import `quorate_runtime.process.crash_points`. It reads the variable
+# itself; it inherits the variable from the daemon that a test armed.
+
+
+def crash_point(name: str) -> None:
+    """Kills this process when the variable, or the file that it names, holds exactly `name`."""
+    text = os.environ.get("QUORATE_CRASH_AT", "")
+    file = Path(text[1:]) if text.startswith("@") else None
+    try:
+        text = file.read_text() if file else text
+    except FileNotFoundError:
+        return  # not armed now
+    if text == name:
+        if file:
+            file.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+COULD_NOT_START = b"bwrap: execvp "
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # exit codes of a shell
+_TAIL_BYTES = 4096
+
+
+def write_exit(folder: Path, ended: dict[str, Any]) -> None:
+    """Writes `exit.json` atomically, so that a reader sees the whole record or none."""
+    fresh = folder / "exit.json.new"
+    with fresh.open("w") as file:
+        json.dump(ended, file)
+        file.flush()
+        os.fsync(file.fileno())
+    crash_point("supervisor.before-record")
+    fresh.rename(folder / "exit.json")
+    crash_point("supervisor.after-record")
+
+
+def write_not_started(folder: Path, code: int) -> None:
+    """Records a program that could not be executed, with a shell's exit code and no usage."""
+    write_exit(folder, {"code": code, "wall_ms": 0, "cpu_ms": 0, "peak": 0, "memory_kill": False})
+
+
+def write_failure(folder: Path, why: str) -> None:
+    """Writes why there is no result. Without `exit.json` the lease counts as never started."""
+    (folder / "failure").write_text(why)
+
+
+def code_of_failed_start(folder: Path) -> int:
+    """Returns a shell's exit code for a program that bubblewrap could not execute.
+
+    If bubblewrap could not make the sandbox itself, it returns 0 and writes a failure. The job has
+    not run then, so the log holds bubblewrap's own messages.
+    """
+    text = (folder / "log").read_bytes()[-_TAIL_BYTES:]
+    if COULD_NOT_START in text:
+        not_found = text.rstrip().endswith(os.strerror(2).encode())
+        return NOT_FOUND if not_found else NOT_EXECUTABLE
+    message = text.decode(errors="replace").strip()
+    write_failure(folder, f"the sandbox could not be made: {message}")
+    return 0
+
+
+LOG_BYTES_MAX = 1 << 20
+READS_MAX = 64
+LOG_CUT = b"\n[log cut at 1 MiB]\n"
+
+
+class CappedLog:
+    """Copies output to a file up to the cap, then reads and drops it.
+
+    The program never blocks on a full pipe.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("wb", buffering=0)
+        self.written = 0
+
+    def copy(self, pipe: int) -> bool:
+        """Reads what the pipe holds now; False when the pipe is closed."""
+        for _ in range(READS_MAX):
+            try:
+                chunk = os.read(pipe, 65536)
+            except BlockingIOError:
+                return True
+            if not chunk:
+                return False
+            if self.written <= LOG_BYTES_MAX:
+                self.file.write(chunk[: LOG_BYTES_MAX - self.written])
+                self.written += len(chunk)
+                if self.written > LOG_BYTES_MAX:
+                    self.file.write(LOG_CUT)
+        return True
+
 
 POLL_SECONDS = 0.1
 NICENESS = 0  # of every job, as engines have it; not the daemon's

@@ -4,16 +4,15 @@ import ctypes
 import os
 import resource
 import signal
+import stat
 import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from quorate_node.executors.sandbox.alike import allow_low_ports, set_limits
+from quorate_node.executors.base.neutral_mounts import OpenedSource
 from quorate_node.executors.sandbox.bwrap_status import STATUS_BYTES_MAX, status_number
-from quorate_node.executors.sandbox.mount_sources import mount_sources
-from quorate_node.executors.sandbox.output_size import exceeds
 from quorate_node.executors.sandbox.process_usage import (
     children,
     inner_pid,
@@ -24,13 +23,158 @@ from quorate_node.executors.sandbox.process_usage import (
     threads_and_cpu,
 )
 
+DEPTH_MAX = 64  # of directories; collecting the outputs has the same bound
+
+
+def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
+    """Returns whether a tree has more bytes, files or levels than allowed.
+
+    It never follows links, even if the program replaces a directory by one meanwhile.
+    """
+    total = inodes = 0
+    stack: list[tuple[int, Any]] = []
+    try:
+        stack.append(_opened(folder, None))
+        while stack:
+            handle, entries = stack[-1]
+            entry = next(entries, None)
+            if entry is None:
+                stack.pop()
+                os.close(handle)
+                continue
+            inodes += 1
+            total += _disk_bytes(entry)
+            if inodes > inodes_max or total > bytes_max or len(stack) > DEPTH_MAX:
+                return True
+            if entry.is_dir(follow_symlinks=False):
+                with suppress(FileNotFoundError, NotADirectoryError):  # the program removed it
+                    stack.append(_opened(entry.name, handle))
+        return total > bytes_max
+    except PermissionError:
+        # The program closed the directory again just after we opened it, so it hides something.
+        return True
+    finally:
+        for handle, entries in stack:
+            entries.close()
+            os.close(handle)
+
+
+def _opened(name: str, parent: int | None) -> tuple[int, Any]:
+    """Returns (descriptor, entries) of a directory.
+
+    The program runs as our own user, and could hide files in a directory that it closes to itself.
+    So this restores the permissions first.
+    """
+    flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(name, flags | os.O_PATH, dir_fd=parent)
+    try:
+        mode = os.fstat(handle).st_mode
+        if mode & stat.S_IRWXU != stat.S_IRWXU:
+            os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(mode) | stat.S_IRWXU)
+        found = os.open(f"/proc/self/fd/{handle}", os.O_DIRECTORY | os.O_CLOEXEC)
+    finally:
+        os.close(handle)
+    return found, os.scandir(found)
+
+
+def _disk_bytes(entry: "os.DirEntry[str]") -> int:
+    """Returns the bytes on disk of a directory entry; 0 for a directory."""
+    try:
+        return (
+            0
+            if entry.is_dir(follow_symlinks=False)
+            else entry.stat(follow_symlinks=False).st_blocks * 512
+        )
+    except OSError:
+        return 0  # it was removed before the read
+
+
+CLONE_NEWNS = 0x20000
+OUTPUTS = 1  # the place among the sources that the program writes
+MS_REC, MS_PRIVATE, MS_NOSUID, MS_NODEV = 16384, 1 << 18, 2, 4
+LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def mount_sources(stage: str, sources: list[str]) -> None:
+    """Mounts the sources as `stage`/0, 1, ... in a mount namespace of this process.
+
+    The user that makes the sandbox may not enter the daemon's private folders. The namespace
+    ends with the process, so no mount is left behind. Raises OSError.
+    """
+    _check(LIBC.unshare(CLONE_NEWNS), "a mount namespace")
+    _check(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "/")
+    opened = [OpenedSource(source) for source in sources]
+    options = b"size=1m,nr_inodes=1024,mode=0755"
+    flags = ctypes.c_ulong(MS_NOSUID | MS_NODEV)
+    _check(LIBC.mount(b"tmpfs", os.fsencode(stage), b"tmpfs", flags, options), stage)
+    for index, source in enumerate(opened):
+        target = f"{stage}/{index}"
+        if source.is_folder:
+            os.mkdir(target)
+        else:
+            os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC))
+        if index == OUTPUTS or not _is_neutral(source, target, f"{stage}/stage"):
+            source.bind(target)
+        source.close()
+
+
+def _is_neutral(source: OpenedSource, target: str, stage: str) -> bool:
+    """Mounts a source so that the job cannot read where it lies; False if the kernel cannot."""
+    try:
+        source.mount_neutral(target, stage)
+    except OSError:
+        # Not re-raised: some file systems take no overlay. The caller mounts it in another way.
+        return False
+    return True
+
+
+def _check(result: int, what: str) -> None:
+    """Raises the OSError of the last call if it failed."""
+    if result != 0:
+        raise OSError(ctypes.get_errno(), f"{os.strerror(ctypes.get_errno())}: {what}")
+
+
+_PORT_START = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def set_limits(limits: dict[str, list[int]]) -> None:
+    """Sets limits of this process: number of the kernel -> soft and hard limit, -1 for none.
+
+    Without root a hard limit can only fall, so a limit of the daemon that is lower stays.
+    """
+    for number, (soft, hard) in limits.items():
+        with suppress(ValueError, OSError):
+            resource.setrlimit(int(number), (soft, hard))
+
+
+def allow_low_ports(pid: int) -> None:
+    """Lets the sandbox of process `pid` use ports below 1024 in its own network, as engines do.
+
+    A child does it, because it enters the sandbox's namespaces and cannot leave them.
+    """
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    status = 1
+    try:
+        opened = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in ("user", "net")]
+        may_enter = os.geteuid() == 0 or _LIBC.setns(opened[0], 0) == 0
+        if may_enter and _LIBC.setns(opened[1], 0) == 0:
+            with open(_PORT_START, "w", encoding="ascii") as file:
+                file.write("0")
+            status = 0
+    finally:
+        os._exit(status)
+
+
 STOP_SECONDS = 5.0
 USAGE_POLL_SECONDS = 0.25
 SPARE_BYTES = 64 << 20  # free space that a job must leave on the disk; the content store too
 OOM_SCORE = 1000  # the kernel kills jobs first when the machine has no memory left
 OUTER_PROCESSES = 1  # bubblewrap's process outside the sandbox does not count for the job
 PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class SupervisedProgram:

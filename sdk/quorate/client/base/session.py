@@ -3,15 +3,16 @@ ledger.
 """
 
 import asyncio
+import json
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quorate.base.errors import EvidenceError, ProfileError, RefusedError, translated
 from quorate.client.base import signed_requests
 from quorate.client.base.client_ledger import Ledger, OrderRecord
-from quorate.client.base.kept_token import keep_token, kept_token
 from quorate.client.base.locked_profile import is_open
 from quorate.client.base.profile import Profile
 from quorate.trust.charge_verification import (
@@ -32,11 +33,50 @@ from quorate_protocol.messages.views import AckView, RunView
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
+from quorate_runtime.files import write_atomic
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.process.crash_points import crash_point
 
 if TYPE_CHECKING:
     from quorate.client.base.coordinator_api import Api
+
+
+# Keeps the newest bearer token in the profile, so that reading needs no key for a day.
+#
+# A token lets its holder read this account's runs, logs and outputs for 23 hours. It cannot
+# order, pay or sign. The file has mode 0600.
+
+FILE = "token.json"
+FILE_BYTES_MAX = 4096
+NONE = ("", 0.0)
+
+
+def kept_token(home: Path, client: Address, identity: CoordinatorIdentity) -> tuple[str, float]:
+    """Returns the kept token of an account at a coordinator, and when it expires (Unix seconds)."""
+    try:
+        with (home / FILE).open("rb") as file:
+            tree = json.loads(file.read(FILE_BYTES_MAX))
+        if tree["for"] != _whose(client, identity):
+            return NONE
+        return str(tree["token"]), float(tree["expires"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return NONE  # not re-raised: without a token one is signed
+
+
+def keep_token(
+    home: Path, client: Address, identity: CoordinatorIdentity, token: tuple[str, float]
+) -> None:
+    """Writes the token for later commands. A folder that cannot be written keeps none."""
+    tree = {"for": _whose(client, identity), "token": token[0], "expires": token[1]}
+    try:
+        write_atomic(home / FILE, json.dumps(tree).encode(), 0o600)
+    except OSError:
+        return  # not re-raised: the next command signs a token of its own
+
+
+def _whose(client: Address, identity: CoordinatorIdentity) -> str:
+    return f"{identity.chain_id}.{identity.coordinator.hex()}.{client.hex()}"
+
 
 TOKEN_SECONDS = 23 * 3600
 NO_TOKEN = (

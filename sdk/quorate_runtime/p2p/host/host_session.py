@@ -14,6 +14,7 @@ from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.crypto.x25519 import create_new_key_pair as new_noise_key
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import ConnectionConfig
+from libp2p.network.swarm import Swarm
 from libp2p.peer.id import ID
 from libp2p.rcmgr import ResourceManager
 from libp2p.rcmgr.manager import ResourceLimits
@@ -27,12 +28,61 @@ from quorate_protocol.crypto.peer_ids import peer_id_bytes
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime.p2p.host import guard
 from quorate_runtime.p2p.host.connection_places import ConnectionPlaces
-from quorate_runtime.p2p.host.dial import dial, swarm_of
 from quorate_runtime.p2p.host.guarded_pubsub import GuardedPubsub, Intake, new_router
 from quorate_runtime.p2p.host.guarded_yamux import GuardedYamux
 from quorate_runtime.p2p.host.host_config import HostConfig, PeerAddress
 from quorate_runtime.p2p.host.stream_pump import StreamPump, remote_of
 from quorate_runtime.p2p.host.stream_socket import StreamSocket
+
+# Dials a peer at all of its addresses.
+#
+# libp2p's own dialer tries the first address only, without a deadline, and then refuses to dial
+# the peer for a minute.
+
+ADDRESSES_MAX = 8  # of one peer; the rest is not tried
+ADDRESS_SECONDS = 6.0  # for the connection and both handshakes
+STAGGER_SECONDS = 0.2  # the next address starts so much later
+
+
+def swarm_of(host: IHost) -> Swarm:
+    """The host's network, as the class whose private parts this package uses."""
+    network = host.get_network()
+    assert isinstance(network, Swarm), "hosts of this package have a swarm"
+    return network
+
+
+def is_connected(host: IHost, peer: ID) -> bool:
+    """Whether a connection to the peer is open."""
+    return any(not connection.is_closed for connection in swarm_of(host).get_connections(peer))
+
+
+async def dial(host: IHost, peer: ID, addresses: Sequence[Multiaddr]) -> None:
+    """Connects to the peer, unless it is connected. The first address that answers counts.
+
+    ConnectionError names each address and what was wrong with it.
+    """
+    if is_connected(host, peer):
+        return
+    problems: list[str] = []
+    async with trio.open_nursery() as nursery:
+
+        async def attempt(number: int, address: Multiaddr) -> None:
+            await trio.sleep(number * STAGGER_SECONDS)
+            with trio.move_on_after(ADDRESS_SECONDS) as scope:
+                try:
+                    await swarm_of(host)._dial_addr_single_attempt(address, peer)
+                    nursery.cancel_scope.cancel()
+                except Exception as error:  # noqa: BLE001 - named below if no address answers
+                    cause = error.__cause__ or error
+                    problems.append(f"{address}: {str(cause) or type(cause).__name__}"[:200])
+            if scope.cancelled_caught:
+                problems.append(f"{address}: no answer within {ADDRESS_SECONDS} s")
+
+        for number, address in enumerate(addresses[:ADDRESSES_MAX]):
+            nursery.start_soon(attempt, number, address)
+    if not is_connected(host, peer):
+        raise ConnectionError(f"{peer}: no address answers: {'; '.join(problems) or 'none given'}")
+
 
 STREAMS_MAX = 20_000
 ENDING_MAX = 64  # connections

@@ -3,8 +3,8 @@
 It stays within its size and never returns bytes of another document.
 """
 
-from quorate_coordinator.core.model.document_cache import DocumentCache
 from quorate_coordinator.core.model.effects import StoreReceipt
+from quorate_coordinator.core.model.state import DocumentCache
 from quorate_coordinator.core.money.receipts import document
 from quorate_protocol.codec.cids import document_cid
 from support.markets.scripted_market import Market, Party

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorate_coordinator.core.matching.nearest_gpu import nearest_gpu
+from quorate_coordinator.core.matching.nearest_offer import nearest_gpu
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.job_spec import GpuRequest, JobSpec, Resources
 from quorate_protocol.messages.offer import Offer, SlotOffer

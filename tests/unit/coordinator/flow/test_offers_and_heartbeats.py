@@ -8,7 +8,7 @@ from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Matching, Provider, Running, WorkWindow
 from quorate_coordinator.core.model.step_context import StepContext
-from quorate_coordinator.market.pending_refreshes import PendingRefreshes
+from quorate_coordinator.market.frame_handler import PendingRefreshes
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, validate
 from quorate_protocol.messages.signed import FreeSlots, Heartbeat

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from quorate_contracts.money_texts import Currency
 from quorate_coordinator.status.ending_counts import ENDINGS, EndingCounts
-from quorate_coordinator.status.market_figures import money_of, orders_of, providers_of
+from quorate_coordinator.status.operator_report import money_of, orders_of, providers_of
 from quorate_coordinator.status.own_account import DAY_SECONDS, GasUse, gas_warning
 from quorate_protocol.units import ZERO_ADDRESS, Address, UnixSeconds
 from quorate_runtime.clock import VirtualClock
