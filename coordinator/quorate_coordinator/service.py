@@ -290,30 +290,36 @@ class Service:
         add_disk_gauges(registry, config, archive, file)
         outputs, max_hold = Outputs(core.state, archive), core.rules.limits.max_hold
         staging = Staging(
-            config.path("store"), config.staging, core.state, outputs, rates, self.clock, max_hold
+            folder=config.path("store"),
+            shares=config.staging,
+            state=core.state,
+            claims=outputs,
+            rates=rates,
+            clock=self.clock,
+            hold_seconds=max_hold,
         )
         stack.push_async_callback(staging.close)
         runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=2.0, access_log=None)
         # The runner is the first to end, because its handlers use the others.
         stack.push_async_callback(runner.cleanup)
         return _Parts(
-            self,
-            contracts,
-            client,
-            sender,
-            staging,
-            JobDocuments(core, file),
-            core,
-            registry,
-            stack.enter_context(RunLogs.open(config.path(LOGS))),
-            beacon,
-            rates,
-            outputs,
-            RunReader(core.state, archive),
-            journal,
-            self._tables(core.state, archive),
-            app,
-            runner,
+            service=self,
+            contracts=contracts,
+            client=client,
+            sender=sender,
+            staging=staging,
+            documents=JobDocuments(core, file),
+            core=core,
+            registry=registry,
+            logs=stack.enter_context(RunLogs.open(config.path(LOGS))),
+            beacon=beacon,
+            rates=rates,
+            outputs=outputs,
+            history=RunReader(core.state, archive),
+            journal=journal,
+            tables=self._tables(core.state, archive),
+            app=app,
+            runner=runner,
         )
 
     def _chain_answered(self) -> None:
@@ -350,13 +356,13 @@ class Service:
     def _tables(self, state: State, archive: FileArchive) -> MarketTables:
         config = self.config
         return MarketTables(
-            database_of(config.database, config.home),
-            state,
-            archive,
-            config.path(TRANSACTIONS),
-            self.keys.posting.address,
-            self.clock,
-            self.board,
+            database=database_of(config.database, config.home),
+            state=state,
+            archive=archive,
+            transactions=config.path(TRANSACTIONS),
+            posting=self.keys.posting.address,
+            clock=self.clock,
+            board=self.board,
         )
 
     async def _register(self, client: ChainClient, contracts: Contracts, is_known: bool) -> None:
@@ -418,26 +424,26 @@ class _Parts:
         actor = Actor(core, self.journal, clock, codec, SecretStream(), registry=self.registry)
         service.is_settled = actor.is_settled
         comparison = service.comparison = JournalComparison(
-            service.config,
-            core,
-            self.history.archive,
-            self.contracts,
-            self.client,
-            self.sender,
-            clock,
-            actor.submit,
+            config=service.config,
+            core=core,
+            archive=self.history.archive,
+            contracts=self.contracts,
+            client=self.client,
+            sender=self.sender,
+            clock=clock,
+            submit=actor.submit,
         )
         handler = FrameHandler(
-            core.rules.domain,
-            core.rules.limits,
-            core,
-            actor,
-            self.staging.outputs,
-            clock,
-            self.logs,
-            self.outputs,
-            FrameLimits(self.rates.bounds, clock.now),
-            comparison.show,
+            domain=core.rules.domain,
+            limits=core.rules.limits,
+            core=core,
+            actor=actor,
+            store=self.staging.outputs,
+            clock=clock,
+            logs=self.logs,
+            outputs=self.outputs,
+            tolerance=FrameLimits(self.rates.bounds, clock.now),
+            on_older=comparison.show,
         )
         websocket = WebSocketPeers(core.rules.coordinator, handler, self._authorize)
         self.app.router.add_routes(websocket.routes())
@@ -446,13 +452,13 @@ class _Parts:
         stack.push_async_callback(peers.close)
         self._bind(actor, peers)
         attestation = AttestationService(
-            core,
-            peers,
-            self.beacon,
-            self.staging.outputs,
-            actor.submit,
-            partial(coordinator_key, self.client, self.contracts),
-            clock,
+            core=core,
+            peers=peers,
+            beacon=self.beacon,
+            store=self.staging.outputs,
+            submit=actor.submit,
+            key_of_coordinator=partial(coordinator_key, self.client, self.contracts),
+            clock=clock,
         )
         handler.attestation, handler.seen_from = attestation, peers.network_of
         server = self._server(actor, p2p_service)
@@ -475,22 +481,22 @@ class _Parts:
     def _bind(self, actor: Actor[ev.Event, Effect], peers: Peers) -> None:
         """Gives the actor the effect performer, which in turn submits events to the actor."""
         performer = EffectPerformer(
-            self.core.rules.coordinator,
-            self.contracts,
-            self.client,
-            self.core.rules.limits,
-            peers,
-            self.documents,
-            self.sender,
-            self.service.clock,
-            ArchiveWriter(
+            coordinator=self.core.rules.coordinator,
+            contracts=self.contracts,
+            client=self.client,
+            limits=self.core.rules.limits,
+            peers=peers,
+            documents=self.documents,
+            sender=self.sender,
+            clock=self.service.clock,
+            archive_writer=ArchiveWriter(
                 self.history,
                 self.outputs,
                 actor.submit,
                 self.documents.store_before_leaving,
                 self.documents.file.drop,
             ),
-            actor.submit,
+            submit=actor.submit,
         )
 
         async def on_refused(effect: Effect, refusal: Refused) -> None:
@@ -523,25 +529,27 @@ class _Parts:
     ) -> HttpServer:
         service = self.service
         return HttpServer(
-            service.config,
-            self.core,
-            actor,
-            self.rates,
-            self.staging,
-            self.documents,
-            self.history,
-            self.tables,
-            self.logs,
-            self.registry,
-            service.board,
-            service.clock,
-            lambda: service.is_stopping,
-            peer_id(service.keys.peer.public),
-            p2p_service.addresses if p2p_service else tuple,
-            lambda: service.chain_answered_at,
-            self._imports(),
-            partial(must_be_funded, self.client, self.contracts, limits=self.core.rules.limits),
-            partial(has_balance, self.client, self.contracts),
+            config=service.config,
+            core=self.core,
+            actor=actor,
+            rates=self.rates,
+            staging=self.staging,
+            documents=self.documents,
+            history=self.history,
+            tables=self.tables,
+            logs=self.logs,
+            registry=self.registry,
+            board=service.board,
+            clock=service.clock,
+            is_stopping=lambda: service.is_stopping,
+            peer_id=peer_id(service.keys.peer.public),
+            p2p_addresses=p2p_service.addresses if p2p_service else tuple,
+            chain_answered_at=lambda: service.chain_answered_at,
+            imports=self._imports(),
+            must_be_funded=partial(
+                must_be_funded, self.client, self.contracts, limits=self.core.rules.limits
+            ),
+            has_balance=partial(has_balance, self.client, self.contracts),
         )
 
     def _imports(self) -> ImportedLogs:
@@ -565,7 +573,13 @@ class _Parts:
         service, clock, board = self.service, self.service.clock, self.service.board
         own = OwnEvents(self.core, actor, board, clock)
         keeping = RunKeeping(
-            service.config, self.core, self.history, self.tables, self.staging, board, clock
+            config=service.config,
+            core=self.core,
+            history=self.history,
+            tables=self.tables,
+            staging=self.staging,
+            board=board,
+            clock=clock,
         )
         try:
             async with asyncio.TaskGroup() as group:

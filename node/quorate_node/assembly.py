@@ -153,42 +153,49 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         core, dialers, operator_keys, clock, attestation.attested, connections.publish
     )
     jury_service = JuryService(
-        core, job_runner, coordinators, contracts, client, operator_sender, operator_keys, clock
+        core=core,
+        job_runner=job_runner,
+        coordinators=coordinators,
+        contracts=contracts,
+        client=client,
+        operator_sender=operator_sender,
+        operator_keys=operator_keys,
+        clock=clock,
     )
     performer = EffectPerformer(
-        core,
-        actor,
-        job_runner,
-        coordinators,
-        dialers,
-        operator_keys,
-        announcements,
-        jury_service,
-        config.path(FUNDED_FOLDER),
-        clock,
+        core=core,
+        actor=actor,
+        job_runner=job_runner,
+        coordinators=coordinators,
+        peers=dialers,
+        operator_keys=operator_keys,
+        announcements=announcements,
+        jury_service=jury_service,
+        evidence_folder=config.path(FUNDED_FOLDER),
+        clock=clock,
     )
     actor.bind(performer.perform, performer.refused)
     drain = _drain(given, core, actor, announcements)
     return Parts(
-        terms,
-        core,
-        actor,
-        store,
-        contracts,
-        client,
-        operator_keys,
-        coordinators,
-        dialers,
-        gpu_watch,
-        attestation,
-        job_runner,
-        announcements,
-        jury_service,
-        operator_sender,
-        drain,
-        _account_watch(given, core, client, contracts, operator_keys),
-        checks,
-        connections.p2p_transport,
+        terms=terms,
+        core=core,
+        actor=actor,
+        store=store,
+        contracts=contracts,
+        client=client,
+        operator_keys=operator_keys,
+        coordinators=coordinators,
+        dialers=dialers,
+        gpu_watch=gpu_watch,
+        attestation=attestation,
+        job_runner=job_runner,
+        announcements=announcements,
+        jury_service=jury_service,
+        operator_sender=operator_sender,
+        drain=drain,
+        account_watch=_account_watch(given, core, client, contracts, operator_keys),
+        verdict_checks=checks,
+        p2p_transport=connections.p2p_transport,
     )
 
 
@@ -212,7 +219,15 @@ def _drain(
     announcements: Announcements,
 ) -> Drain:
     file = given.config.path("stopping")
-    return Drain(core, actor, announcements, given.clock, file, given.board, given.is_on_offer)
+    return Drain(
+        core=core,
+        actor=actor,
+        announcements=announcements,
+        clock=given.clock,
+        marker=file,
+        board=given.board,
+        is_on_offer=given.is_on_offer,
+    )
 
 
 def _chain_client(given: Surroundings) -> ChainClient:
@@ -230,13 +245,15 @@ def _account_watch(
 ) -> AccountWatch:
     config, is_on_offer = given.config, given.is_on_offer
     return AccountWatch(
-        core,
-        client,
-        contracts,
-        lambda: operator_keys.current.address,
-        given.board,
-        lambda: is_on_offer.is_set() and not is_leaving(config.home) and must_stake(config),
-        given.clock,
+        core=core,
+        client=client,
+        contracts=contracts,
+        operator=lambda: operator_keys.current.address,
+        board=given.board,
+        needs_stake=lambda: (
+            is_on_offer.is_set() and not is_leaving(config.home) and must_stake(config)
+        ),
+        clock=given.clock,
     )
 
 
@@ -317,7 +334,13 @@ def _connections(given: Surroundings, terms: Terms, operator_keys: OperatorKeys)
     )
     every = terms.limits.heartbeat_every
     return Connections(
-        given.config, keys, operator_keys, given.session, clock, every, p2p_transport
+        config=given.config,
+        keys=keys,
+        operator_keys=operator_keys,
+        session=given.session,
+        clock=clock,
+        retry_max=every,
+        p2p_transport=p2p_transport,
     )
 
 
@@ -336,16 +359,16 @@ def _dialers(
     dialers: dict[Address, CoordinatorDialer] = {}
     for address, coordinator in coordinators.items():
         frame_handler = FrameHandler(
-            actor,
-            address,
-            terms.domain,
-            recover,
-            partial(
+            actor=actor,
+            coordinator=address,
+            domain=terms.domain,
+            recover=recover,
+            may_take_work=partial(
                 _may_take_work, connections.operator_keys, attestation, verdict_checks, address
             ),
-            store.available_bytes,
-            given.executor.image_requirement,
-            attestation.take,
+            store_room=store.available_bytes,
+            image_requirement=given.executor.image_requirement,
+            attestation=attestation.take,
         )
         dialers[address] = connections.dialer(coordinator, frame_handler.handle)
     return dialers
@@ -360,7 +383,15 @@ def _verdict_checks(
     fetches = {address: item.receipt for address, item in coordinators.items()}
     folder = given.config.path("false-receipts")
     faulting = given.config.path("receipts")
-    return VerdictChecks(core, actor, fetches, folder, faulting, given.board, given.clock)
+    return VerdictChecks(
+        core=core,
+        actor=actor,
+        fetches=fetches,
+        folder=folder,
+        faulting=faulting,
+        board=given.board,
+        clock=given.clock,
+    )
 
 
 def _may_take_work(
@@ -419,5 +450,11 @@ def _job_runner(
     kubo = Kubo(given.session, config.ipfs_kubo) if config.ipfs_kubo else None
     gateways = OwnerGateways(config.ipfs_gateways, kubo)
     return JobRunner(
-        given.executor, store, config.home, given.clock, host_classes, gpu_watch.look, gateways
+        executor=given.executor,
+        store=store,
+        home=config.home,
+        clock=given.clock,
+        classes=host_classes,
+        check_gpus=gpu_watch.look,
+        gateways=gateways,
     )

@@ -86,17 +86,17 @@ class ProviderDaemon:
             inventory = await asyncio.to_thread(read_gpus, self.probe)
             hardware = detect_hardware(self.config.home, inventory)
             surroundings = Surroundings(
-                self.config,
-                self.keys,
-                self.executor,
-                self.clock,
-                self.board,
-                session,
-                infos,
-                hardware,
-                inventory,
-                self.probe,
-                self.is_on_offer,
+                config=self.config,
+                keys=self.keys,
+                executor=self.executor,
+                clock=self.clock,
+                board=self.board,
+                session=session,
+                infos=infos,
+                hardware=hardware,
+                inventory=inventory,
+                probe=self.probe,
+                is_on_offer=self.is_on_offer,
             )
             parts = assemble(surroundings, stack)
             self.drain = parts.drain
@@ -217,15 +217,15 @@ class ProviderDaemon:
             await self._report(parts, failed)
             self.notifier.ready("serving; not on offer yet")
             entry = MarketEntry(
-                parts,
-                self.config,
-                self.keys,
-                clock,
-                self.board,
-                self.notifier,
-                self.url,
-                self.is_on_offer,
-                group,
+                parts=parts,
+                config=self.config,
+                keys=self.keys,
+                clock=clock,
+                board=self.board,
+                notifier=self.notifier,
+                url=self.url,
+                is_on_offer=self.is_on_offer,
+                group=group,
             )
             tasks = {
                 "ticks": periodic.tick(parts.core, parts.actor, clock),
@@ -278,26 +278,26 @@ class ProviderDaemon:
 
     def _funded_watch(self, parts: Parts) -> FundedWatch:
         return FundedWatch(
-            parts.core,
-            parts.actor,
-            parts.contracts,
-            parts.client,
-            parts.operator_sender,
-            self.config.path(FUNDED_FOLDER),
-            self.clock,
+            core=parts.core,
+            actor=parts.actor,
+            contracts=parts.contracts,
+            client=parts.client,
+            operator_sender=parts.operator_sender,
+            folder=self.config.path(FUNDED_FOLDER),
+            clock=self.clock,
         )
 
     def _health_monitor(self, parts: Parts, chain_url: str) -> HealthMonitor:
         return HealthMonitor(
-            self.board,
-            self.executor,
-            parts.client,
-            chain_url,
-            parts.coordinators,
-            parts.dialers,
-            self.config.home,
-            self.clock,
-            parts.store.available_bytes,
+            board=self.board,
+            executor=self.executor,
+            client=parts.client,
+            chain_url=chain_url,
+            coordinators=parts.coordinators,
+            peers=parts.dialers,
+            home=self.config.home,
+            clock=self.clock,
+            room=parts.store.available_bytes,
         )
 
     def _status(self, parts: Parts) -> Status:

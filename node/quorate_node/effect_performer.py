@@ -223,14 +223,14 @@ class EffectPerformer:
         key = self._operator_keys.valid_at(assignment.message.accept_by)
         commit = seal(self._core.terms.domain, phase.commit, key.sign)
         execution = FundedExecution(
-            effect.order,
-            effect.index,
-            effect.blind,
-            assignment,
-            commit,
-            phase.receipt,
-            phase.reveal,
-            UnixSeconds(int(self._clock.now())),
+            order=effect.order,
+            index=effect.index,
+            blind=effect.blind,
+            assignment=assignment,
+            commit=commit,
+            receipt=phase.receipt,
+            reveal=phase.reveal,
+            revealed_at=UnixSeconds(int(self._clock.now())),
         )
         await asyncio.to_thread(keep, self._evidence_folder, execution)
 

@@ -150,25 +150,25 @@ class MarketEntry:
     def _start_offering(self) -> None:
         parts, clock = self.parts, self.clock
         rotation = Rotation(
-            parts.core,
-            parts.operator_keys,
-            self.keys,
-            parts.client,
-            parts.contracts,
-            parts.announcements,
-            parts.coordinators,
-            self.board,
-            self.config,
-            clock,
+            core=parts.core,
+            ring=parts.operator_keys,
+            keys=self.keys,
+            client=parts.client,
+            contracts=parts.contracts,
+            announcements=parts.announcements,
+            coordinators=parts.coordinators,
+            board=self.board,
+            config=self.config,
+            clock=clock,
         )
         release = StakeRelease(
-            parts.core,
-            parts.client,
-            parts.contracts,
-            self.keys.owner,
-            self.config.home,
-            (detect_cpu_class(parts.terms.sandbox).id(), self.config.slots),
-            clock,
+            core=parts.core,
+            client=parts.client,
+            contracts=parts.contracts,
+            owner=self.keys.owner,
+            home=self.config.home,
+            cpu=(detect_cpu_class(parts.terms.sandbox).id(), self.config.slots),
+            clock=clock,
         )
         heartbeats = periodic.send_heartbeats(parts.core, parts.announcements, clock, self.board)
         offers = periodic.renew_offer(parts.core, parts.actor, parts.announcements, clock)

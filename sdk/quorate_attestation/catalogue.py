@@ -101,7 +101,15 @@ class Model(Struct, frozen=True):
         return hash_tuple("gpu-model", self.name)
 
 
-CPU = Model(CPU_NAME, (), (), "cpu", "", 0, 0)
+CPU = Model(
+    name=CPU_NAME,
+    driver_names=(),
+    aliases=(),
+    architecture="cpu",
+    compute_capability="",
+    sm_count=0,
+    vram_bytes=0,
+)
 """The model of a machine without a GPU. Its CPU is attested under its true name."""
 
 
@@ -109,7 +117,15 @@ CPU = Model(CPU_NAME, (), (), "cpu", "", 0, 0)
 def models() -> tuple[Model, ...]:
     """All models of GPUs in the catalogue, the newest architectures first."""
     return tuple(
-        Model(name, names, aliases, architecture, capability, sm_count, gib * GIB)
+        Model(
+            name=name,
+            driver_names=names,
+            aliases=aliases,
+            architecture=architecture,
+            compute_capability=capability,
+            sm_count=sm_count,
+            vram_bytes=gib * GIB,
+        )
         for name, names, aliases, architecture, capability, sm_count, gib in ROWS
     )
 

@@ -98,7 +98,13 @@ def deploy(
                 Code.MALFORMED, "give either --token ADDRESS or --test-token, which anybody mints"
             )
         typed = deploy_command.Typed(
-            url, known.chain_id if known else chain_id, token, beacon, beacon_key, name, out
+            chain_url=url,
+            chain_id=known.chain_id if known else chain_id,
+            token=token,
+            beacon=beacon,
+            beacon_key=beacon_key,
+            limits=name,
+            out=out,
         )
         signer: Signer = open_key(key, password_file)
         asyncio.run(deploy_command.deploy(typed, signer, fee_cap_gwei, _ask(yes), _note, as_json))

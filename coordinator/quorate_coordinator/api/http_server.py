@@ -112,24 +112,30 @@ class HttpServer:
         uploads = self.staging.uploads, self.staging.small
         access = RunAccess(core.state, self.history, self.staging.claims, uploads)
         Api(
-            core,
-            self.actor,
-            auth,
-            self._info,
-            core.rules.limits,
-            clock,
-            self._document,
-            self.history,
-            access,
-            self.problems,
-            self.tables.history,
-            self._input_search().check,
-            self.must_be_funded,
-            self._must_have_room,
-            self.imports.view,
+            core=core,
+            actor=self.actor,
+            auth=auth,
+            info=self._info,
+            limits=core.rules.limits,
+            clock=clock,
+            receipt=self._document,
+            history=self.history,
+            access=access,
+            problems=self.problems,
+            market_history=self.tables.history,
+            check_inputs=self._input_search().check,
+            must_be_funded=self.must_be_funded,
+            must_have_room=self._must_have_room,
+            imported=self.imports.view,
         ).add_routes(app)
         Streams(
-            self.history, access, auth, clock, self.logs, self.is_stopping, self.actor.submit
+            history=self.history,
+            access=access,
+            auth=auth,
+            clock=clock,
+            logs=self.logs,
+            is_stopping=self.is_stopping,
+            submit=self.actor.submit,
         ).add_routes(app)
         library = CombinedStores(self.staging.stores, self.documents.find)
 

@@ -59,16 +59,16 @@ def archived(state: State, job: Job) -> ArchivedRun:
     )
     session_key = job.submission.session.message.session_key
     return ArchivedRun(
-        views.run_view(state, job, True),
-        job.ack,
-        session_key,
-        kept,
-        state.events.get(job.id) or (),
-        job.split.fee,
-        job.submission.order.message.spec_hash,
-        job.submission.order.message.terms_hash,
-        job.submission.spec.public,
-        job.is_paid_for,
+        run=views.run_view(state, job, True),
+        ack=job.ack,
+        session_key=session_key,
+        leases=kept,
+        lines=state.events.get(job.id) or (),
+        fee=job.split.fee,
+        spec_hash=job.submission.order.message.spec_hash,
+        terms_hash=job.submission.order.message.terms_hash,
+        is_public=job.submission.spec.public,
+        is_paid_for=job.is_paid_for,
     )
 
 

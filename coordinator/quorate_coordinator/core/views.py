@@ -172,19 +172,19 @@ def offer_views(
             (answered, executions), times = trusts.availability(), trusts.completion()
             views.append(
                 OfferView(
-                    provider.offer,
-                    provider.offer_signature,
-                    max(0, count - held),
-                    strikes,
-                    passed,
-                    provider.is_alive(now),
-                    levels,
-                    executions,
-                    answered,
-                    times.quoted,
-                    times.took,
-                    provider.network,
-                    tuple(rank.rank_ppm(trusts, now, level) for level in levels),
+                    offer=provider.offer,
+                    signature=provider.offer_signature,
+                    free_slots=max(0, count - held),
+                    strikes=strikes,
+                    audits_passed=passed,
+                    is_alive=provider.is_alive(now),
+                    attestation_levels=levels,
+                    executions=executions,
+                    answered=answered,
+                    quoted_seconds=times.quoted,
+                    took_seconds=times.took,
+                    network=provider.network,
+                    rank_ppm=tuple(rank.rank_ppm(trusts, now, level) for level in levels),
                 )
             )
     return views
@@ -235,15 +235,15 @@ def account_view(state: State, account: Address) -> AccountView:
     client = state.clients.get(account) or Client(account)
     following = (state.nonces.get(account) or UsedNonces()).next()
     return AccountView(
-        account,
-        client.tab.locked,
-        client.tab.paid,
-        client.tab.closes_at,
-        client.reserved,
-        client.charged,
-        client.vouched,
-        client.voucher,
-        following,
+        client=account,
+        locked=client.tab.locked,
+        paid=client.tab.paid,
+        closes_at=client.tab.closes_at,
+        reserved=client.reserved,
+        charged=client.charged,
+        vouched=client.vouched,
+        voucher=client.voucher,
+        next_nonce=following,
     )
 
 
@@ -251,14 +251,14 @@ def case_views(state: State) -> list[CaseView]:
     """Returns all known cases."""
     return [
         CaseView(
-            case.execution,
-            case.case_id,
-            case.accused,
-            case.job_id,
-            case.phase,
-            case.jurors,
-            case.is_convicted,
-            case.taken,
+            execution=case.execution,
+            case_id=case.case_id,
+            accused=case.accused,
+            job_id=case.job_id,
+            phase=case.phase,
+            jurors=case.jurors,
+            convicted=case.is_convicted,
+            taken=case.taken,
         )
         for case in state.cases.values()
     ]
@@ -285,7 +285,17 @@ def plan_view(
         nearest = nearest_offer.no_offer(context, spec, price_max, named)
         refusal = Code.NO_OFFER.value
         return PlanView(
-            named, Label.NONE, 0, 0, None, Price(0), 0, Amount(0), rules.fee_bps, nearest, refusal
+            host_class=named,
+            rule=Label.NONE,
+            owners=0,
+            offers=0,
+            cheapest=None,
+            auditor_price=Price(0),
+            executions_priced=0,
+            worst_charge=Amount(0),
+            fee_bps=rules.fee_bps,
+            nearest=nearest,
+            refusal=refusal,
         )
     owners = len(offers.owners_of(context, host_class))
     found, lowest = offers.offers_for(context, host_class, spec, price_max)
@@ -310,5 +320,15 @@ def plan_view(
     auditor = Price(min(price_max, offers.median_price(context, host_class)))
     fee_bps = rules.fee_bps
     return PlanView(
-        host_class, rule, owners, found, lowest, auditor, priced, worst, fee_bps, nearest, refusal
+        host_class=host_class,
+        rule=rule,
+        owners=owners,
+        offers=found,
+        cheapest=lowest,
+        auditor_price=auditor,
+        executions_priced=priced,
+        worst_charge=worst,
+        fee_bps=fee_bps,
+        nearest=nearest,
+        refusal=refusal,
     )

@@ -126,7 +126,15 @@ def make_imports(
 ) -> ImportedLogs:
     """Returns the imports that the operator configured."""
     key_of = partial(coordinator_key, *chain)
-    return ImportedLogs(config.import_logs, config.path(FOLDER), domain, own, key_of, clock, every)
+    return ImportedLogs(
+        urls=config.import_logs,
+        folder=config.path(FOLDER),
+        domain=domain,
+        own=own,
+        key_of=key_of,
+        clock=clock,
+        every=every,
+    )
 
 
 def _of(known: ImportedLog, provider: Address | None) -> tuple[ImportedReputation, ...]:

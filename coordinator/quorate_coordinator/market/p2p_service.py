@@ -189,13 +189,13 @@ class P2pService:
     def _announcer(self) -> Announcer:
         chain = self.chain
         return Announcer(
-            chain.client,
-            chain.contracts,
-            chain.sender,
-            self.clock,
-            self.bootstrap.own,
-            self.node.peer_key,
-            self.announced,
+            client=chain.client,
+            contracts=chain.contracts,
+            sender=chain.sender,
+            clock=self.clock,
+            coordinator=self.bootstrap.own,
+            peer_key=self.node.peer_key,
+            addresses=self.announced,
         )
 
     def announced(self) -> tuple[str, ...]:
@@ -255,4 +255,12 @@ def make_p2p_service(
         return any(account in market.staked(host_class) for host_class in hosts)
 
     peers = Libp2pPeers(node, handler, Greeter(domain, own, authorize), is_staked)
-    return P2pService(config, node, peers, offers, chain, bootstrap, clock)
+    return P2pService(
+        config=config,
+        node=node,
+        peers=peers,
+        offers=offers,
+        chain=chain,
+        bootstrap=bootstrap,
+        clock=clock,
+    )

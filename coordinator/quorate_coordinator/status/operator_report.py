@@ -273,6 +273,14 @@ def make_report(
 ) -> OperatorReport:
     """Makes the report once the state is replayed, and adds its metrics to the registry."""
     endings = EndingCounts(state, clock, registry)
-    report = OperatorReport(state, endings, own_account, connected, problems, clock, second_place)
+    report = OperatorReport(
+        state=state,
+        endings=endings,
+        own_account=own_account,
+        connected=connected,
+        problems=problems,
+        clock=clock,
+        second_place=second_place,
+    )
     registry.register(report)
     return report

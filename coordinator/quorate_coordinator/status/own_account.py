@@ -71,7 +71,18 @@ class OwnAccount:
     def __post_init__(self) -> None:
         none = Amount(0)
         self.figures = ChainView(
-            0, none, 0, self.account, none, 0, self.posting, none, 0, 0, None, self.currency.coin
+            checked_at=0,
+            bond=none,
+            retired_at=0,
+            account=self.account,
+            account_amount=none,
+            account_gwei=0,
+            posting=self.posting,
+            posting_amount=none,
+            posting_gwei=0,
+            spent_gwei=0,
+            days_left=None,
+            coin=self.currency.coin,
         )
 
     @property

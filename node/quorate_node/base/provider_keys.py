@@ -94,7 +94,15 @@ def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> P
         keystore.account(name) for name in operator_names(keystore.folder) or ("operator",)
     ]
     peer, box = keystore.peer(), keystore.box()
-    return ProviderKeys(account, payout or account, operator, peer, box.public, signer, tuple(past))
+    return ProviderKeys(
+        account=account,
+        payout=payout or account,
+        operator=operator,
+        peer=peer,
+        box_public=box.public,
+        owner=signer,
+        past=tuple(past),
+    )
 
 
 def locked(

@@ -118,13 +118,13 @@ async def _finish(
         behind.append(Wait(text))
     is_over = not (state.slots or waits or calls)
     return Departure(
-        tuple(_counted(done)),
-        tuple(waits),
-        tuple(calls),
-        tuple(behind),
-        is_over,
-        state.account,
-        state.tokens,
+        done=tuple(_counted(done)),
+        waits=tuple(waits),
+        calls=tuple(calls),
+        behind=tuple(behind),
+        is_over=is_over,
+        wallet=state.account,
+        tokens=state.tokens,
     )
 
 

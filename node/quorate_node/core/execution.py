@@ -87,14 +87,14 @@ def begin(
         forget_at = UnixSeconds(at + terms.policy.declined_keep_seconds)
         phase = Declined(Decline(assignment_hash, no.reason, start_by, at), no.text, forget_at)
         declined = Execution(
-            event.assignment,
-            assignment_hash,
-            event.spec,
-            event.sources,
-            ZERO_HASH,
-            None,
-            assignment.accept_by,
-            phase,
+            assignment=event.assignment,
+            assignment_hash=assignment_hash,
+            spec=event.spec,
+            sources=event.sources,
+            class_id=ZERO_HASH,
+            accept=None,
+            commit_by=assignment.accept_by,
+            phase=phase,
         )
         return declined, duties(declined)
     bid = bidding.Bid(assignment, event.spec, terms)
@@ -110,15 +110,15 @@ def begin(
         assignment.host_class, image_digest(event.spec.image), slot.host.environment()
     )
     execution = Execution(
-        event.assignment,
-        assignment_hash,
-        event.spec,
-        event.sources,
-        class_id,
-        accept,
-        commit_by,
-        Accepted(),
-        gpus,
+        assignment=event.assignment,
+        assignment_hash=assignment_hash,
+        spec=event.spec,
+        sources=event.sources,
+        class_id=class_id,
+        accept=accept,
+        commit_by=commit_by,
+        phase=Accepted(),
+        gpus=gpus,
     )
     return execution, duties(execution)
 

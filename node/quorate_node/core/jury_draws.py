@@ -71,7 +71,13 @@ def seat(
     # for.
     begin_by = UnixSeconds(event.vote_by - terms.limits.jury_window // _SEND_PART)
     duty = JuryDuty(
-        case.opened, terms.provider, event.jurors, event.vote_by, jury_duty.Waiting(), begin_by, at
+        case=case.opened,
+        juror=terms.provider,
+        jurors=event.jurors,
+        vote_by=event.vote_by,
+        phase=jury_duty.Waiting(),
+        begin_by=begin_by,
+        drawn_at=at,
     )
     why = _refusal(duty, jury.values(), terms, at)
     jury[duty.case_id], due = jury_duty.decline(duty, why, random) if why else (duty, ())

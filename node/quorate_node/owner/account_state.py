@@ -93,20 +93,20 @@ async def read_account(
     tokens = await ask(client, token.balance_of(account))
     currency = currency_of(contracts.deployment)
     return AccountState(
-        account,
-        payout,
-        operator,
-        tokens,
-        tokens if payout == account else await ask(client, token.balance_of(payout)),
-        await client.balance(account),
-        await client.balance(operator),
-        stake,
-        await ask(client, contracts.escrow.balance_of(account)),
-        tuple(slots),
-        UnixSeconds(head.time),
-        currency.coin,
-        currency.chain,
-        Amount(max(0, whole - stake)),
+        account=account,
+        payout=payout,
+        operator=operator,
+        tokens=tokens,
+        payout_tokens=tokens if payout == account else await ask(client, token.balance_of(payout)),
+        coins=await client.balance(account),
+        operator_coins=await client.balance(operator),
+        stake=stake,
+        balance=await ask(client, contracts.escrow.balance_of(account)),
+        slots=tuple(slots),
+        read_at=UnixSeconds(head.time),
+        coin=currency.coin,
+        chain=currency.chain,
+        lacks=Amount(max(0, whole - stake)),
     )
 
 

@@ -203,15 +203,15 @@ def _earning(core: ProviderCore, coordinator: Address) -> EarningStatus:
     tab = debt.tab
     limit = tabs.accept_limit(tab, owed, policy.trust)
     return EarningStatus(
-        coordinator,
-        debt.earned,
-        debt.held,
-        debt.vouched,
-        tab.locked,
-        tab.paid,
-        tab.closes_at,
-        limit if owed.held <= policy.max_held else Amount(0),
-        debt.voucher,
+        coordinator=coordinator,
+        earned=debt.earned,
+        held=debt.held,
+        vouched=debt.vouched,
+        locked=tab.locked,
+        paid=tab.paid,
+        closes_at=tab.closes_at,
+        room=limit if owed.held <= policy.max_held else Amount(0),
+        voucher=debt.voucher,
     )
 
 
@@ -219,13 +219,13 @@ def _lease(item: Execution) -> LeaseStatus:
     gpus = item.gpus if item.occupies_slot else ()
     phase = type(item.phase).__name__
     return LeaseStatus(
-        item.assignment_hash,
-        item.coordinator,
-        phase,
-        item.commit_by,
-        gpus,
-        item.host_class,
-        item.closed(),
+        lease=item.assignment_hash,
+        coordinator=item.coordinator,
+        phase=phase,
+        commit_by=item.commit_by,
+        gpus=gpus,
+        host_class=item.host_class,
+        closed=item.closed(),
     )
 
 
@@ -240,15 +240,15 @@ def _slots(
     levels = {slot.host.id(): int(slot.attestation_level) for slot in attested}
     return tuple(
         SlotStatus(
-            slot.host.id(),
-            slot.gpu,
-            slot.host.world_size if slot.gpu else 0,
-            int(slot.count),
-            by_class.get(slot.host.id(), 0),
-            slot.on_demand,
-            price_per_gpu_hour(slot, slot.on_demand) if slot.gpu else Price(0),
-            offered_count(core, slot.host.id()) if is_offered else 0,
-            levels.get(slot.host.id(), 0),
+            host_class=slot.host.id(),
+            gpu=slot.gpu,
+            gpus=slot.host.world_size if slot.gpu else 0,
+            count=int(slot.count),
+            free=by_class.get(slot.host.id(), 0),
+            price=slot.on_demand,
+            price_per_gpu=price_per_gpu_hour(slot, slot.on_demand) if slot.gpu else Price(0),
+            offered=offered_count(core, slot.host.id()) if is_offered else 0,
+            level=levels.get(slot.host.id(), 0),
         )
         for slot in core.terms.slots
     )

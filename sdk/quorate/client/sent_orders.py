@@ -54,14 +54,14 @@ async def place_order(
         submissions.append(Submission(session.seal_order(order), under, spec, terms, job.escrow))
         until = escrow_until(order, session.identity.constants) if job.escrow else UnixSeconds(0)
         return OrderRecord(
-            job_id_of(session.identity.domain, order),
-            job.name,
-            order,
-            spec.encode(),
-            envelope.encode(under),
-            int(now),
-            None,
-            job.outputs,
+            job_id=job_id_of(session.identity.domain, order),
+            name=job.name,
+            order=order,
+            spec=spec.encode(),
+            session=envelope.encode(under),
+            submitted_at=int(now),
+            charged=None,
+            outputs=job.outputs,
             reserved=draft.reserved,
             funded_until=until,
         )

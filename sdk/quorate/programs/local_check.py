@@ -138,7 +138,15 @@ async def _run(
             await asyncio.to_thread(_empty, output)
     cid = str(await asyncio.to_thread(cid_of_path, output))
     wall = int(ended.usage.wall_ms)
-    return LocalRun(executor.sandbox.value, ended.status, output, cid, log, wall, refusal)
+    return LocalRun(
+        sandbox=executor.sandbox.value,
+        exit_status=ended.status,
+        output=output,
+        output_cid=cid,
+        log=log,
+        wall_ms=wall,
+        refusal=refusal,
+    )
 
 
 def _empty(output: Path) -> None:

@@ -88,13 +88,13 @@ def check_receipt(known: OwnRecord, data: bytes, told: Envelope[Verdict]) -> Che
     check_ordered(ack, known.order)
     group = _group(found)
     return CheckedVerdict(
-        decided,
-        ack.rule,
-        tuple(group),
-        _charge(known, found),
-        canonical,
-        found.cid(),
-        _is_stopped(found),
+        verdict=decided,
+        rule=ack.rule,
+        group=tuple(group),
+        charged=_charge(known, found),
+        receipt=canonical,
+        cid=found.cid(),
+        is_stopped=_is_stopped(found),
     )
 
 

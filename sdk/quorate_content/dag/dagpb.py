@@ -170,13 +170,13 @@ def _decode_unixfs(links: tuple[Link, ...], raw: bytes, bounds: Bounds) -> Node:
     if 1 not in numbers:
         raise ValueError("there is no UnixFS type")
     return Node(
-        Kind(numbers[1]),
-        links,
-        data,
-        numbers.get(3),
-        tuple(sizes),
-        numbers.get(5, 0),
-        numbers.get(6, 0),
+        kind=Kind(numbers[1]),
+        links=links,
+        data=data,
+        file_size=numbers.get(3),
+        sizes=tuple(sizes),
+        hash_type=numbers.get(5, 0),
+        fanout=numbers.get(6, 0),
     )
 
 

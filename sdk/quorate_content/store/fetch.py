@@ -49,7 +49,17 @@ def fetch(
     the content breaks a rule.
     """
     stall = STALL_SECONDS if stall_seconds is None else stall_seconds
-    _Fetch(root, sources, walk, writer, bounds, stop, progress, tally, stall).run()
+    _Fetch(
+        root=root,
+        sources=sources,
+        walk=walk,
+        writer=writer,
+        bounds=bounds,
+        stop=stop,
+        progress=progress,
+        tally=tally,
+        stall_seconds=stall,
+    ).run()
 
 
 class _Fetch:

@@ -65,7 +65,13 @@ def add_staging_routes(
     `library`: what is served, if that is more than the store.
     """
     uploads = _Uploads(
-        store, authorize, UploadSlots(), pace or UploadPace(), bytes_max, keep_seconds, now
+        store=store,
+        authorize=authorize,
+        slots=UploadSlots(),
+        pace=pace or UploadPace(),
+        bytes_max=bytes_max,
+        keep_seconds=keep_seconds,
+        now=now,
     )
     app.router.add_put(prefix, answers_refusals(uploads.put))
     add_gateway_routes(app, library or store, prefix, may_read)

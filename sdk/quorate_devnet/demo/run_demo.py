@@ -250,7 +250,15 @@ async def _run(
         image_cid = await _give(origin, image, examples, scene, screen)
         bound.reach("running the jobs")
         demo_run = _DemoRun(
-            options, config, devnet, screen, scene, examples, image_cid, origin, bound
+            options=options,
+            config=config,
+            devnet=devnet,
+            screen=screen,
+            scene=scene,
+            examples=examples,
+            image_cid=image_cid,
+            origin=origin,
+            bound=bound,
         )
         result = await demo_run.run(stack, began)
     return result, names
@@ -303,14 +311,14 @@ class _DemoRun:
         chain = ChainClient(Rpc(devnet.chain_url, session))
         contracts = Contracts.of(devnet.deployment)
         watch = MarketWatch(
-            session,
-            devnet.coordinator_url,
-            devnet.coordinator,
-            markets,
-            devnet.providers,
-            devnet.providers[0],
-            chain,
-            contracts,
+            session=session,
+            url=devnet.coordinator_url,
+            coordinator=devnet.coordinator,
+            markets=markets,
+            providers=devnet.providers,
+            liar=devnet.providers[0],
+            chain=chain,
+            contracts=contracts,
         )
         self.bound.reach("attesting the providers")
         offers = await attested_offers(markets[0], PROVIDERS)
@@ -346,21 +354,21 @@ class _DemoRun:
         )
         balances = await check_balances(chain, contracts, snapshot.history, parties)
         return DemoOutcome(
-            snapshot,
-            devnet.executor.value,
-            transport,
-            devnet.providers[0],
-            picture,
-            orders.image_cid,
-            scenario.combined_price(orders.output(PRICER)),
-            gas,
-            tuple(balances),
-            sum(account.charged for account in snapshot.accounts),
-            sum(market.debt().charged for market in markets),
-            offers,
-            time.monotonic() - began,
-            await asyncio.to_thread(self._content),
-            self.restarts,
+            snapshot=snapshot,
+            executor=devnet.executor.value,
+            transport=transport,
+            liar=devnet.providers[0],
+            result_cid=picture,
+            image_cid=orders.image_cid,
+            price=scenario.combined_price(orders.output(PRICER)),
+            gas=gas,
+            balances=tuple(balances),
+            charged=sum(account.charged for account in snapshot.accounts),
+            checked=sum(market.debt().charged for market in markets),
+            offers=offers,
+            seconds=time.monotonic() - began,
+            content=await asyncio.to_thread(self._content),
+            coordinator_restarts=self.restarts,
         )
 
     def _content(self) -> ContentReport:

@@ -59,7 +59,16 @@ class BulkSender:
 
     async def _send(self, what: str, to: Address | None, data: bytes, value: int, gas: int) -> None:
         signed = sign(
-            Transaction(self.chain_id, self.nonce, to, data, value, gas, FEE_MAX_WEI, TIP_WEI),
+            Transaction(
+                chain_id=self.chain_id,
+                nonce=self.nonce,
+                to=to,
+                data=data,
+                value=value,
+                gas=gas,
+                fee_max=FEE_MAX_WEI,
+                tip_max=TIP_WEI,
+            ),
             self.signer,
         )
         crash_point("wallet.before-send")

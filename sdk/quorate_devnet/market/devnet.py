@@ -169,15 +169,15 @@ class _Startup:
         crash_point("devnet.after-genesis")
         self.notice("contracts deployed, all parties registered and funded")
         settings = process_settings.CoordinatorSettings(
-            str(config.coordinator_home),
-            str(config.password_file),
-            deployment,
-            chain["url"],
-            beacon["url"],
-            port,
-            str(ready / "coordinator.json"),
-            p2p_listen,
-            config.ipfs_gateways,
+            home=str(config.coordinator_home),
+            password_file=str(config.password_file),
+            deployment=deployment,
+            chain_url=chain["url"],
+            beacon_url=beacon["url"],
+            port=port,
+            ready_file=str(ready / "coordinator.json"),
+            p2p_listen=p2p_listen,
+            ipfs_gateways=config.ipfs_gateways,
         )
         crash_point("devnet.before-settings")
         process_settings.write(ready / "coordinator.settings", settings)
@@ -189,18 +189,18 @@ class _Startup:
         self._write_provider_settings(served["url"], chain["url"], executor, providers)
         await self._offers(served["url"])
         devnet = Devnet(
-            config,
-            self.processes,
-            executor,
-            deployment,
-            chain["url"],
-            beacon["url"],
-            served["url"],
-            coordinator.account.address,
-            tuple(keys.account for keys in providers),
-            profiles,
-            LIBP2P if p2p_listen else WEBSOCKET,
-            time.monotonic() - self.began,
+            config=config,
+            processes=self.processes,
+            executor=executor,
+            deployment=deployment,
+            chain_url=chain["url"],
+            beacon_url=beacon["url"],
+            coordinator_url=served["url"],
+            coordinator=coordinator.account.address,
+            providers=tuple(keys.account for keys in providers),
+            profiles=profiles,
+            transport=LIBP2P if p2p_listen else WEBSOCKET,
+            seconds=time.monotonic() - self.began,
         )
         crash_point("devnet.before-marker")
         write_devnet_file(devnet_facts(devnet), config)
@@ -297,14 +297,14 @@ class _Startup:
         agreed = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"])
         newcomers = [
             JoiningProvider(
-                signer_of(keys),
-                keys.operator.address,
-                keys.payout,
-                keys.peer_public,
-                keys.box_public,
-                config.host(index),
-                host_class,
-                config.slots_of(index),
+                owner=signer_of(keys),
+                operator=keys.operator.address,
+                payout=keys.payout,
+                peer_public=keys.peer_public,
+                box_public=keys.box_public,
+                host=config.host(index),
+                host_class=host_class,
+                slots=config.slots_of(index),
             )
             for index, keys in enumerate(providers)
         ]

@@ -303,15 +303,15 @@ class SendRecords:
         )
         done = None if receipt is None else canonical.decode(Receipt, receipt, RECEIPT_BYTES_MAX)
         return SendRecord(
-            purpose,
-            nonce,
-            None if to is None else Address(to),
-            data,
-            int(value),
-            gas,
-            attempts,
-            done,
-            reason,
+            purpose=purpose,
+            nonce=nonce,
+            to=None if to is None else Address(to),
+            data=data,
+            value=int(value),
+            gas=gas,
+            attempts=attempts,
+            receipt=done,
+            reason=reason,
         )
 
 

@@ -123,7 +123,9 @@ class Sender:
         Raises `Unfunded` in the same way if the account has too few coins. Raises Unavailable if it
         is not at depth k within the deadline. Call again to go on waiting.
         """
-        wanted = SendRecord(purpose, -1, to, data, value, gas or 0, ())
+        wanted = SendRecord(
+            purpose=purpose, nonce=-1, to=to, data=data, value=value, gas=gas or 0, attempts=()
+        )
         limit = self._clock.now() + deadline_seconds
         sent_at = bumped_at = None
         while True:
@@ -168,7 +170,15 @@ class Sender:
         """
         for item in outgoing:
             await self._nonces.prepare(
-                SendRecord(item.purpose, -1, item.to, item.data, item.value, item.gas or 0, ())
+                SendRecord(
+                    purpose=item.purpose,
+                    nonce=-1,
+                    to=item.to,
+                    data=item.data,
+                    value=item.value,
+                    gas=item.gas or 0,
+                    attempts=(),
+                )
             )
         sends = (
             self.send(

@@ -85,7 +85,15 @@ def _sign(
     )
     digest = context.digest(message)
     lease = Lease(
-        context.seal(message), digest, job.id, index, blind, batch, job.class_id, phase, is_drawn
+        assignment=context.seal(message),
+        assignment_hash=digest,
+        job_id=job.id,
+        index=index,
+        blind=blind,
+        batch=batch,
+        class_id=job.class_id,
+        phase=phase,
+        is_drawn=is_drawn,
     )
     context.state.leases[digest] = lease
     provider = context.state.providers.get(slot.owner)

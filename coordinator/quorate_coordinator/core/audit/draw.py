@@ -77,14 +77,14 @@ def draw(
     if job.held_verdict is not None and not wanted:
         return held_pay.finish_without_reexecution(context, job)
     running = Running(
-        phase.batch,
-        len(phase.committed) + wanted,
-        phase.committed,
-        DRAW_TRIES if phase.is_again else 0,
-        beacon,
-        phase.skipped,
-        rate,
-        phase.is_again,
+        batch=phase.batch,
+        wanted=len(phase.committed) + wanted,
+        places=phase.committed,
+        next_attempt=DRAW_TRIES if phase.is_again else 0,
+        beacon=beacon,
+        skipped=phase.skipped,
+        audit_ppm=rate,
+        is_again=phase.is_again,
     )
     job = context.put(job, phase=running)
     context.note(

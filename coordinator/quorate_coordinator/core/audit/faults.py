@@ -128,7 +128,13 @@ def _accuse(context: StepContext, fault: Fault) -> bool:
     execution = fault.assignment_hash
     key = f"case-{execution.hex()}-{context.at}"
     context.state.cases[execution] = Case(
-        execution, lease.provider, job.id, evidence, key, burned, context.at
+        execution=execution,
+        accused=lease.provider,
+        job_id=job.id,
+        evidence=evidence,
+        key=key,
+        burned=burned,
+        opened_at=context.at,
     )
     context.emit(OpenCase(key, evidence, pay))
     context.note(job.id, "case", f"a case is opened against 0x{lease.provider.hex()}")

@@ -28,7 +28,16 @@ def begin(context: StepContext, job: Job, group: Sequence[Lease], wanted: int) -
     if not left:
         return job
     rate = job.batches[0].commit_set.message.audit_ppm
-    phase = Running(number, wanted, (), 0, None, (), rate, is_repeat=True)
+    phase = Running(
+        batch=number,
+        wanted=wanted,
+        places=(),
+        next_attempt=0,
+        beacon=None,
+        skipped=(),
+        audit_ppm=rate,
+        is_repeat=True,
+    )
     begun = fill(context, context.put(job, phase=phase, agreed=(*asked, *left)))
     if isinstance(begun.phase, Running) and not begun.phase.wanted:
         return context.put(begun, phase=job.phase)  # no answer and no deadline would come

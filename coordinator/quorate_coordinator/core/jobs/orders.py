@@ -357,17 +357,17 @@ def _new_job(
     class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
     eligible_snapshots.add_job(context, host_class, eligible)
     return Job(
-        job_id,
-        submission,
-        context.at,
-        context.seal(ack),
-        secret,
-        host,
-        class_id,
-        eligible.length,
-        context.state.blocks.get(context.state.own.block) or ZERO_HASH,
-        most,
-        Matching(context.at),
+        id=job_id,
+        submission=submission,
+        created_at=context.at,
+        ack=context.seal(ack),
+        secret=secret,
+        host=host,
+        class_id=class_id,
+        list_length=eligible.length,
+        slot_block_hash=context.state.blocks.get(context.state.own.block) or ZERO_HASH,
+        reserved=most,
+        phase=Matching(context.at),
         live_bytes=bytes_of(submission),
     )
 

@@ -118,22 +118,22 @@ class Bucket(ColumnStore):
 
     def _row_at(self, at: int, bits: int) -> Row:
         return Row(
-            int(self._key[at]),
-            bits,
-            int(self._until[at]),
-            int(self._memory[at]),
-            int(self._cpu_millis[at]),
-            int(self._vram[at]),
-            int(self._gpus[at]),
-            int(self._model[at]),
-            int(self._capability[at]),
-            int(self._scratch[at]),
-            int(self._output[at]),
-            int(self._inputs[at]),
-            int(self._cuda[at]),
-            int(self._store[at]),
-            self._lists.get(int(self._local_column[at]), ()),
-            int(self._record[at]),
+            key=int(self._key[at]),
+            bits=bits,
+            until=int(self._until[at]),
+            memory=int(self._memory[at]),
+            cpu_millis=int(self._cpu_millis[at]),
+            vram=int(self._vram[at]),
+            gpus=int(self._gpus[at]),
+            model=int(self._model[at]),
+            capability=int(self._capability[at]),
+            scratch=int(self._scratch[at]),
+            output=int(self._output[at]),
+            inputs=int(self._inputs[at]),
+            cuda=int(self._cuda[at]),
+            store=int(self._store[at]),
+            images=self._lists.get(int(self._local_column[at]), ()),
+            record=int(self._record[at]),
         )
 
     def _set_list(self, local: int, images: tuple[Hash32, ...]) -> None:

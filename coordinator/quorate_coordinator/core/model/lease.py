@@ -243,15 +243,15 @@ def step(
 
 def _to(lease: Lease, phase: Phase, *effects: Effect) -> tuple[Lease, tuple[Effect, ...]]:
     moved = Lease(
-        lease.assignment,
-        lease.assignment_hash,
-        lease.job_id,
-        lease.index,
-        lease.blind,
-        lease.batch,
-        lease.class_id,
-        phase,
-        lease.is_drawn,
+        assignment=lease.assignment,
+        assignment_hash=lease.assignment_hash,
+        job_id=lease.job_id,
+        index=lease.index,
+        blind=lease.blind,
+        batch=lease.batch,
+        class_id=lease.class_id,
+        phase=phase,
+        is_drawn=lease.is_drawn,
     )
     return moved, effects
 

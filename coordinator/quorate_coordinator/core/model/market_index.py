@@ -271,22 +271,22 @@ class MarketIndex:
         if level:
             bits |= rows.ATTESTED
         return Row(
-            rows.key_of(price, provider.index),
-            bits,
-            until,
-            slot.memory_bytes,
-            slot.cpu_millis,
-            slot.vram_bytes,
-            slot.host.world_size if slot.gpu else 0,
-            rows.model_number(slot.gpu.lower()),
-            gpu_match.capability_of(slot.gpu, slot.host.architecture) if slot.gpu else 0,
-            slot.scratch_bytes,
-            slot.output_bytes,
-            slot.input_bytes,
-            slot.cuda,
-            offer.store_bytes,
-            offer.images,
-            rank.slot_ppm(trusts, level),
+            key=rows.key_of(price, provider.index),
+            bits=bits,
+            until=until,
+            memory=slot.memory_bytes,
+            cpu_millis=slot.cpu_millis,
+            vram=slot.vram_bytes,
+            gpus=slot.host.world_size if slot.gpu else 0,
+            model=rows.model_number(slot.gpu.lower()),
+            capability=gpu_match.capability_of(slot.gpu, slot.host.architecture) if slot.gpu else 0,
+            scratch=slot.scratch_bytes,
+            output=slot.output_bytes,
+            inputs=slot.input_bytes,
+            cuda=slot.cuda,
+            store=offer.store_bytes,
+            images=offer.images,
+            record=rank.slot_ppm(trusts, level),
         )
 
     # ---- stake, eligible slots and trust of a class

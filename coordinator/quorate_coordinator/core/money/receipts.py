@@ -215,7 +215,13 @@ def _execution(
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
     receipt = commit_receipt(rules, phase.commit, stored_at)
     return ExecutionEvidence(
-        lease.index, lease.assignment, accept, phase.commit, receipt, reveal, _key_of(state, lease)
+        index=lease.index,
+        assignment=lease.assignment,
+        accept=accept,
+        commit=phase.commit,
+        commit_receipt=receipt,
+        reveal=reveal,
+        operator_key=_key_of(state, lease),
     )
 
 

@@ -411,15 +411,15 @@ def _entry(
     paid = None if charged is None else Amount(int(charged))
     message = canonical.decode(Order, order)
     return OrderRecord(
-        Hash32(job_id),
-        name,
-        message,
-        spec,
-        session,
-        submitted_at,
-        paid,
-        Path(outputs) if outputs else None,
-        ack,
-        Amount(int(reserved)),
-        UnixSeconds(until),
+        job_id=Hash32(job_id),
+        name=name,
+        order=message,
+        spec=spec,
+        session=session,
+        submitted_at=submitted_at,
+        charged=paid,
+        outputs=Path(outputs) if outputs else None,
+        ack=ack,
+        reserved=Amount(int(reserved)),
+        funded_until=UnixSeconds(until),
     )
