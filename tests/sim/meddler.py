@@ -93,7 +93,6 @@ ADMITTED: dict[str, tuple[int, str]] = {
         3_000,
         "its client pays two runs; the fund pays two repeats, and who is outvoted loses its pay",
     ),
-    "pads usage": (400, "an owner is paid from its Assignment on, though the run began later"),
     NEW_CLIENT: (
         2_000,
         "two honest owners repeat each job, the fund pays them, and no fault counts",

@@ -81,15 +81,17 @@ def small_single_use(graph: dict[str, set[str]], known: dict[str, Path]) -> Meas
     found = [
         f"{relative(path)} {lines([path])}"
         for name, path in known.items()
-        if users[name] == 1 and path.stem not in ("__init__", "__main__") and lines([path]) < 80
+        if users[name] == 1
+        and path.stem not in ("__init__", "__main__")
+        and lines([path]) < SMALL_LINES
     ]
     return Measure(len(found), sorted(found))
 
 
-def positional_calls(paths: Iterable[Path]) -> Measure:
+def positional_calls(paths: Iterable[Path], root: Path = ROOT) -> Measure:
     """Constructors that are called with seven or more arguments without names."""
     found = [
-        f"{relative(path)}:{node.lineno} {len(node.args)}"
+        f"{relative(path, root)}:{node.lineno} {len(node.args)}"
         for path in paths
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call)
@@ -99,7 +101,7 @@ def positional_calls(paths: Iterable[Path]) -> Measure:
     return Measure(len(found), found)
 
 
-def parameters(paths: Iterable[Path]) -> Measure:
+def parameters(paths: Iterable[Path], root: Path = ROOT) -> Measure:
     """Functions that take more than eight parameters, beside `self` and `cls`."""
     found = []
     for path in paths:
@@ -109,7 +111,7 @@ def parameters(paths: Iterable[Path]) -> Measure:
             taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             count = sum(item.arg not in ("self", "cls") for item in taken)
             if count > PARAMETERS_MAX:
-                found.append(f"{relative(path)}:{node.lineno} {node.name} {count}")
+                found.append(f"{relative(path, root)}:{node.lineno} {node.name} {count}")
     return Measure(len(found), found)
 
 
