@@ -87,6 +87,7 @@ HOST = HostClass("x86_64", "v3", "AuthenticAMD")
 STAKES = Address(b"\x11" * 20)
 FEE = Bps(500)
 USAGE_MS = Milliseconds(7_200)
+RUN_SECONDS = 8  # the usage in whole seconds
 PRICE = Price(300_000)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -239,9 +240,8 @@ class FakeWork:
             job.phase = "ended"
             await self.note(job, "ended", "nobody could be matched")
             return
-        named = Round(
-            (int(self.clock.now()) - self.genesis) // 2 + (0 if self.cheat.stale_round else 4)
-        )
+        now = int(self.clock.now()) - self.genesis
+        named = Round(now // 2 if self.cheat.stale_round else (now + RUN_SECONDS) // 2 + 4)
         await self._execute(job, 0, named)
         await self.note(job, "committed", "execution 0", job.executions[0].commit)
         if not self.auto_finish:
@@ -324,9 +324,8 @@ class FakeWork:
             UnixSeconds(sent + self.timing.accept_within),
         )
         hashed = digest(self.domain, assignment)
-        accept = Accept(
-            hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(int(self.clock.now()))
-        )
+        accepted_at = UnixSeconds(max(sent, int(self.clock.now())))
+        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), accepted_at)
         salt = sha256(b"salt" + hashed)
         output, sealed = self.folder / f"out-{hashed.hex()}", self.folder / f"sealed-{hashed.hex()}"
         output.mkdir(parents=True)
@@ -354,6 +353,8 @@ class FakeWork:
         )
         reveal = Reveal(hashed, self.owners[who], status, output_digest, salt)
         sign = self.operators[who].sign
+        # The fake does not wait for the run either.
+        stored_at = UnixSeconds(accepted_at + RUN_SECONDS)
         job.executions.append(
             ExecutionEvidence(
                 index,
@@ -362,7 +363,7 @@ class FakeWork:
                 seal(self.domain, commit, sign),
                 seal(
                     self.domain,
-                    CommitReceipt(digest(self.domain, commit), UnixSeconds(int(self.clock.now()))),
+                    CommitReceipt(digest(self.domain, commit), stored_at),
                     self.statement.sign,
                 ),
                 reveal,
