@@ -14,7 +14,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contracts-on contract-mutants prove
+.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contracts-on contract-mutants prove claims
 
 ARGS ?=
 SEEDS ?= 300
@@ -53,6 +53,10 @@ check: .venv/installed-dev
 	@$(BIN)/lint-imports --no-logo & imports=$$!; $(BIN)/mypy; types=$$?; wait $$imports && exit $$types
 	@$(PYTEST) -q -n 2 $(BESIDE) -m "not slow" tests/style tests/unit
 	@if [[ -f tests/sim/run.py ]]; then $(SIMULATE) --seeds 50; fi
+
+# Writes docs/claims.md: each rule of the protocol with the tests and mutants that hold it.
+claims: .venv/installed-dev
+	@PYTHONPATH=tests $(BIN)/python -m style.claims
 
 sim: .venv/installed-dev
 	@$(SIMULATE) --seeds $(SEEDS) $(ARGS)

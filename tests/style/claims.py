@@ -1,8 +1,7 @@
 """Writes docs/claims.md: each rule of the protocol with the tests and mutants that hold it.
 
-Run `PYTHONPATH=tests python -m style.claims` after a change of a rule, of a marker
-`@pytest.mark.rule("5.12")`, or of the name of a marked test. The page shows the text of each rule
-beside its tests, so a changed rule and its tests stand together in the same diff.
+`make claims` writes the page. It is not kept in the repository, for it only repeats the rules and
+the markers `@pytest.mark.rule("5.12")` of tests.
 """
 
 import ast
@@ -12,16 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sim.mutant_rules import RULES
-from style.source import ROOT, relative, text_of, tree_of
+from style.source import ROOT, RULES_TO_COME, protocol, relative, text_of, tree_of
 
 PAGE = ROOT / "docs" / "claims.md"
-PROTOCOL = ROOT / "docs" / "protocol.md"
 NUMBER = re.compile(r"(?:- |\| )\*\*(I\d+|\d+\.\d+)\*\*(?: \|)? ")
-NOT_BUILT = re.compile(r"\*\*Not built\.\*\*|\*\*its use is not built\*\*")
+USE_IS_NOT_BUILT = "**its use is not built**"
 HEAD = """# Which test holds which rule
 
-Generated from the markers `@pytest.mark.rule` of the tests and `tests/sim/mutant_rules.py`; do \
-not edit. Write it again with `PYTHONPATH=tests python -m style.claims`.
+Generated from the markers `@pytest.mark.rule` of the tests and `tests/sim/mutant_rules.py`.
 
 A *mutant* breaks a rule on purpose, and the simulator must notice it (`python -m sim.mutants`).
 A rule that is **not built** names the tests that show what happens instead, if there are any.
@@ -38,8 +35,8 @@ class Rule:
 
     @property
     def is_built(self) -> bool:
-        """False if the protocol marks the rule as not built."""
-        return NOT_BUILT.search(self.text) is None
+        """Whether the software follows the rule."""
+        return self.section != RULES_TO_COME and USE_IS_NOT_BUILT not in self.text
 
 
 def rules(page: str) -> Iterator[Rule]:
@@ -95,7 +92,7 @@ def write(all_rules: list[Rule], held_by: dict[str, list[str]]) -> str:
 
 def current() -> str:
     """The page as protocol and tests give it now."""
-    return write(list(rules(text_of(PROTOCOL))), holders())
+    return write(list(rules(protocol())), holders())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import ast
 import functools
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE_FOLDERS = ("sdk", "node", "coordinator", "contracts")
 FIXED_FOLDERS = (*PACKAGE_FOLDERS, "tests", "docker", "docs")
+RULES_TO_COME = "Rules to come"
 SCANNED_FOLDERS = (*FIXED_FOLDERS, "examples")
 
 
@@ -37,6 +39,19 @@ def relative(path: Path, root: Path = ROOT) -> str:
 def text_of(path: Path) -> str:
     """The file's text; bytes that are no UTF-8 are replaced."""
     return path.read_text(encoding="utf-8", errors="replace")
+
+
+@functools.cache
+def protocol() -> str:
+    """The rules of the protocol as one page: docs/protocol.md, its sections in their order, and the
+    rules to come of docs/roadmap.md. A section's heading is of level 2.
+    """
+    sections = sorted(
+        (ROOT / "docs" / "protocol").glob("*.md"), key=lambda it: int(it.stem.split("-")[0])
+    )
+    texts = [re.sub(r"(?m)^(#+) ", r"#\1 ", text_of(path)) for path in sections]
+    _, heading, later = text_of(ROOT / "docs" / "roadmap.md").partition(f"## {RULES_TO_COME}")
+    return "\n".join([text_of(ROOT / "docs" / "protocol.md"), *texts, heading + later])
 
 
 @functools.cache

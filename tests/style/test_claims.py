@@ -1,4 +1,4 @@
-"""Checks docs/claims.md: each rule of the protocol that is built has a test, and each marker
+"""Checks the claims: each rule of the protocol that is built has a test, and each marker
 names a rule.
 """
 
@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 from sim.mutant_rules import RULES as MUTANT_RULES
-from style.claims import PAGE, Rule, current, holders, markers, rules, write
-from style.source import ROOT, fail_with, text_of
+from style.claims import Rule, current, holders, markers, rules, write
+from style.source import ROOT, fail_with, protocol, text_of
 
-RULES = list(rules(text_of(ROOT / "docs" / "protocol.md")))
+RULES = list(rules(protocol()))
 
 
 def test_the_protocol_was_read() -> None:
@@ -23,8 +23,8 @@ def test_a_number_names_one_rule() -> None:
 
 
 def test_every_line_of_the_protocol_is_a_numbered_rule() -> None:
-    _, _, normative = text_of(ROOT / "docs" / "protocol.md").partition("\n## ")
-    items = [line for line in normative.splitlines() if line.startswith(("- ", "| "))]
+    _, _, normative = protocol().partition("\n## ")
+    items = [line for line in normative.splitlines() if re.match(r"(- \*\*|\| )", line)]
     heads = [line for line in items if line.startswith("| rule |")]
     assert len(items) - len(heads) == len(RULES)
 
@@ -64,16 +64,19 @@ def test_every_mutant_that_breaks_a_rule_exists() -> None:
     )
 
 
-def test_the_page_is_current() -> None:
-    assert text_of(PAGE) == current(), "write it again: PYTHONPATH=tests python -m style.claims"
+def test_the_page_has_every_rule() -> None:
+    page = current()
+    assert all(f"\n| {rule.number} | " in page for rule in RULES)
 
 
 def test_rules_are_read_from_lists_and_tables() -> None:
-    page = "- **0** no\n\n## 1. One\n\n- **1.1** A\n  b.\n- **1.2** **Not built.** C.\n\n"
+    page = (
+        "- **0** no\n\n## 1. One\n\n- **1.1** A\n  b.\n- **1.2** C, **its use is not built**.\n\n"
+    )
     page += "| rule | message |\n|---|---|\n| **1.3** | Ack | jobId |\n"
     assert list(rules(page)) == [
         Rule("1.1", "1. One", "A b."),
-        Rule("1.2", "1. One", "**Not built.** C."),
+        Rule("1.2", "1. One", "C, **its use is not built**."),
         Rule("1.3", "1. One", "Ack | jobId"),
     ]
     assert [rule.is_built for rule in rules(page)] == [True, False, True]

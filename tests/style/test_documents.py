@@ -10,7 +10,9 @@ LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 FILE = re.compile(r"`([\w./-]+\.(?:py|vy|md|json|service|Dockerfile|yaml))`")
 FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 # Files that programs write; no repository has them.
-WRITTEN = frozenset({"coordinator.json", "deployment.json", "devnet.json", "node.json"})
+WRITTEN = frozenset(
+    {"coordinator.json", "deployment.json", "devnet.json", "node.json", "claims.md"}
+)
 
 
 def documents() -> list[Path]:

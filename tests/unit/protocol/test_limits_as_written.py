@@ -17,14 +17,10 @@ from quorate_protocol.messages.job_spec import Resources
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import trust_record, verdict
 from quorate_protocol.values import replace
+from style.source import protocol
 from support.markets.scripted_market import a_spec
 
-PROTOCOL = " ".join(
-    (Path(__file__).parents[3] / "docs" / "protocol.md")
-    .read_text(encoding="utf-8")
-    .replace("`", "")
-    .split()
-)
+PROTOCOL = " ".join(protocol().replace("`", "").split())
 
 WRITTEN: list[tuple[str, str, int, int]] = [
     ("as of a finalised block (32 blocks deep [1])", "chain_depth", 32, 1),

@@ -1,4 +1,4 @@
-"""Tests that features that docs/protocol.md marks as not built are indeed not built.
+"""Tests that the rules to come of docs/roadmap.md are indeed not built.
 
 docs/trust.md lists them; update it when you build one.
 """
