@@ -57,13 +57,15 @@ DUTY = {
 MACHINES = {"lease": LEASE, "job": JOB, "execution": EXECUTION, "duty": DUTY}
 
 # Edges that may occur but need not. Frames of one lane come in order, so a CommitSet before the
-# receipt needs a reply that is lost at a bad moment. A juror rarely waits for a run slot through a
-# whole voting window, for a block with its vote, or for a court that never opens the ballots. Few
-# seeds give one provider W further jobs of a class while it holds one.
+# receipt needs a reply that is lost at a bad moment. A juror rarely waits for a run slot or repeats
+# through a whole voting window, declines, waits for a block with its vote, or for a court that
+# never opens the ballots. Few seeds give one provider W further jobs of a class while it holds one.
 RARE = frozenset(
     {
         "execution:Committed>Revealed",
         "duty:Waiting>Served",
+        "duty:Waiting>Voting",
+        "duty:Repeating>Served",
         "duty:Voted>Served",
         "duty:Voting>Served",
         "job:Decided>Final",
