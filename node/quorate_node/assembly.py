@@ -324,7 +324,7 @@ def _coordinators(given: Surroundings, operator_keys: OperatorKeys) -> dict[Addr
 
 def _store(config: Config) -> ContentStore:
     spare = store_spare_bytes(config.home)
-    return ContentStore(config.path("store"), config.store_quota_bytes, spare_bytes=spare)
+    return ContentStore(config.path("store"), config.store_bytes, spare_bytes=spare)
 
 
 def _connections(given: Surroundings, terms: Terms, operator_keys: OperatorKeys) -> Connections:

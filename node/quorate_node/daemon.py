@@ -11,7 +11,7 @@ import asyncio
 import logging
 import shlex
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import aiohttp
 
@@ -44,6 +44,7 @@ from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.ports import Clock, Executor, GpuProbe, TaskState
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Unavailable
+from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.files import private_folder
 from quorate_runtime.http.client_sessions import plain_session

@@ -10,7 +10,8 @@ from contracts.evm_node import EvmNode
 from contracts.foreign_market import foreign_market
 from contracts.market import Market, key
 from quorate_contracts.relayed_requests import RequestFile, calls_to_relay
-from quorate_node.base.config import EVERY_GPU, Config, GpuPrice
+from quorate_node.base.config import Config
+from quorate_node.base.gpu_settings import EVERY_GPU, GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_node.cli.requesting import OPEN_MAX, Wish, requests_for
@@ -40,7 +41,7 @@ class Node(EvmNode):
 
 
 def config(home: Path) -> Config:
-    return Config(home, (), slots=CPU_SLOTS, public_url="http://203.0.113.7:7710")
+    return Config(home=home, coordinators=(), slots=CPU_SLOTS, public_url="http://203.0.113.7:7710")
 
 
 async def joins(world: Market, home: Path, wanted: Mapping[Hash32, int]) -> RequestFile:
@@ -100,4 +101,4 @@ def test_gpus_get_stake_slots_only_in_a_sandbox_that_can_run_their_jobs(tmp_path
     ):
         found = _wanted(config(tmp_path), HOST, sandbox, GPUS)
         assert found == (cpus | {gpus.host.id(): 8} if has_gpus else cpus), sandbox
-    assert not _wanted(Config(tmp_path, (), slots=0), HOST, None, LaidOut((), ()))
+    assert not _wanted(Config(home=tmp_path, coordinators=(), slots=0), HOST, None, LaidOut((), ()))

@@ -128,7 +128,7 @@ class _Member:
             operator_keys, client, config.path("operator.sqlite"), clock, contracts.deployment
         )
         stack.callback(operator_sender.close)
-        store = ContentStore(config.path("store"), config.store_quota_bytes)
+        store = ContentStore(config.path("store"), config.store_bytes)
         stack.push_async_callback(store.close)
         coordinators = {
             info.coordinator: Coordinator(url, info, session, keys.account, operator_keys, clock)

@@ -1,21 +1,46 @@
-"""The configuration of the provider daemon: one frozen `Config`, built from flags, file and
-defaults.
+"""An owner's choices and the configuration of the provider daemon.
+
+A field of `Settings` is all that there is of a setting: flag of `quorate node init`, line of the
+settings file, and field of the daemon's `Config`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
+from typing import Annotated
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from quorate_content.store.disk_share import disk_bytes, half_of_disk
+from quorate_node.base.gpu_settings import EVERY_GPU, GpuLayout, GpuPrice, layouts_of, prices_of
+from quorate_node.base.typed_values import (
+    address_of,
+    bytes_of,
+    images_of,
+    seconds_of,
+    url_like,
+    urls_like,
+    usd_price,
+)
 from quorate_node.core.terms import MAX_HELD_DEFAULT
+from quorate_protocol.messages.offer import IMAGES_MAX
+from quorate_protocol.quantity_input import SIZE_MAX
 from quorate_protocol.rules.tabs import TRUST_DEFAULT
-from quorate_protocol.units import Amount, JobKind, Price
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, JobKind, Price, usd
+from quorate_runtime.http.urls import chain_urls
+from quorate_runtime.process.settings_flags import Option
 
 GIB = 1 << 30
 STORE_BYTES_MIN = 20 * GIB  # of the content store, if the owner sets no size
 STORE_SPARE_BYTES_MAX = 2 * GIB  # of disk that the content store leaves free for everything else
+SLOTS_MAX = 16
+GATEWAYS_MAX = 8
+JURY_CASES_MAX = 1_000  # a day
+JOB_USER_MAX = (1 << 31) - (1 << 16)
+GATEWAY_EXAMPLE, KUBO_EXAMPLE = "http://127.0.0.1:8080", "http://127.0.0.1:5001"
+LOOPBACK = "127.0.0.1"
+CHAIN_EXAMPLE = "http://127.0.0.1:8545"
 
 
 class ExecutorKind(StrEnum):
@@ -54,67 +79,165 @@ class TransportChoice(StrEnum):
     WEBSOCKET = "websocket"
 
 
-FEE_CAP_GWEI = 500
+def _usd(help: str, read: Callable[[str, str], Price] = usd_price) -> Option:
+    return Option(help, read=read, show=lambda value: usd(value).removesuffix(".00"))
 
 
-class GpuLayout(Struct, frozen=True):
-    """Which GPU slots to make: `count` slots with `size` GPUs each."""
-
-    model: str = ""  # as people call it; "" = GPUs of any model
-    size: int = 1  # GPUs of one slot
-    count: int = 0  # 0 = as many slots as there are GPUs for
+def _price_of(text: str, flag: str) -> Price:
+    return usd_price(text)
 
 
-class GpuPrice(Struct, frozen=True):
-    """The price of one GPU and hour, in micro-USD; a slot of two GPUs costs twice."""
+class Settings(Struct, frozen=True):
+    """The owner's choices. Sizes are in bytes; prices in micro-USD per slot-hour.
 
-    price: Price
-    model: str = ""  # "" = every model that has no price of its own
+    If `owner` or `payout` is zero, it is the account that `init` made.
+    """
+
+    coordinators: tuple[str, ...]  # base URLs
+    is_devnet: bool = False  # allows the process executor
+    price: Annotated[Price, _usd("USD per slot-hour", _price_of)] = Price(100_000)
+    price_floor: Annotated[
+        Price, _usd("Decline jobs that pay less, in USD per slot-hour", _price_of)
+    ] = Price(0)
+    slots: Annotated[
+        int, Option("CPU run slots; each needs one stake slot (0: only GPUs)", most=SLOTS_MAX)
+    ] = 1
+    probation: Annotated[
+        bool, Option("Start without stake: one run slot, whose pay becomes the first stake")
+    ] = False
+    gpu_slots: Annotated[
+        tuple[GpuLayout, ...],
+        Option(
+            "GPU run slots as [MODEL:]GPUS[xSLOTS], such as 2x4, H100:8 or none; repeatable "
+            "(default: each GPU is a slot)",
+            read=lambda texts, _: layouts_of(texts),
+        ),
+    ] = EVERY_GPU
+    gpu_prices: Annotated[
+        tuple[GpuPrice, ...],
+        Option(
+            "USD per GPU-hour as [MODEL=]USD, such as 1.20 or H100=2.50; repeatable. GPUs "
+            "without a price are not offered",
+            "--gpu-price",
+            read=lambda texts, _: prices_of(texts),
+        ),
+    ] = ()
+    owner: Annotated[
+        Address,
+        Option(
+            "Owner account, if its key is kept elsewhere (default: a key made here)",
+            read=address_of,
+        ),
+    ] = ZERO_ADDRESS
+    payout: Annotated[
+        Address, Option("Account that receives the pay (default: the owner)", read=address_of)
+    ] = ZERO_ADDRESS
+    images: Annotated[
+        tuple[str, ...],
+        Option("Run only this image; repeatable", "--image", most=IMAGES_MAX, read=images_of),
+    ] = ()  # empty = any
+    region: Annotated[str, Option("Region to show in the offer")] = ""
+    executor: Annotated[ExecutorKind, Option("Sandbox that jobs run in")] = ExecutorKind.AUTO
+    listen_host: Annotated[str, Option("Address that the gateway listens on", "--host")] = LOOPBACK
+    listen_port: Annotated[int, Option("Gateway port; 0 = any free port", "--port", most=65535)] = (
+        7710
+    )
+    public_url: Annotated[
+        str,
+        Option("URL at which others reach the gateway", read=url_like("http://203.0.113.7:7710")),
+    ] = ""  # http://host:port as it listens
+    # Of the content store: inputs, and outputs until two weeks after their pay.
+    store_bytes: Annotated[
+        int,
+        Option(
+            "Disk for inputs, and for outputs, which are kept for two weeks, such as 200GB "
+            "(default: half of the disk)",
+            "--store-size",
+            most=SIZE_MAX,
+            read=bytes_of,
+        ),
+    ] = 0  # half of the disk
+    ipfs_gateways: Annotated[
+        tuple[str, ...],
+        Option(
+            "IPFS gateway to fetch content from before the coordinator's store; repeatable",
+            "--ipfs-gateway",
+            most=GATEWAYS_MAX,
+            read=urls_like(GATEWAY_EXAMPLE),
+        ),
+    ] = ()
+    ipfs_kubo: Annotated[
+        str, Option("RPC URL of your Kubo, whose gateway is asked too", read=url_like(KUBO_EXAMPLE))
+    ] = ""
+    attestation: Annotated[
+        AttestationChoice,
+        Option(
+            "L1: verifiers challenge the GPUs on offer (without a GPU, the CPU) for some seconds, "
+            "while no job runs"
+        ),
+    ] = AttestationChoice.NONE
+    transport: Annotated[
+        TransportChoice, Option("How to reach coordinators; auto: libp2p where it works")
+    ] = TransportChoice.AUTO
+    job_user: Annotated[
+        int,
+        Option(
+            "First of 1,024 user ids that jobs run as (0 = from the folder's name)",
+            most=JOB_USER_MAX,
+            is_range_shown=False,
+        ),
+    ] = 0
+    # A juror votes `void` on cases that pay less.
+    jury_price: Annotated[Price, _usd("Judge no case that pays less, in USD per slot-hour")] = (
+        Price(0)
+    )
+    jury_slots: Annotated[
+        int, Option("Most run slots that juries take at once", most=SLOTS_MAX)
+    ] = 1  # 0 = no juries
+    jury_cases: Annotated[int, Option("Most cases judged in 24 hours", most=JURY_CASES_MAX)] = 24
+    trust: Annotated[
+        Amount, _usd("USD of unpaid work for each coordinator beyond what its tab guarantees")
+    ] = TRUST_DEFAULT
+    max_held: Annotated[Amount, _usd("Take no work of a coordinator that holds back more USD")] = (
+        MAX_HELD_DEFAULT  # of pay that one coordinator holds without a voucher
+    )
+    chain_url: Annotated[
+        str,
+        Option(
+            "Your chain node (default: the coordinator's). Name two: only what both say counts",
+            "--rpc --chain-url",
+            read=lambda texts, _: chain_urls(texts, CHAIN_EXAMPLE)[0],
+            is_repeated=True,
+        ),
+    ] = ""
+    second_chain_url: Annotated[
+        str, Option(read=lambda texts, _: chain_urls(texts, CHAIN_EXAMPLE)[1], flag_of="chain_url")
+    ] = ""
+    fee_cap_gwei: Annotated[
+        int, Option("The most that a transaction may pay per gas", least=1, most=1_000_000)
+    ] = 500
 
 
-EVERY_GPU = (GpuLayout(),)
-"""Each GPU is a slot of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """All settings of one daemon. Sizes are in bytes; prices in micro-USD per slot-hour."""
+class Config(Settings, frozen=True, kw_only=True):
+    """All settings of one daemon: the owner's, and those below."""
 
     home: Path
-    coordinators: tuple[str, ...]  # base URLs
-    executor: ExecutorKind = ExecutorKind.AUTO
-    is_devnet: bool = False  # allows the process executor
-    slots: int = 1  # CPU run slots, each with its stake slot
-    gpu_slots: tuple[GpuLayout, ...] = EVERY_GPU
-    gpu_prices: tuple[GpuPrice, ...] = ()  # GPUs without a price are not offered
-    price: Price = Price(100_000)
-    price_floor: Price = Price(0)
-    jury_price: Price = Price(0)  # of a slot-hour that a jury takes
-    jury_slots: int = 1  # the most that take part in juries at once
-    jury_cases: int = 24  # the most in 24 hours
-    probation: bool = False  # without stake, offers one run slot, and stakes what it earns
-    images: tuple[str, ...] = ()  # allowed images; empty = any
+    store_bytes: int = STORE_BYTES_MIN
+    stop_on_exit: Annotated[
+        bool, Option("End running jobs at exit (by default they go on)", "--stop-on-exit")
+    ] = False
+    # Noop executor only: how long a task takes.
+    noop_milliseconds: Annotated[int, Option("", "--noop-ms", is_hidden=True)] = 0
+    drain_seconds: Annotated[
+        int,
+        Option(
+            "At exit, wait so long at most for running jobs, such as 30s",
+            "--drain-time",
+            read=seconds_of,
+        ),
+    ] = 0  # jobs go on without the daemon
     kinds: tuple[JobKind, ...] = (JobKind.TASK,)
-    region: str = ""
-    transport: TransportChoice = TransportChoice.AUTO
-    listen_host: str = "127.0.0.1"
-    listen_port: int = 7710
-    public_url: str = ""  # where others reach the gateway; empty = http://host:port as it listens
-    # Of the content store: inputs, and outputs until two weeks after their pay.
-    store_quota_bytes: int = STORE_BYTES_MIN
-    ipfs_gateways: tuple[str, ...] = ()  # asked for content before the coordinators' stores
-    ipfs_kubo: str = ""  # RPC URL of a Kubo, whose gateway is asked too
-    attestation: AttestationChoice = AttestationChoice.NONE
-    stop_on_exit: bool = False
-    # At exit, how long to wait for running jobs; 0 = jobs go on without the daemon.
-    drain_seconds: int = 0
-    trust: Amount = TRUST_DEFAULT  # what the owner works for beyond a coordinator's guarantee
-    max_held: Amount = MAX_HELD_DEFAULT  # of pay that one coordinator holds without a voucher
-    chain_url: str = ""  # empty = the node that the first coordinator names
-    second_chain_url: str = ""  # if named, only what both nodes say counts
-    fee_cap_gwei: int = FEE_CAP_GWEI  # the most that a transaction may pay per gas
     declined_keep_seconds: int = 600  # how long the core remembers a declined Assignment
-    noop_milliseconds: int = 0  # noop executor only: how long a task takes
     engine_url: str = ""  # docker only; empty = as the environment says
     cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots
     memory_bytes: int = 0  # per run slot; 0 = the machine divided by the slots
@@ -124,13 +247,17 @@ class Config:
     registry_image_bytes: int = 16 * GIB  # the largest image of a registry
     # Room for job images in the container engine. The longest unused image is removed first.
     engine_image_bytes: int = 64 * GIB
-    # The first of the host's users that jobs run as, one for each run slot; 0 = derived from home.
-    job_user: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings, home: Path, **now: object) -> "Config":
+        """Returns the configuration of a provider. What `now` names wins over its settings."""
+        values = {**asdict(settings), "store_bytes": store_bytes(settings.store_bytes, home), **now}
+        return cls(home=home, **values)
 
     @property
     def job_input_bytes(self) -> int:
         """Returns the most bytes of inputs that one job may have."""
-        return self.input_bytes or self.store_quota_bytes
+        return self.input_bytes or self.store_bytes
 
     def chain_urls(self, named: str) -> list[str]:
         """Returns the chain nodes to use: the owner's, else the one that a coordinator names."""

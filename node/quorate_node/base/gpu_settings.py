@@ -2,7 +2,8 @@
 
 import re
 
-from quorate_node.base.config import EVERY_GPU, GpuLayout, GpuPrice
+from msgspec import Struct
+
 from quorate_protocol.messages.offer import PRICE_MAX
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.refusals import Code, Refused
@@ -17,6 +18,25 @@ _LAYOUT = re.compile(r"(?:(?P<model>[^:]+):)?(?P<size>[0-9]{1,3})(?:x(?P<count>[
 WHOLE_DIGITS_MAX = 7
 SLOTS_FORM = 'write "none", or [MODEL:]GPUS[xSLOTS] such as 1, 2x4 or H100:8'
 PRICE_FORM = "write [MODEL=]USD such as 1.20 or H100=2.50, with at most six decimals"
+
+
+class GpuLayout(Struct, frozen=True):
+    """Which GPU slots to make: `count` slots with `size` GPUs each."""
+
+    model: str = ""  # as people call it; "" = GPUs of any model
+    size: int = 1  # GPUs of one slot
+    count: int = 0  # 0 = as many slots as there are GPUs for
+
+
+class GpuPrice(Struct, frozen=True):
+    """The price of one GPU and hour, in micro-USD; a slot of two GPUs costs twice."""
+
+    price: Price
+    model: str = ""  # "" = every model that has no price of its own
+
+
+EVERY_GPU = (GpuLayout(),)
+"""Each GPU is a slot of its own."""
 
 
 def layouts_of(texts: list[str]) -> tuple[GpuLayout, ...]:

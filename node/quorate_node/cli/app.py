@@ -11,7 +11,7 @@ import typer
 
 from quorate_node.base import provider_keys
 from quorate_node.base import settings as settings_file
-from quorate_node.base.config import Config
+from quorate_node.base.config import Config, Settings
 from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.base.operator_keys import OperatorKeys
 from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys, SigningKeys
@@ -33,6 +33,7 @@ from quorate_runtime.keys import unlock_command
 from quorate_runtime.keys.keystore import KeystoreError
 from quorate_runtime.process import crash_points, gc_tuning, logs
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
+from quorate_runtime.process.settings_flags import read_flags, with_flags
 from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
 
@@ -46,7 +47,7 @@ def top_up(
     folder = options.home_of(home)
     try:
         settings = settings_file.read(folder)
-        config = settings.config(folder, None, None, stop_on_exit=False)
+        config = Config.of(settings, folder)
         keys = options.locked_keys(folder, settings, password_file)
         added, calls = asyncio.run(_top_up(config, keys))
     except (Refused, Unavailable, KeystoreError, BaseExceptionGroup) as error:
@@ -112,25 +113,25 @@ def _config_to_check(folder: Path, password_file: Path | None) -> tuple[Config, 
     """
     try:
         settings = settings_file.read(folder)
-        config = settings.config(folder, None, None, stop_on_exit=False)
+        config = Config.of(settings, folder)
         return config, options.locked_keys(folder, settings, password_file)
     except (Refused, KeystoreError) as error:
         if not isinstance(error, Refused) or error.code is not Code.UNKNOWN:
             fail(error)
-        return Config(folder, ()), None
+        return Config(home=folder, coordinators=()), None
 
 
+@with_flags(Config, Settings)
 def up(
     executor: options.ExecutorOverride = None,
     port: options.PortOverride = None,
-    stop_on_exit: options.StopOnExit = False,
-    noop_ms: options.NoopMilliseconds = 0,
-    drain_time: options.DrainTime = "",
+    *,
     log_json: options.LogJson = False,
     log_file: options.LogFile = None,
     home: options.Home = None,
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
+    **typed: object,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; a second signal ends it at once.
 
@@ -147,8 +148,13 @@ def up(
     try:
         settings = settings_file.read(folder)
         keys = options.load_keys(folder, settings, password_file)
-        drain_seconds = settings_file.seconds_of(drain_time, "--drain-time") if drain_time else 0
-        config = settings.config(folder, executor, port, stop_on_exit, noop_ms, drain_seconds)
+        config = Config.of(
+            settings,
+            folder,
+            executor=executor or settings.executor,
+            listen_port=settings.listen_port if port is None else port,
+            **read_flags(Config, typed, Settings),
+        )
         asyncio.run(_serve(config, keys))
     except (
         Refused,

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import typer
 
-from quorate_node.base import gpu_settings
+from quorate_node.base import gpu_settings, typed_values
 from quorate_node.base import settings as settings_file
 from quorate_node.cli import options
 from quorate_node.owner import leaving
@@ -149,7 +149,7 @@ def _is_of_a_devnet(folder: Path) -> bool:
 
 def _price_of(amount: str, gpu: str) -> Price:
     """Returns a typed price in micro-USD. Raises Refused for anything else."""
-    return gpu_settings.price_for(amount, gpu).price if gpu else settings_file.usd_price(amount)
+    return gpu_settings.price_for(amount, gpu).price if gpu else typed_values.usd_price(amount)
 
 
 def _save_price(folder: Path, amount: str, gpu: str) -> Price:
@@ -160,7 +160,7 @@ def _save_price(folder: Path, amount: str, gpu: str) -> Price:
         prices = gpu_settings.with_price(before.gpu_prices, new)
         wanted, name, after = new.price, "gpu_prices", replace(before, gpu_prices=prices)
     else:
-        wanted, name = settings_file.usd_price(amount), "price"
+        wanted, name = typed_values.usd_price(amount), "price"
         after = replace(before, price=wanted)
     settings_file.write(folder, settings_file.changed(folder, after, {name}))
     return wanted

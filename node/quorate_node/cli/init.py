@@ -7,106 +7,45 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from quorate_content.dag.cid import typed_cid
-from quorate_node.base import gpu_settings, provider_keys
+from quorate_node.base import provider_keys
 from quorate_node.base import settings as settings_file
-from quorate_node.base.config import FEE_CAP_GWEI, AttestationChoice, ExecutorKind, TransportChoice
+from quorate_node.base.config import Settings
 from quorate_node.base.provider_keys import ProviderKeys
-from quorate_node.base.settings import Settings
 from quorate_node.cli import options
 from quorate_node.cli.options import hex_text
 from quorate_protocol.limits import BY_NAME, DEVNET, MAINNET
-from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Amount, usd
-from quorate_protocol.values import replace
+from quorate_protocol.units import usd
 from quorate_runtime.files import private_folder
-from quorate_runtime.http.urls import chain_urls, web_url
+from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process.settings_flags import named_fields, read_flags, with_flags
 
 if TYPE_CHECKING:
     from quorate_node.gpu.gpu_slots import LaidOut
 
-OPTIONS_OF = {
-    "coordinators": {"coordinator", "devnet"},
-    "is_devnet": {"limits", "devnet"},
-    "gpu_prices": {"gpu_price"},
-    "images": {"image"},
-    "ipfs_gateways": {"ipfs_gateway"},
-    "listen_host": {"host"},
-    "listen_port": {"port"},
-    "store_bytes": {"store_size"},
-    "second_chain_url": {"chain_url"},
-}
-"""The options that set each field of the settings, where their names differ."""
 
-
+@with_flags(Settings)
 def init(
     ctx: typer.Context,
     coordinator: options.Coordinators = None,
     devnet: options.DevnetFile = None,
     limits: options.LimitsName = MAINNET.name,
-    price: options.PriceText = "0.10",
-    price_floor: options.PriceFloorText = "0",
-    slots: options.Slots = 1,
-    probation: options.Probation = False,
-    gpu_slots: options.GpuSlots = None,
-    gpu_price: options.GpuPrices = None,
-    owner: options.OwnerText = "",
-    payout: options.PayoutText = "",
-    image: options.Images = None,
-    region: options.Region = "",
-    executor: options.Executor = ExecutorKind.AUTO,
-    host: options.ListenHost = "127.0.0.1",
-    port: options.ListenPort = 7710,
-    public_url: options.PublicUrl = "",
-    store_size: options.StoreSize = "",
-    ipfs_gateway: options.IpfsGateways = None,
-    ipfs_kubo: options.IpfsKubo = "",
-    attestation: options.Attestation = AttestationChoice.NONE,
-    transport: options.Transport = TransportChoice.AUTO,
-    job_user: options.JobUser = 0,
-    jury_price: options.JuryPriceText = "0",
-    jury_slots: options.JurySlots = 1,
-    jury_cases: options.JuryCases = 24,
-    trust: options.TrustText = "1",
-    max_held: options.MaxHeldText = "20",
-    chain_url: options.ChainUrls = None,
-    fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
+    *,
     deployment: options.DeploymentFile = None,
     home: options.Home = None,
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
+    **typed: object,
 ) -> None:
     """Make keys and settings, and print what has to be funded."""
-    folder, jury = options.home_of(home), (jury_price, jury_slots, jury_cases)
+    folder = options.home_of(home)
     try:
         urls, is_devnet = _market(coordinator or [], devnet, limits)
-        typed = Settings(
-            coordinators=urls,
-            owner=options.address_of(owner, "--owner"),
-            payout=options.address_of(payout, "--payout"),
-            slots=slots,
-            gpu_slots=gpu_settings.layouts_of(gpu_slots or []),
-            gpu_prices=gpu_settings.prices_of(gpu_price or []),
-            price=settings_file.usd_price(price),
-            price_floor=settings_file.usd_price(price_floor),
-            images=tuple(_image(item) for item in image or ()),
-            region=region,
-            executor=executor,
-            is_devnet=is_devnet,
-            listen_host=host,
-            listen_port=port,
-            public_url=_public_url(public_url),
-            store_bytes=settings_file.bytes_of(store_size, "--store-size") if store_size else 0,
-            ipfs_gateways=_gateways(ipfs_gateway),
-            ipfs_kubo=_kubo(ipfs_kubo),
-            attestation=attestation,
-            job_user=job_user,
-        )
-        typed, before = _with_policy(typed, *jury, trust, max_held, probation), _before(folder)
-        typed = _with_network(typed, chain_url or [], fee_cap_gwei, transport)
-        settings, keys = _write(folder, typed, _named_fields(ctx), deployment, password_file)
+        wanted = Settings(coordinators=urls, is_devnet=is_devnet, **read_flags(Settings, typed))
+        _check_public_url(wanted.public_url)
+        before = _before(folder)
+        settings, keys = _write(folder, wanted, _named(ctx), deployment, password_file)
     except (Refused, Unavailable, KeystoreError) as error:
         options.fail(error)
     if not _printed_json(as_json, folder, settings, keys):
@@ -117,28 +56,6 @@ def _printed_json(as_json: bool, folder: Path, settings: Settings, keys: Provide
     if as_json:
         typer.echo(json.dumps(_facts(folder, settings, keys, _gpus(settings))))
     return as_json
-
-
-def _with_policy(
-    typed: Settings, price: str, slots: int, cases: int, trust: str, max_held: str, probation: bool
-) -> Settings:
-    return replace(
-        typed,
-        jury_price=settings_file.usd_price(price, "--jury-price"),
-        jury_slots=slots,
-        jury_cases=cases,
-        trust=Amount(settings_file.usd_price(trust, "--trust")),
-        max_held=Amount(settings_file.usd_price(max_held, "--max-held")),
-        probation=probation,
-    )
-
-
-def _with_network(
-    typed: Settings, texts: list[str], fee_cap_gwei: int, transport: TransportChoice
-) -> Settings:
-    first, second = chain_urls(texts, "http://127.0.0.1:8545")
-    nodes = replace(typed, chain_url=first, second_chain_url=second)
-    return replace(nodes, fee_cap_gwei=fee_cap_gwei, transport=transport)
 
 
 def _write(
@@ -269,15 +186,11 @@ def _print_next_step(folder: Path, home: Path | None, is_devnet: bool) -> None:
     typer.echo(f"Next: {fund}, then `quorate node check{flag}` and `quorate node up{flag}`")
 
 
-def _named_fields(ctx: typer.Context) -> set[str]:
+def _named(ctx: typer.Context) -> set[str]:
     """Returns the fields of the settings whose options the user typed."""
-    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
-    typed = {
-        name
-        for name, source in sources.items()
-        if source is not None and source.name == "COMMANDLINE"
-    }
-    return typed | {field for field, names in OPTIONS_OF.items() if typed & names}
+    named = named_fields(ctx, Settings)
+    markets = {"coordinators": {"coordinator", "devnet"}, "is_devnet": {"limits", "devnet"}}
+    return named | {field for field, names in markets.items() if named & names}
 
 
 def _market(
@@ -291,40 +204,9 @@ def _market(
     return tuple(dict.fromkeys(urls)), devnet is not None or limits == DEVNET.name
 
 
-def _gateways(texts: list[str] | None) -> tuple[str, ...]:
-    urls = [web_url("--ipfs-gateway", text, settings_file.GATEWAY_EXAMPLE) for text in texts or ()]
-    return tuple(dict.fromkeys(urls))
+def _check_public_url(url: str) -> None:
+    """Raises Refused for a name, because the IP address decides the provider's network on chain."""
+    if url:
+        from quorate_node.owner.registration import network_of
 
-
-def _kubo(text: str) -> str:
-    return web_url("--ipfs-kubo", text, settings_file.KUBO_EXAMPLE) if text else ""
-
-
-def _public_url(text: str) -> str:
-    """Checks a URL and returns it.
-
-    It must have an IP address, which decides the provider's network on chain.
-    """
-    if not text:
-        return ""
-    from quorate_node.owner.registration import network_of
-
-    url = web_url("--public-url", text, "http://203.0.113.7:7710")
-    network_of(url)
-    return url
-
-
-def _image(text: str) -> str:
-    """Checks an image as job specs name it and returns it.
-
-    It refuses a tag, because no job spec has one.
-    """
-    try:
-        text = str(typed_cid(text)) if text.startswith("Qm") else text
-        image_digest(text)
-    except Refused as error:
-        raise Refused(
-            Code.MALFORMED,
-            f"--image {text!r}: use name@sha256:digest, or the CID of an image archive",
-        ) from error
-    return text
+        network_of(url)

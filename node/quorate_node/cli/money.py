@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from quorate_node.base import settings as settings_file
+from quorate_node.base import typed_values
 from quorate_node.base.config import Config
 from quorate_node.base.dates import until_text
 from quorate_node.base.provider_keys import SigningKeys
@@ -173,12 +174,12 @@ def _class(tree: canonical.Json) -> Hash32:
 def _opened(folder: Path, password_file: Path | None) -> tuple[Config, SigningKeys]:
     """Returns configuration and keys. Raises Refused before `init`."""
     settings = settings_file.read(folder)
-    config = settings.config(folder, None, None, stop_on_exit=False)
+    config = Config.of(settings, folder)
     return config, options.locked_keys(folder, settings, password_file)
 
 
 def _receiver(text: str) -> Address | None:
-    found = options.address_of(text, "--to")
+    found = typed_values.address_of(text, "--to")
     if text and found == ZERO_ADDRESS:
         raise Refused(Code.MALFORMED, "--to: nobody has the key of the zero address")
     return found if text else None
@@ -194,7 +195,7 @@ def _amount(text: str, to: str) -> Amount | None:
             f"AMOUNT {text}: name the account that gets it with --to; earnings go to your payout "
             "account without it",
         )
-    found = Amount(settings_file.usd_price(text, "AMOUNT"))
+    found = Amount(typed_values.usd_price(text, "AMOUNT"))
     if not found:
         raise Refused(Code.BAD_AMOUNT, f"AMOUNT {text!r}: more than 0")
     return found

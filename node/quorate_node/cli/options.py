@@ -12,11 +12,10 @@ from typing import Annotated, NoReturn
 import typer
 
 from quorate_node.base import provider_keys
-from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice
+from quorate_node.base.config import ExecutorKind, Settings
 from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys
-from quorate_node.base.settings import Settings
 from quorate_protocol.limits import DEVNET, MAINNET
-from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address
 from quorate_runtime.keys.keystore import Keystore
 from quorate_runtime.keys.locked_keys import LockedKeys
@@ -59,7 +58,6 @@ LimitsName = Annotated[
         "--limits", help="mainnet, testnet, or devnet: cheap keys, allows the process executor"
     ),
 ]
-PriceText = Annotated[str, typer.Option("--price", help="USD per slot-hour")]
 PriceAmount = Annotated[
     str, typer.Argument(help="USD per slot-hour, such as 0.25; with --gpu per GPU-hour")
 ]
@@ -68,124 +66,6 @@ PricedGpu = Annotated[
     typer.Option(
         "--gpu", help="GPUs that get the price, such as H100; all = those without their own"
     ),
-]
-PriceFloorText = Annotated[
-    str, typer.Option("--price-floor", help="Decline jobs that pay less, in USD per slot-hour")
-]
-JuryPriceText = Annotated[
-    str, typer.Option("--jury-price", help="Judge no case that pays less, in USD per slot-hour")
-]
-TrustText = Annotated[
-    str,
-    typer.Option(
-        "--trust", help="USD of unpaid work for each coordinator beyond what its tab guarantees"
-    ),
-]
-MaxHeldText = Annotated[
-    str, typer.Option("--max-held", help="Take no work of a coordinator that holds back more USD")
-]
-JurySlots = Annotated[
-    int, typer.Option("--jury-slots", min=0, max=16, help="Most run slots that juries take at once")
-]
-JuryCases = Annotated[
-    int, typer.Option("--jury-cases", min=0, max=1000, help="Most cases judged in 24 hours")
-]
-Slots = Annotated[
-    int,
-    typer.Option(
-        "--slots", min=0, max=16, help="CPU run slots; each needs one stake slot (0: only GPUs)"
-    ),
-]
-Probation = Annotated[
-    bool,
-    typer.Option(
-        "--probation/--no-probation",
-        help="Start without stake: one run slot, whose pay becomes the first stake",
-    ),
-]
-GpuSlots = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gpu-slots",
-        help="GPU run slots as [MODEL:]GPUS[xSLOTS], such as 2x4, H100:8 or none; repeatable "
-        "(default: each GPU is a slot)",
-    ),
-]
-GpuPrices = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gpu-price",
-        help="USD per GPU-hour as [MODEL=]USD, such as 1.20 or H100=2.50; repeatable. GPUs "
-        "without a price are not offered",
-    ),
-]
-OwnerText = Annotated[
-    str,
-    typer.Option(
-        "--owner", help="Owner account, if its key is kept elsewhere (default: a key made here)"
-    ),
-]
-PayoutText = Annotated[
-    str, typer.Option("--payout", help="Account that receives the pay (default: the owner)")
-]
-Images = Annotated[
-    list[str] | None, typer.Option("--image", help="Run only this image; repeatable")
-]
-Region = Annotated[str, typer.Option("--region", help="Region to show in the offer")]
-Executor = Annotated[ExecutorKind, typer.Option("--executor", help="Sandbox that jobs run in")]
-ListenHost = Annotated[str, typer.Option("--host", help="Address that the gateway listens on")]
-ListenPort = Annotated[
-    int, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any free port")
-]
-PublicUrl = Annotated[
-    str, typer.Option("--public-url", help="URL at which others reach the gateway")
-]
-StoreSize = Annotated[
-    str,
-    typer.Option(
-        "--store-size",
-        help="Disk for inputs, and for outputs, which are kept for two weeks, such as 200GB "
-        "(default: half of the disk)",
-    ),
-]
-IpfsGateways = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ipfs-gateway",
-        help="IPFS gateway to fetch content from before the coordinator's store; repeatable",
-    ),
-]
-IpfsKubo = Annotated[
-    str, typer.Option("--ipfs-kubo", help="RPC URL of your Kubo, whose gateway is asked too")
-]
-Attestation = Annotated[
-    AttestationChoice,
-    typer.Option(
-        "--attestation",
-        help="L1: verifiers challenge the GPUs on offer (without a GPU, the CPU) for some seconds, "
-        "while no job runs",
-    ),
-]
-Transport = Annotated[
-    TransportChoice,
-    typer.Option("--transport", help="How to reach coordinators; auto: libp2p where it works"),
-]
-JobUser = Annotated[
-    int,
-    typer.Option(
-        "--job-user", help="First of 1,024 user ids that jobs run as (0 = from the folder's name)"
-    ),
-]
-ChainUrls = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--rpc",
-        "--chain-url",
-        help="Your chain node (default: the coordinator's). Name two: only what both say counts",
-    ),
-]
-FeeCapGwei = Annotated[
-    int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")
 ]
 DeploymentFile = Annotated[
     Path | None,
@@ -201,16 +81,6 @@ ExecutorOverride = Annotated[
 ]
 PortOverride = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="Gateway port; 0 = any free port")
-]
-StopOnExit = Annotated[
-    bool, typer.Option("--stop-on-exit", help="End running jobs at exit (by default they go on)")
-]
-NoopMilliseconds = Annotated[int, typer.Option("--noop-ms", hidden=True)]
-DrainTime = Annotated[
-    str,
-    typer.Option(
-        "--drain-time", help="At exit, wait so long at most for running jobs, such as 30s"
-    ),
 ]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log JSON lines")]
 LogFile = Annotated[
@@ -270,22 +140,6 @@ def fail(error: BaseException) -> NoReturn:
     status = EXIT_UNAVAILABLE if isinstance(error, Unavailable) else EXIT_REFUSED
     say_error("node", text, status, code)
     raise typer.Exit(status)
-
-
-def address_of(text: str, option: str) -> Address:
-    """Returns the address in an option's text, or the zero address for an empty text.
-
-    Raises Refused if the text is no address.
-    """
-    try:
-        value = bytes.fromhex(text.removeprefix("0x"))
-    except ValueError:
-        value = b""  # the length check below refuses it
-    if text and len(value) != 20:
-        raise Refused(
-            Code.MALFORMED, f"{option} {text!r}: an address is 0x and 40 hexadecimal digits"
-        )
-    return Address(value) if text else ZERO_ADDRESS
 
 
 def open_keystore(

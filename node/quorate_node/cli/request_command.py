@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorate_node.base import settings as settings_file
+from quorate_node.base import typed_values
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli import options
@@ -46,11 +47,11 @@ def request(
     """
     folder = options.home_of(home)
     try:
-        fee = Amount(settings_file.usd_price(max_fee, "--max-fee"))
-        until = int(time.time()) + settings_file.seconds_of(valid_for, "--valid-for")
-        new = options.address_of(payout, "--payout") if payout else None
+        fee = Amount(typed_values.usd_price(max_fee, "--max-fee"))
+        until = int(time.time()) + typed_values.seconds_of(valid_for, "--valid-for")
+        new = typed_values.address_of(payout, "--payout") if payout else None
         settings = settings_file.read(folder)
-        config = settings.config(folder, None, None, stop_on_exit=False)
+        config = Config.of(settings, folder)
         keys = options.load_keys(folder, settings, password_file)
         found = asyncio.run(_requests(config, keys, wish, new, UnixSeconds(until), fee))
         _write(out, found)

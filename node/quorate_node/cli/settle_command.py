@@ -34,7 +34,7 @@ def settle(
     folder = options.home_of(home)
     try:
         settings = settings_file.read(folder)
-        config = settings.config(folder, None, None, stop_on_exit=False)
+        config = Config.of(settings, folder)
         keys = options.locked_keys(folder, settings, password_file)
         sent, rows = asyncio.run(_settle(config, keys, job))
     except (Refused, Unavailable, KeystoreError, BaseExceptionGroup) as error:

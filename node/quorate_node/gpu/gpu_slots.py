@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from quorate_attestation.catalogue import model_of_driver_name
 from quorate_attestation.gpu_match import names_called
-from quorate_node.base.config import GpuLayout, GpuPrice
+from quorate_node.base.gpu_settings import GpuLayout, GpuPrice
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuDevice, GpuInventory, MigPartition
 from quorate_protocol.messages.offer import offered_gpu_name

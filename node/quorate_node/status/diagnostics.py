@@ -6,7 +6,7 @@ import asyncio
 import shlex
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,6 +42,7 @@ from quorate_protocol.messages.ports import Clock, Sandbox
 from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32, usd
+from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, chain_client
 from quorate_runtime.http.client_sessions import plain_session
 

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 
-from quorate_node.base.config import GpuPrice
-from quorate_node.base.gpu_settings import ALL, SIZE_MAX, with_price
+from quorate_node.base.gpu_settings import ALL, SIZE_MAX, GpuPrice, with_price
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import RunSlots

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from json.encoder import encode_basestring
 from operator import attrgetter
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from msgspec.structs import fields
 
@@ -42,6 +42,8 @@ def writer_of(kind: Any) -> Writer:
     if hasattr(kind, "__supertype__"):
         return writer_of(kind.__supertype__)
     origin = get_origin(kind)
+    if origin is Annotated:
+        return writer_of(get_args(kind)[0])
     if (origin or kind) in CUSTOM:
         return CUSTOM[origin or kind]
     if origin in (types.UnionType, typing.Union):

@@ -10,7 +10,7 @@ import types
 import typing
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Never, get_args, get_origin
+from typing import Annotated, Any, Never, get_args, get_origin
 
 from msgspec import NODEFAULT
 from msgspec.structs import fields
@@ -59,6 +59,8 @@ def reader_of(kind: Any) -> Reader:
     if hasattr(kind, "__supertype__"):
         return _newtype_reader(kind)
     origin = get_origin(kind)
+    if origin is Annotated:
+        return reader_of(get_args(kind)[0])
     if origin in CUSTOM:
         return CUSTOM[origin](get_args(kind)[0])
     if origin in (types.UnionType, typing.Union):

@@ -238,7 +238,7 @@ def test_a_wrong_deployment_file_makes_no_profile(tmp_path: Path) -> None:
         == 0
     )
     assert deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
-    assert settings.read(home).config(home, None, None, False).fee_cap_gwei == 70
+    assert settings.read(home).fee_cap_gwei == 70
 
 
 @pytest.mark.parametrize(

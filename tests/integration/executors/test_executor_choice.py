@@ -13,7 +13,7 @@ from quorate_devnet import cli
 from quorate_devnet.demo.run_demo import DemoOptions
 from quorate_devnet.market.config import ExecutorChoice
 from quorate_devnet.market.devnet import resolve_executor
-from quorate_node.base.config import Config, ExecutorKind
+from quorate_node.base.config import Config
 from quorate_node.executors.selection import choose
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Unavailable
@@ -50,9 +50,7 @@ def test_an_engine_that_answers_comes_first() -> None:
 @pytest.mark.bwrap
 async def test_a_daemon_without_an_engine_takes_bwrap(no_engine: str, tmp_path: Path) -> None:
     """The daemon is no devnet's, which would fall back to plain processes."""
-    executor = await choose(
-        Config(tmp_path / "node", (), ExecutorKind.AUTO), "owner", SystemClock()
-    )
+    executor = await choose(Config(home=tmp_path / "node", coordinators=()), "owner", SystemClock())
     try:
         assert executor.sandbox is Sandbox.BWRAP
     finally:

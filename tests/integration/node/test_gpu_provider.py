@@ -7,7 +7,7 @@ import dataclasses
 
 import pytest
 
-from quorate_node.base.config import GpuLayout, GpuPrice
+from quorate_node.base.gpu_settings import GpuLayout, GpuPrice
 from quorate_node.core.phases import Committed, Declined, Lapsed, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
@@ -61,7 +61,7 @@ def provider(market: Stage, probe: FadingProbe) -> tuple[ProviderDaemon, Recordi
     executor = RecordingExecutor(market.home / "noop", SystemClock(), LONG_MS)
     plain = market.daemon(market.coordinator.url, executor=executor)
     layout, price = (GpuLayout(size=2),), (GpuPrice(Price(25_000)),)
-    config = dataclasses.replace(plain.config, gpu_slots=layout, gpu_prices=price)
+    config = replace(plain.config, gpu_slots=layout, gpu_prices=price)
     return dataclasses.replace(plain, config=config, probe=probe), executor
 
 

@@ -21,6 +21,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32
+from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.process import crash_points
 from support.markets.scripted_coordinator import OWNER, Stage, running, until
@@ -44,7 +45,7 @@ async def tokens_of(market: Stage, account: Address) -> int:
 
 
 def with_slots(daemon: ProviderDaemon, slots: int) -> ProviderDaemon:
-    daemon.config = dataclasses.replace(daemon.config, slots=slots)
+    daemon.config = replace(daemon.config, slots=slots)
     return daemon
 
 
@@ -225,6 +226,6 @@ async def test_withdraw_redeems_draws_and_empties_the_balance(market: Stage) -> 
 
 async def test_chain_that_is_away_is_named(market: Stage, tmp_path: Path) -> None:
     async with running(market, market.daemon(market.coordinator.url)) as daemon:
-        config = dataclasses.replace(daemon.config, chain_url="http://127.0.0.1:9")
+        config = replace(daemon.config, chain_url="http://127.0.0.1:9")
     with pytest.raises(Unavailable, match="127.0.0.1:9"):
         await leave_now(market, config)

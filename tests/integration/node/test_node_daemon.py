@@ -1,7 +1,6 @@
 """The provider daemon against a scripted coordinator, with real sockets, chain and contracts."""
 
 import asyncio
-import dataclasses
 import json
 import time
 
@@ -172,7 +171,7 @@ async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
 async def test_a_coordinator_that_is_away_keeps_a_provider_from_no_other(market: Stage) -> None:
     daemon = market.daemon(market.coordinator.url)
     urls = ("http://127.0.0.1:1", market.coordinator.url)
-    daemon.config = dataclasses.replace(daemon.config, coordinators=urls)
+    daemon.config = replace(daemon.config, coordinators=urls)
     async with running(market, daemon):
         assert (await market.coordinator.first(frames.OfferSent)).offer.offer.slots
         [problem] = [item for item in daemon.board.problems() if item.name == "unknown coordinator"]

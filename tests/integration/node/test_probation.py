@@ -1,7 +1,6 @@
 """A provider without stake goes on offer, and its daemon stakes what it has earned."""
 
 import asyncio
-import dataclasses
 
 import pytest
 
@@ -13,6 +12,7 @@ from quorate_node.owner.registration import is_staked
 from quorate_protocol.limits import USD
 from quorate_protocol.messages import frames
 from quorate_protocol.units import Address, Amount
+from quorate_protocol.values import replace
 from support.markets.scripted_coordinator import COORDINATOR, OWNER, Stage, running, until
 
 SHORT = Amount(99 * USD)
@@ -21,7 +21,7 @@ ELSEWHERE = Address(b"\x13" * 20)
 
 def on_probation(market: Stage, **changes: object) -> ProviderDaemon:
     daemon = market.daemon(market.coordinator.url)
-    daemon.config = dataclasses.replace(daemon.config, probation=True, **changes)  # type: ignore[arg-type]
+    daemon.config = replace(daemon.config, probation=True, **changes)  # type: ignore[arg-type]
     return daemon
 
 

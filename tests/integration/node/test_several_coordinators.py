@@ -1,7 +1,6 @@
 """A provider of two coordinators: one is not registered yet, and both want the same run slot."""
 
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,6 +9,7 @@ from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.limits import USD
 from quorate_protocol.messages import frames
 from quorate_protocol.units import Amount, DeclineReason
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.scripted_coordinator import (
     SPEC,
@@ -56,7 +56,7 @@ async def test_two_coordinators_share_a_run_slot_and_one_may_come_later(market: 
     async with second_of(market) as second:
         daemon = market.daemon(market.coordinator.url, duration_ms=60_000)
         urls = (second.url, market.coordinator.url)
-        daemon.config = dataclasses.replace(daemon.config, coordinators=urls)
+        daemon.config = replace(daemon.config, coordinators=urls)
         async with running(market, daemon):
             await market.coordinator.first(frames.OfferSent)
             await market.coordinator.first(frames.HeartbeatSent)

@@ -204,9 +204,9 @@ def a_daemon(
 ) -> ProviderDaemon:
     home = stage.home.parent / "provider"
     config = Config(
-        home,
-        (service.url,),
-        ExecutorKind.NOOP,
+        home=home,
+        coordinators=(service.url,),
+        executor=ExecutorKind.NOOP,
         is_devnet=True,
         listen_port=0,
         cpu_millis=1000,

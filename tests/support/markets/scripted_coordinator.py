@@ -289,9 +289,9 @@ class Stage:
     ) -> ProviderDaemon:
         """Returns a provider with the noop executor. Each call uses the same home folder."""
         config = Config(
-            self.home,
-            (url,),
-            ExecutorKind.NOOP,
+            home=self.home,
+            coordinators=(url,),
+            executor=ExecutorKind.NOOP,
             is_devnet=True,
             listen_port=0,
             cpu_millis=1000,

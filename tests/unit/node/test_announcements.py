@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from quorate_node import periodic
-from quorate_node.base.config import GpuPrice
+from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.base.operator_keys import OperatorKeys
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import events

@@ -8,30 +8,15 @@ from quorate_content.dag.cid import raw_cid
 from quorate_content.store.fetch_order import Source, gateway_source
 from quorate_content.transfer.kubo import check_import, gateway_of
 from quorate_node.base import settings as settings_file
-from quorate_node.base.config import GIB, STORE_BYTES_MIN, ExecutorKind, store_bytes
-from quorate_node.base.settings import Settings
+from quorate_node.base.config import GIB, STORE_BYTES_MIN, Config, Settings, store_bytes
 from quorate_node.market.content_sources import OwnerGateways, job_sources
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import ZERO_ADDRESS, Price
+from quorate_protocol.units import Price
 from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 
 STORE = Source("http://10.0.0.1:7700/v1/content", name="coordinator 10.0.0.1:7700")
-SETTINGS = Settings(
-    coordinators=("http://10.0.0.1:7700",),
-    owner=ZERO_ADDRESS,
-    payout=ZERO_ADDRESS,
-    slots=1,
-    price=Price(1),
-    price_floor=Price(0),
-    images=(),
-    region="",
-    executor=ExecutorKind.AUTO,
-    is_devnet=False,
-    listen_host="127.0.0.1",
-    listen_port=0,
-    public_url="",
-)
+SETTINGS = Settings(coordinators=("http://10.0.0.1:7700",), price=Price(1))
 CID = raw_cid(b"x")
 ROOT = {"Root": {"Cid": {"/": str(CID)}, "PinErrorMsg": ""}}
 
@@ -114,7 +99,7 @@ def test_wrong_gateways_are_refused_by_the_name_of_their_field(
 def test_gateways_and_kubo_reach_the_configuration(tmp_path: Path) -> None:
     settings = replace(SETTINGS, ipfs_gateways=("http://127.0.0.1:8080",), ipfs_kubo="http://k:1")
     settings_file.write(tmp_path, settings)
-    config = settings_file.read(tmp_path).config(tmp_path, None, None, stop_on_exit=False)
+    config = Config.of(settings_file.read(tmp_path), tmp_path)
     assert (config.ipfs_gateways, config.ipfs_kubo) == (("http://127.0.0.1:8080",), "http://k:1")
 
 

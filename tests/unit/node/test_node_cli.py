@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from quorate_contracts.money_texts import Currency
 from quorate_node.base import settings
-from quorate_node.base.config import Config, ExecutorKind, GpuPrice
+from quorate_node.base.config import Config, ExecutorKind
+from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE, app
 from quorate_node.core.provider_core import ProviderCore
@@ -80,14 +81,16 @@ def test_second_init_keeps_the_keys(tmp_path: Path, password: str) -> None:
     assert (
         stored.coordinators == (URL,) and stored.price == 250_000 and stored.owner == ZERO_ADDRESS
     )
-    config = stored.config(tmp_path, ExecutorKind.NOOP, 0, stop_on_exit=True)
+    config = Config.of(
+        stored, tmp_path, executor=ExecutorKind.NOOP, listen_port=0, stop_on_exit=True
+    )
     assert (config.executor, config.listen_port, config.stop_on_exit, config.slots) == (
         ExecutorKind.NOOP,
         0,
         True,
         2,
     )
-    assert config.store_quota_bytes == 50 << 30
+    assert config.store_bytes == 50 << 30
     assert config.chain_urls("http://named") == ["http://127.0.0.1:9999", "http://127.0.0.1:9998"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "node" / "keys").iterdir())
 
@@ -292,7 +295,11 @@ def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path
 async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
     """The process executor isolates nothing."""
     with pytest.raises(Refused) as refused:
-        await choose(Config(tmp_path, (), ExecutorKind.PROCESS), "owner", VirtualClock())
+        await choose(
+            Config(home=tmp_path, coordinators=(), executor=ExecutorKind.PROCESS),
+            "owner",
+            VirtualClock(),
+        )
     assert refused.value.code is Code.UNSUPPORTED
 
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate_node.base import gpu_settings
-from quorate_node.base.config import EVERY_GPU, Config, GpuLayout, GpuPrice
+from quorate_node.base.config import Config
+from quorate_node.base.gpu_settings import EVERY_GPU, GpuLayout, GpuPrice
 from quorate_node.core.terms import RunSlots
 from quorate_node.executors.host_class_probe import read_gpus
 from quorate_node.gpu.gpu_slots import CLASSES_MAX, LaidOut, lay_out
@@ -34,7 +35,7 @@ def laid(name: str, *texts: str, prices: tuple[GpuPrice, ...] = PRICED) -> LaidO
 
 
 def divided(name: str, slots: int, *texts: str) -> tuple[RunSlots, ...]:
-    config = Config(Path("/"), ("http://127.0.0.1",), slots=slots)
+    config = Config(home=Path("/"), coordinators=("http://127.0.0.1",), slots=slots)
     return divide(config, MACHINE, HOST, laid(name, *texts).classes)
 
 
@@ -212,7 +213,7 @@ def test_whatever_the_owner_wants_the_slots_can_be_offered_and_share_no_gpu(
     inventory: GpuInventory, wanted: list[GpuLayout], is_priced: bool
 ) -> None:
     found = lay_out(inventory, tuple(wanted), PRICED if is_priced else ())
-    config = Config(Path("/"), ("http://127.0.0.1",), slots=2)
+    config = Config(home=Path("/"), coordinators=("http://127.0.0.1",), slots=2)
     classes = divide(config, MACHINE, HOST, found.classes)
     replace(make_terms(), classes=classes).check_gpus()
     names = {device.uuid: device.model for device in inventory.devices}
