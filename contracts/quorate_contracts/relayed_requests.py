@@ -7,10 +7,12 @@ them before.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from quorate_contracts.calls import ask, simulate
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import escrow, stakes
 from quorate_contracts.generated.contract_calls import Call
@@ -34,8 +36,8 @@ from quorate_protocol.messages.requests import (
 )
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Nonce, Signature, UnixSeconds, usd
-from quorate_protocol.values import replace
 from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.files import PUBLIC_MODE, write_atomic
 from quorate_runtime.keys.crypto import recover
 
 if TYPE_CHECKING:
@@ -44,8 +46,18 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX = 256 << 10
 REQUESTS_MAX = 80  # joins with 16 slots of each of a few classes, or takes back as many stakes
 
-Draft = Callable[[Nonce, UnixSeconds, Amount], Request]
-"""Makes a request of a nonce, a deadline and the most that its sender gets."""
+REQUEST_OF: dict[str, Callable[..., Request]] = {
+    "register": RegisterRequest,
+    "open_slots": OpenSlotsRequest,
+    "close_slot": CloseSlotRequest,
+    "unbond_slot": UnbondSlotRequest,
+    "change_payout": ChangePayoutRequest,
+    "exit": ExitRequest,
+    "lock": LockRequest,
+    "close": CloseTabRequest,
+    "withdraw": WithdrawRequest,
+}
+"""What an account signs instead of sending a call of this function. Both have its arguments."""
 
 
 class SignedRequest(Struct, frozen=True):
@@ -97,12 +109,12 @@ async def sign_requests(
     client: ChainClient,
     contracts: Contracts,
     signer: Signer,
-    drafts: Sequence[Draft],
+    calls: Sequence[Call],
     deadline: UnixSeconds,
     max_fee: Amount,
     stake: Amount,
 ) -> RequestFile:
-    """Signs requests in the order of the drafts, from the account's next nonces on.
+    """Signs a request instead of each call, in their order, from the account's next nonces on.
 
     `stake` is what they pull. Raises Refused if the token has no permits and too little is
     approved.
@@ -110,10 +122,10 @@ async def sign_requests(
     deployment, account = contracts.deployment, signer.address
     nonces = await _nonces(client, contracts, account)
     signed, pulled = [], 0
-    for draft in drafts:
-        body = draft(Nonce(0), deadline, max_fee)
-        is_money = isinstance(body, EscrowRequest)
-        body = replace(body, nonce=nonces[is_money])
+    for call in calls:
+        is_money = call.to == deployment.escrow
+        terms = nonces[is_money], deadline, max_fee
+        body = REQUEST_OF[call.function](account, *call.arguments, *terms)
         nonces[is_money] = Nonce(nonces[is_money] + 1)
         pulled += 0 if is_money else max_fee
         sig = signer.sign(digest(deployment.domain(), body))
@@ -127,8 +139,7 @@ async def _nonces(client: ChainClient, contracts: Contracts, account: Address) -
     """Returns the next nonce of an account at Stakes (False) and at Escrow (True)."""
     found = {}
     for is_money, contract in ((False, contracts.stakes), (True, contracts.escrow)):
-        query = contract.request_nonce(account)
-        found[is_money] = query.decode(await client.call(query.to, query.data))
+        found[is_money] = await ask(client, contract.request_nonce(account))
     return found
 
 
@@ -136,7 +147,8 @@ async def _permit(
     client: ChainClient, contracts: Contracts, signer: Signer, wanted: Amount, until: UnixSeconds
 ) -> SignedPermit | None:
     deployment, account = contracts.deployment, signer.address
-    if wanted == 0 or await _allowance(client, contracts, account) >= wanted:
+    allowance = contracts.token.allowance(account, deployment.stakes)
+    if wanted == 0 or await ask(client, allowance) >= wanted:
         return None
     terms = await permit_terms(client, deployment.token, deployment.chain_id, account)
     if terms is None:
@@ -146,11 +158,6 @@ async def _permit(
             f"0x{deployment.stakes.hex()} from 0x{account.hex()}, which needs gas once",
         )
     return SignedPermit(wanted, until, terms.sign(deployment.stakes, wanted, until, signer))
-
-
-async def _allowance(client: ChainClient, contracts: Contracts, account: Address) -> int:
-    query = contracts.token.allowance(account, contracts.stakes.address)
-    return query.decode(await client.call(query.to, query.data))
 
 
 async def calls_to_relay(
@@ -228,7 +235,7 @@ async def _permit_call(client: ChainClient, contracts: Contracts, file: RequestF
     terms = (file.account, contracts.stakes.address, file.permit.amount, file.permit.deadline)
     call = permit_call(contracts.token.address, *terms, file.permit.sig)
     try:
-        await client.call(call.to, call.data)
+        await simulate(client, call)
     except Refused:
         return None  # not re-raised: if it was never given, the requests themselves are refused
     return call
@@ -237,6 +244,14 @@ async def _permit_call(client: ChainClient, contracts: Contracts, file: RequestF
 def encode(file: RequestFile) -> bytes:
     """Returns the file's canonical JSON."""
     return canonical.encode(file)
+
+
+def write_file(path: Path, file: RequestFile) -> None:
+    """Writes the file for a relayer. Raises Refused if the folder does not take it."""
+    try:
+        write_atomic(path, encode(file), PUBLIC_MODE)
+    except OSError as error:
+        raise Refused(Code.MALFORMED, f"--out {path}: {error.strerror}") from error
 
 
 def decode(data: bytes) -> RequestFile:

@@ -6,8 +6,8 @@ typed again: it finishes that transfer, and sends nothing twice.
 
 from msgspec import Struct
 
-from quorate_node.cli.owner_desk import SEND_SECONDS, OwnerDesk, earnings, transfer_text
-from quorate_node.owner.calls import ask, transact
+from quorate_contracts.calls import ask, transact
+from quorate_node.cli.owner_desk import OwnerDesk, earnings
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.tabs import PAY_PERIODS
@@ -52,7 +52,8 @@ async def withdraw(desk: OwnerDesk, to: Address | None, amount: Amount | None) -
     account, sent = desk.keys.account, Amount(0)
     done: list[str] = []
     if desk.keys.owner is None:
-        calls = [transfer_text(desk, to, await _amount(desk, amount))] if to else []
+        token = desk.contracts.token
+        calls = [token.transfer(to, await _amount(desk, amount)).text] if to else []
         is_any = any(item.redeemable or item.credit for item in await desk.tabs())
         waits = [Wait("the daemon collects your pay with the operator key")] if is_any else []
         waits += await pay_waits(desk)
@@ -97,7 +98,7 @@ async def collect_all(desk: OwnerDesk, sender: Sender) -> tuple[list[str], list[
         # Until a block has the transaction, the nonce and so its name stay the same.
         nonce = await desk.client.nonce(desk.keys.account)
         call = desk.contracts.escrow.withdraw(balance)
-        await transact(sender, f"withdraw/{balance}/{nonce}", call, SEND_SECONDS)
+        await transact(sender, f"withdraw/{balance}/{nonce}", call)
         done.append(f"withdrew {usd(balance)} USD of your balance in Escrow{to}")
     return done, waits
 
@@ -113,7 +114,7 @@ async def balance_calls(desk: OwnerDesk) -> list[str]:
     """The call that takes the balance out of Escrow, for an owner's key that is not here."""
     escrow = desk.contracts.escrow
     balance = await ask(desk.client, escrow.balance_of(desk.keys.account))
-    return [f"withdraw({balance}) of 0x{escrow.address.hex()}"] if balance else []
+    return [escrow.withdraw(balance).text] if balance else []
 
 
 async def pay_waits(desk: OwnerDesk) -> list[Wait]:
@@ -174,7 +175,7 @@ async def _send(desk: OwnerDesk, sender: Sender, begun: Transfer) -> None:
     path = desk.config.path(FILE)
     call = desk.contracts.token.transfer(begun.to, begun.amount)
     try:
-        await transact(sender, begun.purpose, call, SEND_SECONDS)
+        await transact(sender, begun.purpose, call)
     except Refused:
         if await sender.has_ended(begun.purpose):
             path.unlink(missing_ok=True)  # it moved no token, and never will

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from quorate_contracts.calls import Step, ask
 from quorate_contracts.court_facts import RunEvidence, job_run
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import jobs
 from quorate_contracts.log_search import newest_logs, topic_of
-from quorate_node.owner.calls import Step, ask
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import Limits
@@ -201,7 +201,7 @@ def show_step(contracts: Contracts, execution: FundedExecution) -> Step:
     """Returns the transaction that shows an execution."""
     call = contracts.jobs.show(execution.order, execution.run())
     name = f"{contracts.jobs.address.hex()[:8]}/{execution.lease.hex()}"
-    return Step(f"show/{name}", call, f"show of 0x{contracts.jobs.address.hex()}")
+    return Step(f"show/{name}", call)
 
 
 def pay_step(contracts: Contracts, execution: FundedExecution, shown: Sequence[jobs.Shown]) -> Step:
@@ -209,4 +209,4 @@ def pay_step(contracts: Contracts, execution: FundedExecution, shown: Sequence[j
     providers = sorted(item.provider for item in shown)
     call = contracts.jobs.pay(execution.order, providers)
     name = f"{contracts.jobs.address.hex()[:8]}/{execution.lease.hex()}/{len(providers)}"
-    return Step(f"pay/{name}", call, f"pay of 0x{contracts.jobs.address.hex()}")
+    return Step(f"pay/{name}", call)
