@@ -105,7 +105,7 @@ RULES: dict[str, Rule | str] = {
     "GET /v1/ready": "problems of the coordinator",
     "GET /v1/offers": anybody,
     "GET /v1/market/history": "sums over runs and classes",
-    "POST /v1/plan": "answers from offers alone",
+    "POST /v1/plan": "answers from offers, and from images of the token's account alone",
     "POST /v1/sessions": "takes a signed message",
     "POST /v1/orders": "takes a signed message",
     "GET /v1/runs": with_token,  # the runs of the token's account

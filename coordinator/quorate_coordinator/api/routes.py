@@ -43,7 +43,7 @@ from quorate_protocol.messages.views import (
 )
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules import orders
-from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http import client_networks
 from quorate_runtime.keys.crypto import recover, recover_again
@@ -157,17 +157,16 @@ class Api:
 
     async def post_plan(self, request: web.Request) -> web.Response:
         """Answers the PlanView of a PlanRequest. A stranger may ask, so a plan counts for several
-        requests.
+        requests. A client that sends its token hears of its own images that cannot be verified.
         """
         self.auth.rates.count_address(request.remote, PLAN_TOKENS - 1)
         wanted = canonical.from_json(
             PlanRequest, canonical.parse(await request.read(), BODY_BYTES_MAX)
         )
         validate_spec(wanted.spec)
+        client = self.auth.account(request) or ZERO_ADDRESS
         state, rules = self.core.state, self.core.rules
-        asked = wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified, wanted.host_class
-        view = views.plan_view(state, rules, self.now(), *asked)
-        return answer(view)
+        return answer(views.plan_view(state, rules, self.now(), wanted, client))
 
     async def post_session(self, request: web.Request) -> web.Response:
         """Accepts Envelope[Session]: the session key may act from now on, also before its first
