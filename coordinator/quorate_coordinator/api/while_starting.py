@@ -11,9 +11,9 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.http.coordinator_routes import Routes
 
 RETRY_SECONDS = 1.0
-HEALTH = "/v1/health"  # answers while the coordinator starts, too
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -22,7 +22,7 @@ def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if request.path != HEALTH and not is_ready():
+        if request.path != Routes.HEALTH.path and not is_ready():
             raise Unavailable(
                 "the coordinator is starting; it answers once its journal is replayed",
                 RETRY_SECONDS,

@@ -8,9 +8,9 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.http.coordinator_routes import Routes
 
 RETRY_SECONDS = 5.0
-ORDERS = "/v1/orders"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -38,7 +38,7 @@ def refuse_orders(
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        is_order = request.method == "POST" and request.path == ORDERS
+        is_order = request.method == "POST" and request.path == Routes.ORDER.path
         if is_order and may_be_older():
             raise Unavailable(
                 "the coordinator compares its journal with what providers have; it takes orders "
