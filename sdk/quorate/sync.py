@@ -16,32 +16,22 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
+from types import GenericAlias, TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args
 
 from quorate.client import market as asynchronous
 from quorate.client import run as asynchronous_run
 from quorate.client.base.client_ledger import OrderRecord, SpendingTotals
 from quorate.client.base.profile import Profile
-from quorate.client.base.result import Result
 from quorate.client.base.session import Notice, ignore_notice
-from quorate.client.base.transfer import Progress, no_progress
-from quorate.client.market import Plan
-from quorate.job.host_class import ClassRow
 from quorate.job.job import Job
-from quorate.job.quantities import Money
 from quorate.programs import functions as asynchronous_functions
-from quorate.programs.job_packing import ArrayElement
-from quorate.trust.offer_verification import CheckedOffer
-from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.ports import Clock
-from quorate_protocol.messages.views import AccountView, InfoView, JobEvent, OfferView, RunView
-from quorate_protocol.units import ZERO_HASH, Amount, Hash32
-
-if TYPE_CHECKING:
-    from quorate.client.money.balances import Balances
-    from quorate.client.money.withdrawal import WithdrawalState
+from quorate_protocol.messages.views import InfoView
+from quorate_protocol.units import Hash32
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -96,55 +86,66 @@ def _as_coroutine(work: Awaitable[T]) -> Coroutine[Any, Any, T]:
     return wait()
 
 
+def _waits(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
+    """The blocking twin of a method: its caller waits for the result."""
+    return _twin(method, _LoopThread.call)
+
+
+def _yields(
+    method: Callable[Concatenate[Any, P], AsyncIterator[T]],
+) -> Callable[Concatenate[Any, P], Iterator[T]]:
+    """The blocking twin of a method that yields."""
+    items = get_args(signature(method).return_annotation)
+    return _twin(method, _LoopThread.iterate, GenericAlias(Iterator, items))
+
+
+def _orders(
+    method: Callable[Concatenate[Any, P], Awaitable[asynchronous_run.Run]],
+) -> "Callable[Concatenate[Any, P], Run]":
+    """The blocking twin of a method that returns a run."""
+    return _twin(method, lambda loop, made: Run(loop, loop.call(made)), Run)
+
+
+def _twin(
+    method: Callable[..., Any], finish: Callable[[_LoopThread, Any], Any], result: object = None
+) -> Callable[..., Any]:
+    """Returns a method with the name, docstring and parameters of the async one, which it calls on
+    the object that `self` wraps. `result` is its type where it differs.
+    """
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return finish(self._loop, method(self._wrapped, *args, **kwargs))
+
+    if result is not None:
+        call.__dict__["__signature__"] = signature(method).replace(return_annotation=result)
+    return call
+
+
 class Run:
     """Blocking version of `quorate.client.run.Run`. Same errors."""
 
     def __init__(self, loop: _LoopThread, run: asynchronous_run.Run) -> None:
-        self._loop, self._run = loop, run
+        self._loop, self._wrapped = loop, run
         self.job_id: Hash32 = run.job_id
         self.name = run.name
 
     def __repr__(self) -> str:
         """Names the run by its whole id."""
-        return repr(self._run)
+        return repr(self._wrapped)
 
     @property
     def id(self) -> str:
         """Returns the job id as 0x-hex."""
-        return self._run.id
+        return self._wrapped.id
 
-    def status(self) -> RunView:
-        """Returns the coordinator's present view of the run, unverified."""
-        return self._loop.call(self._run.status())
-
-    def events(self, after: int = 0) -> Iterator[JobEvent]:
-        """Yields past and new events until the run is decided."""
-        return self._loop.iterate(self._run.events(after))
-
-    def history(self) -> Iterator[JobEvent]:
-        """Yields the events so far."""
-        return self._loop.iterate(self._run.history())
-
-    def logs(self, follow: bool = False) -> Iterator[bytes]:
-        """Yields log text in pieces."""
-        return self._loop.iterate(self._run.logs(follow))
-
-    def stop(self) -> None:
-        """Stops the run now."""
-        self._loop.call(self._run.stop())
-
-    def wait(self, waiting: Notice = ignore_notice) -> RunView:
-        """Waits until the run is over and returns its view."""
-        return self._loop.call(self._run.wait(waiting))
-
-    def result(
-        self,
-        destination: Path | None = None,
-        progress: Progress = no_progress,
-        waiting: Notice = ignore_notice,
-    ) -> Result:
-        """Waits for the checked result."""
-        return self._loop.call(self._run.result(destination, progress, waiting))
+    status = _waits(asynchronous_run.Run.status)
+    events = _yields(asynchronous_run.Run.events)
+    history = _yields(asynchronous_run.Run.history)
+    logs = _yields(asynchronous_run.Run.logs)
+    stop = _waits(asynchronous_run.Run.stop)
+    wait = _waits(asynchronous_run.Run.wait)
+    result = _waits(asynchronous_run.Run.result)
 
 
 class FunctionRun(Generic[R]):
@@ -201,10 +202,10 @@ class Market:
         """Takes the same arguments as the async version. `notice` is called in the loop's
         thread.
         """
-        self._market = asynchronous.Market(
+        self._wrapped = asynchronous.Market(
             profile, client=client, url=url, clock=clock, notice=notice, is_reading=is_reading
         )
-        self._opened: AbstractAsyncContextManager[asynchronous.Market] = self._market
+        self._opened: AbstractAsyncContextManager[asynchronous.Market] = self._wrapped
 
     @staticmethod
     @contextmanager
@@ -217,13 +218,13 @@ class Market:
 
     def __repr__(self) -> str:
         """Names the coordinator and the account."""
-        return repr(self._market)
+        return repr(self._wrapped)
 
     def __enter__(self) -> Self:
         """Connects."""
         self._loop = _LoopThread()
         try:
-            self._market = self._loop.call(self._opened.__aenter__())
+            self._wrapped = self._loop.call(self._opened.__aenter__())
         except BaseException:
             self._loop.stop()
             raise
@@ -244,105 +245,44 @@ class Market:
     @property
     def info(self) -> InfoView:
         """Returns what the coordinator says about itself."""
-        return self._market.info
+        return self._wrapped.info
 
-    def attach(self) -> None:
-        """Starts witnessing and vouching for this client's runs."""
-        self._loop.call(self._market.attach())
-
-    def settle_ended(self) -> None:
-        """Settles what ended while no program of this profile ran."""
-        self._loop.call(self._market.settle_ended())
-
-    def offers(self) -> tuple[OfferView, ...]:
-        """Returns the live offers."""
-        return self._loop.call(self._market.offers())
-
-    def checked_offers(self, is_on_chain: bool = False) -> tuple[CheckedOffer, ...]:
-        """Returns the offers of the book, each checked by this client."""
-        return self._loop.call(self._market.checked_offers(is_on_chain))
-
-    def with_attestation(
-        self, rows: Iterable[CheckedOffer], is_on_chain: bool = False
-    ) -> tuple[CheckedOffer, ...]:
-        """Returns the rows with what this client found about the attestation of each slot."""
-        return self._loop.call(self._market.with_attestation(rows, is_on_chain))
-
-    def history(
-        self, by: str, seconds: int, host_class: Hash32 = ZERO_HASH
-    ) -> tuple[MarketPeriodView, ...]:
-        """Returns supply, prices and volume of the last `seconds`, by "hour" or "day"."""
-        return self._loop.call(self._market.history(by, seconds, host_class))
-
-    def classes(self) -> tuple[ClassRow, ...]:
-        """Returns the host classes on offer with their owners."""
-        return self._loop.call(self._market.classes())
-
-    def account(self) -> AccountView:
-        """Returns this client's account as the coordinator sees it."""
-        return self._loop.call(self._market.account())
-
-    def balance(self) -> "Balances":
-        """Returns this client's money: in the wallet, balance, tabs, and funded orders."""
-        return self._loop.call(self._market.balance())
-
-    def give_back(self, amount: Amount) -> Amount:
-        """Asks the coordinator for so much of the tab. Returns what it frees on chain now."""
-        return self._loop.call(self._market.give_back(amount))
-
-    def withdraw(
-        self, amount: Money | None = None, to: str = "", wait: bool = False
-    ) -> "WithdrawalState":
-        """Takes money back from the escrow; None is all that is not promised."""
-        return self._loop.call(self._market.withdraw(amount, to, wait))
-
-    def runs(self) -> tuple[RunView, ...]:
-        """Returns this client's runs."""
-        return self._loop.call(self._market.runs())
-
-    def plan(self, job: Job) -> Plan:
-        """Asks what an order would meet and cost."""
-        return self._loop.call(self._market.plan(job))
-
-    def submit(self, job: Job, plan: Plan | None = None, progress: Progress = no_progress) -> Run:
-        """Uploads what is missing, signs the order and sends it."""
-        return Run(self._loop, self._loop.call(self._market.submit(job, plan, progress)))
-
-    def run(self, name: str | bytes) -> Run:
-        """Returns a run of this profile by id, prefix or name."""
-        return Run(self._loop, self._loop.call(self._market.run(name)))
+    attach = _waits(asynchronous.Market.attach)
+    settle_ended = _waits(asynchronous.Market.settle_ended)
+    offers = _waits(asynchronous.Market.offers)
+    checked_offers = _waits(asynchronous.Market.checked_offers)
+    with_attestation = _waits(asynchronous.Market.with_attestation)
+    history = _waits(asynchronous.Market.history)
+    classes = _waits(asynchronous.Market.classes)
+    account = _waits(asynchronous.Market.account)
+    balance = _waits(asynchronous.Market.balance)
+    give_back = _waits(asynchronous.Market.give_back)
+    withdraw = _waits(asynchronous.Market.withdraw)
+    runs = _waits(asynchronous.Market.runs)
+    plan = _waits(asynchronous.Market.plan)
+    submit = _orders(asynchronous.Market.submit)
+    run = _orders(asynchronous.Market.run)
+    array = _waits(asynchronous.Market.array)
+    submit_element = _orders(asynchronous.Market.submit_element)
+    plan_element = _waits(asynchronous.Market.plan_element)
 
     def map(self, job: Job, params: Iterable[Mapping[str, str]] | None = None) -> list[Run]:
         """Submits one job for each element of the job's sweep, or for each set of variables."""
-        return [Run(self._loop, run) for run in self._loop.call(self._market.map(job, params))]
-
-    def array(
-        self, job: Job, params: Iterable[Mapping[str, str]] | None = None
-    ) -> list[ArrayElement]:
-        """Returns the elements of a job array with this profile's earlier orders of them."""
-        return self._loop.call(self._market.array(job, params))
-
-    def submit_element(self, element: ArrayElement) -> Run:
-        """Submits one element of `array`."""
-        return Run(self._loop, self._loop.call(self._market.submit_element(element)))
-
-    def plan_element(self, element: ArrayElement) -> Plan:
-        """Asks what one element would meet and cost."""
-        return self._loop.call(self._market.plan_element(element))
+        return [Run(self._loop, run) for run in self._loop.call(self._wrapped.map(job, params))]
 
     def function(self, **options: Any) -> "Callable[[Callable[P, R]], RemoteFunction[P, R]]":
         """Returns a decorator that makes a function's calls jobs."""
-        decorate: Any = self._market.function(**options)
+        decorate: Any = self._wrapped.function(**options)
         return lambda function: RemoteFunction(self._loop, decorate(function))
 
     def entry(self, job_id: Hash32) -> OrderRecord:
         """Returns this profile's own record of one order."""
-        return self._market.entry(job_id)
+        return self._wrapped.entry(job_id)
 
     def debt(self) -> SpendingTotals:
         """Returns what this profile's orders cost, and what open ones may still cost."""
-        return self._market.debt()
+        return self._wrapped.debt()
 
     def entries(self) -> list[OrderRecord]:
         """Returns this profile's own record of its newest 1,000 orders here, newest first."""
-        return self._market.entries()
+        return self._wrapped.entries()

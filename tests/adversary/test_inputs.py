@@ -11,7 +11,6 @@ from quorate_content.dag.cid import raw_cid
 from quorate_content.dag.content_limits import AbsentEverywhere
 from quorate_content.store.content_store import ContentStore
 from quorate_coordinator.api.input_search import InputSearch
-from quorate_coordinator.api.routes import PLAN_TOKENS
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.base.request_limits import MAINNET_BOUNDS
 from quorate_coordinator.core.model import events as ev
@@ -36,6 +35,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
+from quorate_runtime.http.coordinator_routes import Routes
 from quorate_runtime.http.error_responses import Busy
 from quorate_runtime.keys.crypto import KeySigner
 from support.http_server import on_loopback
@@ -283,13 +283,14 @@ def test_a_plan_costs_a_stranger_ten_requests(attack) -> None:  # type: ignore[n
     with pytest.raises(Busy):
         while plans < 10_000:
             rates.count_address("192.0.2.1")
-            rates.count_address("192.0.2.1", PLAN_TOKENS - 1)
+            rates.count_address("192.0.2.1", Routes.PLAN.tokens - 1)
             plans += 1
-    assert plans == MAINNET_BOUNDS.address_burst // PLAN_TOKENS
+    assert plans == MAINNET_BOUNDS.address_burst // Routes.PLAN.tokens
+    a_second = MAINNET_BOUNDS.address_per_second / Routes.PLAN.tokens
     attack(
         name="a stranger asks for plans as fast as it can",
         before="a search of all classes and providers each, 1,000 at once",
-        now=f"{plans} at once, then {MAINNET_BOUNDS.address_per_second / PLAN_TOKENS:g} a second, "
+        now=f"{plans} at once, then {a_second:g} a second, "
         "each of 256 classes and 4,096 providers at most",
         cost="one address for each",
     )

@@ -227,14 +227,8 @@ def test_a_client_cannot_order_at_a_price_that_one_owner_meets(attack) -> None: 
     with pytest.raises(Refused, match=r"2 do from 0\.10 USD an hour on") as caught:
         market.order(0, 1, max_price_per_hour=Price(95_000), accept_unverified=True)
     assert caught.value.code is Code.PRICE_TOO_HIGH
-    view = views.plan_view(
-        market.core.state,
-        market.core.rules,
-        UnixSeconds(market.at),
-        market.job(market.order(0, 2)).submission.spec,
-        Price(95_000),
-        accepts_unverified=True,
-    )
+    spec = market.job(market.order(0, 2)).submission.spec
+    view = market.plan(spec, 95_000, accept_unverified=True)
     assert "2 do from 0.10 USD an hour on" in view.nearest
     assert view.refusal == caught.value.code.value, "the plan has the code of the refusal"
     market.order(0, 3, max_price_per_hour=Price(100_000))

@@ -15,7 +15,7 @@ from msgspec.structs import fields
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
 from quorate_content.store.fetch_order import Source
-from quorate_coordinator.api.operations import OPERATIONS, Operation
+from quorate_coordinator.api.handlers import OPERATIONS
 from quorate_coordinator.core.model.accusations import Case
 from quorate_coordinator.core.model.events import ChainCaseOpened
 from quorate_coordinator.storage.output_access import Outputs
@@ -25,6 +25,7 @@ from quorate_coordinator.storage.staging import named_by, owner_name
 from quorate_node.status.node_gateway import Gateway
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Hash32
+from quorate_runtime.http.coordinator_routes import Route
 from support.http_server import on_loopback
 from support.markets.readable_market import (
     ARCHIVED,
@@ -105,7 +106,7 @@ RULES: dict[str, Rule | str] = {
     "GET /v1/ready": "problems of the coordinator",
     "GET /v1/offers": anybody,
     "GET /v1/market/history": "sums over runs and classes",
-    "POST /v1/plan": "answers from offers alone",
+    "POST /v1/plan": "answers from offers, and from images of the token's account alone",
     "POST /v1/sessions": "takes a signed message",
     "POST /v1/orders": "takes a signed message",
     "GET /v1/runs": with_token,  # the runs of the token's account
@@ -147,7 +148,7 @@ def content_rule(kind: str, reader: str, stage: str) -> Answer:
     return GOOD if is_client or readers[kind] else ABSENT
 
 
-def name_of(item: Operation) -> str:
+def name_of(item: Route[object]) -> str:
     return f"{item.method} {item.path}"
 
 

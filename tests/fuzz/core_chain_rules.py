@@ -8,6 +8,7 @@ from fuzz.core_world import HOSTS, US
 from quorate_coordinator.core import views
 from quorate_coordinator.core.model import events as ev
 from quorate_protocol.codec.hashing import keccak256
+from quorate_protocol.messages.views import PlanRequest
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, Round, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner
 
@@ -123,7 +124,9 @@ class ChainRules(BaseMachine):
         state, rules, at = self.world.core.state, self.world.core.rules, UnixSeconds(self.world.at)
         for job in self.world.jobs()[-4:]:
             views.run_view(state, job, is_client)
-            views.plan_view(state, rules, at, job.submission.spec, Price(price), is_client)
+            order, spec = job.submission.order.message, job.submission.spec
+            wanted = PlanRequest(spec, Price(price), order.verify_tier, is_client)
+            views.plan_view(state, rules, at, wanted, order.client)
         views.offer_views(
             state, at, 1 + pick % 8, self.world.owners[pick % len(self.world.owners)].address
         )

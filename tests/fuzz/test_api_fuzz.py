@@ -28,14 +28,17 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from fuzz.api_parties import CLIENT, WHO, Parties, parties
-from quorate_coordinator.api.operations import EVENTS, OPERATIONS, TEXT, Operation
+from quorate_coordinator.api.handlers import OPERATIONS
 from quorate_protocol.refusals import Code
+from quorate_runtime.http.coordinator_routes import EVENT_STREAM, TEXT, Route
 from support.fuzz_properties import COUNTS
 
 EXAMPLES = 3 * int(os.environ.get("QUORATE_FUZZ", "1"))
 CODES = {*Code, "unavailable"}
 STREAMS = {
-    item.path for item in OPERATIONS if item.answer in (EVENTS, TEXT) and item.path != "/metrics"
+    item.path
+    for item in OPERATIONS
+    if item.answer in (EVENT_STREAM, TEXT) and item.path != "/metrics"
 }
 DOCUMENTED = [status_code_conformance, content_type_conformance, response_schema_conformance]
 SECONDS_MAX = 5.0  # seconds of processor that a request may cost, including the asking side
@@ -76,7 +79,7 @@ def schema(served: Parties) -> BaseSchema:
     )
 
 
-def takes_anything(item: Operation) -> bool:
+def takes_anything(item: Route[Any]) -> bool:
     """Whether every request to the route is valid."""
     return item.body is not None or bool(item.queries) or "{" in item.path
 
@@ -109,7 +112,7 @@ CASES = [
     ("item", "mode"), CASES, ids=[f"{item.method}{item.path}-{mode.value}" for item, mode in CASES]
 )
 def test_every_answer_is_typed(
-    served: Parties, schema: BaseSchema, item: Operation, mode: GenerationMode
+    served: Parties, schema: BaseSchema, item: Route[Any], mode: GenerationMode
 ) -> None:
     session, route = requests.Session(), f"{item.method} {item.path}"
     quiet = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]

@@ -14,6 +14,7 @@ from quorate_content.transfer.gateway import CombinedStores
 from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_content.transfer.upload_limits import UploadGrant
 from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.handlers import METRICS, OPERATOR, add_handlers, handles
 from quorate_coordinator.api.input_search import InputSearch
 from quorate_coordinator.api.routes import VERSION, Api, answer
 from quorate_coordinator.api.streams import Streams
@@ -111,7 +112,7 @@ class HttpServer:
         auth = Auth(core.rules, core.state, clock, self.rates)
         uploads = self.staging.uploads, self.staging.small
         access = RunAccess(core.state, self.history, self.staging.claims, uploads)
-        Api(
+        api = Api(
             core=core,
             actor=self.actor,
             auth=auth,
@@ -127,8 +128,8 @@ class HttpServer:
             must_be_funded=self.must_be_funded,
             must_have_room=self._must_have_room,
             imported=self.imports.view,
-        ).add_routes(app)
-        Streams(
+        )
+        streams = Streams(
             history=self.history,
             access=access,
             auth=auth,
@@ -136,7 +137,8 @@ class HttpServer:
             logs=self.logs,
             is_stopping=self.is_stopping,
             submit=self.actor.submit,
-        ).add_routes(app)
+        )
+        add_handlers(app, api, streams, self)
         library = CombinedStores(self.staging.stores, self.documents.find)
 
         async def may_read(request: web.Request, cid: Cid) -> bool:
@@ -149,8 +151,6 @@ class HttpServer:
             return self.staging.grant(account, request, has_balance)
 
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
-        app.router.add_get("/metrics", self._metrics)
-        app.router.add_get("/v1/operator", self._get_operator)
 
     def _is_operator(self, request: web.Request) -> bool:
         """Whether a request comes from this machine, or from a network that the operator named."""
@@ -160,12 +160,14 @@ class HttpServer:
         networks = (ip_network(text) for text in self.config.metrics_from)
         return address.is_loopback or any(address in network for network in networks)
 
+    @handles(OPERATOR)
     async def _get_operator(self, request: web.Request) -> web.Response:
         if not self._is_operator(request):
             raise Refused(Code.NOT_YOURS, NOT_THE_OPERATOR)
         assert self.report is not None, "no request is taken before the start"
         return answer(self.report.view())
 
+    @handles(METRICS)
     async def _metrics(self, request: web.Request) -> web.Response:
         if not self._is_operator(request):
             return web.Response(status=403, text=f"metrics: {NOT_THE_OPERATOR}\n")

@@ -11,14 +11,14 @@ import typing
 from enum import Enum
 from typing import Any, get_args, get_origin
 
-from msgspec import NODEFAULT
+from msgspec import NODEFAULT, Struct
 from msgspec.structs import fields
 
-from quorate_coordinator.api.operations import BYTES, CAR, JSON, OPERATIONS, RAW, Operation, Query
-from quorate_coordinator.api.responses import Refusal
+from quorate_coordinator.api.handlers import OPERATIONS
 from quorate_protocol.codec.declared_types import SAFE_INTEGER, camel, is_value_type
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.units import WIRE_TYPES
+from quorate_runtime.http.coordinator_routes import BYTES, CAR, JSON, RAW, Query, Route, Routes
 
 Json = dict[str, Any]
 SIGNATURE_PATTERN = "^0x[0-9a-f]{130}$"
@@ -28,8 +28,18 @@ PATHS: dict[str, Json] = {
     "address": {"type": "string", "pattern": "^0x[0-9a-f]{40}$"},
     "cid": {"type": "string", "pattern": "^[A-Za-z0-9]{1,120}$"},
 }
-ALSO_READ = {"/v1/content": (CAR,)}
-ALSO_ANSWERED = {"/v1/content/{cid}": (CAR, RAW)}
+ALSO_READ = {Routes.UPLOAD.path: (CAR,)}
+ALSO_ANSWERED = {Routes.CONTENT.path: (CAR, RAW)}
+
+
+class Refusal(Struct, frozen=True):
+    """The answer of every status of 400 and above. `code` is one of `refusals.Code`, or
+    `unavailable`, or `internal`.
+    """
+
+    code: str
+    sentence: str
+    detail: str
 
 
 class Schemas:
@@ -177,13 +187,13 @@ def document(version: str) -> Json:
     }
 
 
-def _operation(schemas: Schemas, operation: Operation) -> Json:
+def _operation(schemas: Schemas, operation: Route[Any]) -> Json:
     refused = {"description": "Refused.", "content": {JSON: {"schema": schemas.of(Refusal)}}}
     good = {
         "description": operation.summary,
         "content": _content(schemas, operation.answer, ALSO_ANSWERED.get(operation.path, ())),
     }
-    code = "101" if operation.path == "/v1/peers" else "200"
+    code = "101" if operation is Routes.PEERS else "200"
     made: Json = {
         "operationId": _identifier(operation),
         "summary": operation.summary,
@@ -208,7 +218,7 @@ def _content(schemas: Schemas, what: object, also: tuple[str, ...]) -> Json:
     return {what: shape, **{name: {} for name in also}}
 
 
-def _identifier(operation: Operation) -> str:
+def _identifier(operation: Route[Any]) -> str:
     words = re.findall(r"[a-z0-9]+", operation.path.removeprefix("/v1"))
     return camel("_".join([operation.method.lower(), *words]))
 
@@ -218,11 +228,10 @@ def _in_path(name: str) -> Json:
 
 
 def _in_query(query: Query) -> Json:
-    schema = {"type": "string", "pattern": query.pattern}
     return {
         "name": query.name,
         "in": "query",
         "required": False,
         "description": query.meaning,
-        "schema": schema,
+        "schema": {"type": "string", "pattern": query.pattern},
     }

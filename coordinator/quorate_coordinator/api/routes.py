@@ -12,8 +12,8 @@ from typing import TypeVar
 from aiohttp import web
 
 from quorate_coordinator.api.auth import Auth, session_signer
+from quorate_coordinator.api.handlers import handles
 from quorate_coordinator.api.openapi import document
-from quorate_coordinator.api.responses import Cases, Done, Health, Offers, Runs
 from quorate_coordinator.base.request_limits import BODY_BYTES_MAX
 from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
@@ -43,9 +43,10 @@ from quorate_protocol.messages.views import (
 )
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules import orders
-from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.http import client_networks
+from quorate_runtime.http.coordinator_routes import Cases, Done, Health, Offers, Routes, Runs
 from quorate_runtime.keys.crypto import recover, recover_again
 from quorate_runtime.process.health import Problem
 from quorate_runtime.version import version_number
@@ -56,7 +57,6 @@ PAGE_MAX = 1_000
 LINES_MAX = 256  # of the public log in one page
 VERSION = version_number()
 READY_RETRY_SECONDS = 5.0
-PLAN_TOKENS = 10.0  # a plan looks at the whole market
 
 
 @dataclass(slots=True)
@@ -84,55 +84,31 @@ class Api:
     must_have_room: Callable[[], None]
     imported: Callable[[Address | None], tuple[ImportedView, ...]] = lambda _: ()
 
-    def add_routes(self, app: web.Application) -> None:
-        """Mounts all routes but content, peers and streams."""
-        app.router.add_get("/v1/openapi.json", self.get_document)
-        app.router.add_get("/v1/info", self.get_info)
-        app.router.add_get("/v1/observed", self.get_observed)
-        app.router.add_get("/v1/health", self.get_health)
-        app.router.add_get("/v1/ready", self.get_ready)
-        app.router.add_get("/v1/offers", self.get_offers)
-        app.router.add_get("/v1/market/history", self.get_market_history)
-        app.router.add_post("/v1/plan", self.post_plan)
-        app.router.add_post("/v1/sessions", self.post_session)
-        app.router.add_post("/v1/orders", self.post_order)
-        app.router.add_get("/v1/runs", self.get_runs)
-        app.router.add_get("/v1/runs/{job}", self.get_run)
-        app.router.add_post("/v1/runs/{job}/stop", self.post_stop)
-        app.router.add_post("/v1/witnesses", self.post_witness)
-        app.router.add_post("/v1/vouchers", self.post_voucher)
-        app.router.add_get("/v1/receipts/{job}", self.get_receipt)
-        app.router.add_get("/v1/accounts/{address}", self.get_account)
-        app.router.add_post("/v1/give-back", self.post_give_back)
-        app.router.add_get("/v1/providers/{address}", self.get_provider)
-        app.router.add_get("/v1/reputation", self.get_reputation)
-        app.router.add_get("/v1/reputation/log", self.get_reputation_log)
-        app.router.add_get("/v1/reputation/imported", self.get_imported)
-        app.router.add_get("/v1/cases", self.get_cases)
-
     def now(self) -> UnixSeconds:
         """Returns the present second."""
         return UnixSeconds(int(self.clock.now()))
 
+    @handles(Routes.OPENAPI)
     async def get_document(self, _: web.Request) -> web.Response:
-        """Answers the OpenAPI document."""
         return web.Response(body=openapi_document(), content_type="application/json")
 
+    @handles(Routes.INFO)
     async def get_info(self, _: web.Request) -> web.Response:
-        """Answers InfoView."""
         return answer(self.info())
 
+    @handles(Routes.OBSERVED)
     async def get_observed(self, request: web.Request) -> web.Response:
         """Answers ObservedView. A provider behind a router learns its network from it."""
         address = client_networks.address_of(request.remote or "")
         return answer(ObservedView("" if address is None else str(address)))
 
+    @handles(Routes.HEALTH)
     async def get_health(self, _: web.Request) -> web.Response:
-        """Answers whether the coordinator works, and every problem by its name."""
         own, problems = self.core.state.own, self.problems()
         lag = max(0, self.now() - own.block_time)
         return answer(Health(not problems, own.block, lag, len(self.core.state.live), problems))
 
+    @handles(Routes.READY)
     async def get_ready(self, _: web.Request) -> web.Response:
         """Answers Done, or Unavailable (503) with every problem. Load balancers look only at the
         status.
@@ -145,30 +121,28 @@ class Api:
             )
         return answer(Done())
 
+    @handles(Routes.OFFERS)
     async def get_offers(self, request: web.Request) -> web.Response:
-        """Answers one page of Offers."""
-        limit, after = page_of(request)
-        found = views.offer_views(self.core.state, self.now(), limit, after)
+        found = views.offer_views(self.core.state, self.now(), *page_of(request))
         return answer(Offers(tuple(found)))
 
+    @handles(Routes.MARKET_HISTORY)
     async def get_market_history(self, request: web.Request) -> web.Response:
-        """Answers one page of MarketHistory."""
         return answer(await self.market_history(query_of(request.query, self.now())))
 
+    @handles(Routes.PLAN)
     async def post_plan(self, request: web.Request) -> web.Response:
         """Answers the PlanView of a PlanRequest. A stranger may ask, so a plan counts for several
-        requests.
+        requests. A client that sends its token hears of its own images that cannot be verified.
         """
-        self.auth.rates.count_address(request.remote, PLAN_TOKENS - 1)
-        wanted = canonical.from_json(
-            PlanRequest, canonical.parse(await request.read(), BODY_BYTES_MAX)
-        )
+        self.auth.rates.count_address(request.remote, Routes.PLAN.tokens - 1)
+        wanted = await read_body(request, PlanRequest)
         validate_spec(wanted.spec)
+        client = self.auth.account(request) or ZERO_ADDRESS
         state, rules = self.core.state, self.core.rules
-        asked = wanted.spec, wanted.max_price_per_hour, wanted.accept_unverified, wanted.host_class
-        view = views.plan_view(state, rules, self.now(), *asked)
-        return answer(view)
+        return answer(views.plan_view(state, rules, self.now(), wanted, client))
 
+    @handles(Routes.SESSION)
     async def post_session(self, request: web.Request) -> web.Response:
         """Accepts Envelope[Session]: the session key may act from now on, also before its first
         order.
@@ -188,11 +162,9 @@ class Api:
         await self.actor.submit(ev.SessionReceived(signed))
         return answer(Done())
 
+    @handles(Routes.ORDER)
     async def post_order(self, request: web.Request) -> web.Response:
-        """Answers the AckView of a Submission."""
-        submission = canonical.from_json(
-            orders.Submission, canonical.parse(await request.read(), BODY_BYTES_MAX)
-        )
+        submission = await read_body(request, orders.Submission)
         rules = self.core.rules
         orders.validate(
             submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits
@@ -234,19 +206,20 @@ class Api:
         known = self.core.state.clients.get(client)
         self.auth.rates.check_order(client, known.charged if known is not None else 0)
 
+    @handles(Routes.RUNS)
     async def get_runs(self, request: web.Request) -> web.Response:
-        """Answers {"runs": [RunView]} for the client that the token names, newest first."""
         account = self.auth.required(request)
         return answer(Runs(tuple(self.history.runs_of(account, RUNS_MAX))))
 
+    @handles(Routes.RUN)
     async def get_run(self, request: web.Request) -> web.Response:
         """Answers RunView to those that may read the run. Its executors and jurors do not see how
         to get the output.
         """
         return answer(self.access.view(job_id_of(request), self.auth.account(request)))
 
+    @handles(Routes.STOP)
     async def post_stop(self, request: web.Request) -> web.Response:
-        """Accepts Envelope[Stop]."""
         stop = await read_envelope(request, Stop)
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
@@ -257,14 +230,14 @@ class Api:
             await self.actor.submit(ev.StopReceived(stop, key))
         return answer(Done())
 
+    @handles(Routes.WITNESS)
     async def post_witness(self, request: web.Request) -> web.Response:
-        """Accepts Envelope[Witness]."""
         witness = await read_envelope(request, Witness)
         await self.actor.submit(ev.WitnessReceived(witness, self._signer(witness)))
         return answer(Done())
 
+    @handles(Routes.VOUCHER)
     async def post_voucher(self, request: web.Request) -> web.Response:
-        """Accepts Envelope[Voucher]."""
         voucher = await read_envelope(request, Voucher)
         await self.actor.submit(ev.VoucherReceived(voucher, self._signer(voucher)))
         return answer(Done())
@@ -277,8 +250,8 @@ class Api:
         self.auth.rates.count_account(key)
         return key
 
+    @handles(Routes.RECEIPT)
     async def get_receipt(self, request: web.Request) -> web.Response:
-        """Answers the receipt file `{body, cid}` in its canonical bytes."""
         cid = self.access.receipt_cid(job_id_of(request), self.auth.account(request))
         if cid is None:
             raise Refused(Code.TOO_EARLY, "receipt: there is none before the verdict")
@@ -297,6 +270,7 @@ class Api:
         content = canonical.canonical({"body": canonical.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")
 
+    @handles(Routes.ACCOUNT)
     async def get_account(self, request: web.Request) -> web.Response:
         """Answers AccountView to the account itself. Other accounts may not see what it spends."""
         account = address_of(request)
@@ -304,24 +278,23 @@ class Api:
             raise Refused(Code.NOT_YOURS, "account: only its owner may see it")
         return answer(views.account_view(self.core.state, account))
 
+    @handles(Routes.GIVE_BACK)
     async def post_give_back(self, request: web.Request) -> web.Response:
-        """Answers the GiveBackView of a GiveBackRequest of the client that the token names."""
         account = self.auth.required(request)
-        asked = canonical.from_json(
-            GiveBackRequest, canonical.parse(await request.read(), BODY_BYTES_MAX)
-        )
+        asked = await read_body(request, GiveBackRequest)
         amount = await self.actor.submit(ev.GiveBackAsked(account, asked.amount))
         assert isinstance(amount, int)
         return answer(GiveBackView(Amount(amount)))
 
+    @handles(Routes.PROVIDER)
     async def get_provider(self, request: web.Request) -> web.Response:
-        """Answers ProviderView."""
         return answer(views.provider_view(self.core.state, address_of(request), self.now()))
 
+    @handles(Routes.REPUTATION)
     async def get_reputation(self, _: web.Request) -> web.Response:
-        """Answers ReputationHead."""
         return answer(views.reputation_head(self.core.state, self.core.rules))
 
+    @handles(Routes.REPUTATION_LOG)
     async def get_reputation_log(self, request: web.Request) -> web.Response:
         """Answers one page of ReputationLog, in canonical bytes. A line appears once it is durable
         in the archive.
@@ -332,14 +305,14 @@ class Api:
         body = b",".join(line for seq, line in lines if seq < known)
         return web.Response(body=b'{"lines":[' + body + b"]}", content_type="application/json")
 
+    @handles(Routes.REPUTATION_IMPORTED)
     async def get_imported(self, request: web.Request) -> web.Response:
-        """Answers ImportedLogs, of one provider or of the first ones."""
         text = request.query.get("provider")
         provider = None if text is None else Address(_hex_of(text, 20, "provider"))
         return answer(ImportedLogs(self.imported(provider)))
 
+    @handles(Routes.CASES)
     async def get_cases(self, _: web.Request) -> web.Response:
-        """Answers {"cases": [CaseView]}."""
         return answer(Cases(tuple(views.case_views(self.core.state))))
 
 
@@ -393,6 +366,11 @@ def _hex_of(text: str, size: int, field: str) -> bytes:
     if len(value) != size:
         raise Refused(Code.MALFORMED, f"{field}: {size} bytes of 0x-hex are needed")
     return value
+
+
+async def read_body(request: web.Request, kind: type[M]) -> M:
+    """Reads a value of one type from the body."""
+    return canonical.from_json(kind, canonical.parse(await request.read(), BODY_BYTES_MAX))
 
 
 async def read_envelope(request: web.Request, kind: type[M]) -> envelope.Envelope[M]:

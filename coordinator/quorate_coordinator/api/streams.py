@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.handlers import handles
 from quorate_coordinator.api.routes import job_id_of
 from quorate_coordinator.core.jobs import log_reads
 from quorate_coordinator.core.jobs.log_reads import LogAccess
@@ -22,6 +23,7 @@ from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
+from quorate_runtime.http.coordinator_routes import Routes
 from quorate_runtime.http.error_responses import Busy
 
 log = logging.getLogger(__name__)
@@ -45,27 +47,22 @@ class Streams:
     submit: Callable[[ev.Event], Awaitable[object]]
     open_streams: Counter[Address] = field(default_factory=Counter)
 
-    def add_routes(self, app: web.Application) -> None:
-        """Mounts the three streams."""
-        app.router.add_get("/v1/events", self.get_all)
-        app.router.add_get("/v1/runs/{job}/events", self.get_run)
-        app.router.add_get("/v1/runs/{job}/logs", self.get_logs)
-
+    @handles(Routes.EVENTS)
     async def get_all(self, request: web.Request) -> web.StreamResponse:
-        """Streams the history of all runs of the client that the token names."""
         account = self.auth.required(request)
         return await self._stream(
             request, account, lambda after: self.history.lines(account, after)
         )
 
+    @handles(Routes.RUN_EVENTS)
     async def get_run(self, request: web.Request) -> web.StreamResponse:
-        """Streams the history of one run to those that may read all of it."""
         job_id = job_id_of(request)
         client = self.access.must_read_all(job_id, self.auth.account(request))
         return await self._stream(
             request, client, lambda after: self.history.lines_of_run(job_id, after)
         )
 
+    @handles(Routes.RUN_LOGS)
     async def get_logs(self, request: web.Request) -> web.StreamResponse:
         """Streams log text; with follow=1 until the run ends.
 

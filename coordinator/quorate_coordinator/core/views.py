@@ -1,6 +1,7 @@
 """Builds the API's views from the state. Pure, and changes nothing."""
 
-from quorate_coordinator.core.matching import nearest_offer, offers
+from quorate_coordinator.core.jobs import orders
+from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import attestation_levels
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.entities import Client, Decided, Job, Provider
@@ -10,13 +11,12 @@ from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules, StepContext
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.phase_names import phase_name
-from quorate_protocol.limits import OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM
-from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.views import (
     AccountView,
     CaseView,
     ExecutionView,
     OfferView,
+    PlanRequest,
     PlanView,
     ProviderView,
     ReputationHead,
@@ -26,7 +26,7 @@ from quorate_protocol.messages.views import (
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.rules.reputation import fold, probation, rank
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Label, Price, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Label, Price, UnixSeconds
 from quorate_protocol.values import replace
 
 
@@ -265,70 +265,33 @@ def case_views(state: State) -> list[CaseView]:
 
 
 def plan_view(
-    state: State,
-    rules: Rules,
-    now: UnixSeconds,
-    spec: JobSpec,
-    price_max: Price,
-    accepts_unverified: bool,
-    named: Hash32 = ZERO_HASH,
+    state: State, rules: Rules, now: UnixSeconds, wanted: PlanRequest, client: Address
 ) -> PlanView:
-    """Returns what an order for this spec and host class would find now. If nothing fits, `nearest`
-    says which limit to relax.
+    """Returns what an order of this client would find now. If it is refused, `nearest` says which
+    limit to relax.
     """
     context = StepContext(state, rules, now, ZERO_HASH)
-    host_class = offers.class_for(context, named, spec, price_max)
-    is_thin = host_class is None and named == ZERO_HASH
-    if is_thin:
-        host_class = offers.class_for(context, ZERO_HASH, spec, price_max, is_thin_too=True)
-    if host_class is None:
-        nearest = nearest_offer.no_offer(context, spec, price_max, named)
-        refusal = Code.NO_OFFER.value
-        return PlanView(
-            host_class=named,
-            rule=Label.NONE,
-            owners=0,
-            offers=0,
-            cheapest=None,
-            auditor_price=Price(0),
-            executions_priced=0,
-            worst_charge=Amount(0),
-            fee_bps=rules.fee_bps,
-            nearest=nearest,
-            refusal=refusal,
-        )
-    owners = len(offers.owners_of(context, host_class))
-    found, lowest = offers.offers_for(context, host_class, spec, price_max)
-    rule = (
-        Label.ADAPTIVE
-        if owners >= OWNERS_MIN_ADAPTIVE and rules.limits.name == "mainnet"
-        else Label.QUORUM_2
-    )
-    nearest, refusal = "", ""
-    if owners < OWNERS_MIN_QUORUM:
-        rule = Label.UNVERIFIED
-        if not accepts_unverified:
-            refusal, nearest = Code.TOO_FEW_OWNERS.value, nearest_offer.few_owners(owners)
-    elif (lonely := nearest_offer.lonely_price(context, host_class, spec, price_max)) is not None:
-        refusal, nearest = lonely[0].value, lonely[1]
-    one = price_max * spec.max_duration * 1000 // 3_600_000
-    priced = settlement.executions_priced(rule)
-    worst = Amount(one * priced + one * priced * rules.fee_bps // 10_000)
-    if is_thin:
-        refusal = Code.TOO_FEW_OWNERS.value
-        nearest = nearest_offer.thin_class(context, host_class)
-    auditor = Price(min(price_max, offers.median_price(context, host_class)))
-    fee_bps = rules.fee_bps
+    spec, price_max = wanted.spec, wanted.max_price_per_hour
+    chosen = orders.choose_class(context, wanted, client)
+    host_class, refusal = chosen.host_class, chosen.refusal
+    priced, worst, owners, found, lowest, auditor = 0, 0, 0, 0, None, 0
+    if chosen.rule is not Label.NONE:
+        owners = len(offers.owners_of(context, host_class))
+        found, lowest = offers.offers_for(context, host_class, spec, price_max)
+        auditor = min(price_max, offers.median_price(context, host_class))
+        priced = settlement.executions_priced(chosen.rule)
+        one = price_max * spec.max_duration * 1000 // 3_600_000
+        worst = one * priced + one * priced * rules.fee_bps // 10_000
     return PlanView(
         host_class=host_class,
-        rule=rule,
+        rule=chosen.rule,
         owners=owners,
         offers=found,
         cheapest=lowest,
-        auditor_price=auditor,
+        auditor_price=Price(auditor),
         executions_priced=priced,
-        worst_charge=worst,
-        fee_bps=fee_bps,
-        nearest=nearest,
-        refusal=refusal,
+        worst_charge=Amount(worst),
+        fee_bps=rules.fee_bps,
+        nearest="" if refusal is None else refusal.detail.removeprefix("order: "),
+        refusal="" if refusal is None else refusal.code.value,
     )

@@ -30,6 +30,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32, Seconds, UnixSeconds
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.client_sessions import read_bounded
+from quorate_runtime.http.coordinator_routes import Routes
 
 TOKEN_SECONDS = 3600
 ANSWER_BYTES_MAX = 1 << 20
@@ -92,7 +93,7 @@ async def fetch_info(
     """
     earlier = _read_saved_info(saved)
     try:
-        info = canonical.from_json(InfoView, await get_json(session, f"{url}/v1/info"))
+        info = canonical.from_json(InfoView, await get_json(session, url + Routes.INFO.path))
     except Unavailable:
         # With a saved description the provider starts without this coordinator, because its leases
         # may still run here.
@@ -207,7 +208,7 @@ class Coordinator:
     def source(self) -> Source:
         """Returns the coordinator's staging store, as a gateway to fetch from."""
         return Source(
-            f"{self.url}/v1/content",
+            self.url + Routes.UPLOAD.path,
             tuple(self.headers(self._operator_keys.for_coordinator(self.address)[0]).items()),
             name=host_name("coordinator", self.url),
         )
@@ -226,7 +227,11 @@ class Coordinator:
 
             async def put(signer: Signer) -> None:
                 await upload_file(
-                    self._session, f"{self.url}/v1/content", lease.path, cid, self.headers(signer)
+                    self._session,
+                    self.url + Routes.UPLOAD.path,
+                    lease.path,
+                    cid,
+                    self.headers(signer),
                 )
 
             await send_under_any_key(self._operator_keys.for_coordinator(self.address), put)
@@ -236,7 +241,7 @@ class Coordinator:
         tell. Refused or Unavailable.
         """
         view: ObservedView = canonical.from_json(
-            ObservedView, await get_json(self._session, f"{self.url}/v1/observed")
+            ObservedView, await get_json(self._session, self.url + Routes.OBSERVED.path)
         )
         return view.address
 
@@ -244,7 +249,7 @@ class Coordinator:
         """Returns the receipt file of a job that this provider executed. Refused or Unavailable
         while the coordinator shows none.
         """
-        url = f"{self.url}/v1/receipts/0x{job_id.hex()}"
+        url = self.url + Routes.RECEIPT.at(job=job_id)
 
         async def get(signer: Signer) -> canonical.Json:
             return await get_json(self._session, url, self.headers(signer), RECEIPT_BYTES_MAX)

@@ -7,17 +7,12 @@ import aiohttp
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import envelope
-from quorate_protocol.messages.views import (
-    ImportedLogs,
-    ImportedView,
-    ProviderView,
-    ReputationHead,
-    ReputationLog,
-)
+from quorate_protocol.messages.views import ImportedView, ProviderView, ReputationHead
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.reputation.log_document import LINES_MAX
 from quorate_protocol.units import Address
 from quorate_runtime.http.client_sessions import read_bounded
+from quorate_runtime.http.coordinator_routes import Route, Routes
 
 PAGE_LINES = 256
 PAGE_BYTES_MAX = 16 << 20
@@ -42,8 +37,8 @@ class LogDownload:
         self._session, self._body, self._lines = session, body, known
 
     async def head(self) -> ReputationHead:
-        """GET /v1/reputation. Raises Unavailable, Refused."""
-        return await self._get(ReputationHead, "/v1/reputation")
+        """Returns length and root of the log. Raises Unavailable, Refused."""
+        return await self._get(Routes.REPUTATION)
 
     async def fetch(self, head: ReputationHead) -> None:
         """Appends the lines that `head` counts and the file has not. Raises Unavailable, Refused.
@@ -54,8 +49,8 @@ class LogDownload:
             raise Refused(Code.OVERSIZE, f"log: {head.length} lines are more than {LINES_MAX}")
         waits = 0
         while self._lines < head.length:
-            after = f"&after={self._lines - 1}" if self._lines else ""
-            page = await self._get(ReputationLog, f"/v1/reputation/log?limit={PAGE_LINES}{after}")
+            after = {"after": self._lines - 1} if self._lines else {}
+            page = await self._get(Routes.REPUTATION_LOG, limit=PAGE_LINES, **after)
             lines = page.lines[: head.length - self._lines]
             for line in lines:
                 self._body.write(envelope.encode(line) + b"\n")
@@ -73,20 +68,19 @@ class LogDownload:
             await asyncio.sleep(WAIT_SECONDS)
 
     async def provider(self, provider: Address) -> ProviderView | None:
-        """GET /v1/providers/{address}; None if the coordinator does not know it."""
-        path = f"/v1/providers/0x{provider.hex()}"
-        raw = await self._read(path, may_be_absent=True)
+        """Returns a provider's record; None if the coordinator does not know it."""
+        raw = await self._read(Routes.PROVIDER.at(address=provider), may_be_absent=True)
         return None if raw is None else self._form(ProviderView, raw)
 
     async def imported(self, provider: Address | None) -> tuple[ImportedView, ...]:
-        """GET /v1/reputation/imported: what this coordinator has checked of others' logs."""
-        query = "" if provider is None else f"?provider=0x{provider.hex()}"
-        return (await self._get(ImportedLogs, f"/v1/reputation/imported{query}")).logs
+        """Returns what this coordinator has checked of others' logs."""
+        asked = {} if provider is None else {"provider": provider}
+        return (await self._get(Routes.REPUTATION_IMPORTED, **asked)).logs
 
-    async def _get(self, kind: type[T], path: str) -> T:
-        raw = await self._read(path)
+    async def _get(self, route: Route[T], **values: bytes | int) -> T:
+        raw = await self._read(route.at(**values))
         assert raw is not None, "an answer of 404 raises here"
-        return self._form(kind, raw)
+        return self._form(route.answer, raw)
 
     async def _read(self, path: str, may_be_absent: bool = False) -> bytes | None:
         try:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from quorate_coordinator.api.operations import OPERATIONS
+from quorate_coordinator.api.handlers import OPERATIONS
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
 from quorate_runtime.keys.crypto import KeySigner

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from fuzz.core_world import COORDINATOR, DOMAIN
 from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.handlers import add_handlers
 from quorate_coordinator.api.streams import Streams
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS, RequestBounds
@@ -70,7 +71,7 @@ async def serving(
         submit,
     )
     app = web.Application(middlewares=[failures])
-    streams.add_routes(app)
+    add_handlers(app, streams)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     open_connections = OpenConnections(bounds)

@@ -10,14 +10,18 @@ import pytest
 
 from fuzz.core_world import DOMAIN
 from quorate_coordinator.core.model import events as ev
+from quorate_coordinator.core.model.accusations import UnverifiableImage
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess, Share
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
+from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Stop
+from quorate_protocol.messages.views import PlanRequest, PlanView
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import UnixSeconds
+from quorate_protocol.units import Label, UnixSeconds
 from support.markets.readable_market import (
     ARCHIVED,
     ASSIGNED,
@@ -26,6 +30,8 @@ from support.markets.readable_market import (
     FINAL,
     IN_COURT,
     JUROR,
+    NOBODY,
+    OTHER_CLIENT,
     READERS,
     RUNNING,
     STAGES,
@@ -51,6 +57,31 @@ async def test_a_missing_receipt_is_reported_as_not_yet_stored_or_as_expired(
         ) as response,
     ):
         assert (response.status, (await response.json())["code"]) == expects
+
+
+@pytest.mark.rule("4.71", "5.116")
+async def test_a_plan_refuses_what_its_order_refuses_over_its_image(tmp_path: Path) -> None:
+    async with readable_market(FINAL, tmp_path) as found, aiohttp.ClientSession() as session:
+        order, spec = found.job.submission.order.message, found.job.submission.spec
+        until = UnixSeconds(found.world.at + 3600)
+        image = UnverifiableImage(image_digest(spec.image), until)
+        found.world.core.state.unverifiable[order.client] = (image,)
+
+        async def planned(reader: str, accepts: bool) -> PlanView:
+            tier, most = order.verify_tier, order.max_price_per_hour
+            body = canonical.encode(PlanRequest(spec, most, tier, accepts))
+            url, headers = f"{found.url}/v1/plan", found.tokens[reader]
+            async with session.post(url, data=body, headers=headers) as response:
+                raw = await response.read()
+            return canonical.from_json(PlanView, canonical.parse(raw, len(raw)))
+
+        refused, single = await planned(CLIENT, False), await planned(CLIENT, True)
+        assert (refused.refusal, refused.executions_priced) == (Code.UNSUPPORTED.value, 1)
+        assert refused.nearest.startswith("this image gave one provider two results; for 1 h")
+        assert (single.rule, single.refusal, single.nearest) == (Label.UNVERIFIED, "", "")
+        for reader in (NOBODY, OTHER_CLIENT):
+            other = await planned(reader, False)
+            assert (other.rule, other.refusal) == (Label.QUORUM_2, ""), "others may use the image"
 
 
 @pytest.mark.rule("I8", "5.19", "5.23")

@@ -5,11 +5,10 @@ markets).
 import pytest
 from aiohttp import ClientSession, web
 
-from quorate_coordinator.core import views
 from quorate_node.status.diagnostics import _market
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.views import BeaconView, InfoView
-from quorate_protocol.units import Bps, Label, Price, Seconds, UnixSeconds
+from quorate_protocol.units import Bps, Label, Seconds
 from support.http_server import on_loopback
 from support.markets.provider_world import COORDINATOR, STATEMENT_KEY
 from support.markets.scripted_market import HOST, Market, Party, a_spec
@@ -35,13 +34,6 @@ async def test_node_check_says_how_many_owners_the_class_has() -> None:
 def test_plan_says_how_many_owners_the_class_has() -> None:
     for owners, rule in ((2, Label.UNVERIFIED), (3, Label.QUORUM_2)):
         market = Market(*[Party(number) for number in range(owners)])
-        view = views.plan_view(
-            market.core.state,
-            market.core.rules,
-            UnixSeconds(market.at),
-            a_spec("plan"),
-            Price(200_000),
-            False,
-        )
+        view = market.plan(a_spec("plan"), 200_000)
         assert (view.owners, view.rule) == (owners, rule)
         assert ("only 2 staked owners" in view.nearest) == (owners == 2)

@@ -18,6 +18,7 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import CombinedStores
 from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_coordinator.api.auth import Auth
+from quorate_coordinator.api.handlers import add_handlers
 from quorate_coordinator.api.middleware import before_handlers
 from quorate_coordinator.api.routes import Api
 from quorate_coordinator.api.streams import Streams
@@ -236,13 +237,13 @@ async def readable_market(
 
     app = web.Application(middlewares=[failures, before_handlers(rates)])
     nothing: Any = cast("Any", None)
-    Api(
+    api = Api(
         *(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, access),
         lambda: (),
         *(nothing, nothing, nothing, nothing),
-    ).add_routes(app)
+    )
     # An open event stream would not end, so the streams of this coordinator end at once.
-    Streams(history, access, auth, clock, logs, lambda: True, submit).add_routes(app)
+    add_handlers(app, api, Streams(history, access, auth, clock, logs, lambda: True, submit))
     library = CombinedStores((sealed_store, uploads), document)
     add_staging_routes(app, uploads, uploader, may_read=may_read, library=library)
     spec = raw_cid(job.submission.spec.encode())

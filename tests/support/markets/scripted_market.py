@@ -4,6 +4,7 @@ jobs.
 
 from dataclasses import dataclass, field
 
+from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model import lease
@@ -42,6 +43,7 @@ from quorate_protocol.messages.signed import (
     Session,
     Voucher,
 )
+from quorate_protocol.messages.views import PlanRequest, PlanView
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.step import Input
 from quorate_protocol.units import (
@@ -350,6 +352,13 @@ class Market:
             self.prepay(who, message.budget, submission.session)
         self.send(ev.OrderReceived(submission, lacks_content=lacks_content))
         return digest(DOMAIN, message)
+
+    def plan(self, spec: job_spec.JobSpec, price: int, **changes: object) -> PlanView:
+        """What an order for this spec would find now, for a client that is not known."""
+        asked = PlanRequest(spec, Price(price), VerifyTier.STANDARD, accept_unverified=False)
+        wanted = replace(asked, **changes)
+        state, rules, now = self.core.state, self.core.rules, UnixSeconds(self.at)
+        return views.plan_view(state, rules, now, wanted, ZERO_ADDRESS)
 
     def prepay(self, who: int, budget: Amount, session: Envelope[Session]) -> None:
         """Sends the voucher that an order needs, as far as the client's money and session reach."""

@@ -2,7 +2,7 @@
 
 from fuzz.api_parties import WHO
 from fuzz.campaign import ROUTES, by_who, missed
-from quorate_coordinator.api.operations import OPERATIONS
+from quorate_coordinator.api.handlers import OPERATIONS
 
 
 def test_untried_inputs_are_named() -> None:

@@ -13,7 +13,7 @@ import quorate_contracts
 import quorate_coordinator
 from quorate.base.errors import UsageError
 from quorate.trust.receipt_verification import verify
-from quorate_coordinator.api.operations import OPERATIONS
+from quorate_coordinator.api.handlers import OPERATIONS
 from quorate_node.status.status import EarningStatus
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.messages import frames as frames_module

@@ -3,6 +3,8 @@
 The Ack fixes the slots from which auditors are drawn.
 """
 
+from msgspec import Struct
+
 from quorate_coordinator.core.audit import eligible_snapshots, unverifiable
 from quorate_coordinator.core.matching import nearest_offer, offers
 from quorate_coordinator.core.model.entities import Client, Job, Matching
@@ -17,6 +19,7 @@ from quorate_protocol.messages.commitment import secret_hash
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Ack, Order, Session
+from quorate_protocol.messages.views import PlanRequest
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import credit, settlement
 from quorate_protocol.rules.orders import Submission
@@ -76,16 +79,17 @@ def on_order(
             Code.PRICE_TOO_HIGH,
             f"order: maxFeeBps {order.max_fee_bps} is below this coordinator's {rate_fee(context)}",
         )
-    host_class, rule = choose_class(context, submission)
-    if is_escrowed:
-        rule = _rule_of_escrow(order, rule)
+    chosen = choose_class(context, _planned(submission), order.client)
+    if chosen.refusal is not None:
+        raise chosen.refusal
+    rule = _rule_of_escrow(order, chosen.rule) if is_escrowed else chosen.rule
     terms = order, rule, context.rules.fee_bps
     _check_budget(order, rule, settlement.worst_charge(*terms))
     most = Amount(0) if is_escrowed else settlement.charge_limit(*terms)
     if not is_escrowed:
         _check_funds(context, submission, client, most)
     _check_cover(size, most or order.budget)
-    job = _new_job(context, submission, job_id, host_class, rule, most, is_escrowed)
+    job = _new_job(context, submission, job_id, chosen.host_class, rule, most, is_escrowed)
     if lacks_content:
         job = replace(job, phase=Matching(job.waits_until))
     context.put(job)
@@ -282,48 +286,52 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, m
         )
 
 
-def choose_class(context: StepContext, submission: Submission) -> tuple[Hash32, Label]:
-    """Returns the host class and the verification rule of an order. Of the classes with a fitting
-    offer, it is the one with most owners.
+class Choice(Struct, frozen=True):
+    """The host class and the verification rule of an order, and why it is refused, if it is."""
 
-    Raises Refused if no class fits, or if the class has too few owners for verification and the
-    order does not accept that.
+    host_class: Hash32
+    rule: Label
+    refusal: Refused | None = None
+
+
+def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> Choice:
+    """Chooses for a client's order, and for its plan of one. Of the classes with a fitting offer,
+    it takes the one with most owners.
+
+    It refuses if no class fits, or if the job cannot be verified in the class and the client does
+    not accept that.
     """
-    order, spec = submission.order.message, submission.spec
-    host_class = offers.class_for(context, order.host_class, spec, order.max_price_per_hour)
+    spec, price_max = wanted.spec, wanted.max_price_per_hour
+    refusal = None
+    host_class = offers.class_for(context, wanted.host_class, spec, price_max)
     if host_class is None:
-        _refuse_thin(context, submission)
-        raise Refused(
-            Code.NO_OFFER,
-            nearest_offer.no_offer(context, spec, order.max_price_per_hour, order.host_class),
-        )
-    unverifiable.check(context, submission)
-    if unverifiable.until(context, submission):
-        return host_class, Label.UNVERIFIED
+        host_class = offers.class_for(context, wanted.host_class, spec, price_max, is_thin_too=True)
+        if host_class is None:
+            why = nearest_offer.no_offer(context, spec, price_max, wanted.host_class)
+            return Choice(wanted.host_class, Label.NONE, Refused(Code.NO_OFFER, why))
+        refusal = Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, host_class))
     owners = len(offers.owners_of(context, host_class))
-    if owners >= OWNERS_MIN_QUORUM:
-        lonely = nearest_offer.lonely_price(context, host_class, spec, order.max_price_per_hour)
-        if lonely is not None:
-            raise Refused(lonely[0], f"order: {lonely[1]}")
-    if owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet":
-        return host_class, Label.ADAPTIVE
-    if owners >= OWNERS_MIN_QUORUM:
-        return host_class, Label.QUORUM_2
-    if not order.accept_unverified:
-        raise Refused(Code.TOO_FEW_OWNERS, nearest_offer.few_owners(owners))
-    return host_class, Label.UNVERIFIED
+    cannot_verify = unverifiable.refusal(context, client, spec)
+    if cannot_verify is None and owners < OWNERS_MIN_QUORUM:
+        cannot_verify = Refused(Code.TOO_FEW_OWNERS, nearest_offer.few_owners(owners))
+    if cannot_verify is not None:
+        refused = None if wanted.accept_unverified else cannot_verify
+        return Choice(host_class, Label.UNVERIFIED, refusal or refused)
+    is_adaptive = owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet"
+    lonely = nearest_offer.lonely_price(context, host_class, spec, price_max)
+    return Choice(host_class, Label.ADAPTIVE if is_adaptive else Label.QUORUM_2, refusal or lonely)
 
 
-def _refuse_thin(context: StepContext, submission: Submission) -> None:
-    """Raises Refused that names a fitting class with too few owners and how many it has, if there
-    is one.
-    """
+def _planned(submission: Submission) -> PlanRequest:
+    """Returns the plan for which an order like this is signed."""
     order = submission.order.message
-    thin = offers.class_for(
-        context, order.host_class, submission.spec, order.max_price_per_hour, is_thin_too=True
+    return PlanRequest(
+        submission.spec,
+        order.max_price_per_hour,
+        order.verify_tier,
+        order.accept_unverified,
+        order.host_class,
     )
-    if thin is not None:
-        raise Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, thin))
 
 
 def _new_job(

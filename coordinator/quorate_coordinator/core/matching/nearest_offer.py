@@ -14,7 +14,7 @@ from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, image_digest
 from quorate_protocol.messages.offer import Offer, SlotOffer
-from quorate_protocol.refusals import Code
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, usd
 from quorate_protocol.values import replace
 
@@ -96,25 +96,24 @@ def few_owners(owners: int) -> str:
 
 def lonely_price(
     context: StepContext, host_class: Hash32, spec: JobSpec, price_max: Price
-) -> tuple[Code, str] | None:
-    """Returns why a verified job would find no second owner at this price, and the refusal's code.
+) -> Refused | None:
+    """Returns why a verified job would find no second owner at this price.
 
     None if two owners offer what fits at this price.
     """
     wanted = offers.second_price(context, host_class, spec)
     if wanted is None:
-        return (
+        return Refused(
             Code.TOO_FEW_OWNERS,
-            "fewer than 2 owners of the class have a live offer that fits; verification needs 2",
+            "order: fewer than 2 owners of the class have a live offer that fits; verification "
+            "needs 2",
         )
     if wanted <= price_max:
         return None
-    return (
+    return Refused(
         Code.PRICE_TOO_HIGH,
-        (
-            f"at {usd(price_max)} USD an hour fewer than 2 owners of the class run it; 2 do from "
-            f"{usd(wanted)} USD an hour on: raise max_price"
-        ),
+        f"order: at {usd(price_max)} USD an hour fewer than 2 owners of the class run it; 2 do "
+        f"from {usd(wanted)} USD an hour on: raise max_price",
     )
 
 

@@ -10,11 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
-from urllib.parse import quote, urlsplit
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
-from msgspec import Struct
 
 from quorate.base.errors import (
     EvidenceError,
@@ -34,16 +33,14 @@ from quorate.client.base.timeouts import (
     WaitTimer,
 )
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages import envelope
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.market_history import MarketHistory, MarketPeriodView
+from quorate_protocol.messages.market_history import MarketPeriodView
 from quorate_protocol.messages.signed import Session, Stop, Voucher, Witness
 from quorate_protocol.messages.views import (
     AccountView,
     AckView,
     CaseView,
     GiveBackRequest,
-    GiveBackView,
     InfoView,
     JobEvent,
     OfferView,
@@ -55,6 +52,7 @@ from quorate_protocol.messages.views import (
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
+from quorate_runtime.http.coordinator_routes import BYTES, CAR, Route, Routes
 
 # Reads server-sent events as the coordinator sends them: `id:`, `data:`, and comments as keep-
 # alive.
@@ -121,7 +119,6 @@ def _too_long(what: str, bytes_max: int) -> UnavailableError:
 
 ANSWER_BYTES_MAX = 16 << 20
 RECEIPT_BYTES_MAX = 16 << 20
-CAR_TYPE = "application/vnd.ipld.car"
 OFFERS_PAGE, OFFER_PAGES_MAX = 1_000, 200
 HISTORY_PAGES_MAX = 100
 TRIES = 3
@@ -138,18 +135,6 @@ class ContentStat:
 
     is_stored: bool
     size_bytes: int | None
-
-
-class _Offers(Struct, frozen=True):
-    offers: tuple[OfferView, ...]
-
-
-class _Runs(Struct, frozen=True):
-    runs: tuple[RunView, ...]
-
-
-class _Cases(Struct, frozen=True):
-    cases: tuple[CaseView, ...]
 
 
 class Api:
@@ -171,24 +156,24 @@ class Api:
         self._timeouts = Timeouts(self.url, notice)
 
     async def info(self) -> InfoView:
-        """GET /v1/info"""
-        return _view(InfoView, await self._get("/v1/info"))
+        """Returns what the coordinator says about itself."""
+        return await self._ask(Routes.INFO)
 
     async def offers(self) -> tuple[OfferView, ...]:
-        """GET /v1/offers, page by page. Raises UnavailableError if a page brings nothing new or the
-        pages do not end.
+        """Returns all offers, page by page. Raises UnavailableError if a page brings nothing new or
+        the pages do not end.
         """
         found: dict[Address, OfferView] = {}
-        after = ""
+        after: dict[str, Address] = {}
         for _ in range(OFFER_PAGES_MAX):
-            page = _view(_Offers, await self._get(f"/v1/offers?limit={OFFERS_PAGE}{after}")).offers
+            page = (await self._ask(Routes.OFFERS, limit=OFFERS_PAGE, **after)).offers
             before = len(found)
             found |= {view.offer.provider: view for view in page}
             if len(page) < OFFERS_PAGE:
                 return tuple(found.values())
             if len(found) == before:
                 break
-            after = f"&after=0x{page[-1].offer.provider.hex()}"
+            after = {"after": page[-1].offer.provider}
         raise UnavailableError(
             f"{self.url}: the list of offers does not end ({len(found)} received); try again later"
         )
@@ -196,43 +181,42 @@ class Api:
     async def market_history(
         self, by: str, since: int, host_class: Hash32 = ZERO_HASH
     ) -> tuple[MarketPeriodView, ...]:
-        """GET /v1/market/history, page by page, from `since` (Unix seconds) until now. Raises
+        """Returns the market's history, page by page, from `since` (Unix seconds) until now. Raises
         UnavailableError if the pages do not end.
         """
-        wanted = f"/v1/market/history?by={by}&since={since}"
-        wanted += "" if host_class == ZERO_HASH else f"&class=0x{host_class.hex()}"
+        wanted: dict[str, bytes | int | str] = {"by": by, "since": since}
+        wanted |= {} if host_class == ZERO_HASH else {"class": host_class}
         found: list[MarketPeriodView] = []
-        after = ""
         for _ in range(HISTORY_PAGES_MAX):
-            page = _view(MarketHistory, await self._get(wanted + after))
+            page = await self._ask(Routes.MARKET_HISTORY, **wanted)
             found += page.periods
             if page.next is None:
                 return tuple(found)
-            after = f"&after={quote(page.next, safe='')}"
+            wanted["after"] = page.next
         raise UnavailableError(
             f"{self.url}: the market's history does not end ({len(found)} periods received); ask "
             f"for a shorter time or for one class"
         )
 
     async def plan(self, request: PlanRequest) -> PlanView:
-        """POST /v1/plan: asks what an order would meet and cost."""
-        return _view(PlanView, await self._request("POST", "/v1/plan", canonical.encode(request)))
+        """Asks what an order would meet and cost."""
+        return await self._ask(Routes.PLAN, request)
 
     async def submit(self, submission: Submission) -> AckView:
-        """POST /v1/orders. Tries once, because only the caller knows whether repeating is safe."""
-        return _view(
-            AckView, await self._request_once("POST", "/v1/orders", canonical.encode(submission))
-        )
+        """Orders. Tries once, because only the caller knows whether repeating is safe."""
+        order = Routes.ORDER
+        raw = await self._request_once(order.method, order.path, canonical.encode(submission))
+        return _view(AckView, raw)
 
     async def runs(self) -> tuple[RunView, ...]:
-        """GET /v1/runs: this client's runs."""
-        return _view(_Runs, await self._get("/v1/runs")).runs
+        """Returns this client's runs."""
+        return (await self._ask(Routes.RUNS)).runs
 
     async def run(self, job_id: Hash32) -> RunView:
-        """GET /v1/runs/{jobId}. Raises EvidenceError if the answer is about another run, because
-        later checks rely on it.
+        """Returns one run. Raises EvidenceError if the answer is about another run, because later
+        checks rely on it.
         """
-        view = _view(RunView, await self._get(f"/v1/runs/0x{job_id.hex()}"))
+        view = await self._ask(Routes.RUN, job=job_id)
         if view.job_id != job_id:
             raise EvidenceError(
                 f"run 0x{job_id.hex()[:12]}: the coordinator answered with another run, "
@@ -241,52 +225,47 @@ class Api:
         return view
 
     async def witness(self, witness: Envelope[Witness]) -> None:
-        """POST /v1/witnesses. Repeating one changes nothing."""
-        await self._request("POST", "/v1/witnesses", envelope.encode(witness))
+        """Sends a witness. Repeating one changes nothing."""
+        await self._post(Routes.WITNESS, witness)
 
     async def session(self, session: Envelope[Session]) -> None:
-        """POST /v1/sessions: announces a session without an order. Repeating one changes
-        nothing.
-        """
-        await self._request("POST", "/v1/sessions", envelope.encode(session))
+        """Announces a session without an order. Repeating one changes nothing."""
+        await self._post(Routes.SESSION, session)
 
     async def voucher(self, voucher: Envelope[Voucher]) -> None:
-        """POST /v1/vouchers. Repeating one changes nothing."""
-        await self._request("POST", "/v1/vouchers", envelope.encode(voucher))
+        """Sends a voucher. Repeating one changes nothing."""
+        await self._post(Routes.VOUCHER, voucher)
 
     async def give_back(self, amount: Amount) -> Amount:
-        """POST /v1/give-back: asks for so much of our tab. Returns what the coordinator frees."""
-        body = canonical.encode(GiveBackRequest(amount))
-        return _view(GiveBackView, await self._request("POST", "/v1/give-back", body)).amount
+        """Asks for so much of our tab. Returns what the coordinator frees."""
+        return (await self._ask(Routes.GIVE_BACK, GiveBackRequest(amount))).amount
 
     async def stop(self, stop: Envelope[Stop]) -> None:
-        """POST /v1/runs/{jobId}/stop"""
-        await self._request(
-            "POST", f"/v1/runs/0x{stop.message.job_id.hex()}/stop", envelope.encode(stop)
-        )
+        """Stops a run."""
+        await self._post(Routes.STOP, stop, job=stop.message.job_id)
 
     async def receipt(self, job_id: Hash32) -> bytes:
-        """GET /v1/receipts/{jobId}: the bytes as sent, unchecked."""
-        return await self._get(f"/v1/receipts/0x{job_id.hex()}", RECEIPT_BYTES_MAX)
+        """Returns the bytes of a receipt file as sent, unchecked."""
+        return await self._request("GET", Routes.RECEIPT.at(job=job_id), None, RECEIPT_BYTES_MAX)
 
     async def account(self, client: Address) -> AccountView:
-        """GET /v1/accounts/{address}"""
-        return _view(AccountView, await self._get(f"/v1/accounts/0x{client.hex()}"))
+        """Returns a client's money at the coordinator."""
+        return await self._ask(Routes.ACCOUNT, address=client)
 
     async def provider(self, provider: Address) -> ProviderView:
-        """GET /v1/providers/{address}"""
-        return _view(ProviderView, await self._get(f"/v1/providers/0x{provider.hex()}"))
+        """Returns a provider's record and money."""
+        return await self._ask(Routes.PROVIDER, address=provider)
 
     async def cases(self) -> tuple[CaseView, ...]:
-        """GET /v1/cases"""
-        return _view(_Cases, await self._get("/v1/cases")).cases
+        """Returns the court cases that the coordinator knows."""
+        return (await self._ask(Routes.CASES)).cases
 
     async def events(self, job_id: Hash32 | None, after: int) -> AsyncGenerator[JobEvent, None]:
         """Yields events with a seq above `after`, of one run or of all this client's runs, until
         the connection ends.
         """
-        path = f"/v1/runs/0x{job_id.hex()}/events" if job_id else "/v1/events"
-        async with self._stream(f"{path}?after={after}") as response:
+        asked = Routes.RUN_EVENTS.at(job=job_id, after=after) if job_id else None
+        async with self._stream(asked or Routes.EVENTS.at(after=after)) as response:
             async for event in server_events(self._chunks(response)):
                 told = _view(JobEvent, event.data.encode())
                 if job_id not in (None, told.job_id):
@@ -301,9 +280,8 @@ class Api:
         pause between pieces.
         """
         silence = None if follow else STREAM_SECONDS
-        async with self._stream(
-            f"/v1/runs/0x{job_id.hex()}/logs?follow={int(follow)}", silence
-        ) as response:
+        path = Routes.RUN_LOGS.at(job=job_id, follow=int(follow))
+        async with self._stream(path, silence) as response:
             async for chunk in self._chunks(response):
                 yield chunk
 
@@ -311,7 +289,7 @@ class Api:
         """Returns whether the staging store holds all of a CID, and its size in bytes if it is a
         file.
         """
-        url, headers = f"{self.url}/v1/content/{cid}", self._headers()
+        url, headers = self.url + Routes.CONTENT.at(cid=cid), self._headers()
         try:
             async with (
                 self._timeouts.limited(ANSWER_SECONDS),
@@ -336,11 +314,8 @@ class Api:
         """Uploads a file's bytes or a CAR. Each try calls `body` again. Raises EvidenceError if the
         store computes another CID.
         """
-        url = f"{self.url}/v1/content{'?root=' + cid if is_car else ''}"
-        headers = {
-            **self._headers(),
-            "Content-Type": CAR_TYPE if is_car else "application/octet-stream",
-        }
+        url = self.url + (Routes.UPLOAD.at(root=cid) if is_car else Routes.UPLOAD.path)
+        headers = {**self._headers(), "Content-Type": CAR if is_car else BYTES}
         for attempt in range(TRIES):
             try:
                 async with (
@@ -371,7 +346,7 @@ class Api:
     async def read_content(self, cid: str, start: int, length: int) -> bytes:
         """Returns a part of a stored file, unverified."""
         part = {"Range": f"bytes={start}-{start + length - 1}"}
-        async with await self._opened_stream(f"/v1/content/{cid}", TIMEOUT, part) as response:
+        async with await self._opened_stream(Routes.CONTENT.at(cid=cid), TIMEOUT, part) as response:
             return await _bounded(response, length)
 
     async def get_content(
@@ -381,7 +356,7 @@ class Api:
         check them.
         """
         done, pace = 0, DownloadSpeedCheck(f"{self.url}: {cid}")
-        async with self._stream(f"/v1/content/{cid}", STALL_SECONDS) as response:
+        async with self._stream(Routes.CONTENT.at(cid=cid), STALL_SECONDS) as response:
             with destination.open("wb") as file:
                 async for chunk in self._chunks(response):
                     pace.received(len(chunk))
@@ -402,8 +377,12 @@ class Api:
         token = self._token()
         return {"Authorization": token} if token else {}
 
-    async def _get(self, path: str, bytes_max: int = ANSWER_BYTES_MAX) -> bytes:
-        return await self._request("GET", path, None, bytes_max)
+    async def _ask(self, route: Route[T], body: object = None, **values: bytes | int | str) -> T:
+        return _view(route.answer, await self._post(route, body, **values))
+
+    async def _post(self, route: Route[Any], body: object, **values: bytes | int | str) -> bytes:
+        sent = None if body is None else canonical.encode(body)
+        return await self._request(route.method, route.at(**values), sent)
 
     def _signs_in(self, headers: dict[str, str], error: QuorateError) -> bool:
         """Whether to ask again with a token, because the coordinator wants to know who asks."""

@@ -23,7 +23,6 @@ from quorate_protocol.units import (
     Milliseconds,
     PerSecond,
     Ppm,
-    Price,
     Round,
     Small,
     UnixSeconds,
@@ -118,14 +117,7 @@ class Attested(Market):
     def plan_attested(self) -> PlanView:
         """What a job that asks for level 1 would find."""
         spec = replace(a_spec("attested"), attestation_level=Small(1))
-        return views.plan_view(
-            self.core.state,
-            self.core.rules,
-            UnixSeconds(self.at),
-            spec,
-            Price(200_000),
-            accepts_unverified=True,
-        )
+        return self.plan(spec, 200_000, accept_unverified=True)
 
 
 @pytest.mark.rule("10.13", "10.20")

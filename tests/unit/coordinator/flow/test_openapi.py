@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quorate_coordinator.api.handlers import OPERATIONS
 from quorate_coordinator.api.openapi import Schemas, document
-from quorate_coordinator.api.operations import OPERATIONS
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.text_writer import writer_of
 from quorate_protocol.messages.envelope import Envelope

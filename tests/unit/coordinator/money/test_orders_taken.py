@@ -6,10 +6,9 @@ many owners.
 
 import pytest
 
-from quorate_coordinator.core import views
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Hash32, Price, Seconds, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Hash32, Price, Seconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import HOST, Market, Party, a_spec
@@ -43,21 +42,12 @@ def test_an_order_for_any_class_gets_one_with_many_long_registered_owners() -> N
     with pytest.raises(Refused) as refused:
         market.order(0, 1)
     assert refused.value.code is Code.TOO_FEW_OWNERS and HOST.id().hex() in refused.value.detail
-    asked = (
-        market.core.state,
-        market.core.rules,
-        UnixSeconds(market.at),
-        a_spec("asked"),
-        Price(10**6),
-        False,
-    )
-    assert (
-        "names no class needs 9" in views.plan_view(*asked).nearest
-        and views.plan_view(*asked, HOST.id()).nearest == ""
-    )
-    assert views.plan_view(*asked, Hash32(b"\1" * 32)).nearest.startswith(
-        "no live offer of host class 0x0101"
-    )
+    nearest = [
+        market.plan(a_spec("asked"), 10**6, host_class=named).nearest
+        for named in (ZERO_HASH, HOST.id(), Hash32(b"\1" * 32))
+    ]
+    assert "names no class needs 9" in nearest[0] and nearest[1] == ""
+    assert nearest[2].startswith("no live offer of host class 0x0101")
     market.order(0, 2, host_class=HOST.id())
     market.core.rules = replace(
         rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(0))
@@ -71,13 +61,7 @@ def test_an_order_for_any_class_gets_one_with_many_long_registered_owners() -> N
 def test_a_plan_and_the_refusal_of_its_order_have_the_same_words() -> None:
     market = Market(*[Party(number) for number in range(3)])
     for changes in ({"max_price_per_hour": Price(1)}, {"host_class": Hash32(b"\1" * 32)}):
-        spec, price, named = (
-            a_spec("job"),
-            changes.get("max_price_per_hour"),
-            changes.get("host_class"),
-        )
-        asked = market.core.state, market.core.rules, UnixSeconds(market.at), spec
-        view = views.plan_view(*asked, price or Price(10**6), False, named or Hash32(bytes(32)))
+        view = market.plan(a_spec("job"), 10**6, **changes)
         with pytest.raises(Refused) as refused:
             market.order(0, 1, **changes)
         assert refused.value.code is Code.NO_OFFER and refused.value.detail == view.nearest
