@@ -17,7 +17,7 @@ from quorate_protocol.messages.job_spec import Resources
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import trust_record, verdict
 from quorate_protocol.values import replace
-from support.markets.scripted_market import a_spec
+from support.messages import a_spec
 
 PROTOCOL = " ".join(
     (Path(__file__).parents[3] / "docs" / "protocol.md")
