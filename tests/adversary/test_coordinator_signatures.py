@@ -10,7 +10,7 @@ import pytest
 
 from adversary.conftest import Attack
 from quorate.base.errors import EvidenceError
-from quorate.trust.charge_verification import OwnRecord, check_receipt
+from quorate.trust.charge_verification import check_receipt
 from quorate_coordinator.core.audit import batches
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound
@@ -35,6 +35,7 @@ from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, STATEMENT, Market, Party
+from support.receipt_readers import own_record
 from support.receipts import verdict_again
 
 CLIENT_KEY = 0  # the first client of the scripted market
@@ -86,18 +87,7 @@ def test_a_coordinator_cannot_drop_a_witness(attack: Attack) -> None:
     closed = replace(body.batches[0].message, witness_hash=ZERO_HASH)
     sets = (seal(DOMAIN, closed, STATEMENT.sign), *body.batches[1:])
     dropped = signed_again(body, witness=None, batches=sets)
-    known = OwnRecord(
-        body.order.message,
-        body.ack.message,
-        market.specs[body.order.message.spec_hash],
-        DOMAIN,
-        body.coordinator_key,
-        body.beacon_key,
-        body.timing,
-        recover,
-        verify_round,
-        lambda assignment, commit: True,
-    )
+    known = own_record(market, body, lambda assignment, commit: True)
     assert check_receipt(known, document(body), body.verdict).charged < 2 * 1_000
     with pytest.raises(EvidenceError, match="took our witness"):
         check_receipt(known, document(dropped), dropped.verdict)

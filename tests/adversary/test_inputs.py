@@ -40,8 +40,9 @@ from quorate_runtime.http.error_responses import Busy
 from quorate_runtime.keys.crypto import KeySigner
 from support.http_server import on_loopback
 from support.markets.provider_world import Driver, make_spec, make_terms
-from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
+from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
 from support.markets.staged_market import gateway, stand
+from support.messages import a_spec
 
 ABSENT = str(raw_cid(b"nobody has this"))
 IMAGE = b"image"  # what every order of the scripted market names by its CID

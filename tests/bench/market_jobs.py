@@ -19,7 +19,6 @@ from pathlib import Path
 from bench.market_providers import (
     DOMAIN,
     HOST,
-    IMAGE,
     Party,
     Providers,
     digest,
@@ -50,13 +49,11 @@ from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET
-from quorate_protocol.messages import frames, job_spec
+from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
-from quorate_protocol.messages.classes import HostClass, job_class
+from quorate_protocol.messages.classes import job_class
 from quorate_protocol.messages.envelope import AnyEnvelope, signer
-from quorate_protocol.messages.job_spec import input_root
-from quorate_protocol.messages.order_terms import OrderTerms
-from quorate_protocol.messages.signed import Heartbeat, Order, Session, Voucher
+from quorate_protocol.messages.signed import Heartbeat, Session, Voucher
 from quorate_protocol.rules import orders as orders_module
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.reputation.fold import Trusts
@@ -70,15 +67,10 @@ from quorate_protocol.units import (
     Comparator,
     Hash32,
     JobKind,
-    Nonce,
     Ppm,
-    Price,
-    PriceTier,
-    Seconds,
     Sequence,
     Small,
     UnixSeconds,
-    VerifyTier,
 )
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
@@ -86,6 +78,8 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import KeySigner, SecretStream
 from quorate_runtime.process import gc_tuning
+from support.messages import a_spec, an_order
+from support.offers import a_slot, an_offer
 
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 
@@ -242,45 +236,11 @@ class Market:
 
     def _submission(self, number: int) -> Submission:
         who = number % CLIENTS
-        spec = job_spec.JobSpec(
-            JobKind.TASK,
-            IMAGE,
-            10,
-            ("true", f"job-{number}"),
-            "",
-            (),
-            "/scratch",
-            (),
-            job_spec.Resources(),
-            Seconds(60),
-            job_spec.Compare(),
-        )
+        spec = a_spec(f"job-{number}")
         coordinator, now = self.core.rules.coordinator, now_seconds()
-        message = Order(
-            client=self.clients[who].address,
-            coordinator=coordinator,
-            spec_hash=spec.digest(),
-            input_root=input_root(spec),
-            terms_hash=OrderTerms().digest(),
-            price_tier=PriceTier.ON_DEMAND,
-            max_price_per_hour=Price(200_000),
-            budget=Amount(1_000_000),
-            max_duration=spec.max_duration,
-            max_executions=Small(7),
-            audit_premium_bps=Bps(500),
-            max_fee_bps=Bps(500),
-            verify_tier=VerifyTier.STANDARD,
-            comparator=Comparator.EXACT,
-            caseable=True,
-            host_class=HOST.id(),
-            witness=Address(bytes(20)),
-            accept_unwitnessed=True,
-            accept_unverified=True,
-            sealed_key_hash=ZERO_HASH,
-            max_recipients=Small(0),
-            expiry=UnixSeconds(now + 3600),
-            nonce=Nonce(number + 1),
-        )
+        wanted = {"budget": Amount(1_000_000), "max_executions": Small(7), "host_class": HOST.id()}
+        client = self.clients[who].address
+        message = an_order(client, coordinator, spec, number + 1, now + 3600, **wanted)
         until = UnixSeconds(now + MAINNET.session_max)
         session = Session(
             self.clients[who].address,
@@ -372,7 +332,8 @@ class Market:
             ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), tuple(notes))
         )
         for index, party in enumerate(self.providers.values()):
-            offer = an_offer(party.address, Sequence(1), Price(100_000 + index), self.setup.slots)
+            slot = a_slot(HOST, 100_000 + index, self.setup.slots)
+            offer = an_offer(party.address, 1, int(time.time()) + 900, (slot,))
             envelope = offers.OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.sign))
             await self.actor.submit(ev.OfferReceived(envelope, party.address))
         for who in range(CLIENTS):
@@ -390,45 +351,6 @@ class Market:
         for party in self.providers.values():
             beat = seal(DOMAIN, Heartbeat(party.address, number, (), (), now_seconds()), party.sign)
             await self.actor.submit(ev.HeartbeatReceived(beat, self.signer_of(beat, party)))
-
-
-def an_offer(
-    owner: Address,
-    seq: Sequence,
-    price: Price,
-    slots: int,
-    host: HostClass = HOST,
-    until: int | None = None,
-) -> offers.Offer:
-    """A live offer of one class."""
-    expires = UnixSeconds(until or int(time.time()) + 900)
-    slot = offers.SlotOffer(
-        host=host,
-        gpu="GPU" if host.is_gpu else "",
-        count=Small(slots),
-        vram_bytes=1 << 34 if host.is_gpu else 0,
-        cpu_millis=64_000,
-        memory_bytes=1 << 37,
-        scratch_bytes=1 << 40,
-        output_bytes=1 << 40,
-        input_bytes=1 << 40,
-        spot=Price(0),
-        on_demand=price,
-        reserved=Price(0),
-    )
-    return offers.Offer(
-        provider=owner,
-        seq=seq,
-        expires=expires,
-        slots=(slot,),
-        inventory=ZERO_HASH,
-        sandboxes=("noop",),
-        kinds=(JobKind.TASK,),
-        region="eu",
-        peer_key=ZERO_HASH,
-        box_key=ZERO_HASH,
-        addresses=(),
-    )
 
 
 async def measure(

@@ -14,7 +14,6 @@ import resource
 import time
 from dataclasses import dataclass
 
-from bench.market_jobs import an_offer
 from bench.market_providers import DOMAIN
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.matching import offers as offers_module
@@ -38,14 +37,14 @@ from quorate_protocol.units import (
     Hash32,
     Price,
     PriceTier,
-    Seconds,
     Sequence,
     Small,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from support.markets.scripted_market import a_spec
 from support.markets.waiting_jobs import NOBODY, UNSIGNED, waiting_job
+from support.messages import a_spec, blank
+from support.offers import a_slot, an_offer
 
 GIB = 1 << 30
 NOW = UnixSeconds(1_800_000_000)
@@ -88,17 +87,16 @@ class Market:
         with self.core.state.transaction():
             for index, kind in enumerate(kinds):
                 owner = Address(index.to_bytes(20, "big"))
-                price = Price(self.random.randrange(100_000, 4_000_000))
-                offer = an_offer(
-                    owner, Sequence(1), price, 1 + index % 2, self.hosts[kind], NOW + 800
-                )
-                slot = replace(
-                    offer.slots[0],
+                price = self.random.randrange(100_000, 4_000_000)
+                slot = a_slot(
+                    self.hosts[kind],
+                    price,
+                    1 + index % 2,
                     gpu=f"GPU {kind}",
                     vram_bytes=VRAM[kind % len(VRAM)] * GIB,
                     memory_bytes=64 * GIB << (kind % 3),
                 )
-                offer = replace(offer, slots=(slot,))
+                offer = an_offer(owner, 1, NOW + 800, (slot,))
                 network = Hash32(index.to_bytes(32, "big"))
                 alive = UnixSeconds(NOW + 600)
                 self.core.state.providers[owner] = Provider(
@@ -163,16 +161,12 @@ class Market:
 
     def _claim(self, owner: Address, wanted: Job) -> None:
         state, number = self.core.state, self.steps
-        message = Assignment(
-            Hash32(number.to_bytes(32, "big")),
-            NOBODY,
-            owner,
-            ZERO_HASH,
-            wanted.ack.message.host_class,
-            PriceTier.ON_DEMAND,
-            Price(1),
-            Seconds(60),
-            UnixSeconds(NOW + 30),
+        message = blank(
+            Assignment,
+            assignment_id=Hash32(number.to_bytes(32, "big")),
+            provider=owner,
+            host_class=wanted.ack.message.host_class,
+            price_tier=PriceTier.ON_DEMAND,
         )
         digest = message.assignment_id
         state.leases[digest] = Lease(

@@ -20,7 +20,6 @@ from quorate_coordinator.core.model.effects import (
 )
 from quorate_coordinator.core.model.entities import Job
 from quorate_coordinator.core.model.lease import Accepted, Assigned, Closed, Lease
-from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.money import ledger
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.codec.hashing import hash_tuple, sha256
@@ -51,7 +50,6 @@ from quorate_protocol.units import (
     Address,
     Amount,
     BlockNumber,
-    Bps,
     DeclineReason,
     ExitStatus,
     Hash32,
@@ -64,9 +62,11 @@ from quorate_protocol.units import (
     UnixSeconds,
     WorkStage,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
-from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, STATEMENT, an_order
+from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, RULES
+from support.messages import an_order
 from support.offers import a_slot, an_offer
 
 HOSTS = (
@@ -97,17 +97,7 @@ class World:
 
     def __init__(self, limits: Limits, owner_count: int) -> None:
         self.limits = limits
-        rules = Rules(
-            DOMAIN,
-            COORDINATOR.address,
-            STATEMENT.address,
-            STATEMENT.sign,
-            limits,
-            Bps(200),
-            GENESIS,
-            b"\x03" * 96,
-            ("http://127.0.0.1:1",),
-        )
+        rules = replace(RULES, limits=limits, beacon_key=b"\x03" * 96)
         self.core = CoordinatorCore(rules, ledger.check)
         self.at, self.steps, self.block = GENESIS + 10_000, 0, 5
         self.refused, self.accepted = 0, 0
@@ -200,34 +190,10 @@ class World:
         assert self.send(ev.Tick())
 
     def work(self, lease: Lease, lie: int, usage: int) -> None:
-        """Accepts, commits and reveals, as far as the lease allows."""
-        owner = self.owner_of(lease)
-        accept = Accept(
-            lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at)
-        )
-        self.send(ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address))
-        reveal = self.reveal(lease, lie)
-        value = commitment(
-            lease.assignment_hash,
-            lease.provider,
-            reveal.salt,
-            result_digest(reveal.exit_status, reveal.output_digest),
-        )
-        commit = Commit(
-            lease.assignment_hash,
-            lease.class_id,
-            value,
-            sha256(reveal.salt),
-            Milliseconds(usage),
-            Round(0),
-        )
-        self.send(
-            ev.CommitReceived(
-                seal(DOMAIN, commit, owner.key.sign), owner.key.address, is_stored=True
-            )
-        )
+        """Accepts and commits, as far as the lease allows."""
+        self.moves(lease, "ac", lie, usage)
 
-    def moves(self, lease: Lease, steps: str, lie: int) -> None:
+    def moves(self, lease: Lease, steps: str, lie: int, usage: int = 1) -> None:
         """Accept, Commit, Decline, Reveal of one execution in any order, each valid by itself."""
         owner, at = self.owner_of(lease), UnixSeconds(self.at)
         reveal = self.reveal(lease, lie)
@@ -242,7 +208,7 @@ class World:
             lease.class_id,
             value,
             sha256(reveal.salt),
-            Milliseconds(1),
+            Milliseconds(usage),
             Round(0),
         )
         accept = Accept(lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), at)

@@ -91,11 +91,15 @@ def test_a_removed_check_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     strict = leases._commit
 
     def lenient(
-        lease: leases.Lease, commit: Envelope[Commit], at: UnixSeconds, limits: Limits
+        lease: leases.Lease,
+        commit: Envelope[Commit],
+        at: UnixSeconds,
+        known: UnixSeconds,
+        limits: Limits,
     ) -> tuple[leases.Lease, tuple[leases.Effect, ...]]:
         if isinstance(lease.phase, leases.Assigned) and commit.message.class_id == lease.class_id:
             return leases._to(lease, leases.Committed(commit, at), leases.Effect.SLOT_FREED)
-        return strict(lease, commit, at, limits)
+        return strict(lease, commit, at, known, limits)
 
     monkeypatch.setattr(leases, "_commit", lenient)
     with pytest.raises(KeyError):

@@ -2,7 +2,7 @@
 
 from quorate.base.errors import EvidenceError
 from quorate.trust import charge_verification
-from quorate.trust.charge_verification import OwnRecord
+from quorate.trust.charge_verification import HasWitnessed, OwnRecord, none_witnessed
 from quorate.trust.receipt_verification import verify
 from quorate_node.core.phases import Done, Execution
 from quorate_node.market import verdict_checks
@@ -35,12 +35,14 @@ def refused_by(market: Market, body: Receipt) -> tuple[str, ...]:
     return tuple(found)
 
 
-def own_record(market: Market, body: Receipt) -> OwnRecord:
+def own_record(
+    market: Market, body: Receipt, has_witnessed: HasWitnessed = none_witnessed
+) -> OwnRecord:
     """What the client of a receipt knows by itself."""
     order = body.order.message
     return OwnRecord(
         order,
-        None,
+        body.ack.message,
         market.specs[order.spec_hash],
         DOMAIN,
         STATEMENT.address,
@@ -48,6 +50,7 @@ def own_record(market: Market, body: Receipt) -> OwnRecord:
         market.core.rules.timing,
         recover,
         verify_round,
+        has_witnessed,
     )
 
 

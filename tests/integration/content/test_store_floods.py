@@ -28,8 +28,8 @@ from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.coordinator_stage import Stage, deployed_stage, running, until
-from support.markets.scripted_market import a_spec
 from support.markets.wired_providers import Floor, Place, WiredProvider
+from support.messages import a_spec
 
 KIB, MIB = 1 << 10, 1 << 20
 SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=4 * MIB, floor_bytes=256 * KIB)

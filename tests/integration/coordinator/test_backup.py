@@ -40,8 +40,9 @@ from quorate_runtime.keys.keystore import Keystore
 from support.cli_prompt import typed
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.coordinator_stage import Stage, running, until
-from support.markets.scripted_market import Party, a_spec
+from support.markets.scripted_market import Party
 from support.markets.wired_providers import Floor, Place, WiredProvider
+from support.messages import a_spec
 
 PROVIDER = KeySigner(dev_account(7))
 LAG_SECONDS_MAX = 30

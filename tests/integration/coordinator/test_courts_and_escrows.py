@@ -39,8 +39,8 @@ from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.keys.keystore import Keystore
 from support.cli_prompt import typed
 from support.markets.coordinator_stage import Stage, running, until
-from support.markets.scripted_market import a_spec
 from support.markets.wired_providers import Floor, Place, WiredProvider
+from support.messages import a_spec
 
 OWNERS = [KeySigner(dev_account(number)) for number in range(5, 10)]
 USAGE = Milliseconds(36_000)

@@ -22,8 +22,8 @@ from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.coordinator_stage import Stage, deployed_stage, running
-from support.markets.scripted_market import a_spec
 from support.markets.wired_providers import Floor, Place, WiredProvider
+from support.messages import a_spec
 
 SLOTS = 3
 FLOOD = 60

@@ -29,7 +29,7 @@ from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.keys.keystore import Keystore
 from support.cli_prompt import typed
 from support.markets.coordinator_stage import Stage, running, until
-from support.markets.scripted_market import a_spec
+from support.messages import a_spec
 
 GIVER = KeySigner(dev_account(9))
 

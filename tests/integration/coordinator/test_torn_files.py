@@ -23,15 +23,15 @@ from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping
 from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.storage.archive_file import FileArchive
 from quorate_coordinator.storage.document_file import DocumentFile
-from quorate_protocol import units
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages.signed import Order
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, Hash32, Nonce
+from quorate_protocol.units import Address, Amount, Hash32
 from quorate_runtime.chain.send_records import Attempt, SendRecord, SendRecords
 from quorate_runtime.durable import FileDamaged
 from support.journal.torn_files import damages, files_of, restore
 from support.markets.archiving_market import archived_runs
+from support.messages import a_spec, an_order
 
 COUNT = 24
 STRIDE = 4091
@@ -53,31 +53,7 @@ class Book:
 
 
 def order(number: int) -> Order:
-    return Order(
-        CLIENT,
-        COORDINATOR,
-        ZERO_HASH,
-        ZERO_HASH,
-        ZERO_HASH,
-        units.PriceTier.ON_DEMAND,
-        units.Price(1),
-        Amount(1000),
-        units.Seconds(60),
-        units.Small(3),
-        units.Bps(0),
-        units.Bps(0),
-        units.VerifyTier.STANDARD,
-        units.Comparator.EXACT,
-        True,
-        ZERO_HASH,
-        ZERO_ADDRESS,
-        True,
-        False,
-        ZERO_HASH,
-        units.Small(0),
-        units.UnixSeconds(1),
-        Nonce(number),
-    )
+    return an_order(CLIENT, COORDINATOR, a_spec("job"), number, 1, budget=Amount(1000))
 
 
 def fill_ledger(ledger: object, number: int) -> Iterator[None]:

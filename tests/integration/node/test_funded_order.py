@@ -28,7 +28,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.scripted_coordinator import COORDINATOR, OWNER, SPEC, Stage, running, until
-from support.markets.scripted_market import an_order
+from support.messages import an_order
 
 CLIENT, OTHER, OTHER_KEY = (KeySigner(dev_account(i)) for i in (14, 15, 16))
 BLINDS = Hash32(b"\x07" * 32), Hash32(b"\x08" * 32)

@@ -27,17 +27,7 @@ from quorate_protocol.messages.envelope import signer
 from quorate_protocol.messages.signed import Commit, Stop, Verdict
 from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import (
-    ZERO_HASH,
-    Amount,
-    DeclineReason,
-    Hash32,
-    Label,
-    Outcome,
-    Sequence,
-    Small,
-    UnixSeconds,
-)
+from quorate_protocol.units import Amount, DeclineReason, Hash32, Outcome, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_coordinator import (
@@ -51,6 +41,7 @@ from support.markets.scripted_coordinator import (
     running,
     until,
 )
+from support.messages import blank
 
 
 @pytest.mark.rule("3.43", "3.49")
@@ -138,17 +129,8 @@ async def chain_tells_whose_offers_are_true(market: Stage, sent: offer.OfferEnve
 async def finish(market: Stage, daemon: ProviderDaemon, lease: Hash32) -> None:
     """Sends verdict and voucher, and checks what the owner sees."""
     coordinator, now = market.coordinator, UnixSeconds(int(time.time()))
-    verdict = Verdict(
-        JOB,
-        Sequence(1),
-        Label.UNVERIFIED,
-        Outcome.ACCEPTED,
-        Small(1),
-        (lease,),
-        (),
-        (),
-        ZERO_HASH,
-        now,
+    verdict = blank(
+        Verdict, job_id=JOB, seq=Sequence(1), outcome=Outcome.ACCEPTED, group=(lease,), time=now
     )
     await coordinator.send(frames.VerdictSent(lease, coordinator.seal(verdict)))
     await coordinator.send(market.voucher(Amount(77)))

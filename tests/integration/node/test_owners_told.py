@@ -11,7 +11,8 @@ from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.units import Bps, Label, Seconds
 from support.http_server import on_loopback
 from support.markets.provider_world import COORDINATOR, STATEMENT_KEY
-from support.markets.scripted_market import HOST, Market, Party, a_spec
+from support.markets.scripted_market import HOST, Market, Party
+from support.messages import a_spec
 
 
 @pytest.mark.rule("5.43")

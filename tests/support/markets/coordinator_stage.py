@@ -36,7 +36,8 @@ from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from support.clocks import WrongClock
-from support.markets.scripted_market import HOST, an_order
+from support.markets.scripted_market import HOST
+from support.messages import an_order
 
 READY_SECONDS = 60.0
 NETWORK_BYTES = 20  # that `Stakes` keeps of a provider's network

@@ -15,7 +15,7 @@ from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.job_spec import GIB, Compare, EnvVar, JobSpec, Resources
+from quorate_protocol.messages.job_spec import GIB, JobSpec
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.ports import BeaconInfo, Sandbox
 from quorate_protocol.messages.signed import (
@@ -39,7 +39,6 @@ from quorate_protocol.units import (
     Label,
     Milliseconds,
     Outcome,
-    Ppm,
     Price,
     PriceTier,
     Round,
@@ -50,6 +49,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
+from support.messages import a_spec, blank
 from support.offers import a_slot
 
 PROVIDER = Address(b"\x11" * 20)
@@ -91,19 +91,8 @@ def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
 
 def make_spec(name: str = "tile", max_duration: int = 30) -> JobSpec:
     """Returns the spec of a small job."""
-    return JobSpec(
-        JobKind.TASK,
-        IMAGE,
-        0,
-        ("true",),
-        "",
-        (EnvVar("NAME", name),),
-        "/",
-        (),
-        Resources(),
-        Seconds(max_duration),
-        Compare(),
-    )
+    wanted = {"image": IMAGE, "image_bytes": 0, "argv": ("true",), "working_dir": "/"}
+    return replace(a_spec(name), max_duration=Seconds(max_duration), **wanted)
 
 
 def make_assignment(
@@ -223,18 +212,13 @@ def commit_set(
     commit = execution.commit()
     assert commit is not None
     entry = CommitEntry(execution.assignment_hash, PROVIDER, digest(DOMAIN, commit))
-    message = CommitSet(
-        JOB,
-        Small(0),
-        (entry, *others),
-        (ZERO_HASH,) * (1 + len(others)),
-        Round(1),
-        ZERO_HASH,
-        Ppm(0),
-        (),
-        ZERO_HASH,
-        ZERO_HASH,
-        closed_at,
+    message = blank(
+        CommitSet,
+        job_id=JOB,
+        ordered=(entry, *others),
+        blinds=(ZERO_HASH,) * (1 + len(others)),
+        beacon_round=Round(1),
+        closed_at=closed_at,
     )
     return events.CommitSetReceived(
         execution.assignment_hash, seal(DOMAIN, message, signer.sign), signer.address
@@ -255,17 +239,15 @@ def verdict(
     lease: Hash32, seq: int = 1, signer: KeySigner = STATEMENT_KEY
 ) -> events.VerdictReceived:
     """Returns a verdict that accepts the execution."""
-    message = Verdict(
-        JOB,
-        Sequence(seq),
-        Label.QUORUM_2,
-        Outcome.ACCEPTED,
-        Small(1),
-        (lease,),
-        (),
-        (),
-        ZERO_HASH,
-        NOW,
+    message = blank(
+        Verdict,
+        job_id=JOB,
+        seq=Sequence(seq),
+        label=Label.QUORUM_2,
+        outcome=Outcome.ACCEPTED,
+        batches=Small(1),
+        group=(lease,),
+        time=NOW,
     )
     return events.VerdictReceived(lease, seal(DOMAIN, message, signer.sign), signer.address)
 

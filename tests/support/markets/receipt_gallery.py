@@ -8,12 +8,12 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope
 from quorate_protocol.messages.receipt import Receipt
-from quorate_protocol.messages.signed import Stop, Witness
+from quorate_protocol.messages.signed import Witness
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import Hash32, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import DOMAIN, HOST, STATEMENT, Market, Party
+from support.markets.scripted_market import DOMAIN, HOST, STATEMENT, Market, Party, StoppingMarket
 from support.receipt_mutations import Keys
 
 
@@ -25,21 +25,6 @@ class Specimen:
     body: Receipt
     keys: Keys
     slots: tuple[StakeSlot, ...] = ()  # the host class's list, as on chain
-
-
-class _StoppingMarket(Market):
-    """A market whose client stops each job as soon as a provider has accepted it."""
-
-    ran_ms = 0
-
-    def send(self, event: ev.Event) -> object:
-        reply = super().send(event)
-        if isinstance(event, ev.AcceptReceived):
-            job_id = self.core.state.leases[event.accept.message.assignment_hash].job_id
-            stop = Stop(job_id, UnixSeconds(self.at))
-            key = self.sessions[0]
-            super().send(ev.StopReceived(seal(DOMAIN, stop, key.sign), key.address))
-        return reply
 
 
 def gallery() -> list[Specimen]:
@@ -58,7 +43,7 @@ def gallery() -> list[Specimen]:
         "nobody left to verify": _decided(
             Market(Party(0), *[Party(number, is_deaf=True) for number in range(1, 4)])
         ),
-        "stopped by its client": _decided(_StoppingMarket(*_parties(4))),
+        "stopped by its client": _decided(StoppingMarket(*_parties(4))),
         "adaptive, audited, unwitnessed": _decided(LargeMarket()),
         "adaptive, witnessed": _witnessed(LargeMarket()),
         "accepted beside an owner that withdrew": _decided(_withdrawn(Market(*_parties(5)))),

@@ -31,7 +31,7 @@ from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.bearer import read_token
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.job_spec import Compare, JobSpec, Resources
+from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.ports import BeaconInfo, Executor
 from quorate_protocol.messages.signed import (
     Assignment,
@@ -50,14 +50,12 @@ from quorate_protocol.units import (
     BlockNumber,
     Bps,
     Hash32,
-    JobKind,
-    Ppm,
     Price,
     PriceTier,
     Seconds,
-    Small,
     UnixSeconds,
 )
+from quorate_protocol.values import replace
 from quorate_runtime.beacon import bls
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
@@ -65,21 +63,16 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, recover
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from support.http_server import on_loopback
+from support.messages import a_spec, blank
 
 T = TypeVar("T")
 JOB = Hash32(b"\x44" * 32)
-SPEC = JobSpec(
-    JobKind.TASK,
-    "docker.io/library/python@sha256:" + "ab" * 32,
-    0,
-    ("true",),
-    "",
-    (),
-    "/",
-    (),
-    Resources(),
-    Seconds(60),
-    Compare(),
+SPEC = replace(
+    a_spec("job"),
+    image="docker.io/library/python@sha256:" + "ab" * 32,
+    image_bytes=0,
+    argv=("true",),
+    working_dir="/",
 )
 QUICK = SendPolicy(poll_seconds=0.1)  # seconds of a block while contracts are deployed
 OWNER, OPERATOR, COORDINATOR, STATEMENT = (KeySigner(dev_account(i)) for i in (10, 11, 12, 13))
@@ -178,18 +171,13 @@ class ScriptedCoordinator:
         """Returns the CommitSet of a batch with only this commit."""
         entry = CommitEntry(commit.assignment_hash, OWNER.address, self.hash(commit))
         closed_at = UnixSeconds(int(time.time()) - age)
-        message = CommitSet(
-            JOB,
-            Small(0),
-            (entry,),
-            (ZERO_HASH,),
-            commit.beacon_round,
-            ZERO_HASH,
-            Ppm(0),
-            (),
-            ZERO_HASH,
-            ZERO_HASH,
-            closed_at,
+        message = blank(
+            CommitSet,
+            job_id=JOB,
+            ordered=(entry,),
+            blinds=(ZERO_HASH,),
+            beacon_round=commit.beacon_round,
+            closed_at=closed_at,
         )
         return frames_module.CommitSetSent(commit.assignment_hash, self.seal(message))
 

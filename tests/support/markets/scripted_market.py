@@ -20,7 +20,6 @@ from quorate_coordinator.core.model.effects import (
 from quorate_coordinator.core.model.entities import Decided, Job, Payee
 from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.money import ledger, payees, receipts
-from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
@@ -38,9 +37,9 @@ from quorate_protocol.messages.signed import (
     Commit,
     Heartbeat,
     LeaseProgress,
-    Order,
     Reveal,
     Session,
+    Stop,
     Voucher,
 )
 from quorate_protocol.messages.views import PlanRequest, PlanView
@@ -48,31 +47,25 @@ from quorate_protocol.rules.orders import Submission
 from quorate_protocol.step import Input
 from quorate_protocol.units import (
     KILLED,
-    ZERO_ADDRESS,
     ZERO_HASH,
     Address,
     Amount,
     BlockNumber,
     Bps,
-    Comparator,
     ExitStatus,
     Hash32,
-    JobKind,
     Milliseconds,
-    Nonce,
-    Price,
-    PriceTier,
     Round,
     Seconds,
     Sequence,
     Small,
     UnixSeconds,
-    VerifyTier,
     WorkStage,
 )
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
+from support.messages import a_spec, an_order
 from support.offers import a_slot, an_offer
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
@@ -82,6 +75,17 @@ BLS = keygen(b"unit-test-beacon-seed-32-bytes!!")
 INFO = BeaconInfo(public_key(BLS), DEVNET.beacon_period, GENESIS)
 COORDINATOR = KeySigner(b"\x01" * 32)
 STATEMENT = KeySigner(b"\x02" * 32)
+RULES = Rules(
+    DOMAIN,
+    COORDINATOR.address,
+    STATEMENT.address,
+    STATEMENT.sign,
+    DEVNET,
+    Bps(200),
+    GENESIS,
+    INFO.public_key,
+    ("http://127.0.0.1:1",),
+)
 
 
 @dataclass
@@ -120,18 +124,7 @@ class Market:
     hears_blocks = True
 
     def __init__(self, *parties: Party) -> None:
-        rules = Rules(
-            DOMAIN,
-            COORDINATOR.address,
-            STATEMENT.address,
-            STATEMENT.sign,
-            DEVNET,
-            Bps(200),
-            GENESIS,
-            INFO.public_key,
-            ("http://127.0.0.1:1",),
-        )
-        self.core = CoordinatorCore(rules, ledger.check)
+        self.core = CoordinatorCore(RULES, ledger.check)
         self.parties = {party.owner: party for party in parties}
         self.at = GENESIS + 1_000
         self.steps = 0
@@ -410,6 +403,21 @@ class Market:
         raise AssertionError([type(self.job(job_id).phase).__name__ for job_id in job_ids])
 
 
+class StoppingMarket(Market):
+    """A market whose client stops each job as soon as a provider has accepted it."""
+
+    ran_ms = 0
+
+    def send(self, event: ev.Event) -> object:
+        reply = super().send(event)
+        if isinstance(event, ev.AcceptReceived):
+            job_id = self.core.state.leases[event.accept.message.assignment_hash].job_id
+            stop = Stop(job_id, UnixSeconds(self.at))
+            key = self.sessions[0]
+            super().send(ev.StopReceived(seal(DOMAIN, stop, key.sign), key.address))
+        return reply
+
+
 @dataclass
 class ScriptedEscrow:
     """The coordinator's balance and tabs, as `Escrow` keeps them."""
@@ -464,62 +472,3 @@ class ScriptedEscrow:
         self.tabs[payer, payee] = after = before[0] + locked, before[1] + paid
         assert after[1] <= after[0], "no tab pays more than is locked in it"
         return ev.ChainTabChanged(payer, payee, Amount(after[0]), Amount(after[1]))
-
-
-def an_order(
-    client: Address,
-    coordinator: Address,
-    spec: job_spec.JobSpec,
-    nonce: int,
-    expiry: int,
-    /,
-    **changes: object,
-) -> Order:
-    """Returns an order for one execution, at the price that the tests' providers ask.
-
-    It accepts a job without witness and without verification. `changes` replace fields.
-    """
-    order = Order(
-        client=client,
-        coordinator=coordinator,
-        spec_hash=spec.digest(),
-        input_root=job_spec.input_root(spec),
-        terms_hash=OrderTerms().digest(),
-        price_tier=PriceTier.ON_DEMAND,
-        max_price_per_hour=Price(200_000),
-        budget=Amount(100_000),
-        max_duration=spec.max_duration,
-        max_executions=Small(1),
-        audit_premium_bps=Bps(500),
-        max_fee_bps=Bps(500),
-        verify_tier=VerifyTier.STANDARD,
-        comparator=Comparator.EXACT,
-        caseable=True,
-        host_class=ZERO_HASH,
-        witness=ZERO_ADDRESS,
-        accept_unwitnessed=True,
-        accept_unverified=True,
-        sealed_key_hash=ZERO_HASH,
-        max_recipients=Small(0),
-        expiry=UnixSeconds(expiry),
-        nonce=Nonce(nonce),
-    )
-    return replace(order, **changes)  # type: ignore[arg-type]
-
-
-def a_spec(name: str) -> job_spec.JobSpec:
-    """Returns the spec of a small job. Jobs with other names have other specs."""
-    image = document_cid(b"image")
-    return job_spec.JobSpec(
-        JobKind.TASK,
-        image,
-        10,
-        ("python3", "-c", "pass"),
-        "",
-        (job_spec.EnvVar("NAME", name),),
-        "/scratch",
-        (),
-        job_spec.Resources(),
-        Seconds(60),
-        job_spec.Compare(),
-    )

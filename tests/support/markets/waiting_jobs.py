@@ -14,16 +14,13 @@ from quorate_protocol.units import (
     ZERO_ADDRESS,
     ZERO_HASH,
     Amount,
-    BlockNumber,
-    Bps,
     Label,
     Price,
-    Sequence,
     Signature,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from support.markets.scripted_market import an_order
+from support.messages import an_order, blank
 
 NOBODY = ZERO_ADDRESS
 UNSIGNED = Signature(bytes(65))
@@ -45,7 +42,7 @@ def waiting_job(
         hash_tuple("job", number),
         Submission(Envelope(order, UNSIGNED), Envelope(session, UNSIGNED), spec),
         now,
-        Envelope(_ack(host, now), UNSIGNED),
+        Envelope(blank(Ack, host_class=host.id(), ack_time=now, rule=Label.UNVERIFIED), UNSIGNED),
         ZERO_HASH,
         host,
         ZERO_HASH,
@@ -53,21 +50,4 @@ def waiting_job(
         ZERO_HASH,
         Amount(0),
         Matching(now),
-    )
-
-
-def _ack(host: HostClass, now: UnixSeconds) -> Ack:
-    return Ack(
-        job_id=ZERO_HASH,
-        host_class=host.id(),
-        ack_time=now,
-        slot_block=BlockNumber(0),
-        eligible_root=ZERO_HASH,
-        state_root=ZERO_HASH,
-        log_root=ZERO_HASH,
-        log_length=Sequence(0),
-        secret_hash=ZERO_HASH,
-        rule=Label.UNVERIFIED,
-        fee_bps=Bps(0),
-        escrowed=False,
     )

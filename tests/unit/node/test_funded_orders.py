@@ -27,21 +27,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.frames import EscrowedOrder
 from quorate_protocol.messages.signed import Order
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import (
-    ZERO_ADDRESS,
-    ZERO_HASH,
-    Address,
-    Amount,
-    Bps,
-    Comparator,
-    Hash32,
-    Nonce,
-    Price,
-    PriceTier,
-    Small,
-    UnixSeconds,
-    VerifyTier,
-)
+from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Price, Small, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.provider_world import (
     COORDINATOR,
@@ -57,6 +43,7 @@ from support.markets.provider_world import (
     receipt,
     verdict,
 )
+from support.messages import an_order
 
 CLIENT = Address(b"\x66" * 20)
 OTHER = Address(b"\x88" * 20)
@@ -68,33 +55,14 @@ UNTIL = UnixSeconds(NOW + 1000)
 
 def funded_order(**changes: object) -> Order:
     """Returns an order of the job that `make_spec` describes."""
-    spec = make_spec()
-    order = Order(
-        CLIENT,
-        COORDINATOR,
-        spec.digest(),
-        ZERO_HASH,
-        ZERO_HASH,
-        PriceTier.ON_DEMAND,
-        Price(100_000),
-        BUDGET,
-        spec.max_duration,
-        Small(3),
-        Bps(0),
-        Bps(500),
-        VerifyTier.STANDARD,
-        Comparator.EXACT,
-        True,
-        ZERO_HASH,
-        ZERO_ADDRESS,
-        False,
-        False,
-        ZERO_HASH,
-        Small(0),
-        UnixSeconds(NOW + 60),
-        Nonce(1),
-    )
-    return replace(order, **changes)
+    wanted = {
+        "max_price_per_hour": Price(100_000),
+        "budget": BUDGET,
+        "max_executions": Small(3),
+        "accept_unwitnessed": False,
+        "accept_unverified": False,
+    }
+    return an_order(CLIENT, COORDINATOR, make_spec(), 1, NOW + 60, **(wanted | changes))
 
 
 def begun(order: Order) -> tuple[Driver, Hash32]:

@@ -18,7 +18,7 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import trust_record, verdict
 from quorate_protocol.values import replace
 from style.source import protocol
-from support.markets.scripted_market import a_spec
+from support.messages import a_spec
 
 PROTOCOL = " ".join(protocol().replace("`", "").split())
 

@@ -30,7 +30,8 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover
-from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
+from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
+from support.messages import a_spec
 
 STRANGER = KeySigner(b"\x63" * 32)
 OTHER = Hash32(b"\x09" * 32)

@@ -4,21 +4,18 @@ byte.
 
 import pytest
 
-from quorate_coordinator.core.model import events as ev
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import receipt
-from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt
-from quorate_protocol.messages.signed import Stop
 from quorate_protocol.rules.receipts import receipt_checks
-from quorate_protocol.units import ZERO_HASH, Hash32, Outcome, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Hash32, Outcome
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from sim.coordinator import CoordinatorDaemon
 from sim.parties import is_beacon_signature
 from sim.plan import draw
 from sim.world import World
-from support.markets.scripted_market import DOMAIN, Market, Party
+from support.markets.scripted_market import Party, StoppingMarket
 
 
 @pytest.fixture(scope="module")
@@ -35,29 +32,9 @@ def bodies() -> list[Receipt]:
     return [*found, _of_stopped_job()]
 
 
-class _StoppingMarket(Market):
-    """A market whose client stops each job as soon as a provider has accepted it. The provider
-    commits the elapsed time.
-    """
-
-    ran_ms = 0
-
-    def send(self, event: ev.Event) -> object:
-        reply = super().send(event)
-        if isinstance(event, ev.AcceptReceived):
-            job_id = self.core.state.leases[event.accept.message.assignment_hash].job_id
-            key = self.sessions[0]
-            super().send(
-                ev.StopReceived(
-                    seal(DOMAIN, Stop(job_id, UnixSeconds(self.at)), key.sign), key.address
-                )
-            )
-        return reply
-
-
 def _of_stopped_job() -> Receipt:
     """Returns a receipt with a Stop and without a draw, which simulated jobs rarely have."""
-    market = _StoppingMarket(*(Party(number) for number in range(4)))
+    market = StoppingMarket(*(Party(number) for number in range(4)))
     market.until_decided(market.order(0, 1))
     return canonical.decode(Receipt, market.receipts[0])
 

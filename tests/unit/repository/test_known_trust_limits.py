@@ -21,7 +21,8 @@ from quorate_protocol.units import Comparator, Hash32, JobKind, Label, Outcome, 
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.peers.websocket_peers import Hello
-from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, a_spec
+from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
+from support.messages import a_spec
 
 ABI = Path(quorate_contracts.__file__).parent / "abi"
 

@@ -9,7 +9,7 @@ import pytest
 
 from quorate.base.errors import EvidenceError
 from quorate.cli import rendering
-from quorate.trust.charge_verification import OwnRecord, check_receipt, none_witnessed
+from quorate.trust.charge_verification import check_receipt, none_witnessed
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound, Job
 from quorate_protocol.codec import canonical
@@ -25,6 +25,7 @@ from quorate_runtime.beacon.bls import verify_round as is_beacon_signature
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, STATEMENT
+from support.receipt_readers import own_record
 from support.receipts import verdict_again
 
 PAY = 1_000  # 36 s at 0.10 USD an hour
@@ -64,20 +65,8 @@ def test_a_witness_that_was_taken_and_is_left_out_is_refused_by_its_client() -> 
     witnessed(market, 1)
     found = canonical.decode(Receipt, market.receipts[-1])
     primary = found.executions[0].commit
-    known = OwnRecord(
-        found.order.message,
-        found.ack.message,
-        market.specs[found.order.message.spec_hash],
-        DOMAIN,
-        found.coordinator_key,
-        found.beacon_key,
-        found.timing,
-        recover,
-        is_beacon_signature,
-        lambda assignment, commit: (
-            (assignment, commit) == (primary.message.assignment_hash, primary.digest(DOMAIN))
-        ),
-    )
+    witnessed_commit = (primary.message.assignment_hash, primary.digest(DOMAIN))
+    known = own_record(market, found, lambda *commit: commit == witnessed_commit)
     assert (
         check_receipt(known, document(found), found.verdict).charged
         == PAY + FEE + PAY * 500 // 10_000

@@ -30,7 +30,8 @@ from quorate_protocol.units import (
 from quorate_protocol.units import Sequence as Number
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
-from support.markets.scripted_market import COORDINATOR, DOMAIN, STATEMENT, Market, Party, a_spec
+from support.markets.scripted_market import COORDINATOR, DOMAIN, STATEMENT, Market, Party
+from support.messages import a_spec
 
 CPU_MODEL = hash_tuple("gpu-model", "cpu")
 

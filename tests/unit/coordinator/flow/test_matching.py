@@ -50,8 +50,8 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from support.markets.matching_scan import choose as scan
-from support.markets.scripted_market import a_spec
 from support.markets.waiting_jobs import NOBODY, UNSIGNED, waiting_job
+from support.messages import a_spec, blank
 from support.offers import a_slot, an_offer
 
 NOW = UnixSeconds(1_000_000)
@@ -268,16 +268,12 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
         unsecured_until=away,
     )
     for index in range(held):
-        message = Assignment(
-            hash_tuple(number, index),
-            NOBODY,
-            owner,
-            ZERO_HASH,
-            host.id(),
-            PriceTier.ON_DEMAND,
-            Price(1),
-            Seconds(1),
-            NOW,
+        message = blank(
+            Assignment,
+            assignment_id=hash_tuple(number, index),
+            provider=owner,
+            host_class=host.id(),
+            price_tier=PriceTier.ON_DEMAND,
         )
         digest = hash_tuple("lease", number, index)
         state.leases[digest] = Lease(

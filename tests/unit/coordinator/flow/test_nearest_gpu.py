@@ -8,7 +8,7 @@ from quorate_protocol.messages.job_spec import GpuRequest, JobSpec, Resources
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.units import Address, Small, UnixSeconds
 from quorate_protocol.values import replace
-from support.markets.scripted_market import a_spec
+from support.messages import a_spec
 from support.offers import a_slot, an_offer
 
 GIB = 1 << 30

@@ -11,7 +11,8 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, Price, Seconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import HOST, Market, Party, a_spec
+from support.markets.scripted_market import HOST, Market, Party
+from support.messages import a_spec
 
 
 @pytest.mark.rule("3.28")

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from quorate.trust.charge_verification import OwnRecord, check_receipt
+from quorate.trust.charge_verification import check_receipt
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Job, MedianPrice
 from quorate_coordinator.core.model.lease import Lease, Revealed
@@ -20,10 +20,10 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Label, Milliseconds, Price, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import sign_round, verify_round
-from quorate_runtime.keys.crypto import recover
+from quorate_runtime.beacon.bls import sign_round
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import BLS, DOMAIN, HOST, INFO, Market, Party
+from support.receipt_readers import own_record
 from vectors.generate import message_of
 
 RAN_MS = 36_000  # the run time that the scripted providers claim
@@ -123,18 +123,7 @@ def test_client_and_coordinator_compute_the_same_pay_of_an_inflated_claim() -> N
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     found = canonical.decode(Receipt, market.receipts[0])
-    order, ack = found.order.message, found.ack.message
-    known = OwnRecord(
-        order,
-        ack,
-        market.specs[found.order.message.spec_hash],
-        DOMAIN,
-        found.coordinator_key,
-        found.beacon_key,
-        found.timing,
-        recover,
-        verify_round,
-    )
+    known = own_record(market, found)
     assert (
         check_receipt(known, document(found), found.verdict).charged
         == market.job(job_id).split.charged

@@ -6,7 +6,7 @@ The rules are I4 and PROTOCOL §4, §5 Draw, §6 Voucher.
 import pytest
 
 from quorate.base.errors import EvidenceError
-from quorate.trust.charge_verification import OwnRecord, check_ordered, check_receipt
+from quorate.trust.charge_verification import check_ordered, check_receipt
 from quorate_coordinator.core.jobs import orders
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Matching, Running
@@ -18,10 +18,10 @@ from quorate_protocol.messages.signed import Stop, Voucher, Witness
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Outcome, Small, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
-from quorate_runtime.keys.crypto import KeySigner, recover
+from quorate_runtime.keys.crypto import KeySigner
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
+from support.receipt_readers import own_record
 
 WATCHER, STRANGER = KeySigner(b"\x61" * 32), KeySigner(b"\x62" * 32)
 
@@ -258,17 +258,7 @@ def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
     market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))
     market.until_decided(market.order(0, 1))
     found = canonical.decode(Receipt, market.receipts[0])
-    known = OwnRecord(
-        found.order.message,
-        found.ack.message,
-        market.specs[found.order.message.spec_hash],
-        DOMAIN,
-        found.coordinator_key,
-        found.beacon_key,
-        found.timing,
-        recover,
-        verify_round,
-    )
+    known = own_record(market, found)
     if is_taken:
         assert check_receipt(known, document(found), found.verdict).charged == 2_100
         return
