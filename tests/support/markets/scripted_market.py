@@ -47,6 +47,7 @@ from quorate_protocol.rules.orders import Submission
 from quorate_protocol.step import Input
 from quorate_protocol.units import (
     KILLED,
+    ZERO_ADDRESS,
     ZERO_HASH,
     Address,
     Amount,
@@ -55,11 +56,13 @@ from quorate_protocol.units import (
     ExitStatus,
     Hash32,
     Milliseconds,
+    Price,
     Round,
     Seconds,
     Sequence,
     Small,
     UnixSeconds,
+    VerifyTier,
     WorkStage,
 )
 from quorate_protocol.values import replace
