@@ -15,9 +15,12 @@ from prometheus_client import CollectorRegistry
 from quorate_content.store.fetch_order import gateway_source
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.api.http_server import HttpServer, check_port
-from quorate_coordinator.api.middleware import before_handlers
-from quorate_coordinator.api.while_starting import refuse_early
-from quorate_coordinator.api.while_stopping import refuse_new, refuse_orders
+from quorate_coordinator.api.middleware import (
+    before_handlers,
+    refuse_early,
+    refuse_new,
+    refuse_orders,
+)
 from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, LOGS, TRANSACTIONS, Config
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.base.rate_limits import RequestRates

@@ -1,16 +1,21 @@
 """Middleware before every handler: counts requests by address and size, and accepts only small,
-complete, uncompressed bodies.
+complete, uncompressed bodies. At start and end it refuses what the coordinator cannot take then.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.base.request_limits import BODY_BYTES_MAX, KIB
-from quorate_protocol.refusals import Code
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.http.coordinator_routes import Routes
 from quorate_runtime.http.error_responses import Handler, coded
+
+STARTING_RETRY_SECONDS = 1.0
+STOPPING_RETRY_SECONDS = 5.0
 
 
 def before_handlers(rates: RequestRates) -> Middleware:
@@ -48,3 +53,68 @@ def tokens_of(request: web.Request) -> float:
         return 1.0
     size = request.content_length
     return max(1.0, (BODY_BYTES_MAX if size is None else min(size, BODY_BYTES_MAX)) / KIB)
+
+
+def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
+    """Returns the middleware that refuses requests while the coordinator still replays its journal.
+
+    It listens already, because its own address is part of its rules. But its state is an earlier
+    one, in which runs may be missing that it has acknowledged. A client that waits for such a run
+    would believe that there is none. The health route answers. The middleware goes inside the one
+    that turns errors into answers.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path != Routes.HEALTH.path and not is_ready():
+            raise Unavailable(
+                "the coordinator is starting; it answers once its journal is replayed",
+                STARTING_RETRY_SECONDS,
+            )
+        return await handler(request)
+
+    return guard
+
+
+def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
+    """Returns the middleware that refuses new work while the coordinator stops. Read requests and
+    connected providers still get answers. It goes inside the one that turns errors into answers.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method not in ("GET", "HEAD") and is_leaving():
+            raise Unavailable(
+                "the coordinator is stopping; it takes this when it is back", STOPPING_RETRY_SECONDS
+            )
+        return await handler(request)
+
+    return guard
+
+
+def refuse_orders(
+    is_retired: Callable[[], bool], may_be_older: Callable[[], bool] = lambda: False
+) -> Middleware:
+    """Returns the middleware that refuses new orders once the coordinator has retired, or while its
+    journal may be old. Vouchers and stops of earlier orders are still taken.
+
+    With an old journal a second Ack of an order would cost bond.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        is_order = request.method == "POST" and request.path == Routes.ORDER.path
+        if is_order and may_be_older():
+            raise Unavailable(
+                "the coordinator compares its journal with what providers have; it takes orders "
+                "after that",
+                STOPPING_RETRY_SECONDS,
+            )
+        if is_order and is_retired():
+            raise Refused(
+                Code.UNSUPPORTED,
+                "this coordinator has retired and takes no new orders: use another one",
+            )
+        return await handler(request)
+
+    return guard

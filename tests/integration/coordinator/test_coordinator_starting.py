@@ -15,7 +15,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from quorate_contracts.deploy import plan
-from quorate_coordinator.api.while_starting import refuse_early
+from quorate_coordinator.api.middleware import refuse_early
 from quorate_coordinator.base.config import FILES_KEPT, Config
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.core.model import events as ev
