@@ -1,5 +1,5 @@
-"""Middleware before every handler: counts requests by address and size, accepts only small,
-complete, uncompressed bodies, and refuses what cannot be taken at the start or the end.
+"""Middleware before every handler: counts requests by address and size, and accepts only small,
+complete, uncompressed bodies. At start and end it refuses what the coordinator cannot take then.
 """
 
 import asyncio
