@@ -11,8 +11,8 @@ from quorate_coordinator.cli import money_commands, options
 from quorate_protocol.units import Amount, usd
 
 if TYPE_CHECKING:
+    from quorate_coordinator.base.config import Settings
     from quorate_coordinator.base.coordinator_keys import MoneyKeys
-    from quorate_coordinator.base.settings import Settings
 
 
 def top_up(
