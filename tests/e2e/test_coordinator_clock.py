@@ -44,7 +44,7 @@ async def coordinator_of(devnet: Devnet, clock: SystemClock) -> AsyncIterator[No
         )
     )
     config = Config(
-        Path(told.home), told.deployment, told.chain_url, told.beacon_url, port=told.port
+        told.deployment, told.chain_url, told.beacon_url, port=told.port, home=Path(told.home)
     )
     async with running_coordinator(Service(config, keys, clock)):
         yield

@@ -25,7 +25,7 @@ POSITIONAL_MAX = 6  # arguments of a constructor's call that stand without a nam
 PARAMETERS_MAX = 8
 SMALL_LINES = 80
 GENERATED = "generated"
-SETTINGS = ("node/quorate_node/base/config.py", "coordinator/quorate_coordinator/base/settings.py")
+SETTINGS = ("node/quorate_node/base/config.py", "coordinator/quorate_coordinator/base/config.py")
 
 
 class Measure(NamedTuple):

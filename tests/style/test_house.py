@@ -12,9 +12,9 @@ MOST = {
     "two_way_pairs": 0,
     "circles": 0,
     "small_single_use": 18,
-    "positional_calls": 6,
-    "parameters_over_8": 19,
-    "option_places": 536,
+    "positional_calls": 5,
+    "parameters_over_8": 18,
+    "option_places": 504,
 }
 
 

@@ -1,16 +1,25 @@
-"""The coordinator's configuration. `cli.py` builds one `Config` from flags, environment, settings
-file and defaults.
+"""The operator's choices and the coordinator's configuration.
+
+A field of `Settings` is all that there is of a setting: flag of `quorate coordinator init`, line of
+the settings file, and field of the process's `Config`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator.base.request_limits import RequestBounds
 from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping, StagingQuota
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Bps
-from quorate_runtime.http.client_networks import Proxies
+from quorate_runtime.http.client_networks import FORWARDED, X_FORWARDED_FOR, Proxies
+from quorate_runtime.http.urls import chain_urls, web_url
+from quorate_runtime.process.settings_flags import Option
 
 GIB = 1 << 30
 ARCHIVE, DOCUMENTS, TRANSACTIONS = FILES_KEPT = (
@@ -25,53 +34,163 @@ RESTORED = "restored"
 DOCUMENTS_GIB = 50
 DOCUMENTS_DAYS = 180  # receipts prove a provider's trust, whose strikes last 90 days: twice that
 ARCHIVE_GIB = 50  # enough for about ten million runs
-FEE_CAP_GWEI = 500
 ACCUSE_USD = 20
 ARCHIVE_DAYS = 180  # as long as the receipts of the runs
+CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
+MARKET_EXAMPLE = "https://market.example"
+IMPORTS_MAX = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
-    """All choices of the operator. No module but `cli*` reads flags or the environment."""
+def _networks(texts: Sequence[str], flag: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(ip_network(text)) for text in texts)
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from error
+
+
+def _logs(texts: Sequence[str], flag: str) -> tuple[str, ...]:
+    urls = tuple(dict.fromkeys(texts))
+    if len(urls) > IMPORTS_MAX:
+        raise ValueError(f"{flag}: {len(urls)}, at most {IMPORTS_MAX}")
+    return tuple(web_url(flag, text, MARKET_EXAMPLE) for text in urls)
+
+
+class Settings(Struct, frozen=True):
+    """The operator's choices. A change is told of in the order of the fields."""
+
+    deployment: Deployment
+    chain_url: Annotated[
+        str,
+        Option(
+            f"Chain node (default: the devnet's, else {CHAIN_URL}). Name two: only what both say "
+            "counts",
+            "--rpc --chain-url",
+            read=lambda texts, _: chain_urls(texts, CHAIN_URL)[0],
+            is_repeated=True,
+        ),
+    ]  # named to owners and clients too
+    beacon_url: Annotated[
+        str,
+        Option(
+            f"Beacon (default: the devnet's, else {BEACON_URL})",
+            read=lambda text, flag: web_url(flag, text, BEACON_URL),
+        ),
+    ]
+    host: Annotated[str, Option("Address to listen on")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to serve on; 0 = any", most=65535)] = 7700
+    public_url: Annotated[
+        str,
+        Option(
+            "How others reach the coordinator (default: host and port)",
+            read=lambda text, flag: web_url(flag, text, MARKET_EXAMPLE),
+        ),
+    ] = ""  # http://host:port as bound
+    fee_bps: Annotated[Bps, Option("Fee, in hundredths of a percent", most=2000)] = Bps(200)
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Option(
+            "Network of reverse proxies, such as 10.0.0.0/8; repeatable",
+            "--trusted-proxy",
+            read=lambda texts, _: tuple(texts),
+        ),
+    ] = ()
+    proxy_header: Annotated[
+        str, Option(f"Header that the proxies set: {X_FORWARDED_FOR} or {FORWARDED}")
+    ] = X_FORWARDED_FOR
+    fee_cap_gwei: Annotated[
+        int,
+        Option(
+            "The most that a transaction may pay per gas", least=1, most=1_000_000, after="fee_bps"
+        ),
+    ] = 500
+    database: Annotated[
+        str,
+        Option(
+            "PostgreSQL for the market's tables, postgresql+asyncpg://USER@HOST/DATABASE "
+            "(default: a SQLite file)"
+        ),
+    ] = ""  # a SQLite file in `home`
+    # In the file "" = the port after the HTTP port, and "off" = no libp2p. In `Config` "" = none.
+    p2p_listen: Annotated[
+        str,
+        Option(
+            "Multiaddr for libp2p, such as /ip4/0.0.0.0/tcp/7701, or off (default: the port after "
+            "--port)",
+            after="public_url",
+        ),
+    ] = ""
+    p2p_announce: Annotated[
+        tuple[str, ...],
+        Option(
+            "Multiaddr at which others dial libp2p (default: where it listens); repeatable",
+            read=lambda texts, _: tuple(dict.fromkeys(texts)),
+            after="p2p_listen",
+        ),
+    ] = ()
+    metrics_from: Annotated[
+        tuple[str, ...],
+        Option(
+            "Network that may read /metrics, such as 10.0.0.0/8 (default: this machine); "
+            "repeatable",
+            read=_networks,
+        ),
+    ] = ()
+    import_logs: Annotated[
+        tuple[str, ...],
+        Option(
+            "URL of another coordinator whose public log is read and shown; repeatable",
+            "--import-log",
+            read=_logs,
+        ),
+    ] = ()
+    second_chain_url: Annotated[
+        str, Option(read=lambda texts, _: chain_urls(texts, CHAIN_URL)[1], flag_of="chain_url")
+    ] = ""  # if named, only what both nodes say counts
+    backup: str = ""  # the second place, to which the files are copied as they grow; "" = none
+    accuse_usd: Annotated[
+        int,
+        Option(
+            "USD that it burns in 30 days to accuse providers by itself; 0 = never",
+            most=1_000_000,
+            after="fee_cap_gwei",
+        ),
+    ] = ACCUSE_USD
+
+
+class Config(Settings, frozen=True, kw_only=True):
+    """All choices for one process: the settings, and those below. No module but `cli*` reads flags
+    or the environment.
+    """
 
     home: Path
-    deployment: Deployment
-    chain_url: str  # named to owners and clients too
-    beacon_url: str
-    second_chain_url: str = ""  # if named, only what both nodes say counts
-    host: str = "127.0.0.1"
-    port: int = 7700
-    public_url: str = ""  # URL at which others reach it; empty = http://host:port as bound
     own_urls: tuple[str, ...] = ()  # where an earlier process of this folder may still serve
-    p2p_listen: str = ""  # multiaddr of the libp2p host; empty = providers use WebSocket only
-    p2p_announce: tuple[str, ...] = ()  # multiaddrs that others dial; none = as it listens
-    fee_bps: Bps = Bps(200)
     staging: StagingQuota = StagingQuota()  # disk space for what clients and providers upload
-    archive: Keeping = Keeping(
-        ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS
-    )  # finished runs; none is deleted while somebody may still need it
-    documents: Keeping = Keeping(
-        DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS
-    )  # own specs and receipts, which have their own file
-    fee_cap_gwei: int = FEE_CAP_GWEI  # the highest price per gas of a transaction
-    proxies: Proxies = Proxies()  # reverse proxies that are trusted to name the client's address
-    bounds: RequestBounds | None = (
-        None  # what one address and one account may ask; None = by the deployment's limits
-    )
-    # The most that this coordinator burns in 30 days to accuse providers by itself.
-    accuse_budget: Amount = Amount(ACCUSE_USD * USD)
-    begin_anew: frozenset[str] = (
-        frozenset()
-    )  # names of lost files that the start makes again, empty
-    is_newest: bool = (
-        False  # the operator says that this journal is the newest, whatever others show
-    )
-    database: str = ""  # URL of the tables that people query; "" = a SQLite file in `home`
+    # Finished runs; none is deleted while somebody may still need it.
+    archive: Keeping = Keeping(ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS)
+    # Own specs and receipts, which have their own file.
+    documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)
+    # What one address and one account may ask; None = by the deployment's limits.
+    bounds: RequestBounds | None = None
+    begin_anew: frozenset[str] = frozenset()  # lost files that the start makes again, empty
+    # The operator says that this journal is the newest, whatever others show.
+    is_newest: bool = False
     ipfs_gateways: tuple[str, ...] = ()  # that have inputs which clients did not upload
-    import_logs: tuple[str, ...] = ()  # URLs of other coordinators whose public logs are read
-    backup: Path | None = None  # the second place, to which the files are copied as they grow
-    metrics_from: tuple[str, ...] = ()  # networks that may read metrics, beside this machine
     ready_file: Path | None = None  # written with the bound URL once it serves
+
+    @classmethod
+    def of(cls, settings: Settings, home: Path, **now: object) -> "Config":
+        """Returns the configuration of a process. What `now` names wins over its settings."""
+        return cls(home=home, **{**asdict(settings), **now})
+
+    @property
+    def accuse_budget(self) -> Amount:
+        """The most that it burns in 30 days to accuse providers by itself."""
+        return Amount(self.accuse_usd * USD)
+
+    @property
+    def proxies(self) -> Proxies:
+        """Reverse proxies that are trusted to name the client's address."""
+        return Proxies.of(self.trusted_proxies, self.proxy_header)
 
     def path(self, name: str) -> Path:
         """Returns the path of a file or folder in the coordinator's folder."""

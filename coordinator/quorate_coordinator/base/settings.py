@@ -1,19 +1,12 @@
 """The settings file `<home>/coordinator.json`, which `coordinator init` writes and `up` reads."""
 
 import logging
-from collections.abc import Set
 from pathlib import Path
 
-from msgspec import Struct
-
-from quorate_contracts import deploy
-from quorate_coordinator.base.config import ACCUSE_USD, FEE_CAP_GWEI
+from quorate_coordinator.base.config import Settings
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Bps
-from quorate_protocol.values import replace
 from quorate_runtime.files import write_atomic
-from quorate_runtime.http.client_networks import X_FORWARDED_FOR
 from quorate_runtime.p2p.multiaddrs import (
     LISTEN_EXAMPLE,
     dial_address,
@@ -26,29 +19,6 @@ P2P_OFF = "off"
 ANNOUNCED_MAX = 4
 
 log = logging.getLogger(__name__)
-
-
-class Settings(Struct, frozen=True):
-    """The operator's choices."""
-
-    deployment: deploy.Deployment
-    chain_url: str
-    beacon_url: str
-    host: str
-    port: int
-    public_url: str
-    fee_bps: Bps
-    trusted_proxies: tuple[str, ...] = ()
-    proxy_header: str = X_FORWARDED_FOR
-    fee_cap_gwei: int = FEE_CAP_GWEI
-    database: str = ""  # URL of the tables that people query; "" = a SQLite file
-    p2p_listen: str = ""  # multiaddr; "" = the port after the HTTP port; "off" = no libp2p
-    p2p_announce: tuple[str, ...] = ()  # multiaddrs that others dial; none = as it listens
-    metrics_from: tuple[str, ...] = ()  # networks that may read metrics, beside this machine
-    import_logs: tuple[str, ...] = ()  # URLs of other coordinators whose public logs are read
-    second_chain_url: str = ""  # if named, only what both nodes say counts
-    backup: str = ""  # folder of the second place; "" = none
-    accuse_usd: int = ACCUSE_USD  # burned in 30 days to accuse providers by itself, at most
 
 
 def check_p2p(listen_name: str, listen: str, announce_name: str, announce: tuple[str, ...]) -> None:
@@ -80,17 +50,6 @@ def p2p_listen(settings: Settings, port: int) -> str:
             LISTEN_EXAMPLE,
         )
         return ""
-
-
-def changed(kept: Settings, typed: Settings, named: Set[str]) -> Settings:
-    """Returns the settings after a new `init`: `kept`, with the fields that the user named.
-
-    Two chain nodes are named together.
-    """
-    names = named | ({"second_chain_url"} if "chain_url" in named else set())
-    return replace(
-        kept, **{name: getattr(typed, name) for name in Settings.__struct_fields__ if name in names}
-    )
 
 
 def differences(before: Settings, after: Settings) -> list[str]:

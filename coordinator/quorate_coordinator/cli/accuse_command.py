@@ -14,8 +14,8 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, UnixSeconds, usd
 
 if TYPE_CHECKING:
+    from quorate_coordinator.base.config import Settings
     from quorate_coordinator.base.coordinator_keys import MoneyKeys
-    from quorate_coordinator.base.settings import Settings
 
 
 def accuse(

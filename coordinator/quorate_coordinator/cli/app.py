@@ -21,9 +21,9 @@ from quorate_coordinator.base.config import (
     GIB,
     RESTORED,
     Config,
+    Settings,
 )
 from quorate_coordinator.base.coordinator_keys import MONEY, CoordinatorKeys
-from quorate_coordinator.base.settings import Settings
 from quorate_coordinator.base.storage_sizes import (
     DAY_SECONDS,
     LEAST_SECONDS,
@@ -42,10 +42,9 @@ from quorate_coordinator.cli.options import fail, home_of, proxies_of
 from quorate_coordinator.cli.status_command import health, served_url_of, status
 from quorate_coordinator.cli.swap_key_command import swap_key
 from quorate_coordinator.status import report_command
-from quorate_protocol.limits import BY_NAME, DEVNET, USD
+from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.quantity_input import size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Amount
 from quorate_runtime.durable import FileDamaged
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.urls import web_url
@@ -139,22 +138,14 @@ def up(
     database_url = settings.database if database is None else database
     options.database(database_url, folder)
     http_port = settings.port if port is None else port
-    config = Config(
-        home=folder,
+    proxies_of(settings.trusted_proxies, settings.proxy_header)
+    config = Config.of(
+        settings,
+        folder,
         database=database_url,
-        deployment=settings.deployment,
-        chain_url=settings.chain_url,
-        second_chain_url=settings.second_chain_url,
-        beacon_url=settings.beacon_url,
-        host=settings.host,
         port=http_port,
         p2p_listen=settings_file.p2p_listen(settings, http_port),
-        p2p_announce=settings.p2p_announce,
-        public_url=settings.public_url,
         own_urls=(settings.public_url, served_url_of(settings)),
-        fee_bps=settings.fee_bps,
-        fee_cap_gwei=settings.fee_cap_gwei,
-        accuse_budget=Amount(settings.accuse_usd * USD),
         archive=_keeping("archive", archive_size, archive_age, DAY_SECONDS),
         staging=StagingQuota(
             _size("--store-size", store_size)
@@ -163,12 +154,8 @@ def up(
         ),
         documents=_keeping("documents", documents_size, documents_age, LEAST_SECONDS),
         ready_file=ready_file,
-        proxies=proxies_of(settings.trusted_proxies, settings.proxy_header),
         begin_anew=lost,
         is_newest=journal_is_newest,
-        backup=Path(settings.backup) if settings.backup else None,
-        metrics_from=settings.metrics_from,
-        import_logs=settings.import_logs,
         ipfs_gateways=_gateways(ipfs_gateway),
     )
     _run(config, keys)

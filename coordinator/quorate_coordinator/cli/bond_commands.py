@@ -15,8 +15,8 @@ from quorate_protocol.units import Amount, UnixSeconds, usd
 
 if TYPE_CHECKING:
     from quorate_contracts.relayed_requests import RequestFile
+    from quorate_coordinator.base.config import Settings
     from quorate_coordinator.base.coordinator_keys import MoneyKeys
-    from quorate_coordinator.base.settings import Settings
 
 VALID_SECONDS = 86_400
 

@@ -15,8 +15,8 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, usd
 
 if TYPE_CHECKING:
+    from quorate_coordinator.base.config import Settings
     from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
-    from quorate_coordinator.base.settings import Settings
     from quorate_coordinator.chain.own_money import Guarantee, OwnMoney
 
 Sum = Annotated[str, typer.Argument(help="USD, such as 500")]

@@ -3,98 +3,67 @@
 import json
 import os
 import shlex
-from ipaddress import ip_network
 from pathlib import Path
+from typing import Any
 
 import typer
 
 from quorate_contracts import deploy, trusted_deployment
 from quorate_contracts.money_texts import currency_of
 from quorate_coordinator.base import coordinator_keys, settings
-from quorate_coordinator.base.config import ACCUSE_USD, FEE_CAP_GWEI
+from quorate_coordinator.base.config import ACCUSE_USD, BEACON_URL, CHAIN_URL, Settings
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.options import fail, home_of, proxies_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import BY_NAME, DEVNET, USD
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Bps
 from quorate_runtime.files import private_folder
-from quorate_runtime.http.client_networks import X_FORWARDED_FOR
-from quorate_runtime.http.urls import chain_urls, web_url
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_USAGE
+from quorate_runtime.process.settings_flags import named_fields, read_flags, with_flags, with_named
 
-CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
 DEPLOYMENT_BYTES_MAX = 1 << 20
 CAPITAL_FIRST = 200 * USD  # guarantees of ten owners with one slot each, and their first pay
 LIMIT_FIRST = 100  # USD a day
-FIELD_OF = {"trusted_proxy": "trusted_proxies", "import_log": "import_logs"}
-"""The field of the settings that each option sets, where their names differ."""
 
 
+@with_flags(Settings)
 def init(
     ctx: typer.Context,
     deployment: options.DeploymentFile = None,
-    chain_url: options.ChainUrls = None,
-    beacon_url: options.BeaconUrl = "",
-    host: options.Host = "127.0.0.1",
-    port: options.Port = 7700,
-    public_url: options.PublicUrl = "",
-    p2p_listen: options.P2pListen = "",
-    p2p_announce: options.P2pAnnounce = None,
-    fee_bps: options.FeeBps = 200,
-    fee_cap_gwei: options.FeeCapGwei = FEE_CAP_GWEI,
-    accuse_usd: options.AccuseUsd = ACCUSE_USD,
-    trusted_proxy: options.TrustedProxies = None,
-    proxy_header: options.ProxyHeader = X_FORWARDED_FOR,
-    database: options.DatabaseUrl = None,
-    metrics_from: options.MetricsFrom = None,
-    import_log: options.ImportLogs = None,
+    *,
     home: options.Home = None,
     password_file: options.PasswordFile = None,
     as_json: options.AsJson = False,
+    **typed: Any,
 ) -> None:
     """Make keys and settings; print what to fund. Again: change the settings that you name."""
     folder = home_of(home)
-    kept, proxies = _kept(folder), tuple(trusted_proxy or ())
-    proxies_of(proxies, proxy_header)
-    if database:
-        options.database(database, folder)
+    kept = _kept(folder)
+    proxies_of(tuple(typed["trusted_proxies"] or ()), typed["proxy_header"])
+    if typed["database"]:
+        options.database(typed["database"], folder)
     made, chain, beacon = _deployment_of(deployment, kept)
-    named = _named_fields(ctx, {"chain_url": chain, "beacon_url": beacon})
+    named = named_fields(ctx, Settings)
+    if chain:
+        named |= {"chain_url", "second_chain_url"}
+    if beacon:
+        named |= {"beacon_url"}
+    typed["chain_url"] = typed["chain_url"] or [chain or CHAIN_URL]
+    typed["beacon_url"] = typed["beacon_url"] or beacon or BEACON_URL
     try:
-        first, second = chain_urls(chain_url or (chain or CHAIN_URL,), CHAIN_URL)
-        beacon_url = web_url("--beacon-url", beacon_url or beacon or BEACON_URL, BEACON_URL)
-        public_url = public_url and web_url("--public-url", public_url, "https://market.example")
-        announce = tuple(dict.fromkeys(p2p_announce or ()))
-        settings.check_p2p("--p2p-listen", p2p_listen, "--p2p-announce", announce)
+        wanted = Settings(deployment=made, **read_flags(Settings, typed))
+        settings.check_p2p("--p2p-listen", wanted.p2p_listen, "--p2p-announce", wanted.p2p_announce)
         keys = _make_keys(folder, password_file, made)
     except Refused as error:
         raise fail(error.detail, EXIT_USAGE, error.code) from error
+    except ValueError as error:
+        raise fail(str(error), EXIT_USAGE) from error
     except KeystoreError as error:
         raise fail(str(error), EXIT_REFUSED) from error
-    typed = settings.Settings(
-        made,
-        first,
-        beacon_url,
-        host,
-        port,
-        public_url,
-        Bps(fee_bps),
-        proxies,
-        proxy_header,
-        fee_cap_gwei,
-        database or "",
-        p2p_listen,
-        announce,
-        _networks(metrics_from),
-        options.log_urls(import_log),
-        second,
-        accuse_usd=accuse_usd,
-    )
-    after = typed if kept is None else settings.changed(kept, typed, named)
+    after = wanted if kept is None else with_named(kept, wanted, named)
     proxies_of(after.trusted_proxies, after.proxy_header)
     settings.write(folder, after)
     changes = [] if kept is None else settings.differences(kept, after)
@@ -106,9 +75,7 @@ def init(
         _print_changes(folder, home, after, changes)
 
 
-def _deployment_of(
-    file: Path | None, kept: settings.Settings | None
-) -> tuple[deploy.Deployment, str, str]:
+def _deployment_of(file: Path | None, kept: Settings | None) -> tuple[deploy.Deployment, str, str]:
     """(deployment, chain URL, beacon URL) of the file, else of the folder, which names no URL."""
     if file is not None:
         return _read_deployment(file)
@@ -118,26 +85,12 @@ def _deployment_of(
     return kept.deployment, "", ""
 
 
-def _kept(folder: Path) -> settings.Settings | None:
+def _kept(folder: Path) -> Settings | None:
     """The settings of a folder that exists; None without a file, or if it is damaged."""
     try:
         return settings.read(folder)
     except Refused:
         return None  # not re-raised: this command makes the file again
-
-
-def _named_fields(ctx: typer.Context, nodes: dict[str, str]) -> set[str]:
-    """The fields of the settings whose options the user typed, and the nodes of a devnet's file."""
-    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
-    typed = {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
-    return {FIELD_OF.get(name, name) for name in typed} | {name for name in nodes if nodes[name]}
-
-
-def _networks(texts: list[str] | None) -> tuple[str, ...]:
-    try:
-        return tuple(str(ip_network(text)) for text in texts or ())
-    except ValueError as error:
-        raise fail(f"--metrics-from: {error}", EXIT_USAGE) from error
 
 
 def _make_keys(
@@ -182,9 +135,7 @@ def _print(
     typer.echo(f"  quorate coordinator deposit {ACCUSE_USD} --accusations{at}")
 
 
-def _print_changes(
-    folder: Path, home: Path | None, after: settings.Settings, changes: list[str]
-) -> None:
+def _print_changes(folder: Path, home: Path | None, after: Settings, changes: list[str]) -> None:
     if not changes:
         typer.echo(f"Nothing changed in {folder}: keys and settings stay")
         typer.echo(f"Next: `quorate coordinator status{_at(home)}` says how it is")

@@ -27,9 +27,9 @@ from quorate_runtime.keys.locked_keys import LockedKeys
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
 
 if TYPE_CHECKING:
+    from quorate_coordinator.base.config import Settings
     from quorate_coordinator.base.coordinator_keys import CoordinatorKeys, MoneyKeys
     from quorate_coordinator.base.operator_view import OperatorView
-    from quorate_coordinator.base.settings import Settings
     from quorate_coordinator.chain.own_money import Holding, OwnMoney, Retirement
 
 POLL_SECONDS = 2.0

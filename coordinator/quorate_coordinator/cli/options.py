@@ -13,16 +13,13 @@ import typer
 
 from quorate_coordinator.base.config import FILES_KEPT
 from quorate_protocol.refusals import Code, Refused
-from quorate_runtime.http.client_networks import FORWARDED, X_FORWARDED_FOR, Proxies
-from quorate_runtime.http.urls import web_url
+from quorate_runtime.http.client_networks import Proxies
 from quorate_runtime.keys.passphrase import passphrase_of
 from quorate_runtime.process.command_errors import EXIT_USAGE, remember_json, say_error
 
 if TYPE_CHECKING:
     from quorate_coordinator.status.database import Database
 
-
-IMPORTS_MAX = 16
 
 # ----------------------------------------------------------------------------- of several commands
 
@@ -62,80 +59,7 @@ DeploymentFile = Annotated[
         help="deployment.json (or FILE#HASH), or a devnet's devnet.json; a new folder needs it",
     ),
 ]
-ChainUrls = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--rpc",
-        "--chain-url",
-        help="Chain node (default: the devnet's, else http://127.0.0.1:8545). Name two: only what "
-        "both say counts",
-    ),
-]
-BeaconUrl = Annotated[
-    str,
-    typer.Option("--beacon-url", help="Beacon (default: the devnet's, else http://127.0.0.1:8546)"),
-]
-Host = Annotated[str, typer.Option("--host", help="Address to listen on")]
-Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 = any")]
-PublicUrl = Annotated[
-    str,
-    typer.Option("--public-url", help="How others reach the coordinator (default: host and port)"),
-]
-P2pListen = Annotated[
-    str,
-    typer.Option(
-        "--p2p-listen",
-        help="Multiaddr for libp2p, such as /ip4/0.0.0.0/tcp/7701, or off (default: the port after "
-        "--port)",
-    ),
-]
-P2pAnnounce = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--p2p-announce",
-        help="Multiaddr at which others dial libp2p (default: where it listens); repeatable",
-    ),
-]
-FeeBps = Annotated[
-    int, typer.Option("--fee-bps", min=0, max=2000, help="Fee, in hundredths of a percent")
-]
-FeeCapGwei = Annotated[
-    int, typer.Option(min=1, max=1_000_000, help="The most that a transaction may pay per gas")
-]
-AccuseUsd = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        max=1_000_000,
-        help="USD that it burns in 30 days to accuse providers by itself; 0 = never",
-    ),
-]
-TrustedProxies = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--trusted-proxy", help="Network of reverse proxies, such as 10.0.0.0/8; repeatable"
-    ),
-]
-ProxyHeader = Annotated[
-    str, typer.Option(help=f"Header that the proxies set: {X_FORWARDED_FOR} or {FORWARDED}")
-]
 
-MetricsFrom = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--metrics-from",
-        help="Network that may read /metrics, such as 10.0.0.0/8 (default: this machine); "
-        "repeatable",
-    ),
-]
-
-ImportLogs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--import-log",
-        help="URL of another coordinator whose public log is read and shown; repeatable",
-    ),
-]
 
 # ------------------------------------------------------------------------------------------ of `up`
 
@@ -237,14 +161,3 @@ def proxies_of(networks: tuple[str, ...], header: str) -> Proxies:
         return Proxies.of(networks, header)
     except ValueError as error:
         raise fail(f"--trusted-proxy, --proxy-header: {error}", EXIT_USAGE) from error
-
-
-def log_urls(texts: list[str] | None) -> tuple[str, ...]:
-    """Checks the URLs of logs to import. Exits, and names the flag, if one is wrong."""
-    urls = tuple(dict.fromkeys(texts or ()))
-    if len(urls) > IMPORTS_MAX:
-        raise fail(f"--import-log: {len(urls)}, at most {IMPORTS_MAX}", EXIT_USAGE)
-    try:
-        return tuple(web_url("--import-log", text, "https://market.example") for text in urls)
-    except Refused as refused:
-        raise fail(refused.detail, EXIT_USAGE, refused.code) from refused

@@ -11,7 +11,7 @@ import typer
 
 from quorate_contracts.money_texts import coins
 from quorate_coordinator.base import settings as settings_file
-from quorate_coordinator.base.config import RESTORED
+from quorate_coordinator.base.config import RESTORED, Settings
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.options import fail, home_of
 from quorate_protocol.refusals import Refused
@@ -196,7 +196,7 @@ def served_url(url: str, home: Path | None) -> str:
     return served_url_of(settings)
 
 
-def served_url_of(settings: settings_file.Settings) -> str:
+def served_url_of(settings: Settings) -> str:
     """Returns where this machine reaches the coordinator of these settings."""
     host = "127.0.0.1" if settings.host in ANY_ADDRESS else settings.host
     shown = f"[{host}]" if ":" in host else host

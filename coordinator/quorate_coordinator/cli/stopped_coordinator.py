@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 
 if TYPE_CHECKING:
-    from quorate_coordinator.base.settings import Settings
+    from quorate_coordinator.base.config import Settings
     from quorate_coordinator.core.coordinator_core import CoordinatorCore
     from quorate_coordinator.core.model.effects import Effect
     from quorate_coordinator.core.model.events import Event
@@ -42,8 +42,7 @@ async def stopped(
     from quorate_runtime.journal.journal import Journal
     from quorate_runtime.keys.crypto import SecretStream
 
-    urls = settings.chain_url, settings.beacon_url
-    config = Config(folder, settings.deployment, *urls, fee_bps=settings.fee_bps)
+    config = Config.of(settings, folder)
     journal = Journal.open(folder / "journal")
     try:
         core = CoordinatorCore(rules_of(config, keys))

@@ -14,7 +14,7 @@ from quorate_coordinator.cli.stopped_coordinator import stopped
 from quorate_protocol.refusals import Code, Refused
 
 if TYPE_CHECKING:
-    from quorate_coordinator.base.settings import Settings
+    from quorate_coordinator.base.config import Settings
     from quorate_runtime.keys.keystore import Keystore
 
 HOT = ("statement", "posting")

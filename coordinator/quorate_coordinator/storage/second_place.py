@@ -201,7 +201,8 @@ class SecondPlace:
     ) -> "SecondPlace":
         """Returns the copier of a running coordinator."""
         owner = Owner.of(coordinator, config.deployment)
-        return cls(config.home, config.backup, owner, clock, lambda: journal.last_offset)
+        place = Path(config.backup) if config.backup else None
+        return cls(config.home, place, owner, clock, lambda: journal.last_offset)
 
     def view(self) -> BackupView | None:
         """Returns what the operator is shown; None without a second place."""

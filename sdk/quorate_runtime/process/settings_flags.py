@@ -34,19 +34,28 @@ class Option(NamedTuple):
     is_range_shown: bool = True
     is_hidden: bool = False
     flag_of: str = ""  # the field whose flag sets this one too
+    after: str = ""  # the field whose flag comes before this one; "" = the field before
     environment: str = ""  # the variable that stands for the flag; "" = none
 
 
 def options(kind: type[Struct], base: type[Struct] = Struct) -> dict[str, Option]:
-    """Returns the options of a struct by the names of their fields, without those of `base`."""
+    """Returns the options of a struct by the names of their fields, without those of `base`,
+    in the order of the flags.
+    """
     inherited = getattr(base, "__struct_fields__", ())
-    return {
+    found = {
         name: item
         for name, hint in get_type_hints(kind, include_extras=True).items()
         if name not in inherited
         for item in getattr(hint, "__metadata__", ())
         if isinstance(item, Option)
     }
+    names = list(found)
+    for name, option in found.items():
+        if option.after:
+            names.remove(name)
+            names.insert(names.index(option.after) + 1, name)
+    return {name: found[name] for name in names}
 
 
 def with_flags(kind: type[Struct], base: type[Struct] = Struct) -> Callable[[Command], Command]:
@@ -71,7 +80,7 @@ def _parameters(kind: type[Struct], base: type[Struct]) -> Iterable[inspect.Para
     for name, option in options(kind, base).items():
         if option.flag_of:
             continue
-        taken, default = hints[name], defaults[name]
+        taken, default = getattr(hints[name], "__supertype__", hints[name]), defaults[name]
         if option.is_repeated or get_origin(taken) is tuple:
             taken, default = list[str] | None, None
         elif option.read:

@@ -1,7 +1,6 @@
 """Tests two chain nodes, one of which lies or is silent: only what both say counts."""
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import pytest
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
+from quorate_protocol.values import replace
 from quorate_runtime.chain import ComparedClient, LogBatch, LogFollower, Sender, chain_client
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.clock import SystemClock
@@ -100,7 +100,7 @@ async def test_a_coordinator_registers_and_follows_through_both_nodes(tmp_path: 
         second = Meddler(stage.chain_url, [])
         async with through(second.handle) as client:
             service = stage.service()
-            service.config = dataclasses.replace(service.config, second_chain_url=client.rpc.url)
+            service.config = replace(service.config, second_chain_url=client.rpc.url)
             async with running(service):
                 deadline = time.monotonic() + 20
                 while "eth_getLogs" not in second.methods:

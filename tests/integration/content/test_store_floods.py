@@ -7,7 +7,6 @@ appears.
 """
 
 import asyncio
-import dataclasses
 import io
 import os
 import sqlite3
@@ -112,7 +111,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Hall]:
     async with AsyncExitStack() as stack:
         stage = await stack.enter_async_context(deployed_stage(tmp_path))
         service = stage.service()
-        service.config = dataclasses.replace(service.config, staging=SHARES)
+        service.config = replace(service.config, staging=SHARES)
         await stack.enter_async_context(running(service))
         floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
         session = await stack.enter_async_context(aiohttp.ClientSession())

@@ -15,8 +15,7 @@ import pytest
 
 from quorate_coordinator.base import coordinator_keys
 from quorate_coordinator.base import settings as settings_file
-from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, Config
-from quorate_coordinator.base.settings import Settings
+from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, Config, Settings
 from quorate_coordinator.base.storage_sizes import Keeping
 from quorate_coordinator.service import Service
 from quorate_coordinator.storage import second_place
@@ -116,7 +115,7 @@ async def test_a_coordinator_killed_and_restored_elsewhere_has_all_it_acknowledg
     code, text = typed("coordinator", "restore", f"file://{place}", "--home", str(new))
     assert code == 0 and f"up --home {new}" in text, text
     keys = coordinator_keys.load(Keystore.at(new / "keys", "secret", DEVNET))
-    config = Config(new, stage.deployment, stage.chain_url, stage.beacon_url, port=0)
+    config = Config(stage.deployment, stage.chain_url, stage.beacon_url, port=0, home=new)
     async with running(Service(config, keys)) as service:
         for job_id in job_ids:
             token = stage.token(stage.client.address, stage.client)

@@ -87,7 +87,9 @@ async def test_a_start_with_many_pending_effects_waits_until_they_are_performed(
     in_its_place = tmp_path / "market.sqlite"
     (in_its_place / "somebody's").mkdir(parents=True)
     service = Service(
-        Config(tmp_path, deployment, nowhere, nowhere, port=0, begin_anew=frozenset(FILES_KEPT)),
+        Config(
+            deployment, nowhere, nowhere, home=tmp_path, port=0, begin_anew=frozenset(FILES_KEPT)
+        ),
         keys,
     )
     running, deadline = asyncio.create_task(service.run()), time.monotonic() + 20

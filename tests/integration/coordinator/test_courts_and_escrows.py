@@ -21,7 +21,7 @@ from quorate_contracts.generated import court
 from quorate_contracts.generated.contract_calls import Query
 from quorate_coordinator.base import coordinator_keys
 from quorate_coordinator.base import settings as settings_file
-from quorate_coordinator.base.settings import Settings
+from quorate_coordinator.base.config import Settings
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import document_cid

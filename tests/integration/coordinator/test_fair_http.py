@@ -5,11 +5,12 @@ scripted providers on real sockets. Each provider has one slot.
 """
 
 import asyncio
+import dataclasses
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -20,6 +21,7 @@ from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.coordinator_stage import Stage, deployed_stage, running
 from support.markets.wired_providers import Floor, Place, WiredProvider
@@ -28,7 +30,7 @@ from support.messages import a_spec
 SLOTS = 3
 FLOOD = 60
 EACH = 4  # number of jobs of each other client
-BOUNDS = replace(
+BOUNDS = dataclasses.replace(
     DEVNET_BOUNDS,
     address_per_second=0.5,
     address_burst=120.0,
@@ -154,7 +156,7 @@ async def test_others_wait_a_bounded_number_of_matches_behind_one_account_that_f
     tmp_path: Path,
 ) -> None:
     # An order costs its address a token for each KiB too; here the account's rate is to decide.
-    async with opened(tmp_path, replace(BOUNDS, address_burst=600.0)) as hall:
+    async with opened(tmp_path, dataclasses.replace(BOUNDS, address_burst=600.0)) as hall:
         await flooded(hall)
 
 

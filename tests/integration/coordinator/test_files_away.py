@@ -352,7 +352,7 @@ async def worked(home: Path) -> AsyncIterator[Home]:
             *(KeySigner(bytes([number]) * 32) for number in (1, 2, 3)), PeerKey(b"\x04" * 32)
         ),
     )
-    service = Service(Config(home, deployment, nowhere, nowhere, port=0), keys)
+    service = Service(Config(deployment, nowhere, nowhere, port=0, home=home), keys)
     running = asyncio.create_task(service.run())
     try:
         async with aiohttp.ClientSession() as session, asyncio.timeout(30):

@@ -5,12 +5,12 @@ Every answer is typed and bounded, and other clients are served as usual.
 
 import asyncio
 import contextlib
+import dataclasses
 import gzip
 import json
 import logging
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ import pytest_asyncio
 from quorate_coordinator.api.handlers import OPERATIONS
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
+from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.coordinator_stage import Stage, deployed_stage, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SMALL = replace(
+SMALL = dataclasses.replace(
     DEVNET_BOUNDS,
     address_per_second=0.1,
     address_burst=20_000.0,

@@ -4,7 +4,6 @@ The tests cover migrations, exact sums, history, the report, and an unavailable 
 """
 
 import asyncio
-import dataclasses
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -211,7 +210,7 @@ async def test_a_coordinator_answers_history_from_either_database(
 ) -> None:
     service = stage.service()
     url = "" if database.path else database.url.render_as_string(hide_password=False)
-    service.config = dataclasses.replace(service.config, database=url)
+    service.config = replace(service.config, database=url)
     async with running(service):
 
         async def health() -> list[str]:

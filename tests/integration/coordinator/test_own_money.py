@@ -1,7 +1,6 @@
 """Tests `coordinator retire` and `withdraw` from outside: who may do what, and wrong input."""
 
 import asyncio
-import dataclasses
 import fcntl
 import json
 import shutil
@@ -207,7 +206,7 @@ async def test_a_retired_coordinator_takes_no_new_orders_and_says_so(
 async def test_a_copy_of_a_running_coordinator_does_not_start(stage: Stage, tmp_path: Path) -> None:
     async with running(stage.service()) as service:
         assert service.chain_answered_at > time.time() - 5
-        copy = dataclasses.replace(service.config, home=tmp_path / "copy", own_urls=(service.url,))
+        copy = replace(service.config, home=tmp_path / "copy", own_urls=(service.url,))
         with pytest.raises(Refused, match=f"another process serves .* at {service.url}; stop"):
             await Service(copy, stage.keys).run()
         stakes = Contracts.of(stage.deployment).stakes
@@ -216,7 +215,7 @@ async def test_a_copy_of_a_running_coordinator_does_not_start(stage: Stage, tmp_
         call = stakes.announce(stage.coordinator, peer, announced.encode())
         await stage.send(stage.keys.posting, call)
         with pytest.raises(Refused, match="another process serves"):
-            await Service(dataclasses.replace(copy, own_urls=()), stage.keys).run()
+            await Service(replace(copy, own_urls=()), stage.keys).run()
 
 
 def test_a_taken_port_is_found_before_anything_is_paid() -> None:

@@ -1,7 +1,6 @@
 """Coordinator and provider over libp2p: real chain, sockets, keys and hosts."""
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -31,6 +30,7 @@ from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.messages.views import InfoView, OfferView
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Seconds, Sequence
+from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey
@@ -49,7 +49,7 @@ WITHIN = Seconds(10)
 
 
 def a_service(stage: Stage, listen: str = LOOPBACK[0], port: int = 0) -> Service:
-    config = dataclasses.replace(stage.service().config, p2p_listen=listen, port=port)
+    config = replace(stage.service().config, p2p_listen=listen, port=port)
     return Service(config, stage.keys)
 
 

@@ -6,12 +6,12 @@ The server still serves a well-behaved client, and frees what the hostile client
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import os
 import resource
 import struct
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -24,6 +24,7 @@ from quorate_content.transfer import gateway as content_gateway
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.service import Service
 from quorate_node.status.node_gateway import Gateway
+from quorate_protocol.values import replace
 from quorate_runtime.http.listener_limits import ListenerLimits
 from quorate_runtime.peers import hello_places, websocket_peers
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
@@ -32,7 +33,7 @@ from support.requirements import FILES_MIN, require
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MIB = 1 << 20
-BOUNDS = replace(
+BOUNDS = dataclasses.replace(
     DEVNET_BOUNDS,
     address_per_second=5_000.0,
     address_burst=50_000.0,

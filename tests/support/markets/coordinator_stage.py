@@ -63,9 +63,8 @@ class Stage:
 
     def service(self) -> Service:
         """Returns a coordinator on any free port."""
-        return Service(
-            Config(self.home, self.deployment, self.chain_url, self.beacon_url, port=0), self.keys
-        )
+        config = Config(self.deployment, self.chain_url, self.beacon_url, home=self.home, port=0)
+        return Service(config, self.keys)
 
     @property
     def coordinator(self) -> Address:
