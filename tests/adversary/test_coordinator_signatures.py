@@ -31,12 +31,10 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
-from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, STATEMENT, Market, Party
 from support.receipt_readers import own_record
-from support.receipts import verdict_again
+from support.receipts import failures, verdict_again
 
 CLIENT_KEY = 0  # the first client of the scripted market
 
@@ -47,11 +45,6 @@ def honest() -> tuple[Market, Receipt]:
     market = Market(*[Party(number) for number in range(4)])
     market.until_decided(market.order(0, 1))
     return market, canonical.decode(Receipt, market.receipts[0])
-
-
-def failures(body: Receipt) -> set[str]:
-    report = receipt_checks.verify(document(body), recover, verify_round)
-    return {check.name for check in report.failures}
 
 
 def signed_again(body: Receipt, **changes: object) -> Receipt:

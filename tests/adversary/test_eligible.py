@@ -7,20 +7,18 @@ import pytest
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound, Decided
 from quorate_protocol.codec import canonical
-from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import SILENT_SKIPS_MAX
 from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope
-from quorate_protocol.messages.receipt import Receipt, Report
+from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.rules.receipts import receipt_checks, receipt_list
+from quorate_protocol.rules.receipts import receipt_list
 from quorate_protocol.units import Address, BlockNumber, Hash32, Outcome, Sequence
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
-from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.receipts import report_of
 
 Attack = Callable[..., None]
 
@@ -42,11 +40,6 @@ class ChoosyMarket(Market):
 def shown(market: Market) -> Receipt:
     body: Receipt = canonical.decode(Receipt, market.receipts[-1])
     return body
-
-
-def report_of(body: bytes) -> Report:
-    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
-    return receipt_checks.verify(data, recover, verify_round)
 
 
 def on_chain(market: Market) -> tuple[StakeSlot, ...]:

@@ -6,20 +6,15 @@ from itertools import product
 import pytest
 
 from quorate_coordinator.core.model.entities import Decided, Job, Running
-from quorate_protocol.codec import canonical
-from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.receipt import Report
 from quorate_protocol.messages.signed import Assignment, Verdict
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import confirmation
-from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import Amount, Hash32, Label, Outcome, Small, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
-from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import Market, Party
+from support.receipts import report_of
 
 PAY = 1_000  # of each execution
 Attack = Callable[..., None]
@@ -46,11 +41,6 @@ def verdict_of(market: Market, job_id: Hash32) -> Verdict:
     phase = market.job(job_id).phase
     assert isinstance(phase, Decided)
     return phase.verdict.message
-
-
-def report_of(body: bytes) -> Report:
-    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
-    return receipt_checks.verify(data, recover, verify_round)
 
 
 def earned(market: Market) -> int:

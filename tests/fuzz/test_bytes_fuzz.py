@@ -48,7 +48,7 @@ KEYS = [
 
 def bounded(examples: int) -> settings:
     return settings(
-        max_examples=examples * EFFORT,
+        max_examples=examples,
         deadline=None,
         suppress_health_check=QUIET,
         phases=[Phase.reuse, Phase.generate],
@@ -56,24 +56,14 @@ def bounded(examples: int) -> settings:
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=CODEC_INPUTS,
-    deadline=None,
-    suppress_health_check=QUIET,
-    phases=[Phase.reuse, Phase.generate],
-)
+@bounded(CODEC_INPUTS)
 @given(codec_inputs())
 def test_each_of_twenty_thousand_documents_is_a_value_or_refused(data: bytes) -> None:
     decode_or_refuse(data)
 
 
 @pytest.mark.slow
-@settings(
-    max_examples=CODEC_INPUTS,
-    deadline=None,
-    suppress_health_check=QUIET,
-    phases=[Phase.reuse, Phase.generate],
-)
+@bounded(CODEC_INPUTS)
 @given(json_texts())
 def test_each_of_twenty_thousand_texts_parses_or_is_refused(data: bytes) -> None:
     parse_or_refuse(data)
@@ -93,7 +83,7 @@ def test_a_tag_of_any_kind_is_a_tag_or_refused(odd: str) -> None:
         decode_or_refuse((text % odd).encode())
 
 
-@bounded(300)
+@bounded(300 * EFFORT)
 @given(
     st.text(max_size=80)
     | st.text(alphabet="bafykreizQm1234567890", max_size=70)
@@ -107,7 +97,7 @@ def test_any_text_is_a_cid_or_refused(given_text: str | bytes) -> None:
     assert isinstance(found, Cid) and parse(str(found)) == found
 
 
-@bounded(300)
+@bounded(300 * EFFORT)
 @given(st.binary(max_size=300), st.integers(0, 400), st.binary(max_size=8), st.booleans())
 def test_any_bytes_are_a_car_or_refused(body: bytes, at: int, extra: bytes, has_head: bool) -> None:
     COUNTS["cars"] += 1
@@ -143,7 +133,7 @@ def yaml_trees() -> st.SearchStrategy[str]:
     return lines.map(lambda items: "\n".join(f"{key}: {value}" for key, value in items))
 
 
-@bounded(500)
+@bounded(500 * EFFORT)
 @given(yaml_trees())
 def test_any_job_file_is_a_job_or_a_usage_error(text: str) -> None:
     COUNTS["job_files"] += 1

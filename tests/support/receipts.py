@@ -1,9 +1,15 @@
-"""Signs receipts again after a change, so that only the change itself is wrong."""
+"""Receipts that are signed again after a change, and the checks that then fail."""
 
+from quorate_protocol.codec import canonical
+from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages.envelope import Sign, seal
-from quorate_protocol.messages.receipt import Receipt
+from quorate_protocol.messages.receipt import Receipt, Report, document
+from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.values import replace
+from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.crypto import recover
+from support.markets.scripted_market import DOMAIN, STATEMENT
 
 
 def verdict_again(body: Receipt, domain: Domain, sign: Sign, **changes: object) -> Receipt:
@@ -16,3 +22,23 @@ def verdict_again(body: Receipt, domain: Domain, sign: Sign, **changes: object) 
         **{"evidence_hash": body.evidence().digest()} | changes,  # type: ignore[arg-type]
     )
     return replace(body, verdict=seal(domain, said, sign))
+
+
+def with_batch(body: Receipt, batch: int = 0, **changes: object) -> Receipt:
+    """Returns the receipt with one of its commit sets changed and signed again."""
+    message = replace(body.batches[batch].message, **changes)  # type: ignore[arg-type]
+    batches = list(body.batches)
+    batches[batch] = seal(DOMAIN, message, STATEMENT.sign)
+    return verdict_again(replace(body, batches=tuple(batches)), DOMAIN, STATEMENT.sign)
+
+
+def report_of(body: bytes) -> Report:
+    """What `quorate verify` finds in a receipt's body."""
+    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
+    return receipt_checks.verify(data, recover, verify_round)
+
+
+def failures(body: Receipt) -> set[str]:
+    """The names of the checks that a receipt fails."""
+    report = receipt_checks.verify(document(body), recover, verify_round)
+    return {check.name for check in report.failures}

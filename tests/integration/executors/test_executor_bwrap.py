@@ -19,8 +19,8 @@ from quorate_node.executors.sandbox.supervised_leases import is_locked
 from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.clock import SystemClock
-from support.executors.attack_programs import ATTEMPT, FILL, TELL, check_filled, results
-from support.executors.executor_cases import MIB, make_executor, python_task, what_is_left
+from support.executors.attack_programs import check_filled, filling_task, results
+from support.executors.executor_cases import make_executor, python_task, what_is_left
 from support.executors.image_archives import append_layer, declare_volumes, entry, tar
 
 pytestmark = pytest.mark.bwrap
@@ -121,14 +121,7 @@ async def test_outputs_in_memory_are_sized(image: Path, tmp_path: Path) -> None:
         tmp_path / "leases", tmp_path / "images", SystemClock(), outputs=BwrapOutputs.MEMORY
     )
     await executor.check()
-    task = python_task(
-        image,
-        ATTEMPT + FILL + TELL,
-        output_bytes=8 * MIB,
-        scratch_bytes=16 * MIB,
-        shm_bytes=4 * MIB,
-        output_inodes=200,
-    )
+    task = filling_task(image)
     check_filled(await results(executor, task))
     await executor.remove(task.lease_id)
     assert not mounts.is_mounted(tmp_path / "leases" / task.lease_id / "outputs")

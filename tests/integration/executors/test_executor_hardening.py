@@ -14,8 +14,8 @@ from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
-from support.executors.attack_programs import ATTEMPT, FILL, TELL, check_filled, results
-from support.executors.executor_cases import MIB, ending, owner, python_task
+from support.executors.attack_programs import check_filled, filling_task, results
+from support.executors.executor_cases import ending, owner, python_task
 from support.executors.image_archives import add_layer
 
 pytestmark = pytest.mark.docker
@@ -40,14 +40,7 @@ async def test_space_in_a_volume_is_limited_everywhere(image: Path, tmp_path: Pa
         sandbox=Sandbox.DOCKER_RUNC,
     )
     await executor.check()
-    task = python_task(
-        image,
-        ATTEMPT + FILL + TELL,
-        output_bytes=8 * MIB,
-        scratch_bytes=16 * MIB,
-        shm_bytes=4 * MIB,
-        output_inodes=200,
-    )
+    task = filling_task(image)
     try:
         check_filled(await results(executor, task))
     finally:

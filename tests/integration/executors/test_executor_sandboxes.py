@@ -10,7 +10,15 @@ import pytest
 
 from quorate_protocol.messages.ports import Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused
-from support.executors.attack_programs import ATTEMPT, FILL, TELL, attack, check_filled, results
+from support.executors.attack_programs import (
+    ATTEMPT,
+    FILL,
+    TELL,
+    attack,
+    check_filled,
+    filling_task,
+    results,
+)
 from support.executors.executor_cases import MIB, python_task
 from support.executors.image_archives import declare_volumes
 
@@ -329,15 +337,7 @@ async def test_three_thousand_directories_are_refused_and_removed(
 
 
 async def test_space_is_limited_everywhere(executor: Executor, image: Path) -> None:
-    task = python_task(
-        image,
-        ATTEMPT + FILL + TELL,
-        output_bytes=8 * MIB,
-        scratch_bytes=16 * MIB,
-        shm_bytes=4 * MIB,
-        output_inodes=200,
-    )
-    check_filled(await results(executor, task))
+    check_filled(await results(executor, filling_task(image)))
 
 
 async def test_volumes_that_an_image_declares_are_sized_memory(

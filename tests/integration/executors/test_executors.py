@@ -2,19 +2,34 @@
 
 import asyncio
 import json
+import subprocess
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
+from quorate_devnet import cli
+from quorate_devnet.demo.run_demo import DemoOptions
+from quorate_devnet.market.config import ExecutorChoice
+from quorate_devnet.market.devnet import resolve_executor
+from quorate_node.base.config import Config
+from quorate_node.executors.docker import docker_executor
+from quorate_node.executors.docker import docker_executor as docker_adapter
 from quorate_node.executors.process_executor import ProcessExecutor
+from quorate_node.executors.sandbox import lease_run
+from quorate_node.executors.selection import choose
 from quorate_protocol.messages.ports import Executor, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Seconds
 from quorate_protocol.values import replace
+from quorate_runtime.clock import SystemClock
 from support.executors.executor_cases import (
+    BWRAP,
     MIB,
+    RUNC,
     SANDBOXES,
     VOLUME,
     make_executor,
@@ -22,6 +37,7 @@ from support.executors.executor_cases import (
     python_task,
     what_is_left,
 )
+from support.process_memory import resident_bytes
 
 Factory = Callable[[], Executor]
 
@@ -338,3 +354,191 @@ async def test_hostile_outputs_are_refused(factory: Factory, image: Path, tmp_pa
         assert name in refusal.value.detail
         assert not (tmp_path / name).exists()
         await executor.remove(task.lease_id)
+
+
+@pytest.fixture
+def no_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The environment names an engine's address where nothing listens."""
+    away = f"unix://{tmp_path}/no.sock"
+    monkeypatch.setenv("DOCKER_HOST", away)
+    return away
+
+
+@pytest.mark.bwrap
+def test_a_devnet_without_an_engine_takes_bwrap(no_engine: str) -> None:
+    assert resolve_executor(ExecutorChoice.AUTO) is ExecutorChoice.BWRAP
+    with pytest.raises(Unavailable, match="--executor bwrap"):
+        resolve_executor(ExecutorChoice.DOCKER)
+
+
+def test_the_demo_does_not_fix_the_executor() -> None:
+    """`quorate devnet demo` without an option asks for what `resolve_executor` decides above."""
+    words: Any = get_command(cli.app)
+    option = next(item for item in words.commands["demo"].params if item.name == "executor")
+    assert ExecutorChoice(option.default) is DemoOptions(Path()).executor is ExecutorChoice.AUTO
+
+
+@pytest.mark.docker
+def test_an_engine_that_answers_comes_first() -> None:
+    assert resolve_executor(ExecutorChoice.AUTO) is ExecutorChoice.DOCKER
+
+
+@pytest.mark.bwrap
+async def test_a_daemon_without_an_engine_takes_bwrap(no_engine: str, tmp_path: Path) -> None:
+    """The daemon is no devnet's, which would fall back to plain processes."""
+    executor = await choose(Config(home=tmp_path / "node", coordinators=()), "owner", SystemClock())
+    try:
+        assert executor.sandbox is Sandbox.BWRAP
+    finally:
+        await executor.close()
+
+
+NAMED = {"newline": "open(b'/outputs/a\\nb', 'w')", "latin": "open(b'/outputs/\\xff', 'w')"}
+KEPT = """
+import os
+open('/outputs/x', 'w').write('x')
+os.link('/outputs/x', '/outputs/y')
+os.chmod('/outputs/x', 0o6777)
+os.mkdir('/outputs/d'); open('/outputs/d/z', 'w'); os.chmod('/outputs/d', 0)
+try: os.link('/inputs/a', '/outputs/a')
+except OSError: pass
+os.chmod('/outputs', 0)
+"""
+
+
+async def test_strange_names_are_refused_and_modes_are_not_kept(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "input").write_text("given")
+    for name, code in NAMED.items():
+        task = python_task(image, code)
+        await executor.start(task)
+        assert (await executor.wait(task.lease_id)).status == 0
+        with pytest.raises(Refused) as refusal:
+            await executor.collect(task.lease_id, tmp_path / name)
+        assert refusal.value.code is Code.MALFORMED
+    task = python_task(image, KEPT, mounts={"/inputs/a": tmp_path / "input"})
+    await executor.start(task)
+    assert (await executor.wait(task.lease_id)).status == 0
+    await executor.collect(task.lease_id, tmp_path / "kept")
+    modes = {
+        str(path.relative_to(tmp_path / "kept")): path.stat().st_mode & 0o7000
+        for path in (tmp_path / "kept").rglob("*")
+    }
+    assert modes == {"x": 0, "y": 0, "d": 0, "d/z": 0}
+
+
+async def test_a_program_that_ignores_sigterm_is_killed(executor: Executor, image: Path) -> None:
+    code = """
+import os, signal, time
+for number in range(1, 65):
+    try: signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError): pass
+for _ in range(3):
+    if not os.fork():
+        os.setsid()
+        if not os.fork():
+            while True: time.sleep(1)
+print('up', flush=True)
+while True:
+    try: time.sleep(1)
+    except BaseException: pass
+"""
+    task = python_task(image, code)
+    async with asyncio.timeout(60):
+        await executor.start(task)
+        async for chunk in executor.logs(task.lease_id, follow=True):
+            if b"up" in chunk:
+                break
+        await executor.stop(task.lease_id)
+        assert (await executor.wait(task.lease_id)).status == 256 + 9
+        assert await executor.state(task.lease_id) is TaskState.EXITED
+
+
+async def test_a_stopped_program_ends_at_its_time_limit(executor: Executor, image: Path) -> None:
+    if executor.sandbox is Sandbox.BWRAP:
+        code = "import os, signal\nfor _ in range(2):\n  os.fork()\nos.kill(0, signal.SIGSTOP)\n"
+    else:
+        code = "import time\ntime.sleep(50)"
+    task = python_task(image, code, max_duration=Seconds(2))
+    async with asyncio.timeout(40):
+        await executor.start(task)
+        if executor.sandbox is not Sandbox.BWRAP:
+            await asyncio.to_thread(
+                subprocess.run,
+                ["docker", "pause", f"quorate-{task.lease_id}"],
+                check=True,
+                capture_output=True,
+            )
+            assert await executor.state(task.lease_id) is TaskState.RUNNING
+        assert (await executor.wait(task.lease_id)).status == EXIT_TIMEOUT
+    await executor.remove(task.lease_id)
+
+
+CUT = b"\n[log cut at 1 MiB]\n"
+BLAB = """
+import os, sys
+line = b'y' * 65535 + b'\\n'
+for _ in range({pieces}):
+    done = 0
+    while done < len(line):
+        done += os.write(1 + (_ & 1), line[done:])
+with open(os.environ['QUORATE_OUTPUTS'] + '/said', 'w') as file:
+    file.write(str({pieces} * len(line)))
+sys.exit(7)
+"""
+
+
+both = pytest.mark.parametrize("executor", [RUNC, BWRAP], indirect=True)
+
+
+def bytes_on_disk(folder: Path) -> int:
+    """Bytes of logs under a folder, without images."""
+    return sum(
+        path.stat().st_blocks * 512
+        for path in (folder / "leases").rglob("*")
+        if path.is_file() and path.name == "log"
+    )
+
+
+def blabbing(image: Path, megabytes: int) -> Task:
+    return python_task(image, BLAB.format(pieces=megabytes * 16), max_duration=Seconds(300))
+
+
+@both
+async def test_a_log_of_256_mib_costs_one_mib(
+    executor: Executor, image: Path, tmp_path: Path
+) -> None:
+    task = blabbing(image, 256)
+    before, most, seen = resident_bytes(), 0, 0
+    await executor.start(task)
+    waiting = asyncio.create_task(executor.wait(task.lease_id))
+    async with asyncio.timeout(240):
+        tail = b""
+        async for chunk in executor.logs(task.lease_id, follow=True):
+            seen, tail = seen + len(chunk), (tail + chunk)[-len(CUT) :]
+            most = max(most, resident_bytes())
+        while not waiting.done():
+            most = max(most, resident_bytes())
+            await asyncio.sleep(0.05)
+    assert (await waiting).status == 7
+    assert tail == CUT and MIB <= seen <= MIB + len(CUT)
+    assert bytes_on_disk(tmp_path) <= MIB + (64 << 10)
+    assert most - before < 24 * MIB, f"grew by {(most - before) >> 20} MiB"
+    await executor.collect(task.lease_id, tmp_path / "collected")
+    assert (tmp_path / "collected" / "said").read_text() == str(256 * MIB)
+
+
+@both
+async def test_a_log_that_is_full_stays_full(
+    executor: Executor, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon reads the container again several times, and once more after a restart."""
+    monkeypatch.setattr(docker_adapter, "_WAIT_SECONDS", 0.05)
+    task = replace(blabbing(image, 1_000_000), max_duration=Seconds(4))
+    await executor.start(task)
+    async with asyncio.timeout(60):
+        await executor.wait(task.lease_id)
+    text = b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=False)])
+    assert text.endswith(CUT) and len(text) == MIB + len(CUT)
+    assert docker_executor.LOG_BYTES_MAX == lease_run.LOG_BYTES_MAX == MIB

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from quorate_protocol.messages.ports import Executor, Task
-from support.executors.executor_cases import python_task, said
+from support.executors.executor_cases import MIB, python_task, said
 
 ATTEMPT = """
 import ctypes, errno, json, os, socket, sys
@@ -54,6 +54,18 @@ def touch():
         os.close(os.open(f"/outputs/{number}", os.O_CREAT))
 results["files error"] = attempt(touch)
 """
+
+
+def filling_task(image: Path | str) -> Task:
+    """A task that fills every place that it may write to."""
+    return python_task(
+        image,
+        ATTEMPT + FILL + TELL,
+        output_bytes=8 * MIB,
+        scratch_bytes=16 * MIB,
+        shm_bytes=4 * MIB,
+        output_inodes=200,
+    )
 
 
 def check_filled(found: dict[str, object]) -> None:

@@ -15,7 +15,9 @@ from quorate_node.base.config import Config, ExecutorKind
 from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE, app
+from quorate_node.cli.status import lease_line, slot_line
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.core.terms import RunSlots
 from quorate_node.executors.host_class_probe import (
     V2_FLAGS,
     V3_FLAGS,
@@ -29,13 +31,18 @@ from quorate_node.owner import leaving
 from quorate_node.owner.registration import RegistrationState, missing, network_of, network_url
 from quorate_node.status.node_gateway import control_token
 from quorate_node.status.status import read_status, status_of, write_status
+from quorate_protocol.codec import canonical
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, Price
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, Price, Small
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
+from quorate_runtime.keys import key_agent
 from quorate_runtime.keys.crypto import PeerKey
+from support.cli_prompt import typed
+from support.markets.gpu_provider import PAIR, assign, gpu_driver, gpu_slots, gpu_spec
 from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, make_terms
+from support.offers import a_slot
 
 URL = "http://127.0.0.1:7700"
 SECRET = Hash32(b"\x01" * 32)
@@ -507,3 +514,66 @@ def test_init_with_fewer_slots_says_when_the_stake_comes_back(
     assert "2 slots fewer" in text and "200.00 USD of stake come back" in text
     assert "to the owner 180 seconds later" in text
     assert "slot fewer" not in run(home, "init", "--slots", "1", *end)[1]
+
+
+def test_two_commands_that_change_the_settings_at_once(tmp_path: Path) -> None:
+    """The daemon would offer the price of one, and the file would keep that of the other."""
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    password.chmod(0o600)
+    secret = ("--password-file", str(password))
+    home, init = tmp_path / "home", ("init", *secret, "--coordinator", URL, "--limits", "devnet")
+    assert run(home, *init)[0] == 0
+    for words in (("price", "0.25"), (*init, "--slots", "2")):
+        with settings.changing(home):
+            code, text = run(home, *words, "--json")
+        assert code == EXIT_UNAVAILABLE and "another command" in json.loads(text)["detail"]
+        assert run(home, *words)[0] == 0
+    assert (settings.read(home).price, settings.read(home).slots) == (250_000, 2)
+
+
+def test_an_agent_holds_the_account_keys_until_it_is_locked(tmp_path: Path) -> None:
+    home, password = tmp_path / "node", tmp_path / "password"
+    password.touch(mode=0o600)
+    password.write_text("secret\n")
+    end = ("--password-file", str(password), "--json")
+
+    def run(*words: str) -> tuple[int, str]:
+        return typed("node", *words, "--home", str(home))
+
+    code, text = run("init", "--coordinator", URL, "--limits", "devnet", *end)
+    assert code == 0, text
+    facts = json.loads(text)
+    assert run("unlock", "--for", "5m", *end)[0] == 0
+    try:
+        agent = key_agent.agent_of(home / "keys")
+        assert agent is not None
+        held = {"0x" + address.hex() for address in agent.addresses.values()}
+        assert held == {facts["provider"], facts["operator"]}
+    finally:
+        assert json.loads(run("lock", "--json")[1]) == {"wasUnlocked": True}
+    assert key_agent.agent_of(home / "keys") is None
+
+
+FOUR_GPUS = HostClass("hopper", sm_count=132, driver_branch="550", world_size=Small(4))
+
+
+def test_status_shows_the_price_per_gpu_hour_of_gpu_slots() -> None:
+    gpus = a_slot(FOUR_GPUS, 10_000_001, 2, gpu="H100")
+    plain, groups = make_terms(2).classes, (tuple("ABCD"), tuple("EFGH"))
+    classes = (*plain, RunSlots(gpus, plain[0].resources, groups))
+    core = ProviderCore(replace(make_terms(), classes=classes))
+    tree = json.loads(canonical.encode(status_of(core, OPERATOR.address, "http://127.0.0.1:1", {})))
+    assert [slot_line(item) for item in tree["slots"]] == [
+        "2/2 run slots free, at 0.10 USD per slot-hour",
+        # Rounded up, so that nobody pays more than is shown.
+        "2/2 run slots of 4 x H100 free, at 10.000001 USD per slot-hour (2.500001 per GPU-hour)",
+    ]
+
+
+def test_status_shows_which_gpus_a_lease_has() -> None:
+    driver = gpu_driver(gpu_slots(PAIR, ("GPU-A", "GPU-B")))
+    first = assign(driver, 1, PAIR, gpu_spec(2))
+    state = status_of(driver.core, OPERATOR.address, "http://127.0.0.1:1", {})
+    [lease] = json.loads(canonical.encode(state))["leases"]
+    assert lease_line(lease).endswith(" Accepted on GPU-A, GPU-B") and first.hex()[:8] in str(lease)

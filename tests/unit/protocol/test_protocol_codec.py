@@ -3,6 +3,9 @@
 Each frame and event is read back as it was written.
 """
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +13,8 @@ from msgspec import Struct
 
 from quorate_coordinator.core.model import events as coordinator_events
 from quorate_node.core import events as node_events
-from quorate_protocol.codec import canonical
+from quorate_protocol.codec import canonical, packed, text_writer
+from quorate_protocol.codec.packed import Packed
 from quorate_protocol.messages import envelope, frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import MESSAGE_TYPES, Order, Stop
@@ -21,11 +25,14 @@ from quorate_protocol.units import (
     Bps,
     Comparator,
     Hash32,
+    Label,
     Nonce,
     Signature,
     UnixSeconds,
 )
 from quorate_runtime.actor.actor_codec import PackedCodec
+from sim.run import play
+from support.value_strategies import values_of
 from vectors.generate import message_of
 
 
@@ -205,3 +212,159 @@ def test_a_signature_has_one_written_form(bad: bytes) -> None:
     with pytest.raises(Refused) as caught:
         envelope.check_signature_form(Signature(bad))
     assert caught.value.code is Code.BAD_SIGNATURE
+
+
+class Small(Struct, frozen=True, tag=True):
+    amount: Amount
+    label: Label
+    text: str | None
+
+
+class Large(Struct, frozen=True, tag=True):
+    by_hash: dict[Hash32, Nonce]
+    many: tuple[int, ...]
+    inner: Small | None = None
+
+
+Either = Small | Large
+PACKED: Packed[Either] = Packed(Either)
+
+
+@given(values_of(Either))
+def test_packed_values_are_read_back(value: Either) -> None:
+    assert PACKED.decode(PACKED.encode(value)) == value
+
+
+@pytest.mark.parametrize("text", ["null", "true", "123", ""])
+def test_text_that_looks_like_another_type_stays_text(text: str) -> None:
+    value = Small(Amount(2**100), Label.NONE, text)
+    assert PACKED.decode(PACKED.encode(value)) == value
+
+
+def test_only_rows_with_large_integers_are_packed_twice() -> None:
+    rows = [(b"a", Small(Amount(2**64), Label.NONE, None)), (b"b", Large({}, (1,)))]
+    data = packed.encode_rows(rows)
+    assert Packed[list[tuple[bytes, Either]]](list[tuple[bytes, Either]]).decode(data) == rows
+    assert msgspec.msgpack.decode(data)[0][1]["amount"] == str(2**64)
+    assert msgspec.msgpack.decode(data)[1][1]["many"] == [1]
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xc1", packed.encode({"type": "Other"}), packed.encode({"type": "Small"})]
+)
+def test_bytes_that_pack_no_value_are_refused(data: bytes) -> None:
+    with pytest.raises(Refused) as caught:
+        PACKED.decode(data)
+    assert caught.value.code is Code.MALFORMED
+
+
+@pytest.mark.parametrize("kind", [coordinator_events.Event, node_events.Event])
+def test_every_event_can_be_packed(kind: object) -> None:
+    coded: Packed[object] = Packed(kind)
+
+    @given(values_of(kind))
+    def comes_back(event: object) -> None:
+        assert coded.decode(coded.encode(event)) == event
+
+    comes_back()
+
+
+def test_everything_that_a_market_sends_and_publishes_is_canonical(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: set[str] = set()
+
+    def checked(write: Callable[..., bytes]) -> Callable[..., bytes]:
+        def run(*args: object) -> bytes:
+            data = write(*args)
+            assert canonical.canonical(canonical.parse(data, len(data))) == data
+            seen.add(type(args[-1]).__name__)
+            return data
+
+        return run
+
+    monkeypatch.setattr(text_writer, "encode", checked(text_writer.encode))
+    monkeypatch.setattr(text_writer, "enclose", checked(text_writer.enclose))
+    for seed in (2, 5):
+        assert play(seed)[2] is None
+    assert {"Receipt", "JobSpec", "AssignmentSent", "VerdictSent"} <= seen
+
+
+class Leaf(Struct, frozen=True):
+    amount: Amount
+    label: Label
+    text: str
+    is_good: bool = False
+    note: str | None = None
+
+
+class Other(Struct, frozen=True):
+    digests: tuple[Hash32, ...]
+    by_name: dict[str, int]
+    by_number: dict[int, str]
+    zeta: int = 0
+
+
+class Tree(Struct, frozen=True):
+    some: Leaf | Other
+    perhaps: Leaf | None
+    many: tuple[Leaf | Other | None, ...]
+    pair: tuple[int, str]
+
+
+LEAF = Leaf(Amount(2**60), Label.QUORUM_2, 'a"\\ü\n\u2028\x00😀', True, "")
+OTHER = Other((Hash32(b"\x02" * 32),), {'b"': 1, "a": -(2**70)}, {10: "x", 9: "y"})
+
+
+def test_each_type_is_written_in_its_defined_form() -> None:
+    assert canonical.to_json(Tree(OTHER, None, (LEAF, None), (2**53 + 1, "x"))) == {
+        "some": {
+            "kind": "Other",
+            "digests": ["0x" + "02" * 32],
+            "byName": {'b"': 1, "a": str(-(2**70))},
+            "byNumber": {"10": "x", "9": "y"},
+            "zeta": 0,
+        },
+        "perhaps": None,
+        "many": [
+            {
+                "kind": "Leaf",
+                "amount": str(2**60),
+                "label": 2,
+                "text": LEAF.text,
+                "isGood": True,
+                "note": "",
+            },
+            None,
+        ],
+        "pair": [str(2**53 + 1), "x"],
+    }
+
+
+@pytest.mark.parametrize(
+    "tree", [Tree(OTHER, None, (LEAF,), (1, "")), Tree(LEAF, LEAF, (), (0, "x"))]
+)
+def test_each_type_is_read_back_and_is_canonical(tree: Tree) -> None:
+    data = canonical.encode(tree)
+    assert canonical.canonical(canonical.parse(data, len(data))) == data
+    assert canonical.decode(Tree, data) == tree
+
+
+@pytest.mark.parametrize(
+    ("change", "path"),
+    [
+        ({"pair": [1, 2]}, "pair"),
+        ({"perhaps": {"amount": -1, "label": 2, "text": ""}}, "perhaps.amount"),
+        ({"many": [None, {"kind": "Leaf", "amount": 1, "label": 9, "text": ""}]}, "many[1].label"),
+        (
+            {"some": {"kind": "Other", "digests": ["0x"], "byName": {}, "byNumber": {}}},
+            "some.digests[0]",
+        ),
+        ({"some": {"kind": "Twig"}}, "some"),
+    ],
+)
+def test_a_refusal_names_the_field(change: dict[str, object], path: str) -> None:
+    tree = canonical.to_json(Tree(OTHER, None, (LEAF,), (1, "")))
+    with pytest.raises(Refused) as caught:
+        canonical.from_json(Tree, {**tree, **change})
+    assert caught.value.detail.startswith(f"{path}: expected")

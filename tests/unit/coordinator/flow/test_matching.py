@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from quorate_coordinator.core import coordinator_core
+from quorate_coordinator.core.jobs.job_queue import Ranking
 from quorate_coordinator.core.matching import fetched_content, offers
 from quorate_coordinator.core.model import column_store, columns, lease
 from quorate_coordinator.core.model.columns import Bucket
@@ -49,6 +51,8 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
+from sim.run import play
+from support.markets import matching_scan
 from support.markets.matching_scan import choose as scan
 from support.markets.waiting_jobs import NOBODY, UNSIGNED, waiting_job
 from support.messages import a_spec, blank
@@ -507,3 +511,29 @@ def test_an_image_named_by_cid_counts_as_cached() -> None:
     assert {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(10)} == {
         owner_of(3)
     }
+
+
+SEEDS = (2, 8, 11)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_market_takes_the_same_course_with_scans(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, course, violation, _ = play(seed)
+    assert violation is None
+    monkeypatch.setattr(coordinator_core, "JobQueue", matching_scan.ScanQueue)
+    monkeypatch.setattr(offers, "choose", matching_scan.choose)
+    assert play(seed)[1] == course
+
+
+def test_a_ranking_drops_outdated_entries() -> None:
+    ranking: Ranking[str, tuple[int, str]] = Ranking()
+    for number in range(10_000):
+        ranking.set(f"key {number % 10}", (number, ""))
+    ranking.set("key 0", None)
+    assert len(ranking) == 9 and len(ranking._heap) <= 2 * 10 + 65
+    assert ranking.first() == ((9991, ""), "key 1")
+    assert ranking.take_until(9993) == ["key 1", "key 2", "key 3"]
+    ranking.set("key 1", (1, ""))
+    assert ranking.first() == ((1, ""), "key 1")

@@ -11,19 +11,12 @@ import pytest
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import hash_tuple, sha256
-from quorate_protocol.messages import receipt
-from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.receipt import Receipt
-from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.rules.audit_draw import is_audited, seed
-from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import PPM_ONE, Ppm, VerifyTier
-from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
-from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import DOMAIN, STATEMENT, Market, Party
-from support.receipts import verdict_again
+from support.markets.scripted_market import Market, Party
+from support.receipts import failures, with_batch
 
 
 @lru_cache(maxsize=1)
@@ -38,20 +31,6 @@ def small() -> Receipt:
     raise AssertionError("no first try gave an auditor")
 
 
-def signed_again(body: Receipt, **changes: object) -> Receipt:
-    """Returns the receipt with a changed first CommitSet, signed by the coordinator's key."""
-    first: CommitSet = replace(body.batches[0].message, **changes)  # type: ignore[arg-type]
-    changed = replace(body, batches=(seal(DOMAIN, first, STATEMENT.sign), *body.batches[1:]))
-    return verdict_again(changed, DOMAIN, STATEMENT.sign)
-
-
-def failures(body: Receipt) -> set[str]:
-    return {
-        check.name
-        for check in receipt_checks.verify(receipt.document(body), recover, verify_round).failures
-    }
-
-
 @pytest.mark.rule("3.11", "3.18", "5.13")
 def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
     """With three owners, every second secret draws the same auditor. Then only the hash in the Ack
@@ -59,7 +38,7 @@ def test_a_secret_that_was_chosen_after_the_round_is_noticed() -> None:
     """
     assert failures(small()) == set()
     found = [
-        failures(signed_again(small(), secret=hash_tuple("another secret", number)))
+        failures(with_batch(small(), secret=hash_tuple("another secret", number)))
         for number in range(64)
     ]
     assert all("hash:secret[0]" in names for names in found)
@@ -73,7 +52,7 @@ def test_a_rate_below_what_rule_and_witness_ask_is_noticed() -> None:
     message = body.batches[0].message
     draw = seed(sha256(body.beacons[0].signature), message.job_id, message.secret, 0)
     assert is_audited(draw, lower), "and with it the draw would have been the same"
-    assert failures(signed_again(body, audit_ppm=lower)) == {"rate[0]"}
+    assert failures(with_batch(body, audit_ppm=lower)) == {"rate[0]"}
 
 
 @pytest.mark.rule("5.15", "7.1")
@@ -97,4 +76,4 @@ def test_an_audit_that_the_round_did_not_ask_for_is_noticed() -> None:
     spared = next(
         ppm for ppm in (PPM_ONE // 2, 100_000, 20_000, 1) if not is_audited(draw, Ppm(ppm))
     )
-    assert "rate[0]" in failures(signed_again(body, audit_ppm=Ppm(spared)))
+    assert "rate[0]" in failures(with_batch(body, audit_ppm=Ppm(spared)))

@@ -3,12 +3,13 @@
 import pytest
 
 from quorate_contracts.chain_cli.funding import accounts_of
+from quorate_coordinator.base.operator_view import ChainView
 from quorate_coordinator.chain.own_money import Holding, Retirement
 from quorate_coordinator.cli.money_commands import before_everything, going, is_over
-from quorate_coordinator.cli.status_command import retiring_text
+from quorate_coordinator.cli.status_command import bond_text, retiring_text
 from quorate_protocol.limits import USD
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import Address, Amount, UnixSeconds
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds
 
 ACCOUNT, POSTING = Address(b"\xaa" * 20), Address(b"\xbb" * 20)
 BOND = Amount(1000 * USD)
@@ -52,3 +53,23 @@ def test_a_retired_folder_is_over_only_when_no_key_holds_anything() -> None:
 def test_a_mistyped_folder_to_fund_is_named() -> None:
     with pytest.raises(Refused, match="no folder devnet/mine with keys"):
         accounts_of(["devnet/mine"])
+
+
+NONE = Amount(0)
+
+
+@pytest.mark.parametrize(
+    ("bond", "lacks", "told"),
+    [
+        (1_000, 0, "1000.00 USD"),
+        (990, 10, "990.00 USD, 10.00 were burned: `quorate coordinator top-up` restores them"),
+    ],
+)
+def test_a_bond_of_which_a_part_was_burned_names_the_remedy(
+    bond: int, lacks: int, told: str
+) -> None:
+    account, posting = (ZERO_ADDRESS, NONE, 0), (ZERO_ADDRESS, NONE, 0)
+    view = ChainView(
+        1, Amount(bond * USD), 0, *account, *posting, 0, None, "ETH", Amount(lacks * USD)
+    )
+    assert bond_text(view) == told

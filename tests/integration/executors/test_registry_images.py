@@ -1,8 +1,9 @@
-"""Room for registry images in the engine: size limits, and which images are removed."""
+"""Tests images of registries: their fetches, their room, and which are removed."""
 
 import asyncio
 import contextlib
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,21 +12,148 @@ import docker.errors
 import pytest
 
 from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.registry_http import TransferRate
+from quorate_content.store.content_store import ContentStore
+from quorate_node.executors.docker.docker_executor import FETCHES_MAX
 from quorate_node.executors.docker.image_cache import ImageCache
 from quorate_node.executors.docker.image_loader import ImageLoader
+from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.market.content_sources import JobSources
+from quorate_protocol import values
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from support.executors.executor_cases import MIB, new_lease
+from quorate_runtime.clock import SystemClock
+from support.executors.executor_cases import MIB, new_lease, python_task
 from support.executors.image_archives import entry, image_entries, tar
 from support.executors.image_fetching import (
     RULES,
     executing,
     image_ids,
     remove_images,
+    send_slowly,
     small_archive,
+    until_closed,
+    until_fetching,
 )
 from support.executors.registries import served, serving
+from support.markets.provider_world import make_spec
 
 pytestmark = pytest.mark.docker
+
+
+SECONDS = 1.5  # long enough to differ clearly from zero
+
+
+async def test_a_slow_registry_delays_no_other_job_and_ends_at_its_deadline(
+    image: Path, tmp_path: Path
+) -> None:
+    images = [
+        served(small_archive(tmp_path, name=str(index)), layer=1 << 30)
+        for index in range(FETCHES_MAX + 1)
+    ]
+    patient = replace(
+        RULES, rate=TransferRate(1, 300.0, 300.0)
+    )  # so that only the deadline ends them
+    async with executing(tmp_path, patient) as executor, contextlib.AsyncExitStack() as stack:
+        names = [await stack.enter_async_context(serving(image, send_slowly)) for image in images]
+        leases = [new_lease() for _ in names]
+        fetches = [
+            asyncio.create_task(executor.fetch_image(lease, name, 500.0))
+            for lease, (name, _) in zip(leases, names, strict=True)
+        ]
+        await until_fetching([asked for _, asked in names], FETCHES_MAX)
+        task = python_task(image, "print('beside')")
+        async with asyncio.timeout(60):
+            await executor.start(task)
+            assert (await executor.wait(task.lease_id)).status == 0
+        assert not any(fetch.done() for fetch in fetches), (
+            "a local job runs while the registries send slowly"
+        )
+        for lease in leases:
+            await executor.remove(lease)
+        await asyncio.gather(*fetches, return_exceptions=True)
+        begun = time.monotonic()
+        again = (executor.fetch_image(new_lease(), name, SECONDS) for name, _ in names)
+        ends = await asyncio.gather(*again, return_exceptions=True)
+        assert all(isinstance(end, Unavailable) for end in ends), ends
+        assert SECONDS - 0.5 <= time.monotonic() - begun <= SECONDS + 30.0
+        for _, asked in names:
+            await until_closed(asked)
+
+
+@pytest.mark.parametrize("way", ["rate", "stop", "remove", "close"])
+async def test_a_slow_rate_a_stop_or_a_removal_ends_a_fetch_before_its_deadline(
+    tmp_path: Path, way: str
+) -> None:
+    rules = (
+        replace(RULES, rate=TransferRate(100_000, grace_seconds=1.0)) if way == "rate" else RULES
+    )
+    async with (
+        executing(tmp_path, rules) as executor,
+        serving(served(small_archive(tmp_path), layer=1 << 30), send_slowly) as (name, asked),
+    ):
+        lease = new_lease()
+        fetch = asyncio.create_task(executor.fetch_image(lease, name, 500.0))
+        await until_fetching([asked], 1)
+        match way:
+            case "stop":
+                await executor.stop(lease)
+            case "remove":
+                await executor.remove(lease)
+            case "close":
+                executor._fetches.close()
+        async with asyncio.timeout(10):
+            with pytest.raises(
+                Unavailable, match="bytes a second" if way == "rate" else "has ended"
+            ):
+                await fetch
+        await until_closed(asked)
+
+
+@pytest.mark.parametrize("has_index", [False, True])
+async def test_an_image_is_fetched_once_and_runs(
+    image: Path, tmp_path: Path, engine: docker.APIClient, has_index: bool
+) -> None:
+    offered = served(
+        image,
+        has_index=has_index,
+        config_changes={"Labels": {"test": tmp_path.name}, "Volumes": {"/data": {}}},
+    )
+    async with executing(tmp_path) as executor, serving(offered) as (name, asked):
+        await asyncio.gather(*(executor.fetch_image(new_lease(), name, 60.0) for _ in range(3)))
+        paths = [request.path for request in asked]
+        assert len(paths) == len(set(paths)) == len(offered.content)
+        assert not list((tmp_path / "leases-images" / "pulls").iterdir()), (
+            "nothing is left of the fetch"
+        )
+        task = python_task(name, "print(open('/proc/mounts').read().count(' /data tmpfs '))")
+        await executor.start(task)
+        assert (await executor.wait(task.lease_id)).status == 0
+        assert (
+            b"".join([chunk async for chunk in executor.logs(task.lease_id, follow=True)]) == b"1\n"
+        )
+        assert len(asked) == len(paths), "the engine asks no registry"
+    engine.remove_image(offered.config)
+
+
+async def test_the_fetch_of_a_lease_has_the_leases_deadline(tmp_path: Path) -> None:
+    """The daemon calls this before it starts a job: inputs and image, by commitBy."""
+    store = ContentStore(tmp_path / "store", 1 << 20)
+    try:
+        async with (
+            executing(tmp_path) as executor,
+            serving(served(small_archive(tmp_path), layer=1 << 30), send_slowly) as (name, asked),
+        ):
+            bench, begun = (
+                JobRunner(executor, store, tmp_path / "home", SystemClock(), {}),
+                time.monotonic(),
+            )
+            spec = values.replace(make_spec(), image=name)
+            with pytest.raises(Unavailable, match="deadline"):
+                await bench.fetch(new_lease(), spec, JobSources(), SECONDS)
+            assert time.monotonic() - begun < 20.0
+            await until_closed(asked)
+    finally:
+        await store.close()
 
 
 async def test_an_image_larger_than_the_room_is_refused_before_it_is_fetched(

@@ -1,13 +1,10 @@
-"""Tests that the coordinator acts on deposits, slots and cases only when their block is
-`chain_depth` deep.
-
-No reorganisation removes a block at that depth.
-"""
+"""Tests what is read of a chain without a node: depth, senders, and the keys of the devnet."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from eth_account import Account
 
 from quorate_contracts import deploy
 from quorate_contracts.artifact import artifact
@@ -15,12 +12,14 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.escrow import Locked
 from quorate_coordinator.chain.contract_follower import ContractFollower
 from quorate_coordinator.core.model import events as ev
+from quorate_devnet.chain.accounts import FUNDED, MNEMONIC, dev_account, dev_address
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, Address, BlockNumber, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.beacon.bls import keygen, public_key
 from quorate_runtime.chain import ChainClient
+from quorate_runtime.chain.sent_before import signer
 from quorate_runtime.process.health import chain_problem
 
 BEACON = BeaconInfo(public_key(keygen(b"a beacon that nobody asks")), DEVNET.beacon_period, 1)
@@ -143,3 +142,41 @@ def test_health_allows_for_the_wait_for_deep_blocks() -> None:
     assert chain_problem(clock, UnixSeconds(1000 - 32 * 12), "", MAINNET.chain_depth) == ""  # type: ignore[arg-type]
     assert "old" in chain_problem(clock, UnixSeconds(1000 - 32 * 12), "", DEVNET.chain_depth)  # type: ignore[arg-type]
     assert "old" in chain_problem(clock, UnixSeconds(1), "", MAINNET.chain_depth)  # type: ignore[arg-type]
+
+
+FIELDS = {
+    "type": 2,
+    "chainId": 31337,
+    "nonce": 2,
+    "maxPriorityFeePerGas": 1,
+    "maxFeePerGas": 100,
+    "gas": 250_000,
+    "value": 0,
+    "data": "0x6e55",
+}
+
+
+@pytest.mark.parametrize("to", ["0x9fe46736679d2d9a65f0992f2272de9f3c7fa6e0", None])
+def test_a_transaction_as_nodes_show_it_names_its_signer(to: str | None) -> None:
+    account = Account.from_key(b"\x11" * 32)
+    receiver = {"to": bytes.fromhex(to[2:])} if to else {}
+    signed = account.sign_transaction({**FIELDS, **receiver})
+    numbers = {name: hex(value) for name, value in FIELDS.items() if isinstance(value, int)}
+    shown = {
+        **numbers,
+        "to": to,
+        "input": FIELDS["data"],
+        "accessList": [],
+        "r": hex(signed.r),
+        "s": hex(signed.s),
+        "yParity": hex(signed.v),
+    }
+    assert signer(shown) == bytes.fromhex(account.address[2:])
+
+
+@pytest.mark.parametrize("index", [0, 1, 7, FUNDED - 1, 1_000, 2**31 - 1])
+def test_keys_are_those_of_eth_account(index: int) -> None:
+    Account.enable_unaudited_hdwallet_features()
+    known = Account.from_mnemonic(MNEMONIC, account_path=f"m/44'/60'/0'/0/{index}")
+    assert dev_account(index) == bytes(known.key)
+    assert dev_address(index) == bytes.fromhex(known.address[2:])

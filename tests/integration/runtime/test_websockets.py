@@ -1,8 +1,10 @@
-"""What one WebSocket connection may do: malformed messages, floods, silent readers, bugs."""
+"""Tests WebSocket connections: the hello, what a peer may send, and how the dialer reconnects."""
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
 import aiohttp
 import pytest
@@ -10,13 +12,21 @@ import pytest
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import FRAME_BYTES_MAX
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Seconds
+from quorate_protocol.units import Address, Hash32, Seconds, Signature
 from quorate_runtime.peers.channel import INFLIGHT_MAX, Kind
-from quorate_runtime.peers.websocket_peers import Welcome
+from quorate_runtime.peers.websocket_peers import (
+    Challenge,
+    Hello,
+    WebSocketDialer,
+    Welcome,
+    hello_digest,
+)
 from support.peer_sites import (
     ADA,
     BOB,
+    EVE,
     SERVER,
+    SIGNERS,
     TIMEOUT,
     EchoHandler,
     Site,
@@ -166,3 +176,110 @@ async def test_full_journal_is_logged_without_a_traceback(
         assert "Free space, then start again" in caplog.text and not any(
             record.exc_info for record in caplog.records
         )
+
+
+async def test_dialer_reconnects_after_the_server_was_away(site: Site) -> None:
+    ada = site.dialer(ADA, EchoHandler(b"ada"))
+    async with running(ada):
+        await eventually(lambda: bool(ada.connected()))
+        asked = asyncio.create_task(ada.request(SERVER, b"wait", Seconds(30)))
+        await eventually(lambda: len(site.handler.seen) == 1)
+        await site.stop()
+        with pytest.raises(Unavailable, match="went away"):
+            await asked
+        await eventually(lambda: not ada.connected())
+        await site.start()
+        await eventually(lambda: bool(ada.connected()))
+        assert await ada.request(SERVER, b"again", TIMEOUT) == b"server:again"
+
+
+async def test_dialer_raises_the_bug_of_its_handler(site: Site) -> None:
+    ada = site.dialer(ADA, EchoHandler(b"ada"))
+    task = asyncio.create_task(ada.run())
+    await eventually(lambda: site.peers.connected() == {ADA})
+    with pytest.raises(Unavailable):
+        await site.peers.request(ADA, b"bug", TIMEOUT)
+    with pytest.raises(ExceptionGroup) as ended:
+        await task
+    assert ended.group_contains(ZeroDivisionError)
+
+
+async def test_refused_dialer_tries_again(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    eve = site.dialer(EVE, EchoHandler(b"eve"))
+    with caplog.at_level(logging.INFO):
+        async with running(eve):
+            await eventually(lambda: caplog.text.count("wrong-signer") >= 3)
+    assert not eve.connected() and not site.peers.connected()
+
+
+@dataclass
+class ImpatientClock:
+    """A clock that does not wait. It keeps the lengths of the requested pauses."""
+
+    pauses: list[float] = field(default_factory=list)
+
+    def now(self) -> float:
+        return time.time()
+
+    async def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(0.001)
+
+
+async def test_pauses_between_tries_are_at_most_retry_max(site: Site) -> None:
+    """A coordinator that restarts forgets a provider whose next heartbeat comes too late."""
+    clock = ImpatientClock()
+    eve = WebSocketDialer(
+        site.url,
+        SERVER,
+        EVE,
+        SIGNERS[EVE],
+        EchoHandler(b"eve").handle,
+        clock,
+        lambda: 0.5,
+        retry_max=3.0,
+    )
+    async with running(eve):
+        await eventually(lambda: len(clock.pauses) >= 7)
+    assert clock.pauses[:7] == [0.25, 0.5, 1.0, 2.0, 3.0, 3.0, 3.0]
+
+
+async def test_unknown_account_and_false_signature_are_refused_in_the_hello(site: Site) -> None:
+    async with raw_connection(site, EVE) as ws:
+        assert await close_of(ws) == (4003, "wrong-signer")
+    async with raw_connection(site, ADA, SIGNERS[EVE]) as ws:
+        assert await close_of(ws) == (4003, "bad-signature")
+    async with aiohttp.ClientSession() as session, session.ws_connect(site.url) as ws:
+        await ws.receive_str()
+        await ws.send_str('{"account":"0x00"}')
+        assert await close_of(ws) == (4003, "malformed")
+    async with aiohttp.ClientSession() as session, session.ws_connect(site.url) as ws:
+        await ws.receive_str()
+        await ws.send_bytes(b"no text")
+        assert (await close_of(ws))[0] == 1000
+    assert site.peers.connected() == frozenset() and site.handler.seen == []
+
+
+async def test_hello_for_another_server_is_refused(site: Site) -> None:
+    """A false server can pass on the real server's challenge. The signature names the false one."""
+    other = Address(b"\xdd" * 20)
+    async with aiohttp.ClientSession() as session, session.ws_connect(site.url) as ws:
+        challenge = canonical.decode(Challenge, (await ws.receive_str()).encode())
+        sig = SIGNERS[ADA].sign(hello_digest(challenge.challenge, other, ADA))
+        await ws.send_str(canonical.encode(Hello(ADA, SIGNERS[ADA].address, sig)).decode())
+        assert await close_of(ws) == (4003, "bad-signature")
+
+
+def test_hello_digest_differs_for_each_server_and_account() -> None:
+    challenge = Hash32(bytes(32))
+    assert (
+        len(
+            {
+                hello_digest(challenge, SERVER, ADA),
+                hello_digest(challenge, ADA, SERVER),
+                hello_digest(challenge, SERVER, BOB),
+            }
+        )
+        == 3
+    )
+    assert Signature(SIGNERS[ADA].sign(hello_digest(challenge, SERVER, ADA)))

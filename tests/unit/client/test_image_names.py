@@ -1,4 +1,4 @@
-"""Tests that the client puts an image's ENTRYPOINT before the command, as docker does."""
+"""Tests image names with a tag, and the ENTRYPOINT of an image."""
 
 from pathlib import Path
 from typing import Any
@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from quorate.base.errors import UsageError
+from quorate.images.tag_resolution import TaggedImage, parse_tagged
 from quorate.job.job import Job
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack
@@ -60,3 +61,50 @@ def test_a_job_file_names_an_entrypoint_as_words_or_text(tmp_path: Path) -> None
     assert parse_job(start + b'entrypoint: ""\n', tmp_path).entrypoint == ()
     assert parse_job(start + b"entrypoint: [/run, 3]\n", tmp_path).entrypoint == ("/run", "3")
     assert parse_job(start, tmp_path).entrypoint is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("python:3.12", TaggedImage("python", "registry-1.docker.io", "library/python", "3.12")),
+        (
+            "pytorch/pytorch:2.5.1-cuda12.4",
+            TaggedImage(
+                "pytorch/pytorch", "registry-1.docker.io", "pytorch/pytorch", "2.5.1-cuda12.4"
+            ),
+        ),
+        (
+            "docker.io/library/python:3",
+            TaggedImage("docker.io/library/python", "registry-1.docker.io", "library/python", "3"),
+        ),
+        ("ghcr.io/a/b/c:v1", TaggedImage("ghcr.io/a/b/c", "ghcr.io", "a/b/c", "v1")),
+        ("localhost/x:y", TaggedImage("localhost/x", "localhost", "x", "y")),
+        ("127.0.0.1:5000/x:y", TaggedImage("127.0.0.1:5000/x", "127.0.0.1:5000", "x", "y")),
+    ],
+)
+def test_a_name_with_a_tag_gives_registry_repository_and_tag(
+    text: str, expected: TaggedImage
+) -> None:
+    assert parse_tagged(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "python",
+        "python@sha256:" + "0" * 64,
+        "Python:3",
+        "bafybeidyxbxqz3fm5vknb5h56imkhrsex2rlr7czq4nujjwnvsbv52oiim",
+        "a//b:c",
+        "../x:y",
+        "x:",
+        ":y",
+        "x:y z",
+        "host:5000/x",
+        "x?y:z",
+        "a@b/c:d",
+        "a" * 300 + ":b",
+    ],
+)
+def test_other_names_are_not_tagged_images(text: str) -> None:
+    assert parse_tagged(text) is None

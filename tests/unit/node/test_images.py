@@ -1,14 +1,16 @@
-"""Tests volumes that an image declares: which ones are covered or refused, and what an engine
-adds.
-"""
+"""Tests an image's volumes, its name, and the rules about its registry, without a socket."""
 
+import ipaddress
 import json
+import os
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.pinned_image import PinnedImage, parse_pinned
+from quorate_content.images.registry_http import redirect_target, scheme_of
 from quorate_node.executors.base.hardened_profile import (
     ContainerMounts,
     EngineFacts,
@@ -17,7 +19,9 @@ from quorate_node.executors.base.hardened_profile import (
     unrequested_mounts,
 )
 from quorate_node.executors.base.image_volumes import VOLUMES_MAX, volumes_to_mount_over
-from quorate_protocol.refusals import Code, Refused
+from quorate_node.executors.docker.image_cache import MANIFESTS_MAX, ImageCache
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.http.client_networks import is_public
 from support.executors.executor_cases import MIB, python_task
 from support.executors.image_archives import Member, entry, image_entries, tar
 
@@ -170,3 +174,137 @@ def test_the_request_covers_volumes_and_mounts_that_an_engine_adds_are_found() -
         {"Type": "tmpfs", "Source": "", "Destination": "/elsewhere"},
     ):
         assert str(added["Destination"]) in unrequested_mounts(body, {"Mounts": [*ours, added]})
+
+
+DIGEST = "sha256:" + "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("8.8.8.8", True),
+        ("2606:4700::1111", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::", False),
+        ("::1", False),
+        ("fe80::1", False),
+        ("fd00::1", False),
+        ("ff02::1", False),
+        ("::ffff:10.0.0.1", False),
+        ("::ffff:8.8.8.8", True),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b::808:808", True),
+        ("2002:7f00:1::", False),
+        ("2002:a00:1::1", False),
+        ("2001:0:4136:e378:8000:63bf:80ff:fffe", False),
+    ],
+)
+def test_private_and_reserved_addresses_are_not_public(text: str, expected: bool) -> None:
+    assert is_public(ipaddress.ip_address(text)) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "host", "path"),
+    [
+        ("python", "registry-1.docker.io", "library/python"),
+        ("docker.io/python", "registry-1.docker.io", "library/python"),
+        ("owner/tool", "registry-1.docker.io", "owner/tool"),
+        ("ghcr.io/owner/tool", "ghcr.io", "owner/tool"),
+        ("localhost/tool", "localhost", "tool"),
+        ("127.0.0.1:5000/a/b/c", "127.0.0.1:5000", "a/b/c"),
+    ],
+)
+def test_an_image_name_gives_registry_repository_and_digest(
+    name: str, host: str, path: str
+) -> None:
+    assert parse_pinned(f"{name}@{DIGEST}") == PinnedImage(f"{name}@{DIGEST}", host, path, DIGEST)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "python",
+        "python:3.12",
+        f"python:3.12@{DIGEST}",
+        f"host:99999/x@{DIGEST}",
+        f"a.b/../x@{DIGEST}",
+        f"a.b:0/x@{DIGEST}",
+        f"A/x@{DIGEST}",
+        f"x@{DIGEST[:-1]}",
+        f"a@b.c/x@{DIGEST}",
+        f"/x@{DIGEST}",
+    ],
+)
+def test_an_image_name_without_a_valid_digest_is_refused(name: str) -> None:
+    with pytest.raises(Refused) as refusal:
+        parse_pinned(name)
+    assert refusal.value.code is Code.MALFORMED
+
+
+def test_plain_http_is_used_for_this_machine_only() -> None:
+    assert {
+        scheme_of(host)
+        for host in ("localhost", "localhost:1", "127.0.0.1:5000", "127.9.9.9", "[::1]:5")
+    } == {"http"}
+    assert {
+        scheme_of(host) for host in ("registry.example", "10.0.0.1:5000", "localhost.example")
+    } == {"https"}
+
+
+def test_redirects_stay_on_https() -> None:
+    assert redirect_target("https://a.example/v2/x", "/y?z=1") == "https://a.example/y?z=1"
+    assert redirect_target("http://127.0.0.1:5/x", "https://b.example/y") == "https://b.example/y"
+    for location in (
+        "",
+        "http://a.example/y",
+        "ftp://a.example/",
+        "file:///etc/passwd",
+        "https://u:p@a.example/",
+        "a b",
+        "/ä",
+        "https://a.example:99999/",
+        "https://[::1/",
+        "/x\r\nHost: y",
+        "/" + "a" * 9000,
+    ):
+        with pytest.raises(Unavailable):
+            redirect_target("https://a.example/v2/x", location)
+
+
+def test_image_records_survive_a_restart_and_are_bounded(tmp_path: Path) -> None:
+    kept, (one, two) = (
+        ImageCache(tmp_path / "kept", 100),
+        ("sha256:" + "01" * 32, "sha256:" + "02" * 32),
+    )
+    kept.record(one, 60)
+    kept.name(one, DIGEST)
+    kept.record(one, 50)
+    again = ImageCache(tmp_path / "kept", 100)
+    assert again.find(DIGEST) == one
+    assert [(item.image, item.bytes) for item in again.all()] == [(one, 50)]
+    for index in range(MANIFESTS_MAX + 5):
+        again.name(one, f"sha256:{index:064x}")
+    assert len(again.all()[0].manifests) == MANIFESTS_MAX
+    (tmp_path / "kept" / ("03" * 32 + ".json")).write_text('{"bytes": 4')
+    assert len(again.all()) == 1, "a record that a crash tore is none"
+    again.name(two, DIGEST)
+    removed: list[str] = []
+    os.utime(tmp_path / "kept" / ("01" * 32 + ".json"), (1, 1))
+    again.make_room(50, two, lambda image: not removed.append(image))
+    assert removed == [], "it fits"
+    with pytest.raises(Refused) as refusal:
+        again.make_room(101, two, lambda image: True)
+    assert refusal.value.code is Code.OVERSIZE
+    with pytest.raises(Unavailable, match="no room"):
+        again.make_room(51, two, lambda image: False)
+    again.make_room(51, "sha256:new", lambda image: not removed.append(image))
+    assert removed == [one], "not the one that is the owner's: it has no bytes of ours"
+    assert again.find(DIGEST) == two
