@@ -9,8 +9,8 @@ import asyncio
 import re
 from dataclasses import dataclass
 
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
-from quorate_contracts.generated.contract_calls import Query
 from quorate_contracts.generated.stakes import Announced
 from quorate_contracts.log_search import newest_logs, topic_of
 from quorate_protocol.units import Address, BlockNumber, Hash32
@@ -49,8 +49,8 @@ async def announced_coordinators(
 
     async def is_active(account: Address) -> bool:
         async with places:
-            bond = await _ask(client, contracts.stakes.bond_of(account))
-            return bond > 0 and await _ask(client, contracts.stakes.exited_at(account)) == 0
+            bond = await ask(client, contracts.stakes.bond_of(account))
+            return bond > 0 and await ask(client, contracts.stakes.exited_at(account)) == 0
 
     active = await asyncio.gather(*(is_active(found.account) for found in usable))
     return tuple(found for found, is_one in zip(usable, active, strict=True) if is_one)
@@ -95,7 +95,3 @@ async def _newest(
         if len(found) >= wanted:
             break
     return list(found.values())[:wanted]
-
-
-async def _ask(client: ChainClient, query: Query[int]) -> int:
-    return query.decode(await client.call(query.to, query.data))

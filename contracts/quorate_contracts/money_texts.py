@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Deployment
 from quorate_contracts.generated.token import Token
 from quorate_protocol.refusals import Refused, Unavailable
@@ -95,9 +96,8 @@ async def read_currency(client: "ChainClient", chain_id: int, token: Address) ->
 
     A symbol that is no short word is left out: a stranger's token could say anything.
     """
-    asked = Token(token).symbol()
     try:
-        symbol = asked.decode(await client.call(asked.to, asked.data))
+        symbol = await ask(client, Token(token).symbol())
     except (Refused, Unavailable):
         symbol = ""  # not re-raised: the address names the token well enough
     return Currency(chain_id, token, symbol if _SYMBOL.fullmatch(symbol) else "")

@@ -4,20 +4,16 @@ Who follows the court's logs hears of a case some blocks later.
 """
 
 from dataclasses import dataclass, field
-from typing import TypeVar
 
-from quorate_contracts.artifact import CHAIN_RETRY_SECONDS
+from quorate_contracts.calls import view
 from quorate_contracts.court_facts import Phase
 from quorate_contracts.deploy import Contracts, Deployment
-from quorate_contracts.generated.contract_calls import Query
 from quorate_contracts.generated.court import CaseOf, CaseOpened, Filing
 from quorate_contracts.log_search import newest_logs, topic_of
 from quorate_protocol.limits import DAY
-from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32, UnixSeconds
 from quorate_runtime.chain.client import ChainClient
 
-T = TypeVar("T")
 AGAIN = 64  # newest blocks that each look reads again, because a reorganisation may replace them
 OLDEST_SECONDS = 16 * DAY  # no case lasts so long
 NEXT = {
@@ -68,7 +64,7 @@ class OpenCases:
         await self._read_logs(head.number, oldest)
         self.found = {}
         for execution, filing in list(self._filings.items()):
-            state = await self._ask(self.contracts.court.case_of(execution))
+            state = await view(self.client, self.contracts.court.case_of(execution))
             if state.phase in NEXT:
                 self.found[execution] = OpenCase(filing, state)
             elif filing.opened_at < oldest:
@@ -95,13 +91,6 @@ class OpenCases:
 
     def _concerns(self, filing: Filing) -> bool:
         return self.account in (filing.accuser, filing.accused)
-
-    async def _ask(self, query: Query[T]) -> T:
-        try:
-            return query.decode(await self.client.call(query.to, query.data))
-        except Refused as refused:
-            told = f"the chain node: {refused}"  # these functions never revert
-            raise Unavailable(told, CHAIN_RETRY_SECONDS) from refused
 
 
 def due_at(deployment: Deployment, case: OpenCase) -> UnixSeconds:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from quorate_contracts.calls import ask, simulate
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import escrow, stakes
 from quorate_contracts.generated.contract_calls import Call
@@ -127,8 +128,7 @@ async def _nonces(client: ChainClient, contracts: Contracts, account: Address) -
     """Returns the next nonce of an account at Stakes (False) and at Escrow (True)."""
     found = {}
     for is_money, contract in ((False, contracts.stakes), (True, contracts.escrow)):
-        query = contract.request_nonce(account)
-        found[is_money] = query.decode(await client.call(query.to, query.data))
+        found[is_money] = await ask(client, contract.request_nonce(account))
     return found
 
 
@@ -136,7 +136,8 @@ async def _permit(
     client: ChainClient, contracts: Contracts, signer: Signer, wanted: Amount, until: UnixSeconds
 ) -> SignedPermit | None:
     deployment, account = contracts.deployment, signer.address
-    if wanted == 0 or await _allowance(client, contracts, account) >= wanted:
+    allowance = contracts.token.allowance(account, deployment.stakes)
+    if wanted == 0 or await ask(client, allowance) >= wanted:
         return None
     terms = await permit_terms(client, deployment.token, deployment.chain_id, account)
     if terms is None:
@@ -146,11 +147,6 @@ async def _permit(
             f"0x{deployment.stakes.hex()} from 0x{account.hex()}, which needs gas once",
         )
     return SignedPermit(wanted, until, terms.sign(deployment.stakes, wanted, until, signer))
-
-
-async def _allowance(client: ChainClient, contracts: Contracts, account: Address) -> int:
-    query = contracts.token.allowance(account, contracts.stakes.address)
-    return query.decode(await client.call(query.to, query.data))
 
 
 async def calls_to_relay(
@@ -228,7 +224,7 @@ async def _permit_call(client: ChainClient, contracts: Contracts, file: RequestF
     terms = (file.account, contracts.stakes.address, file.permit.amount, file.permit.deadline)
     call = permit_call(contracts.token.address, *terms, file.permit.sig)
     try:
-        await client.call(call.to, call.data)
+        await simulate(client, call)
     except Refused:
         return None  # not re-raised: if it was never given, the requests themselves are refused
     return call

@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from quorate_contracts import encodings
+from quorate_contracts.calls import transact, view
 from quorate_contracts.court_facts import CaseEvidence, RunEvidence, job_run
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
 from quorate_coordinator.chain import job_escrows
-from quorate_coordinator.chain.queries import tabs_of, view
+from quorate_coordinator.chain.queries import tabs_of
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import (
     AppendSummary,
@@ -47,7 +48,6 @@ from quorate_runtime.chain.sender import Sender, Unfunded
 
 log = logging.getLogger(__name__)
 ANSWER_WITHIN = Seconds(3)
-SEND_SECONDS = 60.0
 FUNDS_SECONDS = 15.0
 RECONNECT_LOOKS = 8
 RECONNECT_LOOK_SECONDS = 0.25
@@ -242,9 +242,7 @@ class EffectPerformer:
     async def _transact(self, purpose: str, call: Call) -> BlockNumber:
         """Sends a call once. Returns the block that has it."""
         try:
-            receipt = await self.sender.send(
-                purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
-            )
+            receipt = await transact(self.sender, purpose, call)
         except Unfunded as error:
             # A case must not be given up because our own key has no coins.
             raise Unavailable(

@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 
 from quorate import Market
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_devnet.market.config import ExecutorChoice
 from quorate_runtime.chain import ChainClient, Rpc
@@ -245,7 +246,7 @@ async def paid(crash: CrashMarket) -> int:
     escrow = Contracts.of(devnet.deployment).escrow
     client = ChainClient(Rpc(devnet.chain_url, crash.session))
     queries = [escrow.tab(devnet.coordinator, each) for each in devnet.providers]
-    return sum([each.decode(await client.call(each.to, each.data)).paid for each in queries])
+    return sum([(await ask(client, each)).paid for each in queries])
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate_contracts.calls import ask
 from quorate_contracts.chain_check import check_chain_id
 from quorate_contracts.chain_cli.token_check import address_of
 from quorate_contracts.deploy import Contracts, Deployment
@@ -21,11 +22,10 @@ from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.rpc import RpcFailure
-from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.chain.transactions import TRANSFER_GAS, Transaction, sign
 
 WAIT_SECONDS = 300.0
 POLL_SECONDS = 0.5
-TRANSFER_GAS = 21_000
 KEYS_WITH_MONEY = ("owner", "operator", "account", "posting")
 FAUCET = keccak256(b"FAUCET()")[:4]
 
@@ -86,11 +86,12 @@ class Funding:
         nonce = await self.client.nonce(self.signer.address, "pending")
         for gift in gifts:
             if gift.wei:
-                await self._send(f"coins for 0x{gift.account.hex()}", nonce, gift.account, gift.wei)
+                call = Call(gift.account, b"", TRANSFER_GAS)
+                await self._send(f"coins for 0x{gift.account.hex()}", nonce, call, gift.wei)
                 nonce += 1
             if gift.amount:
                 call = (token.mint if is_minted else token.transfer)(gift.account, gift.amount)
-                await self._send(f"tokens for 0x{gift.account.hex()}", nonce, gift.account, 0, call)
+                await self._send(f"tokens for 0x{gift.account.hex()}", nonce, call)
                 nonce += 1
         for what, digest in self._sent:
             await self._mined(what, digest)
@@ -104,8 +105,7 @@ class Funding:
         return Gift(account, coins, tokens, max(0, wei - coins), lack)
 
     async def _tokens_of(self, account: Address) -> Amount:
-        query = Contracts.of(self.deployment).token.balance_of(account)
-        return Amount(query.decode(await self.client.call(query.to, query.data)))
+        return await ask(self.client, Contracts.of(self.deployment).token.balance_of(account))
 
     async def _is_faucet(self) -> bool:
         try:
@@ -131,12 +131,9 @@ class Funding:
                 f"{currency.coins(wei)}, beside gas",
             )
 
-    async def _send(
-        self, what: str, nonce: int, to: Address, wei: int, call: Call | None = None
-    ) -> None:
+    async def _send(self, what: str, nonce: int, call: Call, wei: int = 0) -> None:
         bid = first_bid(await self.client.fees(), self.client.fee_cap_wei)
-        place, data, gas = (call.to, call.data, call.gas) if call else (to, b"", TRANSFER_GAS)
-        fields = (nonce, place, data, wei, gas, bid.fee_max, bid.tip_max)
+        fields = (nonce, call.to, call.data, wei, call.gas, bid.fee_max, bid.tip_max)
         signed = sign(Transaction(self.deployment.chain_id, *fields), self.signer)
         try:
             self._sent.append((what, await self.client.send_raw(signed.raw)))

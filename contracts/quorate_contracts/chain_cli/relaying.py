@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate_contracts.calls import ask, simulate
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.contract_calls import Call
@@ -53,7 +54,7 @@ class Relay:
         wei = 0
         for number, call in enumerate(calls):
             # Tried without paying first: what is refused costs the relayer nothing.
-            await self.client.call(call.to, call.data, self.signer.address)
+            await simulate(self.client, call, self.signer.address)
             wei += await self._send(call)
             self.report(f"{number + 1} of {len(calls)} sent")
         return Relayed(len(calls), wei, Amount(max(0, await self._tokens() - before)))
@@ -63,7 +64,7 @@ class Relay:
         account = self.signer.address
         token, escrow = self.contracts.token, self.contracts.escrow
         asked = (token.balance_of(account), escrow.balance_of(account))
-        return sum([each.decode(await self.client.call(each.to, each.data)) for each in asked])
+        return sum([await ask(self.client, each) for each in asked])
 
     async def _send(self, call: Call) -> int:
         nonce = await self.client.nonce(self.signer.address, "pending")

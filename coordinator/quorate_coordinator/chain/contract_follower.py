@@ -8,12 +8,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from quorate_contracts.calls import view
 from quorate_contracts.court_facts import Outcome, case_id
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import read_pair
 from quorate_contracts.events import Event
 from quorate_contracts.generated import court, escrow, stakes
-from quorate_coordinator.chain.queries import RETRY_SECONDS, everything, tabs_of, view
+from quorate_coordinator.chain.queries import RETRY_SECONDS, everything, tabs_of
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect

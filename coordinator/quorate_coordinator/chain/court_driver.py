@@ -9,13 +9,13 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
+from quorate_contracts.calls import transact, view
 from quorate_contracts.court_facts import Phase, jury_hash
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import round_proof
 from quorate_contracts.generated import court
 from quorate_contracts.generated.contract_calls import Call
 from quorate_coordinator.chain.case_files import CaseFile, read_case_file
-from quorate_coordinator.chain.queries import view
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model.accusations import Case
 from quorate_protocol.limits import BY_NAME
@@ -27,7 +27,6 @@ from quorate_runtime.chain.sender import Sender, Unfunded
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 1.0
-SEND_SECONDS = 60.0
 STEPS_MAX = 64
 
 
@@ -95,12 +94,12 @@ class CourtDriver:
             case Phase.VOTING if now > state.when:
                 case_file = await self._case_file(case, case_id)
                 call = self.contracts.court.advance(case.execution, case_id, case_file.jury_bytes)
-                await self._send(f"{name}-advance-{state.when}", call)
+                await transact(self.sender, f"{name}-advance-{state.when}", call)
             case Phase.REVEALING if now > state.when or _have_all_revealed(state):
                 # A juror that voted and does not reveal does not delay the case: the others'
                 # answers decide.
                 case_file = await self._case_file(case, case_id)
-                await self._send(f"{name}-decide", self._decision(case, case_file))
+                await transact(self.sender, f"{name}-decide", self._decision(case, case_file))
             case _:
                 pass
 
@@ -127,15 +126,14 @@ class CourtDriver:
             if now > self._missing_from(number):
                 case_file = await self._case_file(case, case_id)
                 call = self.contracts.court.advance(case.execution, case_id, case_file.jury_bytes)
-                await self._send(f"{name}-advance-round-{number}", call)
+                await transact(self.sender, f"{name}-advance-round-{number}", call)
             return
         if await view(self.client, self.contracts.beacon.randomness(number)) == bytes(32):
-            await self._send(
-                f"beacon-{number}", self.contracts.beacon.submit(number, round_proof(found))
-            )
+            call = self.contracts.beacon.submit(number, round_proof(found))
+            await transact(self.sender, f"beacon-{number}", call)
         case_file = await self._case_file(case, case_id)
         call = self.contracts.court.draw(case_file.filing, case_file.jury_bytes)
-        await self._send(f"{name}-draw-{number}-{state.tries}", call)
+        await transact(self.sender, f"{name}-draw-{number}-{state.tries}", call)
 
     def _missing_from(self, number: Round) -> int:
         """When the court stops waiting for a round, in unix seconds."""
@@ -145,11 +143,6 @@ class CourtDriver:
             info.genesis_time
             + (number - 1) * info.period
             + BY_NAME[deployment.limits].jury_beacon_missing
-        )
-
-    async def _send(self, purpose: str, call: Call) -> None:
-        await self.sender.send(
-            purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
         )
 
 

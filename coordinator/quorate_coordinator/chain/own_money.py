@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from quorate_contracts import encodings
+from quorate_contracts.calls import ask, transact
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import escrow
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.generated.escrow import LimitsOf
 from quorate_contracts.log_search import newest_logs, topic_of
 from quorate_contracts.money_texts import currency_of
-from quorate_coordinator.chain.registration import ask, is_registered
+from quorate_coordinator.chain.registration import is_registered
 from quorate_protocol.limits import DAY
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import tabs
@@ -33,9 +34,8 @@ from quorate_protocol.units import (
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Sender, Unfunded
+from quorate_runtime.chain.transactions import TRANSFER_GAS
 
-SEND_SECONDS = 180.0
-TRANSFER_GAS = 21_000
 Report = Callable[[str], None]
 
 
@@ -271,9 +271,7 @@ class OwnMoney:
         if not value:
             return 0
         purpose = await self.once("coins")
-        await self.sender.send(
-            purpose, to, b"", value=value, gas=TRANSFER_GAS, deadline_seconds=SEND_SECONDS
-        )
+        await transact(self.sender, purpose, Call(to, b"", TRANSFER_GAS), value)
         return value
 
     async def once(self, what: str) -> str:
@@ -285,9 +283,7 @@ class OwnMoney:
         the account lacks for gas.
         """
         try:
-            await self.sender.send(
-                purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
-            )
+            await transact(self.sender, purpose, call)
         except Unfunded as error:
             currency = currency_of(self.contracts.deployment)
             fees = await self.client.fees()

@@ -3,19 +3,16 @@ node may withhold a log.
 """
 
 from collections.abc import Collection, Iterable
-from typing import TypeVar
 
+from quorate_contracts.calls import view
 from quorate_contracts.deploy import Contracts
-from quorate_contracts.generated.contract_calls import Query
 from quorate_contracts.generated.escrow import LimitsOf
-from quorate_coordinator.chain.registration import ask
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.state import State
-from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain.client import BlockId, ChainClient
 
-T = TypeVar("T")
 RETRY_SECONDS = 2.0
 
 
@@ -79,13 +76,3 @@ async def everything(
 def known_payees(state: State) -> Collection[Address]:
     """Returns the accounts that this coordinator pays, or may pay."""
     return dict.fromkeys((*state.payees.keys(), *state.providers.keys()))
-
-
-async def view(chain: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
-    """Queries a function that never reverts. Raises Unavailable if the chain node says that it
-    reverts: the node is faulty, and no caller must take that for a refused transaction.
-    """
-    try:
-        return await ask(chain, query, block)
-    except Refused as refused:
-        raise Unavailable(f"the chain node: {refused}", RETRY_SECONDS) from refused

@@ -1,30 +1,22 @@
 """Registers the coordinator on chain, once: bond, statement key, posting key."""
 
 import logging
-from typing import TypeVar
 
+from quorate_contracts.calls import ask, transact
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
-from quorate_contracts.generated.contract_calls import Call, Query
 from quorate_contracts.money_texts import read_currency
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.tabs import LIMIT_LEAST
 from quorate_protocol.units import Address, Amount, usd
-from quorate_runtime.chain.client import BlockId, ChainClient
+from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Sender
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
-SEND_SECONDS = 60.0
 GAS_NEEDED = 550_000  # to approve the bond, set limits and register, with a margin
-
-
-async def ask(client: ChainClient, query: Query[T], block: BlockId = "latest") -> T:
-    """Returns the answer to a binding's query at a block."""
-    return query.decode(await client.call(query.to, query.data, block=block))
 
 
 async def is_registered(client: ChainClient, contracts: Contracts, account: Address) -> bool:
@@ -45,13 +37,13 @@ async def ensure_registered(
         return
     bond = BY_NAME[contracts.deployment.limits].coordinator_bond
     await _check_money(client, contracts, account, bond)
-    await _send(
+    await transact(
         sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond)
     )
     # Without limits the posting key pays nobody. `quorate coordinator limit` sets others.
     limits = contracts.escrow.set_limits(LIMIT_LEAST, LIMIT_LEAST)
-    await _send(sender, "register-limits", limits)
-    await _send(
+    await transact(sender, "register-limits", limits)
+    await transact(
         sender,
         "register",
         stakes.register_coordinator(keys.statement.address, keys.posting.address),
@@ -92,7 +84,3 @@ async def _check_keys(
                 "`quorate coordinator swap-key` names those of this folder"
             ),
         )
-
-
-async def _send(sender: Sender, purpose: str, call: Call) -> None:
-    await sender.send(purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS)

@@ -64,8 +64,8 @@ async def _accuse(
     yes: bool,
 ) -> tuple[bytes, Address, Amount]:
     from quorate_contracts.accusations import burned, case_of, least_pay, read_receipt
+    from quorate_contracts.calls import ask
     from quorate_coordinator.chain.own_money import amount_of
-    from quorate_coordinator.chain.registration import ask
 
     limits, domain = BY_NAME[settings.deployment.limits], settings.deployment.domain()
     async with money_parts.own_money(folder, settings, keys) as money:

@@ -8,8 +8,8 @@ from quorate_attestation.claims import standard_sizes
 from quorate_attestation.session_messages import AttestationAsked
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
+from quorate_contracts.calls import view
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.queries import view
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.market.challenges import Challenges

@@ -14,6 +14,7 @@ from quorate_contracts.announced_coordinators import (
     announced_coordinators,
     newest_announcement,
 )
+from quorate_contracts.calls import transact
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import ADDRESSES_BYTES_MAX
 from quorate_coordinator.base.config import Config
@@ -79,7 +80,6 @@ class BootstrapList:
         return self.is_devnet or is_public(address)
 
 
-SEND_SECONDS = 60.0
 LOOK_SECONDS = 15.0  # between looks at the own addresses
 RETRY_SECONDS = 60.0  # after a refusal, such as for missing gas
 
@@ -125,9 +125,7 @@ class Announcer:
         # A content that returns later, after another one, is another purpose.
         after = newest.block if newest else 0
         purpose = f"announce-{after}-{keccak256(call.data).hex()[:16]}"
-        await self.sender.send(
-            purpose, call.to, call.data, gas=call.gas, deadline_seconds=SEND_SECONDS
-        )
+        await transact(self.sender, purpose, call)
         log.info("announced %s on chain", ", ".join(addresses))
         return True
 

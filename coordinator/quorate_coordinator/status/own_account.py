@@ -5,10 +5,10 @@ import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate_contracts.calls import view
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import Currency, currency_of
 from quorate_coordinator.base.operator_view import ChainView
-from quorate_coordinator.chain.queries import view
 from quorate_coordinator.core.model.state import State
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable

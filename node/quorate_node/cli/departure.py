@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from quorate_contracts.calls import Step
 from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_node.cli.withdrawal import Wait, balance_calls, collect_all, is_collectable, pay_waits
 from quorate_node.owner import stake_classes
 from quorate_node.owner.account_state import AccountState, StakeSlot
-from quorate_node.owner.calls import Step
 from quorate_node.owner.stake_release import close_step, perform, possible_step, surplus
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds, usd
 

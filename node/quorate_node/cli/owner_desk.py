@@ -11,6 +11,7 @@ from pathlib import Path
 
 import aiohttp
 
+from quorate_contracts.calls import Step, ask, transact
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.escrow import Tab
@@ -27,7 +28,6 @@ from quorate_node.market.coordinator_client import (
 )
 from quorate_node.owner import stake_classes
 from quorate_node.owner.account_state import AccountState, read_account
-from quorate_node.owner.calls import Step, ask, transact
 from quorate_node.owner.owner_sender import owner_sender
 from quorate_node.owner.tab_payments import draw_step, redeem_step, redeemable
 from quorate_node.status.status import EarningStatus, read_status
@@ -40,8 +40,6 @@ from quorate_protocol.units import Address, Amount
 from quorate_runtime.chain import ChainClient, Sender, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.http.client_sessions import plain_session
-
-SEND_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ class OwnerDesk:
 
     async def _try(self, sender: Sender, step: Step) -> Refused | None:
         try:
-            await transact(sender, step.purpose, step.call, SEND_SECONDS)
+            await transact(sender, step.purpose, step.call)
         except Refused as refused:
             return refused  # the caller looks whether somebody else has sent it
         return None

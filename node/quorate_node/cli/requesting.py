@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
+from quorate_contracts.calls import ask
 from quorate_contracts.encodings import OPEN_MAX
 from quorate_contracts.relayed_requests import Draft, RequestFile, sign_requests
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.owner_desk import OwnerDesk
-from quorate_node.owner.calls import ask
 from quorate_node.owner.registration import network_of, network_url
 from quorate_protocol.messages.ports import Signer
 from quorate_protocol.messages.requests import (

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
+from quorate_contracts.calls import simulate, transact
 from quorate_node.base.dates import date_text
-from quorate_node.cli.owner_desk import SEND_SECONDS, OwnerDesk
-from quorate_node.owner.calls import transact
+from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_node.owner.funded_orders import (
     FOLDER,
     FundedExecution,
@@ -82,8 +82,8 @@ async def settle_one(desk: OwnerDesk, job: str) -> list[str]:
                 case state:
                     why = f"{state}: {REMEDY[state]}"
                     continue
-            await desk.client.call(step.call.to, step.call.data, desk.keys.account)
-            await transact(sender, step.purpose, step.call, SEND_SECONDS)
+            await simulate(desk.client, step.call, desk.keys.account)
+            await transact(sender, step.purpose, step.call)
             sent.append(step.text)
     if not sent:
         raise Refused(Code.WRONG_PHASE, f"{job[:70]}: {why}")

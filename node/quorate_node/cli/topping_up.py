@@ -1,7 +1,7 @@
 """Restores the stake that was burned, with the owner's key."""
 
-from quorate_node.cli.owner_desk import SEND_SECONDS, OwnerDesk
-from quorate_node.owner.calls import transact
+from quorate_contracts.calls import transact
+from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, usd
 
@@ -31,6 +31,6 @@ async def top_up(desk: OwnerDesk) -> tuple[Amount, list[str]]:
         # Until a block has the transactions, the nonce and so their names stay the same.
         name = f"top-up/{await desk.client.nonce(state.account)}"
         approve = token.approve(stakes.address, lacks)
-        await transact(sender, f"{name}/approve", approve, SEND_SECONDS)
-        await transact(sender, name, stakes.top_up(lacks), SEND_SECONDS)
+        await transact(sender, f"{name}/approve", approve)
+        await transact(sender, name, stakes.top_up(lacks))
     return lacks, []

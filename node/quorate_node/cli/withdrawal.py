@@ -6,8 +6,8 @@ typed again: it finishes that transfer, and sends nothing twice.
 
 from msgspec import Struct
 
-from quorate_node.cli.owner_desk import SEND_SECONDS, OwnerDesk, earnings, transfer_text
-from quorate_node.owner.calls import ask, transact
+from quorate_contracts.calls import ask, transact
+from quorate_node.cli.owner_desk import OwnerDesk, earnings, transfer_text
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.tabs import PAY_PERIODS
@@ -97,7 +97,7 @@ async def collect_all(desk: OwnerDesk, sender: Sender) -> tuple[list[str], list[
         # Until a block has the transaction, the nonce and so its name stay the same.
         nonce = await desk.client.nonce(desk.keys.account)
         call = desk.contracts.escrow.withdraw(balance)
-        await transact(sender, f"withdraw/{balance}/{nonce}", call, SEND_SECONDS)
+        await transact(sender, f"withdraw/{balance}/{nonce}", call)
         done.append(f"withdrew {usd(balance)} USD of your balance in Escrow{to}")
     return done, waits
 
@@ -174,7 +174,7 @@ async def _send(desk: OwnerDesk, sender: Sender, begun: Transfer) -> None:
     path = desk.config.path(FILE)
     call = desk.contracts.token.transfer(begun.to, begun.amount)
     try:
-        await transact(sender, begun.purpose, call, SEND_SECONDS)
+        await transact(sender, begun.purpose, call)
     except Refused:
         if await sender.has_ended(begun.purpose):
             path.unlink(missing_ok=True)  # it moved no token, and never will

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import OPEN_BLOCK, SLOT_PAGE
 from quorate_contracts.money_texts import currency_of
-from quorate_node.owner.calls import ask
 from quorate_node.owner.own_cases import OwnCase
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32, UnixSeconds

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from quorate_contracts.calls import Step, ask
 from quorate_contracts.court_facts import RunEvidence, job_run
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import jobs
 from quorate_contracts.log_search import newest_logs, topic_of
-from quorate_node.owner.calls import Step, ask
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import Limits

@@ -8,11 +8,11 @@ import asyncio
 import logging
 from pathlib import Path
 
+from quorate_contracts.calls import Step, simulate
 from quorate_contracts.deploy import Contracts
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.frame_handler import EventSink
-from quorate_node.owner.calls import Step, final_block
 from quorate_node.owner.funded_orders import (
     FundedExecution,
     State,
@@ -33,7 +33,6 @@ from quorate_protocol.units import Hash32
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.log_throttle import LogThrottle
 
-SEND_SECONDS = 60.0
 LOOK_SECONDS_MAX = 60.0
 LOOKS_PER_SHOW = 5  # a devnet's daemon looks each second
 
@@ -89,7 +88,7 @@ class FundedWatch:
     async def look(self, execution: FundedExecution) -> None:
         """Does what is due for one execution. Only final blocks end the coordinator's debt."""
         limits, head = self._core.terms.limits, await self._client.head()
-        now, block = head.time, final_block(head, limits.chain_depth)
+        now, block = head.time, head.final(limits.chain_depth)
         final = await read_escrow(self._client, self._contracts, execution, block)
         found = await read_job(self._client, self._contracts, execution)
         if is_secured(execution, final, limits) and self._counts(execution.lease):
@@ -112,6 +111,6 @@ class FundedWatch:
 
     async def _send(self, step: Step, execution: FundedExecution) -> None:
         """Sends a step that the chain takes now: so a transaction rarely reverts."""
-        await self._client.call(step.call.to, step.call.data, self._sender.address)
-        await self._sender.send(step.purpose, step.call, SEND_SECONDS)
+        await simulate(self._client, step.call, self._sender.address)
+        await self._sender.send(step.purpose, step.call)
         log.info("sent %s for job 0x%s", step.text, execution.lease.hex()[:12])

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from quorate_contracts import court_facts
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import court
 from quorate_contracts.generated.contract_calls import Call
@@ -20,7 +21,6 @@ from quorate_node.core.reconcile import jury_lease_id
 from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.market.content_sources import JobSources
 from quorate_node.market.coordinator_client import Coordinator
-from quorate_node.owner.calls import ask
 from quorate_node.owner.operator_sender import OperatorSender
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.commitment import result_digest
@@ -32,7 +32,6 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, ExitStatus, Hash32
 from quorate_runtime.chain import ChainClient
 
-SEND_SECONDS = 60.0
 ENGINE_RETRY_SECONDS = 5.0
 FETCHES = 10  # about so often a juror asks for content that no source has
 FETCH_PAUSE_SECONDS_MAX = 300.0
@@ -86,7 +85,7 @@ class JuryService:
         return duty is not None and any(due.key == effect.key for due in jury_duty.duties(duty))
 
     async def _send(self, purpose: str, call: Call) -> None:
-        await self._operator_sender.send(purpose, call, SEND_SECONDS)
+        await self._operator_sender.send(purpose, call)
 
     async def _vote(self, effect: effects.SendVote) -> None:
         """Sends the vote under the operator key that the chain has now.

@@ -12,6 +12,7 @@ registers the new key when no acceptBy lies in the future.
 import logging
 from collections.abc import Iterable, Mapping
 
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_node.base.config import Config
 from quorate_node.base.operator_keys import KeyValidity, OperatorKeys
@@ -22,7 +23,6 @@ from quorate_node.core.phases import Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.announcements import Announcements
 from quorate_node.market.coordinator_client import Coordinator
-from quorate_node.owner.calls import ask
 from quorate_node.owner.owner_sender import owner_sender
 from quorate_node.owner.registration import rotate
 from quorate_protocol.messages.ports import Clock

@@ -5,10 +5,10 @@ So the owner has to send coins for gas to one account only.
 
 from pathlib import Path
 
+from quorate_contracts.calls import transact
 from quorate_contracts.deploy import Deployment
 from quorate_contracts.generated.contract_calls import Call
 from quorate_node.base.operator_keys import OperatorKeys
-from quorate_node.owner.calls import transact
 from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.units import Address
 from quorate_runtime.chain import ChainClient, Receipt, Sender
@@ -34,7 +34,7 @@ class OperatorSender:
         """The account that sends now: the current operator key's."""
         return self._ring.current.address
 
-    async def send(self, purpose: str, call: Call, deadline_seconds: float) -> Receipt:
+    async def send(self, purpose: str, call: Call) -> Receipt:
         """Sends the call once per purpose (the text that names it), as `Sender.send` does.
 
         If an earlier operator key signed a transaction for the purpose, it waits for that one.
@@ -43,8 +43,8 @@ class OperatorSender:
         for signer in self._ring.signers:
             sender = self._senders.setdefault(signer.address, self._sender_of(signer))
             if signer is not current and await sender.known(purpose):
-                return await transact(sender, purpose, call, deadline_seconds)
-        return await transact(self._senders[current.address], purpose, call, deadline_seconds)
+                return await transact(sender, purpose, call)
+        return await transact(self._senders[current.address], purpose, call)
 
     def _sender_of(self, signer: Signer) -> Sender:
         trusted = self._deployment.trusted()

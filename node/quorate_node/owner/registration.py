@@ -12,21 +12,22 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from quorate_contracts.calls import ask, transact
 from quorate_contracts.chain_check import check_chain, check_chain_id
 from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import Currency, read_currency
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys, SigningKeys
-from quorate_node.owner.calls import ask, transact
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.reputation.probation import RUN_SLOTS_MAX
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
+from quorate_runtime.chain.transactions import TRANSFER_GAS
 from quorate_runtime.http.client_networks import address_of, registered_network
 
 MARKER = "registration_state"  # the file that exists once run slots have stake
-SEND_SECONDS = 120.0
 GAS_NEEDED = 1_500_000  # to register, approve and open slots, with a margin
 OPERATOR_GAS = 3_000_000  # about a dozen votes, reveals and redemptions
 COIN_GAS_PRICE_FLOOR = 10**9
@@ -260,22 +261,15 @@ async def register(
             keys.box_public,
             network_of(public_url),
         )
-        await transact(sender, f"register/{place}", call, SEND_SECONDS)
+        await transact(sender, f"register/{place}", call)
     elif found.operator_key not in {signer.address for signer in keys.operators()}:
         await rotate(contracts, keys, sender)
     for host_class, short in found.short.items():
         length = await ask(client, stakes.slot_count(host_class))
         purpose = f"{place}/{host_class.hex()[:8]}/{length}+{short}"
         stake = Amount(short * contracts.deployment.constants().slot_stake)
-        await transact(
-            sender,
-            f"approve/{purpose}",
-            contracts.token.approve(stakes.address, stake),
-            SEND_SECONDS,
-        )
-        await transact(
-            sender, f"slots/{purpose}", stakes.open_slots(host_class, short), SEND_SECONDS
-        )
+        await transact(sender, f"approve/{purpose}", contracts.token.approve(stakes.address, stake))
+        await transact(sender, f"slots/{purpose}", stakes.open_slots(host_class, short))
     await _fund_operator(client, keys, sender, found)
     return await registration_state(client, contracts, keys, wanted)
 
@@ -290,7 +284,6 @@ async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> No
         sender,
         f"rotate/{contracts.deployment.stakes.hex()[:8]}/{key.hex()}",
         stakes.rotate_key(key),
-        SEND_SECONDS,
     )
 
 
@@ -303,14 +296,8 @@ async def _fund_operator(
         return
     nonce = await client.nonce(keys.account)
     purpose = f"fund/{keys.operator.address.hex()}/{nonce}"
-    await sender.send(
-        purpose,
-        keys.operator.address,
-        b"",
-        deadline_seconds=SEND_SECONDS,
-        value=OPERATOR_GAS * price,
-        gas=21_000,
-    )
+    call = Call(keys.operator.address, b"", TRANSFER_GAS)
+    await transact(sender, purpose, call, OPERATOR_GAS * price)
 
 
 async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:

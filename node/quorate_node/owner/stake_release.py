@@ -9,11 +9,11 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+from quorate_contracts.calls import Step, simulate, transact
 from quorate_contracts.deploy import Contracts
 from quorate_node.base.dates import date_text
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.account_state import AccountState, StakeSlot, stake_slots
-from quorate_node.owner.calls import Step, transact
 from quorate_node.owner.owner_sender import owner_sender
 from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
@@ -21,7 +21,6 @@ from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain import ChainClient, Sender
 from quorate_runtime.process.log_throttle import LogThrottle
 
-SEND_SECONDS = 120.0
 ATTEMPTS_MAX = 8  # of one step whose transaction reverted
 LOOKS_PER_UNBONDING = 12  # a devnet's daemon looks each 15 seconds
 LOOK_MOST_SECONDS = 180.0
@@ -61,7 +60,7 @@ async def possible_step(
     """
     for step in (take_back_step(contracts, slot), close_step(contracts, slot)):
         try:
-            await client.call(step.call.to, step.call.data, account)
+            await simulate(client, step.call, account)
         except Refused:
             continue  # not re-raised: it is the contract's answer
         return step
@@ -75,7 +74,7 @@ async def perform(sender: Sender, step: Step) -> None:
     """
     for attempt in range(ATTEMPTS_MAX):
         try:
-            await transact(sender, f"{step.purpose}/{attempt}", step.call, SEND_SECONDS)
+            await transact(sender, f"{step.purpose}/{attempt}", step.call)
             return
         except Refused:
             if attempt == ATTEMPTS_MAX - 1 or not await sender.known(f"{step.purpose}/{attempt}"):

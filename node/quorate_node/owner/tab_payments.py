@@ -5,9 +5,9 @@ goes to the payout address.
 """
 
 from quorate_contracts import encodings
+from quorate_contracts.calls import Step
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.escrow import Tab
-from quorate_node.owner.calls import Step
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.rules import tabs

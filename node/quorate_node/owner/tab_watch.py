@@ -6,13 +6,13 @@ and the newest vouchers, so it is done also after any time offline.
 
 import logging
 
+from quorate_contracts.calls import Step, ask, simulate
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.escrow import Tab
 from quorate_node.core import events
 from quorate_node.core.debts import Debt
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.frame_handler import EventSink
-from quorate_node.owner.calls import Step, ask, final_block
 from quorate_node.owner.operator_sender import OperatorSender
 from quorate_node.owner.tab_payments import draw_step, redeem_step, seen
 from quorate_protocol.limits import DAY, USD
@@ -25,7 +25,6 @@ from quorate_runtime.chain import ChainClient
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.process.log_throttle import LogThrottle
 
-SEND_SECONDS = 60.0
 LOOK_SECONDS_MAX = 60.0
 LOOKS_PER_PAYROLL = 10  # a devnet's daemon looks each second
 DRAW_LEAST = Amount(5 * USD)  # many times the gas
@@ -75,7 +74,7 @@ class TabWatch:
         """Reads one tab in final blocks, and does what is due."""
         core, limits = self._core, self._core.terms.limits
         head = await self._client.head()
-        block = final_block(head, limits.chain_depth)
+        block = head.final(limits.chain_depth)
         query = self._contracts.escrow.tab(coordinator, core.terms.provider)
         debt, found = core.debt(coordinator), seen(await ask(self._client, query, block))
         if found != debt.tab or not debt.is_tab_known:
@@ -124,6 +123,6 @@ class TabWatch:
 
     async def _send(self, step: Step, what: str) -> None:
         """Sends a step that the chain takes now: so a transaction rarely reverts."""
-        await self._client.call(step.call.to, step.call.data, self._sender.address)
-        await self._sender.send(step.purpose, step.call, SEND_SECONDS)
+        await simulate(self._client, step.call, self._sender.address)
+        await self._sender.send(step.purpose, step.call)
         log.info("%s", what)

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 import aiohttp
 
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import SigningKeys
@@ -28,7 +29,6 @@ from quorate_node.market.coordinator_client import (
     get_json,
     saved_info_path,
 )
-from quorate_node.owner.calls import ask
 from quorate_node.owner.registration import (
     check_coordinator,
     missing,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from quorate.trust.offer_listener import HeardOffer
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import is_active
 from quorate_contracts.generated.contract_calls import Query
@@ -62,12 +63,12 @@ async def _snapshot(
     """Asks only for providers that were heard, and classes of offers that their keys signed."""
     places = asyncio.Semaphore(CALLS_PARALLEL)
 
-    async def ask(query: Query[T]) -> T:
+    async def asked(query: Query[T]) -> T:
         async with places:
-            return query.decode(await client.call(query.to, query.data))
+            return await ask(client, query)
 
     owners = sorted({offer.envelope.offer.provider for offer in heard})
-    keys = await asyncio.gather(*(ask(contracts.stakes.operator_key(owner)) for owner in owners))
+    keys = await asyncio.gather(*(asked(contracts.stakes.operator_key(owner)) for owner in owners))
     key_of = dict(zip(owners, keys, strict=True))
     classes = dict.fromkeys(
         slot.host.id()
@@ -78,12 +79,12 @@ async def _snapshot(
     block = (await client.head()).number
     staked: dict[Hash32, dict[Address, int]] = {}
     for host_class in list(classes)[:CLASSES_MAX]:
-        count = await ask(contracts.stakes.slot_count(host_class))
+        count = await asked(contracts.stakes.slot_count(host_class))
         if count > SLOTS_MAX:
             raise Unavailable(f"host class 0x{host_class.hex()} has {count} stake slots", 0)
         pages = await asyncio.gather(
             *(
-                ask(contracts.stakes.slot_page(host_class, start))
+                asked(contracts.stakes.slot_page(host_class, start))
                 for start in range(0, count, PAGE_SLOTS)
             )
         )

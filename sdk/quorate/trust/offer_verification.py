@@ -63,6 +63,7 @@ async def check_on_chain(
 
     UnavailableError if the chain node does not answer; RefusedError if it serves another chain.
     """
+    from quorate_contracts.calls import ask
     from quorate_contracts.generated.stakes import Stakes
     from quorate_runtime.chain.client import ChainClient
     from quorate_runtime.chain.rpc import Rpc
@@ -76,9 +77,8 @@ async def check_on_chain(
             if row.signer is None:
                 return row
             owner = row.view.offer.provider
-            query = stakes.key_valid(owner, row.signer, newest)
             async with turns:
-                is_valid = query.decode(await client.call(query.to, query.data))
+                is_valid = await ask(client, stakes.key_valid(owner, row.signer, newest))
             problem = "" if is_valid else "no valid operator key of the provider signed it"
             return CheckedOffer(row.view, problem, row.signer, is_chain_checked=True)
 
@@ -107,8 +107,10 @@ class ChainKeys:
         return bool(await self._ask(self.stakes.bond_of(account)))
 
     async def _ask(self, query: "Query[T]") -> "T":
+        from quorate_contracts.calls import ask
+
         with translated():
-            return query.decode(await self.client.call(query.to, query.data))
+            return await ask(self.client, query)
 
 
 @asynccontextmanager

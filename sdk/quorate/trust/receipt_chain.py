@@ -68,8 +68,10 @@ class _ChainReader:
             yield check
 
     async def _ask(self, query: "Query[T]", block: "BlockId" = "latest") -> T:
+        from quorate_contracts.calls import ask
+
         try:
-            return query.decode(await self._client.call(query.to, query.data, block=block))
+            return await ask(self._client, query, block)
         except Refused as refused:
             if block == "latest":
                 raise

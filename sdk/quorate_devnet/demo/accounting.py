@@ -5,6 +5,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import read_pair
 from quorate_contracts.events import Event
@@ -114,17 +115,14 @@ async def check_balances(
     """
     at = (await client.head()).number
 
-    async def ask(query: Query[int]) -> int:
-        return query.decode(await client.call(query.to, query.data, block=at))
-
     async def total(queries: Iterable[Query[int]]) -> int:
-        return sum([await ask(query) for query in queries])
+        return sum([await ask(client, query, at) for query in queries])
 
     token = contracts.token
     minted = sum(amount for sender, _, amount in history.transfers if sender == ZERO_ADDRESS)
     holders = {receiver for _, receiver, _ in history.transfers}
     staked = await total(contracts.stakes.stake_of(each) for each in parties.providers)
-    staked += await ask(contracts.stakes.bond_of(parties.coordinator))
+    staked += await ask(client, contracts.stakes.bond_of(parties.coordinator), at)
     burned = sum(
         event.amount - event.reward
         for event in history.of(stakes.Burned)
@@ -133,8 +131,7 @@ async def check_balances(
     accounts = set(_accounts(history)) | {*parties.providers, *parties.clients}
     locked = 0
     for payer, payee in _tabs(history, parties):
-        query = contracts.escrow.tab(payer, payee)
-        tab = query.decode(await client.call(query.to, query.data, block=at))
+        tab = await ask(client, contracts.escrow.tab(payer, payee), at)
         locked += tab.locked - tab.drawn
     return [
         BalanceCheck(
@@ -144,12 +141,12 @@ async def check_balances(
         ),
         BalanceCheck(
             "Stakes = stakes + bond + burned",
-            await ask(token.balance_of(contracts.stakes.address)),
+            await ask(client, token.balance_of(contracts.stakes.address), at),
             staked + burned,
         ),
         BalanceCheck(
             "Escrow = balances + tabs",
-            await ask(token.balance_of(contracts.escrow.address)),
+            await ask(client, token.balance_of(contracts.escrow.address), at),
             await total(contracts.escrow.balance_of(each) for each in sorted(accounts)) + locked,
         ),
     ]

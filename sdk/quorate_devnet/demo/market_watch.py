@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from quorate.client.market import Market
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.escrow import Tab
 from quorate_devnet.demo.accounting import ChainHistory, read_chain_history
@@ -111,8 +112,7 @@ class MarketWatch:
         )
 
     async def _tab(self, provider: Address) -> Tab:
-        query = self.contracts.escrow.tab(self.coordinator, provider)
-        return query.decode(await self.chain.call(query.to, query.data))
+        return await ask(self.chain, self.contracts.escrow.tab(self.coordinator, provider))
 
     async def _get(self, path: str) -> canonical.Json:
         try:

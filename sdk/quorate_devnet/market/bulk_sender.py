@@ -10,7 +10,7 @@ from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient
-from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.chain.transactions import TRANSFER_GAS, Transaction, sign
 from quorate_runtime.process.crash_points import crash_point
 
 FEE_MAX_WEI, TIP_WEI = 100 * 10**9, 10**9
@@ -39,7 +39,7 @@ class BulkSender:
 
     async def pay(self, to: Address, wei: int) -> None:
         """Sends coins."""
-        await self._send(f"coins for 0x{to.hex()}", to, b"", wei, 21_000)
+        await self._send(f"coins for 0x{to.hex()}", to, b"", wei, TRANSFER_GAS)
 
     async def check(self) -> bool:
         """Returns whether all are mined.

@@ -18,11 +18,10 @@ from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import Bid, first_bid, lowered_bid, outbidding, raised_bid
 from quorate_runtime.chain.send_records import Attempt, SendRecord, SendRecords
 from quorate_runtime.chain.sent_before import was_sent
-from quorate_runtime.chain.transactions import Transaction, sign
+from quorate_runtime.chain.transactions import TRANSFER_GAS, Transaction, sign
 from quorate_runtime.chain.types import Receipt
 from quorate_runtime.process.crash_points import crash_point
 
-TRANSFER_GAS = 21_000
 # If a nonce was used this many blocks ago and no node shows a receipt of ours, another program used
 # it.
 LOST_BLOCKS = 8
@@ -227,7 +226,7 @@ class AccountNonces:
         never reached.
         """
         head = await self.client.head()
-        deep = BlockNumber(max(0, head.number - self._depth + 1))
+        deep = head.final(self._depth)
         if await self.client.nonce(self.address, deep) < told or not await was_sent(
             self.client, self.address, told - 1, deep
         ):

@@ -6,6 +6,8 @@ from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.messages.ports import Signer
 from quorate_protocol.units import Address, Hash32
 
+TRANSFER_GAS = 21_000  # of a transfer of coins
+
 
 @dataclass(frozen=True, slots=True)
 class Transaction:

@@ -24,6 +24,10 @@ class BlockHead(Struct, frozen=True):
     time: int  # unix seconds; deadlines on chain are compared with it
     base_fee_wei: int
 
+    def final(self, depth: int) -> BlockNumber:
+        """Returns the newest block that the chain does not drop any more; this one has depth 1."""
+        return BlockNumber(max(0, self.number - depth + 1))
+
 
 class RawLog(Struct, frozen=True):
     """A log whose topics and data are not decoded."""

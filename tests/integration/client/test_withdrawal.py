@@ -13,6 +13,7 @@ from quorate.client.money.withdrawal import GiveBack, WithdrawalFlow
 from quorate.job.job import Job
 from quorate.job.packing import pack
 from quorate.trust.settlement_check import PAYROLL, REDEMPTION, Settlement, read_settlement
+from quorate_contracts.calls import ask
 from quorate_contracts.encodings import pairs, read_pair
 from quorate_contracts.encodings import session as shown_session
 from quorate_contracts.encodings import voucher as shown_voucher
@@ -97,7 +98,7 @@ async def test_what_the_coordinator_gives_back_is_paid_at_once(tmp_path: Path) -
         assert record.amount == DEPOSIT - promised
         state = await flow.advance(record)
         assert state.paid == DEPOSIT - promised
-        assert await market.chain.ask(market.chain.token.balance_of(SAFE)) == state.paid
+        assert await ask(market.chain.client, market.chain.token.balance_of(SAFE)) == state.paid
         left = (await flow.balances()).coordinators[0]
         assert left.free == promised and left.withdrawable == 0 and not left.tab.closes_at
         with pytest.raises(RefusedError, match=r"at most 0\.00 USD .* 3\.00 USD is owed"):

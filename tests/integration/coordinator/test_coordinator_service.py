@@ -2,8 +2,8 @@
 
 import pytest
 
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.registration import ask
 from quorate_coordinator.service import Service
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import DEVNET, USD

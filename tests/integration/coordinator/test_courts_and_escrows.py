@@ -15,6 +15,7 @@ import pytest
 from quorate_content.dag.cid import Cid
 from quorate_contracts import court_facts
 from quorate_contracts.accusations import read_receipt
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import court
 from quorate_contracts.generated.contract_calls import Query
@@ -87,7 +88,7 @@ class Town:
 
     async def ask(self, query: Query[Any]) -> Any:
         chain = ChainClient(Rpc(self.stage.chain_url, self.stage.session))
-        return query.decode(await chain.call(query.to, query.data))
+        return await ask(chain, query)
 
     async def get(self, path: str) -> tuple[int, Any]:
         token = self.stage.token(self.stage.client.address, self.stage.client)

@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from quorate_contracts import deploy
+from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_coordinator.api.http_server import check_port
 from quorate_coordinator.base import coordinator_keys
@@ -171,9 +172,7 @@ async def test_a_hot_key_is_replaced_and_nothing_is_closed(
     made_key = await said_by("swap-key", name, *registered, "--yes")
     stakes = Contracts.of(stage.deployment).stakes
     query = (stakes.operator_key if name == "statement" else stakes.posting_key)(stage.coordinator)
-    known = query.decode(
-        await ChainClient(Rpc(stage.chain_url, stage.session)).call(query.to, query.data)
-    )
+    known = await ask(ChainClient(Rpc(stage.chain_url, stage.session)), query)
     assert "0x" + known.hex() == made_key["address"] and Path(made_key["kept"]).exists()
     home = cast("Path", registered[1])
     opened = Keystore.at(home / "keys", "a passphrase", DEVNET).account(name)

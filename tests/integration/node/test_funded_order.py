@@ -2,11 +2,11 @@
 
 import pytest
 
+from quorate_contracts.calls import ask
 from quorate_contracts.court_facts import RunEvidence, job_run
 from quorate_devnet.chain.accounts import dev_account
 from quorate_node.cli.owner_desk import owner_desk
 from quorate_node.cli.settling import settle_one, table
-from quorate_node.owner.calls import ask
 from quorate_node.owner.funded_orders import FOLDER, State, kept
 from quorate_node.owner.registration import network_of
 from quorate_protocol.limits import DEVNET, USD

@@ -7,11 +7,11 @@ import dataclasses
 
 import pytest
 
+from quorate_contracts.calls import ask
 from quorate_node.base.config import GpuLayout, GpuPrice
 from quorate_node.core.phases import Committed, Declined, Lapsed, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.owner.calls import ask
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.job_spec import MIB, GpuRequest, Resources

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate_contracts.calls import ask
 from quorate_node.base.config import Config
 from quorate_node.cli.departure import Departure, JobsLeft, free_surplus, leave
 from quorate_node.cli.owner_desk import OwnerDesk, earnings, owner_desk
@@ -14,7 +15,6 @@ from quorate_node.cli.withdrawal import FILE, withdraw
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.owner import leaving
 from quorate_node.owner.account_state import stake_slots
-from quorate_node.owner.calls import ask
 from quorate_node.owner.owner_sender import owner_lock
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames

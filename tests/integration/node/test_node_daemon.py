@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from quorate.trust.coordinator_identity import identity_of
 from quorate.trust.offer_verification import check_offer, check_on_chain
+from quorate_contracts.calls import ask
 from quorate_contracts.encodings import OPEN_BLOCK
 from quorate_node.cli import app as cli
 from quorate_node.cli import options
 from quorate_node.core.phases import Committed, Done, Fetching, Lapsed, Receipted, Revealed, Running
 from quorate_node.daemon import ProviderDaemon
-from quorate_node.owner.calls import ask
 from quorate_node.owner.registration import network_of
 from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
 from quorate_protocol.codec import canonical

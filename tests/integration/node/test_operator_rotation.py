@@ -7,10 +7,10 @@ import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate_contracts.calls import ask
 from quorate_node.base.operator_keys import FILE
 from quorate_node.core.phases import Declined, Receipted, Running
 from quorate_node.daemon import ProviderDaemon
-from quorate_node.owner.calls import ask
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import signer
 from quorate_protocol.messages.signed import Commit

@@ -5,10 +5,10 @@ import dataclasses
 
 import pytest
 
+from quorate_contracts.calls import ask
 from quorate_node import market_entry
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.owner.account_state import stake_slots
-from quorate_node.owner.calls import ask
 from quorate_node.owner.registration import is_staked
 from quorate_protocol.limits import USD
 from quorate_protocol.messages import frames

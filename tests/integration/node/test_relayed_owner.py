@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from quorate_contracts.calls import ask
 from quorate_contracts.chain_cli.relaying import Relay, read_file, told
 from quorate_contracts.relayed_requests import RequestFile, encode
 from quorate_devnet.chain.accounts import dev_account
 from quorate_node.cli.owner_desk import owner_desk
 from quorate_node.cli.requesting import Wish, requests_for
 from quorate_node.executors.host_class_probe import detect_cpu_class
-from quorate_node.owner.calls import ask
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds

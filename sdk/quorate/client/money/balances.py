@@ -10,6 +10,7 @@ from quorate.base.errors import translated
 from quorate.client.base.client_ledger import Ledger, OrderRecord
 from quorate.client.money.chain_access import ChainAccess
 from quorate.client.money.lead import Lead, lead_of
+from quorate_contracts.calls import ask
 from quorate_contracts.generated.escrow import Tab
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 
@@ -93,7 +94,7 @@ async def read_balances(
         coordinators = [
             CoordinatorBalance(
                 each,
-                await chain.ask(chain.escrow.tab(account, each)),
+                await ask(chain.client, chain.escrow.tab(account, each)),
                 promises(ledger, each),
                 lead_of(setting, ledger.debt(each), chain.identity.constants),
             )
@@ -101,9 +102,9 @@ async def read_balances(
         ]
         return Balances(
             account=account,
-            wallet=await chain.ask(chain.token.balance_of(account)),
+            wallet=await ask(chain.client, chain.token.balance_of(account)),
             coins_wei=await chain.client.balance(account),
-            balance=await chain.ask(chain.escrow.balance_of(account)),
+            balance=await ask(chain.client, chain.escrow.balance_of(account)),
             coordinators=tuple(coordinators),
             funded=tuple([await _funded(chain, account, each) for each in ledger.funded_orders()]),
             block_time=UnixSeconds(head.time),
@@ -111,7 +112,7 @@ async def read_balances(
 
 
 async def _funded(chain: ChainAccess, account: Address, entry: OrderRecord) -> FundedOrder:
-    job = await chain.ask(chain.jobs.job(account, entry.job_id))
+    job = await ask(chain.client, chain.jobs.job(account, entry.job_id))
     budget = Amount(0) if job.is_over else job.budget
     until = job.until or entry.funded_until
     return FundedOrder(entry.job_id, entry.name, entry.order.coordinator, budget, until)

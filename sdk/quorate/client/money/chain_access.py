@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from quorate.base.errors import ProfileError, UnavailableError, UsageError, translated
 from quorate.client.money.chain_url import remember_chain_url, stored_chain_url
@@ -18,7 +17,6 @@ from quorate.trust.coordinator_identity import CoordinatorIdentity, check_identi
 from quorate_contracts.chain_check import check_genesis, check_machine
 from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import trusted
-from quorate_contracts.generated.contract_calls import Query
 from quorate_contracts.generated.escrow import Escrow
 from quorate_contracts.generated.jobs import Jobs
 from quorate_contracts.generated.token import Token
@@ -32,7 +30,6 @@ from quorate_runtime.chain.sender import Sender
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.urls import web_url
 
-T = TypeVar("T")
 PINS = "pins.json"
 
 
@@ -55,10 +52,6 @@ class ChainAccess:
     def escrow(self) -> Escrow:
         """The contract that holds balances and tabs."""
         return Escrow(self.identity.escrow)
-
-    async def ask(self, query: Query[T]) -> T:
-        """Returns the answer to a binding's query at the newest block."""
-        return query.decode(await self.client.call(query.to, query.data))
 
     def sender(self, account: Signer, home: Path, clock: Clock) -> Sender:
         """Returns the sender of the account's transactions, which the profile records."""

@@ -10,7 +10,9 @@ from quorate.base.errors import translated
 from quorate.client.base.profile import Profile
 from quorate.client.money.chain_access import ChainAccess, one_at_a_time, open_chain
 from quorate.client.money.moments import moment
+from quorate.client.money.repeated_sending import DEADLINE_SECONDS
 from quorate.trust.coordinator_identity import CoordinatorIdentity
+from quorate_contracts.calls import ask
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.permit import permit_terms
 from quorate_protocol.messages.ports import Clock, Signer
@@ -19,7 +21,6 @@ from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSe
 from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Outgoing
 
-DEADLINE_SECONDS = 300.0
 PERMIT_SECONDS = 3_600  # a permit that no block took by then is worthless
 GAS_MIN = 300_000  # of all transactions together, with some reserve
 
@@ -77,7 +78,7 @@ async def _reopening(
     chain: ChainAccess, account: Address, payee: Address
 ) -> list[tuple[str, Call]]:
     """What must be sent first if the tab was closed. Raises Refused while it still closes."""
-    tab = await chain.ask(chain.escrow.tab(account, payee))
+    tab = await ask(chain.client, chain.escrow.tab(account, payee))
     if not tab.closes_at:
         return []
     if (await chain.client.head()).time <= tab.closes_at:
@@ -111,7 +112,7 @@ async def _lack(chain: ChainAccess, profile: Profile, needed: int) -> str:
     account, currency = profile.account.address, chain.currency
     coins = await chain.client.balance(account)
     gas_price = first_bid(await chain.client.fees(), chain.client.fee_cap_wei).fee_max
-    held = await chain.ask(chain.token.balance_of(account))
+    held = await ask(chain.client, chain.token.balance_of(account))
     tokens, wei = max(0, needed - held), max(0, GAS_MIN * gas_price - coins)
     if not tokens and not wei:
         return ""

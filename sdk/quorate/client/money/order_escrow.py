@@ -14,6 +14,7 @@ from quorate.client.money.repeated_sending import RepeatedSending
 from quorate.job.quantities import format_amount
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_contracts.artifact import artifact
+from quorate_contracts.calls import ask
 from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import MEANINGS, Code
@@ -26,7 +27,7 @@ async def check_balance(
     """Raises RefusedError if the account's balance does not cover an order's budget."""
     async with open_chain(identity, chain_url) as chain:
         with translated():
-            held = await chain.ask(chain.escrow.balance_of(account))
+            held = await ask(chain.client, chain.escrow.balance_of(account))
     if held < budget:
         raise RefusedError(
             Code.INSUFFICIENT_FUNDS.value,
@@ -81,7 +82,7 @@ async def _reclaimed(
     entry: OrderRecord,
 ) -> str:
     run = f"run 0x{entry.job_id.hex()[:12]}"
-    job = await chain.ask(chain.jobs.job(account, entry.job_id))
+    job = await ask(chain.client, chain.jobs.job(account, entry.job_id))
     until = job.until or entry.funded_until
     if job.is_over:
         ledger.returned(entry.job_id)
@@ -106,7 +107,7 @@ async def _reclaimed(
 async def _ending(chain: ChainAccess, sending: RepeatedSending, entry: OrderRecord) -> Call:
     """With fewer than two executions the budget comes back; with more, the contract decides."""
     jobs, client = chain.jobs, entry.order.client
-    job = await chain.ask(jobs.job(client, entry.job_id))
+    job = await ask(chain.client, jobs.job(client, entry.job_id))
     if job.count < 2:
         return jobs.reclaim(client, entry.job_id)
     funding = await sending.done(_funding(entry.job_id))

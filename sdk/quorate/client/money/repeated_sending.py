@@ -4,12 +4,13 @@ A purpose is sent under the numbers 0, 1, ...: a number whose transaction revert
 the next command tries the next one. A number that is on its way is only waited for.
 """
 
+from quorate_contracts.calls import transact
 from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.chain.sender import Sender
 from quorate_runtime.chain.types import Receipt
 
-DEADLINE_SECONDS = 300.0
+DEADLINE_SECONDS = 300.0  # no daemon sends it again: the person waits longer
 TRIES = 10
 EARLY = "early"  # the contracts' reason for a step before its time
 
@@ -26,9 +27,7 @@ class RepeatedSending:
             name = f"{purpose}/{number}"
             is_new = not await self._sender.known(name)
             try:
-                return await self._sender.send(
-                    name, call.to, call.data, gas=call.gas, deadline_seconds=DEADLINE_SECONDS
-                )
+                return await transact(self._sender, name, call, seconds=DEADLINE_SECONDS)
             except Refused:
                 if is_new:
                     raise
