@@ -19,11 +19,10 @@ SEND_SECONDS = 120.0  # how long a caller waits for a transaction; it may call a
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One transaction of an account. `text` is for people who sign it elsewhere."""
+    """One transaction of an account, and the text that names it (see `transact`)."""
 
     purpose: str
     call: Call
-    text: str
 
 
 async def ask(client: "ChainClient", query: Query[T], block: "BlockId" = "latest") -> T:

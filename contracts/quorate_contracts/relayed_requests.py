@@ -7,6 +7,7 @@ them before.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -35,8 +36,8 @@ from quorate_protocol.messages.requests import (
 )
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Nonce, Signature, UnixSeconds, usd
-from quorate_protocol.values import replace
 from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.files import PUBLIC_MODE, write_atomic
 from quorate_runtime.keys.crypto import recover
 
 if TYPE_CHECKING:
@@ -45,8 +46,18 @@ if TYPE_CHECKING:
 FILE_BYTES_MAX = 256 << 10
 REQUESTS_MAX = 80  # joins with 16 slots of each of a few classes, or takes back as many stakes
 
-Draft = Callable[[Nonce, UnixSeconds, Amount], Request]
-"""Makes a request of a nonce, a deadline and the most that its sender gets."""
+REQUEST_OF: dict[str, Callable[..., Request]] = {
+    "register": RegisterRequest,
+    "open_slots": OpenSlotsRequest,
+    "close_slot": CloseSlotRequest,
+    "unbond_slot": UnbondSlotRequest,
+    "change_payout": ChangePayoutRequest,
+    "exit": ExitRequest,
+    "lock": LockRequest,
+    "close": CloseTabRequest,
+    "withdraw": WithdrawRequest,
+}
+"""What an account signs instead of sending a call of this function. Both have its arguments."""
 
 
 class SignedRequest(Struct, frozen=True):
@@ -98,12 +109,12 @@ async def sign_requests(
     client: ChainClient,
     contracts: Contracts,
     signer: Signer,
-    drafts: Sequence[Draft],
+    calls: Sequence[Call],
     deadline: UnixSeconds,
     max_fee: Amount,
     stake: Amount,
 ) -> RequestFile:
-    """Signs requests in the order of the drafts, from the account's next nonces on.
+    """Signs a request instead of each call, in their order, from the account's next nonces on.
 
     `stake` is what they pull. Raises Refused if the token has no permits and too little is
     approved.
@@ -111,10 +122,10 @@ async def sign_requests(
     deployment, account = contracts.deployment, signer.address
     nonces = await _nonces(client, contracts, account)
     signed, pulled = [], 0
-    for draft in drafts:
-        body = draft(Nonce(0), deadline, max_fee)
-        is_money = isinstance(body, EscrowRequest)
-        body = replace(body, nonce=nonces[is_money])
+    for call in calls:
+        is_money = call.to == deployment.escrow
+        terms = nonces[is_money], deadline, max_fee
+        body = REQUEST_OF[call.function](account, *call.arguments, *terms)
         nonces[is_money] = Nonce(nonces[is_money] + 1)
         pulled += 0 if is_money else max_fee
         sig = signer.sign(digest(deployment.domain(), body))
@@ -233,6 +244,14 @@ async def _permit_call(client: ChainClient, contracts: Contracts, file: RequestF
 def encode(file: RequestFile) -> bytes:
     """Returns the file's canonical JSON."""
     return canonical.encode(file)
+
+
+def write_file(path: Path, file: RequestFile) -> None:
+    """Writes the file for a relayer. Raises Refused if the folder does not take it."""
+    try:
+        write_atomic(path, encode(file), PUBLIC_MODE)
+    except OSError as error:
+        raise Refused(Code.MALFORMED, f"--out {path}: {error.strerror}") from error
 
 
 def decode(data: bytes) -> RequestFile:

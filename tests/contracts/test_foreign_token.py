@@ -14,7 +14,6 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.permit import PermitTerms, permit_terms, permit_words
 from quorate_contracts.relayed_requests import (
-    Draft,
     RequestFile,
     calls_to_relay,
     decode,
@@ -23,9 +22,8 @@ from quorate_contracts.relayed_requests import (
 )
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
-from quorate_protocol.messages.requests import ExitRequest, OpenSlotsRequest, RegisterRequest
 from quorate_protocol.refusals import Refused
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Signature, Small, UnixSeconds
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Signature, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner as Key
 from support.chain import foreign_token
@@ -138,11 +136,11 @@ async def test_an_owner_without_coins_and_approval_joins_and_leaves_by_a_relayer
     relayer, fee = key("relayer").address, Amount(USD)
     node = cast("Any", EvmNode(world.evm))
     rest = (keccak256(b"peer"), keccak256(b"box"), network(b"network"))
-    named = (owner.address, key("operator5").address, owner.address, *rest)
+    named = (key("operator5").address, owner.address, *rest)
 
-    async def file(stake: int, *drafts: Draft) -> RequestFile:
+    async def file(stake: int, *wanted: Call) -> RequestFile:
         until = UnixSeconds(world.evm.now + 100)
-        made = await sign_requests(node, c, owner, drafts, until, fee, Amount(stake))
+        made = await sign_requests(node, c, owner, wanted, until, fee, Amount(stake))
         return decode(encode(made))
 
     async def relayed(made: RequestFile, wanted: Amount | None = None) -> int:
@@ -151,11 +149,7 @@ async def test_an_owner_without_coins_and_approval_joins_and_leaves_by_a_relayer
             world.evm.send(relayer, call)
         return len(calls)
 
-    joins = await file(
-        2 * STAKE,
-        lambda *end: RegisterRequest(*named, *end),
-        lambda *end: OpenSlotsRequest(owner.address, CLASS, Small(2), *end),
-    )
+    joins = await file(2 * STAKE, c.stakes.register(*named), c.stakes.open_slots(CLASS, 2))
     before = world.balance(owner.address)
     with pytest.raises(Refused, match="pays at most 1.00 USD for each"):
         await relayed(joins, Amount(fee + 1))
@@ -163,10 +157,10 @@ async def test_an_owner_without_coins_and_approval_joins_and_leaves_by_a_relayer
     assert world.evm.ask(c.stakes.open_slots_of(owner.address, CLASS)) == 2
     assert world.balance(relayer) == 2 * fee
     assert world.balance(owner.address) == before - 2 * STAKE - 2 * fee
-    leaves = await file(0, lambda *end: ExitRequest(owner.address, *end))
+    leaves = await file(0, c.stakes.exit())
     half = Amount(fee // 2)
     assert await relayed(leaves, half) == 2 and world.balance(relayer) == 2 * fee + half
-    again = await file(0, lambda *end: ExitRequest(owner.address, *end))
+    again = await file(0, c.stakes.exit())
     world.evm.travel(101)
     with pytest.raises(Refused, match="too old"):
         await relayed(again)
@@ -177,9 +171,7 @@ async def test_requests_of_another_market_signer_or_order_are_not_sent() -> None
     owner, c, node = world.fund(key("owner5")), world.contracts, cast("Any", EvmNode(world.evm))
     until, fee = UnixSeconds(world.evm.now + 100), Amount(USD)
 
-    def leave(*end: Any) -> ExitRequest:
-        return ExitRequest(owner.address, *end)
-
+    leave = c.stakes.exit()
     made = await sign_requests(node, c, owner, (leave, leave), until, fee, Amount(0))
     stolen = replace(made, account=BOSS.address)
     body = replace(made.requests[0].request, max_fee=Amount(9 * USD))

@@ -3,7 +3,7 @@ Pure: nothing here contacts a chain.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import ClassVar, Generic, TypeVar, get_args, get_origin, get_type_hints
 
@@ -24,12 +24,26 @@ SIGNATURE_BYTES = 65
 @dataclass(frozen=True, slots=True)
 class Call:
     """A transaction to send. `gas` is a measured upper bound. It is never estimated, because an
-    estimate runs a pairing many times, which takes seconds.
+    estimate runs a pairing many times, which takes seconds. `function` and `arguments` say what
+    `data` encodes.
     """
 
     to: Address
     data: bytes
     gas: int
+    function: str = field(default="", compare=False)
+    arguments: tuple[object, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """Names function and arguments for a person; no arguments if one of them is a struct."""
+        texts = [_text(each) for each in self.arguments]
+        return self.function + ("" if None in texts else f"({', '.join(map(str, texts))})")
+
+    @property
+    def text(self) -> str:
+        """Says what a person calls with a key that is kept elsewhere."""
+        return f"{self.name} of 0x{self.to.hex()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +68,7 @@ class Contract:
         kind = artifact(self.NAME).functions[function]
         values = _arguments(kind, arguments)
         data = kind.call_data(values)
-        return Call(self.address, data, gas_of(self.NAME, function, values))
+        return Call(self.address, data, gas_of(self.NAME, function, values), function, arguments)
 
     def _query(
         self, function: str, read: Callable[[Sequence[Json]], R], *arguments: object
@@ -72,6 +86,16 @@ class Contract:
                 ) from error
 
         return Query(self.address, kind.call_data(_arguments(kind, arguments)), decode)
+
+
+def _text(argument: object) -> str | None:
+    """Returns an argument as people write it; None for a struct."""
+    if isinstance(argument, bytes):
+        return f"0x{argument.hex()}"
+    if isinstance(argument, list | tuple):
+        texts = [_text(each) for each in argument]
+        return None if None in texts else f"[{', '.join(map(str, texts))}]"
+    return str(argument) if isinstance(argument, int) else None
 
 
 def _arguments(kind: Function, values: Sequence[object]) -> list[object]:

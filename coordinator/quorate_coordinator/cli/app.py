@@ -34,14 +34,13 @@ from quorate_coordinator.base.storage_sizes import (
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.accuse_command import accuse
 from quorate_coordinator.cli.backup_commands import backup, restore
+from quorate_coordinator.cli.bond_commands import request, top_up
 from quorate_coordinator.cli.capital_commands import balance, deposit, guarantee, limit, payroll
 from quorate_coordinator.cli.init import init
 from quorate_coordinator.cli.money_commands import retire, withdraw
 from quorate_coordinator.cli.options import fail, home_of, proxies_of
-from quorate_coordinator.cli.request_command import request
 from quorate_coordinator.cli.status_command import health, served_url_of, status
 from quorate_coordinator.cli.swap_key_command import swap_key
-from quorate_coordinator.cli.top_up_command import top_up
 from quorate_coordinator.status import report_command
 from quorate_protocol.limits import BY_NAME, DEVNET, USD
 from quorate_protocol.quantity_input import size_bytes, span_seconds

@@ -14,18 +14,17 @@ from quorate_node.base import settings as settings_file
 from quorate_node.base.config import Config
 from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.base.operator_keys import OperatorKeys
-from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys, SigningKeys
+from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys
 from quorate_node.cli import options
 from quorate_node.cli.control import drain, health, pause, price, resume
 from quorate_node.cli.init import init
-from quorate_node.cli.money import leave, withdraw
+from quorate_node.cli.money import leave, top_up, withdraw
 from quorate_node.cli.options import fail, hex_text, home_of
 from quorate_node.cli.request_command import request
 from quorate_node.cli.settle_command import settle
 from quorate_node.cli.status import status
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Amount, usd
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.durable import FileDamaged
 from quorate_runtime.journal.journal_port import JournalError
@@ -35,41 +34,6 @@ from quorate_runtime.process import crash_points, gc_tuning, logs
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
 from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
-
-
-def top_up(
-    home: options.Home = None,
-    password_file: options.PasswordFile = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Restore the stake that was burned, from the owner's wallet."""
-    folder = options.home_of(home)
-    try:
-        settings = settings_file.read(folder)
-        config = settings.config(folder, None, None, stop_on_exit=False)
-        keys = options.locked_keys(folder, settings, password_file)
-        added, calls = asyncio.run(_top_up(config, keys))
-    except (Refused, Unavailable, KeystoreError, BaseExceptionGroup) as error:
-        options.fail(error)
-    if as_json:
-        typer.echo(json.dumps({"toppedUp": added, "calls": calls}))
-        return
-    if calls:
-        typer.echo(f"The owner's key is not here. With the key of 0x{keys.account.hex()} call:")
-    for call in calls:
-        typer.echo(f"  {call}")
-    if not calls:
-        typer.echo(f"{usd(added)} USD of stake restored" if added else "no stake is missing")
-
-
-async def _top_up(config: Config, keys: SigningKeys) -> tuple[Amount, list[str]]:
-    # Imported here: it loads the contracts, and commands such as `status` must start fast.
-    from quorate_node.cli.owner_desk import owner_desk
-    from quorate_node.cli.topping_up import top_up as top_up_now
-
-    async with owner_desk(config, keys, SystemClock()) as desk:
-        return await top_up_now(desk)
-
 
 __all__ = ["EXIT_REFUSED", "EXIT_UNAVAILABLE", "app"]
 

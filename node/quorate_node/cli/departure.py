@@ -97,14 +97,12 @@ async def _finish(
     done, calls = [], []
     behind: list[Wait] = []
     if desk.keys.owner is None:
-        stakes = desk.contracts.stakes.address.hex()
-        calls = [f"{step.text} of 0x{stakes}" for step in steps]
-        calls += await balance_calls(desk)
+        calls = [step.call.text for step in steps] + await balance_calls(desk)
     elif steps or await is_collectable(desk):
         with desk.sender() as sender:
             for step in steps:
                 await perform(sender, step)
-                done.append(f"sent {step.text.split('(')[0].replace('_', ' ')}")
+                done.append(f"sent {step.call.function.replace('_', ' ')}")
             collected, behind = await collect_all(desk, sender)
         done += collected
     behind += await pay_waits(desk)

@@ -1,6 +1,7 @@
-"""`quorate node withdraw` and `leave`: the owner's money comes out."""
+"""`quorate node withdraw`, `leave` and `top-up`: the owner's money comes out, or is staked."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -97,10 +98,36 @@ def leave(
     typer.echo(f"left: no stake is on chain, and {what}; stop the daemon")
 
 
+def top_up(
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Restore the stake that was burned, from the owner's wallet."""
+    try:
+        config, keys = _opened(options.home_of(home), password_file)
+        added, calls = asyncio.run(_top_up(config, keys))
+    except FAILURES as error:
+        options.fail(error)
+    if as_json:
+        typer.echo(json.dumps({"toppedUp": added, "calls": calls}))
+        return
+    _print((), (), calls, keys)
+    if not calls:
+        typer.echo(f"{usd(added)} USD of stake restored" if added else "no stake is missing")
+
+
+async def _top_up(config: Config, keys: SigningKeys) -> tuple[Amount, list[str]]:
+    # Imported here: it loads the contracts, and commands such as `status` must start fast.
+    from quorate_node.cli.owner_desk import owner_desk
+
+    async with owner_desk(config, keys, SystemClock()) as desk:
+        return await desk.top_up()
+
+
 async def _withdraw(
     config: Config, keys: SigningKeys, to: Address | None, amount: Amount | None
 ) -> "Withdrawn":
-    # Imported here: it loads the contracts, and commands such as `status` must start fast.
     from quorate_node.cli.owner_desk import owner_desk
     from quorate_node.cli.withdrawal import withdraw as withdraw_now
 

@@ -35,8 +35,8 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.ports import Clock, Sandbox
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.messages.views import InfoView
-from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address, Amount
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.units import Address, Amount, usd
 from quorate_runtime.chain import ChainClient, Sender, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.http.client_sessions import plain_session
@@ -123,6 +123,33 @@ class OwnerDesk:
             raise refused
         return credit
 
+    async def top_up(self) -> tuple[Amount, list[str]]:
+        """Returns what was restored of the stake that was burned, and the calls for an owner's key
+        that is kept elsewhere.
+
+        Repeated, it sends only what is missing then. Raises Refused if the wallet has too little.
+        """
+        state, stakes = await self.state(), self.contracts.stakes
+        lacks = state.lacks
+        if not lacks:
+            return Amount(0), []
+        approve = self.contracts.token.approve(stakes.address, lacks)
+        add = stakes.top_up(lacks)
+        if self.keys.owner is None:
+            return Amount(0), [approve.text, add.text]
+        if state.tokens < lacks:
+            raise Refused(
+                Code.BAD_AMOUNT,
+                f"{usd(lacks)} USD of stake are missing, and the wallet 0x{state.account.hex()} "
+                f"has {usd(state.tokens)}: send it more",
+            )
+        with self.sender() as sender:
+            # Until a block has the transactions, the nonce and so their names stay the same.
+            name = f"top-up/{await self.client.nonce(state.account)}"
+            await transact(sender, f"{name}/approve", approve)
+            await transact(sender, name, add)
+        return lacks, []
+
     async def _try(self, sender: Sender, step: Step) -> Refused | None:
         try:
             await transact(sender, step.purpose, step.call)
@@ -181,9 +208,3 @@ async def _infos(config: Config, session: aiohttp.ClientSession) -> dict[str, In
     if not found:
         raise problem
     return found
-
-
-def transfer_text(desk: OwnerDesk, to: Address, amount: Amount) -> str:
-    """The transfer of tokens, for an owner who signs it elsewhere."""
-    token = desk.contracts.token.address
-    return f"transfer(0x{to.hex()}, {amount}) of 0x{token.hex()}"

@@ -16,7 +16,6 @@ from quorate_node.cli import options
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, UnixSeconds, usd
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.files import PUBLIC_MODE, write_atomic
 from quorate_runtime.keys.keystore import KeystoreError
 
 if TYPE_CHECKING:
@@ -44,6 +43,8 @@ def request(
     """Sign what should be done on chain, for somebody else to send: the owner needs no coins. The
     relayer is paid in tokens, at most --max-fee for each request.
     """
+    from quorate_contracts.relayed_requests import write_file
+
     folder = options.home_of(home)
     try:
         fee = Amount(settings_file.usd_price(max_fee, "--max-fee"))
@@ -53,7 +54,7 @@ def request(
         config = settings.config(folder, None, None, stop_on_exit=False)
         keys = options.load_keys(folder, settings, password_file)
         found = asyncio.run(_requests(config, keys, wish, new, UnixSeconds(until), fee))
-        _write(out, found)
+        write_file(out, found)
     except (Refused, Unavailable, KeystoreError, BaseExceptionGroup) as error:
         options.fail(error)
     kinds = [type(each.request).__name__ for each in found.requests]
@@ -84,12 +85,3 @@ async def _requests(
     wanted = await wanted_slots(config, keys, clock) if wish == Wish.JOIN else {}
     async with owner_desk(config, keys, clock) as desk:
         return await requests_for(desk, keys, Wish(wish), wanted, payout, until, max_fee)
-
-
-def _write(out: Path, found: "RequestFile") -> None:
-    from quorate_contracts.relayed_requests import encode
-
-    try:
-        write_atomic(out, encode(found), PUBLIC_MODE)
-    except OSError as error:
-        raise Refused(Code.MALFORMED, f"--out {out}: {error.strerror}") from error

@@ -84,7 +84,7 @@ async def settle_one(desk: OwnerDesk, job: str) -> list[str]:
                     continue
             await simulate(desk.client, step.call, desk.keys.account)
             await transact(sender, step.purpose, step.call)
-            sent.append(step.text)
+            sent.append(step.call.text)
     if not sent:
         raise Refused(Code.WRONG_PHASE, f"{job[:70]}: {why}")
     return sent

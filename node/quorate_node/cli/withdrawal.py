@@ -7,7 +7,7 @@ typed again: it finishes that transfer, and sends nothing twice.
 from msgspec import Struct
 
 from quorate_contracts.calls import ask, transact
-from quorate_node.cli.owner_desk import OwnerDesk, earnings, transfer_text
+from quorate_node.cli.owner_desk import OwnerDesk, earnings
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.tabs import PAY_PERIODS
@@ -52,7 +52,8 @@ async def withdraw(desk: OwnerDesk, to: Address | None, amount: Amount | None) -
     account, sent = desk.keys.account, Amount(0)
     done: list[str] = []
     if desk.keys.owner is None:
-        calls = [transfer_text(desk, to, await _amount(desk, amount))] if to else []
+        token = desk.contracts.token
+        calls = [token.transfer(to, await _amount(desk, amount)).text] if to else []
         is_any = any(item.redeemable or item.credit for item in await desk.tabs())
         waits = [Wait("the daemon collects your pay with the operator key")] if is_any else []
         waits += await pay_waits(desk)
@@ -113,7 +114,7 @@ async def balance_calls(desk: OwnerDesk) -> list[str]:
     """The call that takes the balance out of Escrow, for an owner's key that is not here."""
     escrow = desk.contracts.escrow
     balance = await ask(desk.client, escrow.balance_of(desk.keys.account))
-    return [f"withdraw({balance}) of 0x{escrow.address.hex()}"] if balance else []
+    return [escrow.withdraw(balance).text] if balance else []
 
 
 async def pay_waits(desk: OwnerDesk) -> list[Wait]:

@@ -201,7 +201,7 @@ def show_step(contracts: Contracts, execution: FundedExecution) -> Step:
     """Returns the transaction that shows an execution."""
     call = contracts.jobs.show(execution.order, execution.run())
     name = f"{contracts.jobs.address.hex()[:8]}/{execution.lease.hex()}"
-    return Step(f"show/{name}", call, f"show of 0x{contracts.jobs.address.hex()}")
+    return Step(f"show/{name}", call)
 
 
 def pay_step(contracts: Contracts, execution: FundedExecution, shown: Sequence[jobs.Shown]) -> Step:
@@ -209,4 +209,4 @@ def pay_step(contracts: Contracts, execution: FundedExecution, shown: Sequence[j
     providers = sorted(item.provider for item in shown)
     call = contracts.jobs.pay(execution.order, providers)
     name = f"{contracts.jobs.address.hex()[:8]}/{execution.lease.hex()}/{len(providers)}"
-    return Step(f"pay/{name}", call, f"pay of 0x{contracts.jobs.address.hex()}")
+    return Step(f"pay/{name}", call)

@@ -113,4 +113,4 @@ class FundedWatch:
         """Sends a step that the chain takes now: so a transaction rarely reverts."""
         await simulate(self._client, step.call, self._sender.address)
         await self._sender.send(step.purpose, step.call)
-        log.info("sent %s for job 0x%s", step.text, execution.lease.hex()[:12])
+        log.info("sent %s for job 0x%s", step.call.text, execution.lease.hex()[:12])

@@ -33,22 +33,18 @@ log = logging.getLogger(__name__)
 def close_step(contracts: Contracts, slot: StakeSlot) -> Step:
     """Returns the call that closes a slot."""
     call = contracts.stakes.close_slot(slot.host_class, slot.place)
-    return Step(f"close/{_name(contracts, slot)}", call, f"close_slot({_arguments(slot)})")
+    return Step(f"close/{_name(contracts, slot)}", call)
 
 
 def take_back_step(contracts: Contracts, slot: StakeSlot) -> Step:
     """Returns the call that pays a closed slot's stake back."""
     call = contracts.stakes.unbond_slot(slot.host_class, slot.place)
-    return Step(f"unbond/{_name(contracts, slot)}", call, f"unbond_slot({_arguments(slot)})")
+    return Step(f"unbond/{_name(contracts, slot)}", call)
 
 
 def _name(contracts: Contracts, slot: StakeSlot) -> str:
     place = f"{slot.host_class.hex()[:16]}/{slot.place}/{slot.from_block}"
     return f"{contracts.deployment.stakes.hex()[:8]}/{place}"
-
-
-def _arguments(slot: StakeSlot) -> str:
-    return f"0x{slot.host_class.hex()}, {slot.place}"
 
 
 async def possible_step(
@@ -193,11 +189,11 @@ class StakeRelease:
         with owner_sender(self._home, self._client, self._owner, self._clock, deployment) as sender:
             for step in steps:
                 await perform(sender, step)
-                log.info("stake: sent %s", step.text)
+                log.info("stake: sent %s", step.call.name)
                 await asyncio.sleep(0)
 
     def _tell_owner(self, steps: tuple[Step, ...]) -> None:
-        calls = "; ".join(step.text for step in steps)
+        calls = "; ".join(step.call.name for step in steps)
         if calls != self._told:
             log.warning(
                 "stake can be freed: with the key of 0x%s call %s of 0x%s",

@@ -26,19 +26,17 @@ def redeemable(cumulative: Amount, tab: Tab) -> Amount:
 
 def redeem_step(contracts: Contracts, voucher: Envelope[Voucher], tab: Tab) -> Step:
     """Returns the redemption of a voucher."""
-    message, escrow = voucher.message, contracts.escrow
-    call = escrow.redeem(message.payee, ZERO_HASH, [], [encodings.voucher(voucher)])
+    message = voucher.message
+    call = contracts.escrow.redeem(message.payee, ZERO_HASH, [], [encodings.voucher(voucher)])
     # The same voucher pays again once more is locked.
     name = f"{message.payer.hex()}/{message.cumulative}/{tab.paid}"
-    return Step(f"redeem/{_place(contracts)}/{name}", call, f"redeem of 0x{escrow.address.hex()}")
+    return Step(f"redeem/{_place(contracts)}/{name}", call)
 
 
 def draw_step(contracts: Contracts, provider: Address, payer: Address, tab: Tab) -> Step:
     """Returns the transaction that sends a tab's credit to the payout address."""
-    escrow = contracts.escrow
-    call = escrow.draw(provider, [payer])
-    text = f"draw(0x{provider.hex()}, [0x{payer.hex()}]) of 0x{escrow.address.hex()}"
-    return Step(f"draw/{_place(contracts)}/{payer.hex()}/{tab.paid}", call, text)
+    call = contracts.escrow.draw(provider, [payer])
+    return Step(f"draw/{_place(contracts)}/{payer.hex()}/{tab.paid}", call)
 
 
 def _place(contracts: Contracts) -> str:

@@ -10,7 +10,6 @@ from quorate_contracts.calls import ask
 from quorate_node.base.config import Config
 from quorate_node.cli.departure import Departure, JobsLeft, free_surplus, leave
 from quorate_node.cli.owner_desk import OwnerDesk, earnings, owner_desk
-from quorate_node.cli.topping_up import top_up
 from quorate_node.cli.withdrawal import FILE, withdraw
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.owner import leaving
@@ -151,7 +150,7 @@ async def test_stake_that_is_whole_is_not_topped_up(market: Stage) -> None:
         running(market, market.daemon(market.coordinator.url)) as daemon,
         owner_desk(daemon.config, market.keys(), SystemClock()) as desk,
     ):
-        assert (await desk.state()).lacks == 0 and await top_up(desk) == (0, [])
+        assert (await desk.state()).lacks == 0 and await desk.top_up() == (0, [])
 
 
 async def test_withdrawal_that_was_killed_is_sent_once(

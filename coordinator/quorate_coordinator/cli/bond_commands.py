@@ -1,4 +1,4 @@
-"""`quorate coordinator request`: the exit that an account without coins signs for a relayer."""
+"""`quorate coordinator top-up|request`: restores the bond; signs the exit for a relayer."""
 
 import asyncio
 import json
@@ -21,6 +21,33 @@ if TYPE_CHECKING:
 VALID_SECONDS = 86_400
 
 
+def top_up(
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    yes: money_commands.Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Restore what was burned of the bond, from the account. Below half, no court hears it."""
+    with money_commands.sentences():
+        folder, settings, keys = money_commands.opened(home, password_file)
+        with money_commands.alone(folder):
+            added = asyncio.run(_top_up(folder, settings, keys, yes))
+    if as_json:
+        typer.echo(json.dumps({"toppedUp": added}))
+        return
+    typer.echo(f"{usd(added)} USD of bond restored" if added else "no bond is missing")
+
+
+async def _top_up(folder: Path, settings: "Settings", keys: "MoneyKeys", yes: bool) -> Amount:
+    async with money_commands.own_money(folder, settings, keys) as money:
+        lacks = await money.bond_lacks()
+        if lacks:
+            money_commands.note(f"{usd(lacks)} USD of the account go into the bond")
+            money_commands.confirm(yes, "Send?")
+            await money.top_up(lacks)
+        return lacks
+
+
 def request(
     max_fee: Annotated[
         int, typer.Option("--max-fee", min=0, help="The most that a relayer gets, in USD")
@@ -34,12 +61,14 @@ def request(
     """Sign this coordinator's exit, for somebody else to send within a day: as `retire`, without
     coins. The relayer is paid in tokens.
     """
+    from quorate_contracts.relayed_requests import write_file
+
     fee = Amount(max_fee * 10**6)
     with money_commands.sentences():
         folder, settings, keys = money_commands.opened(home, password_file)
         with money_commands.alone(folder):
             found = asyncio.run(_sign(folder, settings, keys, fee, yes))
-        _write(out, found)
+        write_file(out, found)
     if as_json:
         typer.echo(json.dumps({"file": str(out), "maxFeeMicroUsd": fee}))
         return
@@ -51,7 +80,6 @@ async def _sign(
     folder: Path, settings: "Settings", keys: "MoneyKeys", fee: Amount, yes: bool
 ) -> "RequestFile":
     from quorate_contracts.relayed_requests import sign_requests
-    from quorate_protocol.messages.requests import ExitRequest
 
     async with money_commands.own_money(folder, settings, keys) as money:
         found = await money.retirement()
@@ -59,23 +87,13 @@ async def _sign(
             raise Refused(Code.WRONG_PHASE, "this coordinator has retired, or never registered")
         money_commands.note("once sent, this coordinator takes no new orders for ever")
         money_commands.confirm(yes, "Sign?")
-        until, account = UnixSeconds(int(time.time()) + VALID_SECONDS), money.account
+        until = UnixSeconds(int(time.time()) + VALID_SECONDS)
         return await sign_requests(
             money.client,
             money.contracts,
             keys.account,
-            [lambda *end: ExitRequest(account, *end)],
+            [money.contracts.stakes.exit()],
             until,
             fee,
             Amount(0),
         )
-
-
-def _write(out: Path, found: "RequestFile") -> None:
-    from quorate_contracts.relayed_requests import encode
-    from quorate_runtime.files import PUBLIC_MODE, write_atomic
-
-    try:
-        write_atomic(out, encode(found), PUBLIC_MODE)
-    except OSError as error:
-        raise Refused(Code.MALFORMED, f"--out {out}: {error.strerror}") from error
