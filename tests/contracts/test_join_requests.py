@@ -8,7 +8,7 @@ import pytest
 
 from contracts.evm_node import EvmNode
 from contracts.foreign_market import foreign_market
-from contracts.market import Market, key
+from contracts.market import CHAIN_ID, Market, key
 from quorate_contracts.relayed_requests import RequestFile, calls_to_relay
 from quorate_node.base.config import Config
 from quorate_node.base.gpu_settings import EVERY_GPU, GpuPrice
@@ -38,6 +38,9 @@ class Node(EvmNode):
 
     async def balance(self, account: Address) -> int:
         return 0
+
+    async def chain_id(self) -> int:
+        return CHAIN_ID
 
 
 def config(home: Path) -> Config:

@@ -32,7 +32,6 @@ from quorate_protocol.units import (
     usd,
 )
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Sender, Unfunded
 from quorate_runtime.chain.transactions import TRANSFER_GAS
 
@@ -252,8 +251,7 @@ class OwnMoney:
     async def spendable(self, of: Address | None = None) -> Holding:
         """Returns what the account, or the key `of`, can send away now."""
         key = self.account if of is None else of
-        fees = await self.client.fees()
-        gas = TRANSFER_GAS * first_bid(fees, self.client.fee_cap_wei).fee_max
+        gas = await self.client.gas_cost(TRANSFER_GAS)
         tokens = await ask(self.client, self.contracts.token.balance_of(key))
         return Holding(tokens, max(0, await self.client.balance(key) - gas))
 
@@ -286,8 +284,7 @@ class OwnMoney:
             await transact(self.sender, purpose, call)
         except Unfunded as error:
             currency = currency_of(self.contracts.deployment)
-            fees = await self.client.fees()
-            wei = call.gas * first_bid(fees, self.client.fee_cap_wei).fee_max
+            wei = await self.client.gas_cost(call.gas)
             wei -= min(wei, await self.client.balance(self.account))
             raise Refused(
                 Code.CHAIN,

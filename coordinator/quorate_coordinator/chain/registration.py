@@ -12,7 +12,6 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.tabs import LIMIT_LEAST
 from quorate_protocol.units import Address, Amount, usd
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Sender
 
 log = logging.getLogger(__name__)
@@ -59,7 +58,7 @@ async def _check_money(
     held = await ask(client, contracts.token.balance_of(account))
     coins = await client.balance(account)
     tokens = max(0, bond - held)
-    wei = max(0, GAS_NEEDED * first_bid(await client.fees(), client.fee_cap_wei).fee_max - coins)
+    wei = max(0, await client.gas_cost(GAS_NEEDED) - coins)
     if not tokens and not wei:
         return
     currency = await read_currency(client, deployment.chain_id, deployment.token)

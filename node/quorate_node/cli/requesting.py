@@ -3,13 +3,17 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from quorate_contracts.calls import ask
 from quorate_contracts.encodings import OPEN_MAX
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.relayed_requests import RequestFile, sign_requests
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.owner_desk import OwnerDesk
-from quorate_node.owner.registration import network_of, network_url
+from quorate_node.owner.registration import (
+    network_of,
+    network_url,
+    register_call,
+    registration_state,
+)
 from quorate_node.owner.stake_release import close_step, take_back_step
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
@@ -43,7 +47,7 @@ async def requests_for(
         raise Refused(Code.UNSUPPORTED, "the owner's key is not here: it alone signs requests")
     calls: list[Call] = []
     if wish is Wish.JOIN:
-        calls, stake = await _join(desk, keys, owner.address, wanted)
+        calls, stake = await _join(desk, keys, wanted)
     elif wish is Wish.PAYOUT:
         calls = [contracts.stakes.change_payout(payout or owner.address)]
     else:
@@ -61,24 +65,19 @@ async def requests_for(
 
 
 async def _join(
-    desk: OwnerDesk, keys: ProviderKeys, account: Address, wanted: Mapping[Hash32, int]
+    desk: OwnerDesk, keys: ProviderKeys, wanted: Mapping[Hash32, int]
 ) -> tuple[list[Call], Amount]:
     calls: list[Call] = []
-    stakes = desk.contracts.stakes
-    if not await ask(desk.client, stakes.role_of(account)):
-        named = keys.payout, keys.peer_public, keys.box_public, await _network(desk)
-        calls.append(stakes.register(keys.operator.address, *named))
-    count = 0
-    for host_class, slots in sorted(wanted.items()):
-        left = slots - await ask(desk.client, stakes.open_slots_of(account, host_class))
-        count += max(0, left)
+    found = await registration_state(desk.client, desk.contracts, keys, wanted)
+    if not found.is_registered:
+        calls.append(register_call(desk.contracts, keys, await _network(desk)))
+    for host_class, left in sorted(found.short.items()):
         while left > 0:
-            calls.append(stakes.open_slots(host_class, min(left, OPEN_MAX)))
+            calls.append(desk.contracts.stakes.open_slots(host_class, min(left, OPEN_MAX)))
             left -= OPEN_MAX
     # Opening slots also restores what was burned of others.
     lacks = (await desk.state()).lacks if calls else Amount(0)
-    each = desk.contracts.deployment.constants().slot_stake
-    return calls, Amount(count * each + lacks)
+    return calls, Amount(found.stake_missing + lacks)
 
 
 async def _network(desk: OwnerDesk) -> Hash32:

@@ -239,6 +239,12 @@ def _rounded(wei: int) -> int:
     return -(-wei // 10**15) * 10**15
 
 
+def register_call(contracts: Contracts, keys: ProviderKeys, network: Hash32) -> Call:
+    """Returns the call that registers the provider with its keys."""
+    named = keys.operator.address, keys.payout, keys.peer_public, keys.box_public
+    return contracts.stakes.register(*named, network)
+
+
 async def register(
     client: ChainClient,
     contracts: Contracts,
@@ -254,13 +260,7 @@ async def register(
     stakes, found = (contracts.stakes, await registration_state(client, contracts, keys, wanted))
     place = f"{contracts.deployment.stakes.hex()[:8]}"
     if not found.is_registered:
-        call = stakes.register(
-            keys.operator.address,
-            keys.payout,
-            keys.peer_public,
-            keys.box_public,
-            network_of(public_url),
-        )
+        call = register_call(contracts, keys, network_of(public_url))
         await transact(sender, f"register/{place}", call)
     elif found.operator_key not in {signer.address for signer in keys.operators()}:
         await rotate(contracts, keys, sender)

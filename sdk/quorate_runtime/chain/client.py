@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.chain.fee_bids import GWEI, TIP_LEAST_WEI
+from quorate_runtime.chain.fee_bids import GWEI, TIP_LEAST_WEI, first_bid
 from quorate_runtime.chain.node_errors import Answer, classify
 from quorate_runtime.chain.revert import is_revert, revert_reason
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
@@ -216,6 +216,10 @@ class ChainClient:
         )
         paid, usual = await self._recent_prices(head)
         return Fees(head.base_fee_wei, min(advised, max(TIP_LEAST_WEI, paid)), usual)
+
+    async def gas_cost(self, gas: int) -> int:
+        """Returns the wei that a transaction with so much gas offers now."""
+        return gas * first_bid(await self.fees(), self.fee_cap_wei).fee_max
 
     async def _recent_prices(self, head: BlockHead) -> tuple[int, int]:
         """Returns the highest median tip among recent blocks, and the median of their base fees.

@@ -8,6 +8,7 @@ from quorate.client.base.profile import create_profile
 from quorate.client.money.chain_access import open_chain
 from quorate.client.money.funding import fund
 from quorate.trust.coordinator_identity import CoordinatorIdentity
+from quorate_contracts.calls import ask
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.chain_cli.token_check import check_token
 from quorate_contracts.deploy import Contracts, Deployment, created_address, plan
@@ -86,7 +87,7 @@ async def test_a_deposit_of_usd_coin_needs_a_permit_and_no_approval(tmp_path: Pa
             await fund(profile, identity, chain.url, amount, "deposit-a", SystemClock())
         assert await chain.client.nonce(me) == 1, "the deposit, once"
         async with open_chain(identity, chain.url) as access:
-            tab = await access.ask(access.escrow.tab(me, COORDINATOR.address))
+            tab = await ask(access.client, access.escrow.tab(me, COORDINATOR.address))
             assert tab.locked == 25 * USD and access.currency.name.startswith("USDC ")
-            left = await access.ask(access.token.allowance(me, made.escrow))
-            assert (await access.ask(access.token.balance_of(me)), left) == (1_075 * USD, 0)
+            left = await ask(access.client, access.token.allowance(me, made.escrow))
+            assert (await ask(access.client, access.token.balance_of(me)), left) == (1_075 * USD, 0)

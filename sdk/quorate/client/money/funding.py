@@ -18,7 +18,6 @@ from quorate_contracts.permit import permit_terms
 from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSeconds, usd
-from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.sender import Outgoing
 
 PERMIT_SECONDS = 3_600  # a permit that no block took by then is worthless
@@ -111,9 +110,8 @@ async def _lack(chain: ChainAccess, profile: Profile, needed: int) -> str:
     """
     account, currency = profile.account.address, chain.currency
     coins = await chain.client.balance(account)
-    gas_price = first_bid(await chain.client.fees(), chain.client.fee_cap_wei).fee_max
     held = await ask(chain.client, chain.token.balance_of(account))
-    tokens, wei = max(0, needed - held), max(0, GAS_MIN * gas_price - coins)
+    tokens, wei = max(0, needed - held), max(0, await chain.client.gas_cost(GAS_MIN) - coins)
     if not tokens and not wei:
         return ""
     lacks = [f"{currency.coins(coins)} and cannot pay for gas"] if wei else []

@@ -22,7 +22,6 @@ from quorate_contracts.artifact import artifact
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, UnixSeconds
-from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.types import Receipt
 
 GAS = 400_000  # of the four transactions together, with some reserve
@@ -176,7 +175,7 @@ class WithdrawalFlow:
     async def _check_gas(self, found: Balances) -> None:
         client, currency = self._chain.client, self._chain.currency
         with translated():
-            needed = GAS * first_bid(await client.fees(), client.fee_cap_wei).fee_max
+            needed = await client.gas_cost(GAS)
             if found.coins_wei < needed:
                 raise Refused(
                     Code.CHAIN,
