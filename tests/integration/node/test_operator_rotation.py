@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quorate_contracts.calls import ask
 from quorate_node.base.operator_keys import FILE
-from quorate_node.core.phases import Declined, Receipted, Running
+from quorate_node.core.phases import Declined, Running
 from quorate_node.daemon import ProviderDaemon
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import signer
@@ -86,18 +86,15 @@ class Registry:
         await coordinator.send(replace(sent, assignment=coordinator.seal(message)))
         return lease
 
-    async def ended(self, daemon: ProviderDaemon, lease: Hash32) -> set[Address]:
-        """Waits for a lease's Commit and receipts it. Returns the keys that signed for the
-        lease.
-        """
+    async def committed(self, lease: Hash32) -> set[Address]:
+        """Waits for a lease's Commit. Returns the keys that signed for the lease."""
         coordinator = self.market.coordinator
 
-        def committed() -> Commit | None:
+        def commit() -> Commit | None:
             found = (item.commit.message for item in coordinator.got(frames.CommitSent))
             return next((item for item in found if item.assignment_hash == lease), None)
 
-        await coordinator.send(coordinator.receipt(await until(committed)))
-        await in_phase(daemon, lease, Receipted)
+        await until(commit)
         return self.signed_by[lease]
 
 
@@ -122,7 +119,7 @@ async def test_all_messages_of_a_lease_are_signed_by_the_key_that_accepted_it(
                     pass  # each turn asks the chain; the test's own limit ends it
             coordinator.frames.clear()  # only what is sent after it counts
             registry.signed_by.clear()
-            assert await registry.ended(daemon, old) == {OPERATOR.address}, (
+            assert await registry.committed(old) == {OPERATOR.address}, (
                 "a rotated key answers for what it accepted"
             )
             coordinator.operator = NEW.address  # it has followed the chain
@@ -132,4 +129,4 @@ async def test_all_messages_of_a_lease_are_signed_by_the_key_that_accepted_it(
             await until(lambda: coordinator.got(frames.OfferSent) or None)
             await until(lambda: coordinator.got(frames.HeartbeatSent) or None)
             new = await registry.assign(daemon, 3)
-            assert await registry.ended(daemon, new) == {NEW.address}
+            assert await registry.committed(new) == {NEW.address}
