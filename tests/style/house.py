@@ -73,7 +73,7 @@ def folder_circles(arrows: dict[str, set[str]]) -> Measure:
 
 
 def small_single_use(graph: dict[str, set[str]], known: dict[str, Path]) -> Measure:
-    """Modules of under 80 lines that one other module imports, and no test."""
+    """Modules of under 80 lines that one other module of the product imports."""
     users = Counter(other for others in graph.values() for other in others)
     found = [
         f"{relative(path)} {lines([path])}"

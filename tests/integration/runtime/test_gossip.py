@@ -10,7 +10,7 @@ import pytest
 from quorate_protocol.messages.ports import GOSSIP_BYTES_MAX, Gossip, Verdict
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.peers.memory_gossip import MemoryGossipHub
+from support.p2p.memory_gossip import MemoryGossipHub
 from support.peer_sites import eventually
 from support.requirements import require
 

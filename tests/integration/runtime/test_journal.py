@@ -27,7 +27,7 @@ from quorate_runtime.journal.journal_port import (
     Record,
     Snapshot,
 )
-from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
+from support.journal.memory_journal import MemoryDisk, MemoryJournal
 
 WRITER = Path(__file__).parents[2] / "support" / "journal" / "journal_writer.py"
 

@@ -14,7 +14,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.peers.channel import INFLIGHT_MAX
-from quorate_runtime.peers.memory_peers import MemoryHub
+from support.p2p.memory_peers import MemoryHub
 from support.peer_sites import (
     ADA,
     BOB,

@@ -17,7 +17,6 @@ from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.outbox import OnRefused
 from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.journal.journal_port import JournalFailed
-from quorate_runtime.journal.memory_journal import MemoryDisk, MemoryJournal
 from quorate_runtime.process.metrics import exposition
 from support.journal.ledger_core import (
     Closed,
@@ -29,6 +28,7 @@ from support.journal.ledger_core import (
     Paid,
     ledger_codec,
 )
+from support.journal.memory_journal import MemoryDisk, MemoryJournal
 
 EffectPerformer = Callable[[Effect], Awaitable[None]]
 

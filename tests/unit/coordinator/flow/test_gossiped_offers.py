@@ -23,9 +23,9 @@ from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Sequence, Un
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.keys.crypto import KeySigner, recover
-from quorate_runtime.peers.memory_gossip import MemoryGossip, MemoryGossipHub
 from support.markets.scripted_market import DOMAIN, HOST, Market
 from support.offers import a_slot, an_offer
+from support.p2p.memory_gossip import MemoryGossip, MemoryGossipHub
 
 OWNER, OPERATOR = KeySigner(b"\x61" * 32).address, KeySigner(b"\x62" * 32)
 STRANGER = KeySigner(b"\x63" * 32)
