@@ -97,6 +97,7 @@ ADMITTED: dict[str, tuple[int, str]] = {
         2_000,
         "two honest owners repeat each job, the fund pays them, and no fault counts",
     ),
+    "pads usage": (400, "an owner is paid from its Assignment on, though the run began later"),
     "assigns and forgets": (
         2_000,
         "an owner works unpaid up to its own `trust` for one coordinator, then it declines (6.83)",
