@@ -20,13 +20,13 @@ class Promise(Protocol):
     """What an offer says of all its slots."""
 
     @property
-    def sandboxes(self) -> tuple[str, ...]: ...  # noqa: D102
+    def sandboxes(self) -> tuple[str, ...]: ...
     @property
-    def kinds(self) -> tuple[JobKind, ...]: ...  # noqa: D102
+    def kinds(self) -> tuple[JobKind, ...]: ...
     @property
-    def images(self) -> tuple[Hash32, ...]: ...  # noqa: D102
+    def images(self) -> tuple[Hash32, ...]: ...
     @property
-    def store_bytes(self) -> int: ...  # noqa: D102
+    def store_bytes(self) -> int: ...
 
 
 def fits(spec: JobSpec, slot: SlotOffer, offer: Promise) -> bool:
