@@ -79,8 +79,9 @@ OTHER_MARKETS = (
 WITHOUT_ENGINE = "supervisor."
 CONTAINER_STEPS = ("container.", "mount.", "unmount.", "output.")
 # Where the simulator kills daemons: machines with GPUs, orders with an escrow of their own, clients
-# that leave, and what a second Commit causes.
+# that leave, what a second Commit causes, and content that a client names and does not upload.
 NOT_TRIED = (
+    "ContentTaken",
     "GpusRead",
     "EquivocationSeen",
     "ProveEquivocation",
