@@ -26,6 +26,7 @@ from quorate_protocol.units import Address, Hash32
 LOOK_SECONDS = 1.0
 FETCHES_MAX = 16  # of the store's threads
 FETCHES_OF_CLIENT_MAX = 2  # so that one client's slow gateways leave room for others
+TURN_SECONDS = 30.0  # then a fetch lets others begin, and goes on from the blocks that it has
 RETRY_SECONDS, RETRY_SECONDS_MAX = 5.0, 300.0
 
 log = logging.getLogger(__name__)
@@ -54,13 +55,22 @@ class Attempt:
     pause_seconds: float = RETRY_SECONDS
     is_done: bool = False
 
+    def try_again(self, began: float, now: float) -> None:
+        """Sets the next try after one that brought too little. If it used its turn, it goes on
+        after all that wait now; if no source had it, it pauses.
+        """
+        self.at = now
+        if now - began < TURN_SECONDS:
+            self.at += self.pause_seconds
+            self.pause_seconds = min(2 * self.pause_seconds, RETRY_SECONDS_MAX)
+
 
 def due(attempts: list[Attempt], running: list[Attempt], now: float) -> list[Attempt]:
-    """Returns the attempts to begin now. At most `FETCHES_MAX` run at once, and at most
-    `FETCHES_OF_CLIENT_MAX` of one client.
+    """Returns the attempts to begin now, the longest waiting first. At most `FETCHES_MAX` run at
+    once, and at most `FETCHES_OF_CLIENT_MAX` of one client.
     """
     busy, found = Counter(item.wanted.client for item in running), list[Attempt]()
-    for item in attempts:
+    for item in sorted(attempts, key=lambda each: each.at):
         is_due = not item.is_done and item not in running and item.at <= now
         if (
             is_due
@@ -129,11 +139,11 @@ class InputFetcher:
         self._changed.clear()
 
     async def _try(self, attempt: Attempt) -> None:
-        wanted = attempt.wanted
+        wanted, began = attempt.wanted, self._clock.now()
         named = (gateway_source("job", url, self._may_be_private) for url in wanted.gateways)
         sources = in_order(named, self._sources)
         try:
-            seconds = max(RETRY_SECONDS, wanted.until - self._clock.now())
+            seconds = min(TURN_SECONDS, max(RETRY_SECONDS, wanted.until - self._clock.now()))
             await self._staging.take_in(
                 wanted.cid, wanted.client, wanted.bytes_max, sources, seconds
             )
@@ -143,7 +153,6 @@ class InputFetcher:
         except (Refused, Unavailable) as error:
             # Not re-raised: the run waits, and ends if no later try brings it in time.
             log.info("input %s is not in the staging store: %s", wanted.cid, error)
-            attempt.at = self._clock.now() + attempt.pause_seconds
-            attempt.pause_seconds = min(2 * attempt.pause_seconds, RETRY_SECONDS_MAX)
+            attempt.try_again(began, self._clock.now())
         finally:
             self._running.remove(attempt)

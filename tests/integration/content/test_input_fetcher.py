@@ -14,6 +14,10 @@ from quorate_coordinator.core.model.entities import Ended
 from quorate_coordinator.core.model.events import ContentTaken
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.storage.input_fetcher import (
+    FETCHES_MAX,
+    FETCHES_OF_CLIENT_MAX,
+    RETRY_SECONDS,
+    TURN_SECONDS,
     Attempt,
     InputFetcher,
     WantedInput,
@@ -134,6 +138,25 @@ def test_one_client_leaves_room_for_the_inputs_of_others() -> None:
     assert due(many + few, many[:2], 1.0) == few
     later = attempt(b"y", other, 2.0)
     assert due([later], [], 1.0) == [] and due([later], [], 2.0) == [later]
+
+
+@pytest.mark.rule("4.26")
+def test_slow_gateways_of_many_clients_delay_another_by_one_turn() -> None:
+    """Otherwise eight accounts would hold all places until their jobs end, and pay nothing."""
+
+    def attempt(number: int, at: float) -> Attempt:
+        client = Address(bytes([number // FETCHES_OF_CLIENT_MAX]) * 20)
+        return Attempt(WantedInput(ZERO_HASH, raw_cid(bytes([number])), MIB, client, 600.0), at)
+
+    slow, honest = [attempt(number, 0.0) for number in range(FETCHES_MAX)], attempt(99, 5.0)
+    every = [*slow, honest]
+    assert due(every, [], 1.0) == slow and due(every, slow, 29.0) == []
+    for each in slow:
+        each.try_again(1.0, 1.0 + TURN_SECONDS)
+    begun = due(every, [], 1.0 + TURN_SECONDS)
+    assert begun[0] is honest and begun[1:] == slow[:-1]
+    honest.try_again(31.0, 33.0)
+    assert honest.at == 33.0 + RETRY_SECONDS
 
 
 async def test_an_input_has_at_most_the_bytes_that_its_job_declares(tmp_path: Path) -> None:
