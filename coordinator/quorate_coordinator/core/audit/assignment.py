@@ -68,7 +68,10 @@ def _sign(
     index = len(job.leases)
     blind = context.derive("blind")
     spec = job.submission.spec
-    answer_by = beacon_time.known_moment(context) + context.rules.limits.accept_within
+    closed_at = job.batches[-1].commit_set.message.closed_at if job.batches else UnixSeconds(0)
+    # A slow clock may be behind a closing, whose time follows the receipts that pay whole runs.
+    sent_at = max(beacon_time.known_moment(context), closed_at)
+    answer_by = sent_at + context.rules.limits.accept_within
     if isinstance(job.phase, Matching):
         # No first execution may begin once the order has expired.
         answer_by = min(answer_by, job.submission.order.message.expiry - 1)

@@ -6,12 +6,14 @@ The rules are in PROTOCOL §5: Rate, Batches, Holding, Faults.
 import pytest
 
 from quorate_coordinator.core.audit import faults, trust
+from quorate_coordinator.core.audit.assignment import assign
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.accusations import Fault
 from quorate_coordinator.core.model.effects import Effect, OpenCase, Send
 from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.model.lease import Revealed
 from quorate_coordinator.core.model.step_context import StepContext
+from quorate_coordinator.core.model.tables import NEWEST_ROUND
 from quorate_coordinator.core.money import held_pay
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import document_cid
@@ -34,6 +36,7 @@ from quorate_protocol.units import (
     Hash32,
     Outcome,
     Ppm,
+    Price,
     UnixSeconds,
 )
 from quorate_protocol.values import replace
@@ -98,6 +101,22 @@ def test_silent_member_of_a_batch_of_one_is_unpaid_and_not_faulted() -> None:
     data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
     report = receipt_checks.verify(data, recover, verify_round)
     assert report.valid, report.failures
+
+
+def test_a_repeat_is_not_assigned_before_what_it_repeats_was_closed() -> None:
+    """A closing is dated ahead of a slow clock, because its receipts pay whole runs. A receipt with
+    an older repeat does not verify.
+    """
+    market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 6)])
+    job_id = market.order(0, 1)
+    market.until_decided(job_id)
+    job = market.job(job_id)
+    closed_at = job.batches[-1].commit_set.message.closed_at
+    slow = turn_of(market, closed_at - 100 - market.at)
+    with market.core.state.transaction():
+        market.core.state.counters[NEWEST_ROUND] = 1
+        _, lease = assign(slow, job, job.batches[0].slots[0], Price(1), batch=3)
+    assert lease.assignment.message.accept_by == closed_at + market.core.rules.limits.accept_within
 
 
 class MarketWithOneDecline(Market):
