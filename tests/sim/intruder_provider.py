@@ -149,7 +149,10 @@ def _commit_set(world: World, provider: Provider, random: Random) -> Attack:
             (replace(good, ordered=()), STATEMENT.sign, "unknown"),
         ]
     )
-    is_revealed = isinstance(provider.core.executions[lease].phase, phases.Revealed)
+    phase = provider.core.executions[lease].phase
+    is_revealed = isinstance(phase, phases.Revealed)
+    if isinstance(phase, phases.Committed) and phase.is_misdated and codes != "wrong-signer":
+        codes = "stale"  # no CommitSet opens a result whose receipt does not pay the whole run
     if is_revealed and random.random() < 0.5:
         message, sign, codes = good, STATEMENT.sign, "equivocation"
     return _send(provider, frames.CommitSetSent(lease, seal(DOMAIN, message, sign))), codes
