@@ -54,7 +54,8 @@ def _may_read(world: World, job: Job, account: Address | None) -> tuple[bool, bo
     """(all of a run, its evidence) that an account may read, by 4.60 to 4.62."""
     state = world.coordinator.core.state
     is_final = isinstance(job.phase, Decided) and job.phase.is_final
-    is_open = job.submission.spec.public and (is_final or isinstance(job.phase, Ended))
+    is_paid = is_final and job.is_covered
+    is_open = job.submission.spec.public and (is_paid or isinstance(job.phase, Ended))
     is_all = is_open or account == job.submission.order.message.client
     executed = any(
         state.leases[digest].provider == account and _has_committed(state.leases[digest])
