@@ -192,9 +192,9 @@ def relay(
     as_json: AsJson = False,
 ) -> None:
     """Send what an account without coins signed. It pays you in tokens, at most what it signed."""
+    from quorate_contracts.account.relaying import read_file
     from quorate_contracts.chain_cli import deploy_command
     from quorate_contracts.chain_cli.deployer_key import open_key
-    from quorate_contracts.chain_cli.relaying import read_file
 
     with _sentences():
         url, file = _chain_url(network, chain_url), read_file(requests)

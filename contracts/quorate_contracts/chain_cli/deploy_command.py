@@ -9,15 +9,15 @@ from pathlib import Path
 import typer
 from aiohttp import ClientSession
 
+from quorate_contracts.account.relayed_requests import RequestFile
+from quorate_contracts.account.relaying import Relay, Relayed, told
 from quorate_contracts.chain_cli.deployment_run import Cost, DeploymentRun, Wanted
 from quorate_contracts.chain_cli.funding import Funding, Gift
 from quorate_contracts.chain_cli.networks import Network
-from quorate_contracts.chain_cli.relaying import Relay, Relayed, told
 from quorate_contracts.chain_cli.token_check import address_of
 from quorate_contracts.chain_cli.verification import folder_of
 from quorate_contracts.deploy import Contracts, Deployment, digest
 from quorate_contracts.money_texts import Currency, coins
-from quorate_contracts.relayed_requests import RequestFile
 from quorate_contracts.trusted_deployment import read as read_deployment
 from quorate_protocol.limits import BY_NAME, USD, Limits
 from quorate_protocol.messages.ports import BeaconInfo, Signer
@@ -196,7 +196,6 @@ async def relay(
 
 
 def gift_line(gift: Gift) -> str:
-    """Says what an account had and what it was sent."""
     had = f"had {usd(gift.had_amount)} USD and {coins(gift.had_wei)} coins"
     sent = [f"{usd(gift.amount)} USD"] if gift.amount else []
     sent += [f"{coins(gift.wei)} coins for gas"] if gift.wei else []

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from quorate_contracts.account.goals import StakeSlot
 from quorate_node.cli.status import status_lines
 from quorate_node.core import events
 from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.owner.account_state import AccountState, StakeSlot
+from quorate_node.owner.account_state import AccountState
 from quorate_node.status.income import DayIncome, Income, read_income, with_earned
 from quorate_node.status.job_lines import JobLines
 from quorate_node.status.status import OwnerFacts, status_of

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from quorate_contracts.account.goals import StakeSlot
 from quorate_devnet.market.faucet import give
 from quorate_node.base.dates import until_text
 from quorate_node.base.settings import devnet_coordinator
@@ -16,7 +17,7 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.announcements import Announcements
 from quorate_node.market_entry import registered_text
 from quorate_node.owner import leaving
-from quorate_node.owner.account_state import AccountState, StakeSlot
+from quorate_node.owner.account_state import AccountState
 from quorate_node.owner.stake_release import look_pause, slot_news
 from quorate_node.status.drain import Drain
 from quorate_node.status.price_change import PriceChange

@@ -54,7 +54,6 @@ def permit_call(
     deadline: UnixSeconds,
     signature: Signature,
 ) -> Call:
-    """Returns the transaction by which anybody tells the token of an owner's permit."""
     kinds = ("address", "address", "uint256", "uint256", "uint8", "bytes32", "bytes32")
     data = encode(kinds, (owner, spender, amount, deadline, *permit_words(signature)))
     return Call(token, keccak256(PERMIT_FUNCTION)[:4] + data, PERMIT_GAS)
