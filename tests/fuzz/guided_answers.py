@@ -14,7 +14,7 @@ from urllib.parse import SplitResult
 from fuzz.guided_outer import Answer, Session, scratch_folder
 from quorate.base.errors import UnavailableError, from_answer
 from quorate.client.base.coordinator_api import ServerEvent, _tree, _view, server_events
-from quorate_content.images.pinned_image import PinnedImage, parse_pinned
+from quorate_content.images.image_names import PinnedImage, parse_pinned
 from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.threads import StopSignal
 from quorate_node.executors.sandbox.bwrap_status import PIDS_MAX, status_number

@@ -61,7 +61,6 @@ class ImageInfo:
     unpacked_bytes: int = 0  # total of all layers
 
     def label(self, name: str) -> str | None:
-        """Returns the value of a label, or None."""
         return dict(self.labels).get(name)
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from quorate_content.dag.content_limits import TruncatedSource
+from quorate_content.images.image_names import scheme_of
 from quorate_content.store.deadline_socket import DeadlineSocket
 from quorate_content.threads import StopSignal
 from quorate_protocol.codec import canonical
@@ -62,7 +63,6 @@ class RegistryHttp:
         self._begun, self._received = time.monotonic(), 0
 
     def head(self, what: str, accept: str) -> None:
-        """Asks whether `/v2/<path>/<what>` is there. Raises as `get` does."""
         with self._ask("HEAD", what, accept):
             pass
 
@@ -152,10 +152,8 @@ class RegistryHttp:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
 
     def _anonymous_token(self, challenge: str) -> str:
-        """Returns the token that a public registry gives to everybody. It never sends a login."""
-        parts = dict(_CHALLENGE.findall(challenge))
-        realm = parts.pop("realm", "")
-        if not challenge.startswith("Bearer ") or not realm:
+        realm, parts = challenge_of(challenge)
+        if not realm:
             raise Refused(
                 Code.UNKNOWN,
                 f"image: the registry {self._host} wants a login, which jobs cannot give",
@@ -167,11 +165,10 @@ class RegistryHttp:
             self._check_status(response.status)
             body = b"".join(self.chunks(response, TOKEN_BYTES_MAX))
         try:
-            tree = canonical.loads(body)
+            token = token_in(body)
         except ValueError as error:
             raise Unavailable(f"the registry {self._host} sent no token: {error}", 60.0) from error
-        token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
-        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        if not token:
             raise Unavailable(f"the registry {self._host} sent no token", 60.0)
         return token
 
@@ -251,13 +248,19 @@ class RegistryHttp:
         return public  # type: ignore[return-value]  # as above
 
 
-def scheme_of(host: str) -> str:
-    """Returns "http" for this machine, else "https", as engines do."""
-    name = urlsplit(f"//{host}").hostname or ""
-    address = address_of(name if ":" not in name else f"[{name}]")
-    return (
-        "http" if name == "localhost" or (address is not None and address.is_loopback) else "https"
-    )
+def challenge_of(header: str) -> tuple[str, dict[str, str]]:
+    """Returns the realm of a WWW-Authenticate header ("" if it has none) and what to ask it."""
+    parts = dict(_CHALLENGE.findall(header))
+    realm = parts.pop("realm", "")
+    return (realm if header.startswith("Bearer ") else ""), parts
+
+
+def token_in(body: bytes) -> str:
+    """Returns the token that a registry sent, or "". Raises ValueError if it is not JSON."""
+    tree = canonical.loads(body)
+    token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
+    is_token = isinstance(token, str) and token.isascii() and token.isprintable()
+    return str(token) if is_token else ""
 
 
 def redirect_target(url: str, location: str) -> str:

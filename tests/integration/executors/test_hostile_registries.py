@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from quorate_content.images import registry_http
-from quorate_content.images.pinned_image import parse_pinned
+from quorate_content.images.image_names import parse_pinned
 from quorate_content.images.registry_http import TransferRate
 from quorate_content.threads import StopSignal
 from quorate_node.jobs.registry_image import fetch_archive

@@ -16,7 +16,7 @@ import docker.errors
 
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageInfo, ImageLimits, refuse_shell_command
-from quorate_content.images.pinned_image import PinnedImage, parse_pinned
+from quorate_content.images.image_names import PinnedImage, parse_pinned
 from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_content.threads import StopSignal
