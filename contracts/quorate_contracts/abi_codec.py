@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 
 def encode(types: Sequence[str], values: Sequence[object]) -> bytes:
-    """Returns the ABI encoding of the values as a tuple of `types`."""
     return _codec().encode(types, values)
 
 

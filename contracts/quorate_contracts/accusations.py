@@ -22,7 +22,6 @@ from quorate_protocol.units import (
 
 
 def read_receipt(content: bytes) -> Receipt:
-    """Reads a receipt's body, or the file `{body, cid}` that clients keep."""
     tree = canonical.parse(content, RECEIPT_BYTES_MAX + 1024)
     if isinstance(tree, dict) and "body" in tree:
         tree = tree["body"]
@@ -74,7 +73,6 @@ def least_pay(case: CaseEvidence, limits: Limits) -> Amount:
 
 
 def burned(pay: Amount, limits: Limits) -> Amount:
-    """Returns what an accuser burns."""
     return Amount(JURORS * (pay + limits.jury_gas_fee))
 
 

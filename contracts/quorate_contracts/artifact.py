@@ -33,7 +33,6 @@ class Function:
     outputs: tuple[str, ...]
 
     def call_data(self, arguments: Sequence[object]) -> bytes:
-        """Returns the data of a call with these arguments."""
         return self.selector + encode(self.inputs, arguments)
 
     def results(self, data: bytes) -> tuple[Json, ...]:
@@ -108,13 +107,11 @@ class Artifact:
     sources: tuple[str, ...]  # names of all its source files
 
     def creation(self, arguments: Sequence[object]) -> bytes:
-        """Returns the data of the transaction that deploys it."""
         return self.bytecode + encode(self.constructor, arguments)
 
 
 @cache
 def artifact(name: str) -> Artifact:
-    """Returns a contract of `CONTRACTS` by its name."""
     from eth_utils.abi import (
         event_abi_to_log_topic,
         function_abi_to_4byte_selector,

@@ -26,7 +26,6 @@ class Step:
 
 
 async def ask(client: "ChainClient", query: Query[T], block: "BlockId" = "latest") -> T:
-    """Returns the answer of a contract's view function."""
     return query.decode(await client.call(query.to, query.data, block=block))
 
 

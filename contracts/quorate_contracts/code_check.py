@@ -41,7 +41,6 @@ class Expected:
 
     @classmethod
     def of(cls, deployment: Deployment) -> "Expected":
-        """Returns what a whole deployment says."""
         return cls(deployment.places(), deployment.constants(), deployment.beacon_info())
 
 
@@ -128,7 +127,6 @@ def _constants(expected: Expected) -> dict[str, dict[str, str]]:
 
 
 def _immutable_name(parameter: str) -> str:
-    """Returns SLOT_STAKE for slotStake."""
     return "".join(f"_{it}" if it.isupper() else it.upper() for it in parameter)
 
 

@@ -13,7 +13,6 @@ Arguments = tuple[object, ...]
 def constructor_arguments(
     places: Mapping[str, Address], limits: Limits, beacon: BeaconInfo, faucet: bool
 ) -> dict[str, Arguments]:
-    """Returns the constructor arguments of each contract. `places`: addresses by name."""
     return {
         "TestToken": (faucet, 0),
         "Stakes": (

@@ -14,7 +14,6 @@ RANGE_FIRST, RANGE_MAX = 5_000, 1 << 20  # blocks of one request
 
 
 def topic_of(contract: str, event: type) -> Hash32:
-    """Returns the topic by which an event's logs are found."""
     topics = artifact(contract).events
     return next(topic for topic, log in topics.items() if log.name == event.__name__)
 

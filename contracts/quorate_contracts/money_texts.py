@@ -50,7 +50,6 @@ class Currency(Struct, frozen=True):
 
     @property
     def is_devnet(self) -> bool:
-        """Whether `quorate devnet fund` gives this money for nothing."""
         return self.chain_id == DEVNET_CHAIN
 
     @property
@@ -87,7 +86,6 @@ class Currency(Struct, frozen=True):
 
 
 def currency_of(deployment: Deployment) -> Currency:
-    """Returns the currency of a deployment without asking the chain for the token's symbol."""
     return Currency(deployment.chain_id, deployment.token)
 
 

@@ -151,7 +151,6 @@ class _Plaintext:
         self._chunk = memoryview(b"")
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer` and returns how many bytes; 0 means the end."""
         if not self._chunk:
             self._next()
         count = min(len(buffer), len(self._chunk))

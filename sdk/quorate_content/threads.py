@@ -41,7 +41,6 @@ class StopSignal:
 
     @property
     def is_stopped(self) -> bool:
-        """Returns whether the work was cancelled."""
         return self._stopped.is_set()
 
     def left_seconds(self) -> float:
@@ -54,8 +53,6 @@ class StopSignal:
         self.check()
 
     def attach(self, connection: socket.socket) -> None:
-        """Shuts this connection when the work is stopped."""
-
         def shut() -> None:
             try:
                 connection.shutdown(socket.SHUT_RDWR)

@@ -47,7 +47,6 @@ class SystemClock:
         self._witnessed: tuple[float, float] | None = None
 
     def now(self) -> float:
-        """Unix seconds."""
         wall, steady = self._wall(), self._steady()
         expected = self._believed + steady - self._at
         if abs(wall - expected) > JUMP_SECONDS and not self._is_followed(wall, expected, steady):
@@ -91,7 +90,6 @@ class SystemClock:
         return steady - self._doubted_at >= self._doubt_seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Waits for that many seconds of the event loop's time."""
         await asyncio.sleep(seconds)
 
 
@@ -108,16 +106,13 @@ class VirtualClock:
         self.elapsed = 0.0  # not added to the start: small floats keep timers exact
 
     def now(self) -> float:
-        """Unix seconds."""
         return self._start + self.elapsed
 
     def forward(self, seconds: float) -> None:
-        """Moves the time on."""
         assert seconds >= 0, "time does not run backwards"
         self.elapsed += seconds
 
     async def sleep(self, seconds: float) -> None:
-        """Waits for virtual time."""
         loop = asyncio.get_running_loop()
         if isinstance(loop, _VirtualLoop) and loop.clock is self:
             await asyncio.sleep(seconds)

@@ -114,7 +114,6 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def older(file: Path, home: Path, found: int, known: int) -> str:
-    """Returns the message for a file whose format this version no longer reads."""
     return (
         f"{file} was written by an older Quorate (format {found}; this version reads {known}). "
         f"Finish with that version, or move {home} away and run `init` again."
@@ -122,7 +121,6 @@ def older(file: Path, home: Path, found: int, known: int) -> str:
 
 
 def newer(file: Path, found: int, known: int) -> str:
-    """Returns the message for a file whose format this version does not know yet."""
     return (
         f"{file} was written by a newer Quorate (format {found}; this version reads format "
         f"{known}). Start that version."
@@ -192,7 +190,6 @@ def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailab
 
 
 def remedy(path: Path) -> str:
-    """Returns what to do about a file that may be whole."""
     folder = path.absolute().parent
     if is_full(folder):
         return f"the disk is full, the file is whole: check `df -h {folder}` and free some space"
@@ -205,7 +202,6 @@ def is_outside_cause(error: sqlite3.Error) -> bool:
 
 
 def damaged(path: Path, what: str) -> FileDamaged:
-    """Returns the exception for a damaged file. It names the file and the remedy."""
     return FileDamaged(
         f"{path}: {what}. Nothing was changed. Restore the file from a backup; "
         f"without one, save what can still be read with: sqlite3 {path} .recover"

@@ -59,7 +59,6 @@ class OptionalFile:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file, for people; "" if nothing is."""
         return self._damage or next(iter(self._troubles.values()), "")
 
     @contextmanager
@@ -86,17 +85,14 @@ class OptionalFile:
                 yield writer
 
     def used_bytes(self) -> int:
-        """Returns the bytes of the file's pages that are in use."""
         with self.reading() as reader:
             return used_bytes(reader)
 
     def damaged(self, what: str) -> Unavailable:
-        """Returns the exception to raise for contents that are not what was written."""
         self._damage = str(damaged(self.path, what))
         return Unavailable(self._damage, RETRY_SECONDS)
 
     def close(self) -> None:
-        """Closes the connections."""
         with self._lock:
             for connection in self._opened or ():
                 connection.close()

@@ -17,7 +17,6 @@ def version_number() -> str:
 
 
 def version_line() -> str:
-    """Returns the line that `--version` prints: the version, Python and the machine."""
     return (
         f"{DISTRIBUTION} {version_number()} (Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()})"

@@ -31,7 +31,6 @@ def open_key(path: Path, password_file: Path | None) -> KeySigner:
 
 
 def create_key(path: Path, password_file: Path | None) -> KeySigner:
-    """Makes a new key file, never over another file. Raises KeystoreError or Refused."""
     _check_name(path)
     if path.exists():
         raise KeystoreError(f"{path} exists. Move it away first if you really want a new key.")

@@ -23,8 +23,7 @@ BlockSupply = Callable[[ExpectedBlock], Block | None]
 class ByteReader(Protocol):
     """Anything with a blocking `readinto`."""
 
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fills some of the buffer and returns how many bytes; 0 means the end."""
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 
 class Progress(Protocol):

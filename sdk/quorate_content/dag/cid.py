@@ -101,7 +101,6 @@ def parse(text: str) -> Cid:
 
 
 def parse_bytes(raw: bytes) -> Cid:
-    """Returns the CID whose binary form is exactly `raw`."""
     cid, end = parse_prefix(raw)
     if end != len(raw):
         raise malformed(f"{len(raw) - end} unexpected bytes after the CID")
@@ -168,7 +167,6 @@ EMPTY = raw_cid(b"")  # of an empty file
 
 
 def node_cid(block: bytes, version: int = 1) -> Cid:
-    """Returns the CID of an encoded dag-pb node."""
     return Cid(version, Codec.DAG_PB, Hash32(sha256(block).digest()))
 
 

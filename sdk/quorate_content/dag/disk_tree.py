@@ -64,7 +64,6 @@ class TreeWriter:
         self._blocks = LocalBlocks(target, self.nodes)
 
     def enter(self, path: TreePath) -> None:
-        """Makes the directory and opens it."""
         self._reserve_entry(path, 0)
         name, parent = path[-1] if path else self.target, self._parent(path)
         try:
@@ -101,7 +100,6 @@ class TreeWriter:
         self._file = os.open(name, flags, 0o600, dir_fd=parent)
 
     def write(self, path: TreePath, offset: int, data: Block) -> None:
-        """Writes all the bytes."""
         assert self._file is not None
         if self.is_replaying and isinstance(data, memoryview):
             return  # read from this very file; bytes inside a node may not have been written yet
@@ -127,7 +125,6 @@ class TreeWriter:
         os.close(descriptor)
 
     def node(self, cid: Cid, block: Block) -> None:
-        """Keeps the node once."""
         if cid.digest not in self.nodes:
             self._node_bytes += len(block)
             if self._node_bytes > self._bounds.node_bytes_max:
@@ -138,12 +135,10 @@ class TreeWriter:
                 self.journal.flush()
 
     def leaf(self, expected: ExpectedBlock, block: Block) -> None:
-        """Records where the leaf is in the tree."""
         if len(self._located) < LOCATED_MAX:
             self._located.setdefault(expected.cid.digest, expected)
 
     def seen(self, cid: Cid) -> bool:
-        """Returns whether the block was written already."""
         return cid.digest in self.nodes or cid.digest in self._located
 
     def known(self, expected: ExpectedBlock) -> Block | None:
@@ -197,7 +192,6 @@ class LocalBlocks:
         self._descriptor = -1
 
     def supply(self, expected: ExpectedBlock) -> Block | None:
-        """Returns the block for an expected place, valid until the next call, or None."""
         if expected.cid.codec == Codec.DAG_PB and expected.cid.digest in self._nodes:
             return self._nodes[expected.cid.digest]
         if expected.role is Role.SHARD:
@@ -208,7 +202,6 @@ class LocalBlocks:
         return leaf_block(data)
 
     def close(self) -> None:
-        """Closes the file that was read last."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._open_path, self._descriptor = None, -1
@@ -236,7 +229,6 @@ class LocalBlocks:
 
 
 def path_in_tree(root: Path, path: TreePath) -> Path:
-    """Returns the path of an entry of the tree at `root`."""
     return root.joinpath(*(os.fsdecode(name) for name in path))
 
 
@@ -382,8 +374,6 @@ def _path_text(path: TreePath) -> str:
 
 
 def keep_nodes(nodes: Nodes) -> Emit:
-    """Returns an `emit` function that fills `nodes`."""
-
     def emit(cid: Cid, block: bytes) -> None:
         nodes[cid.digest] = block
 

@@ -51,7 +51,6 @@ class BlockPlace:
         return self.is_entry or self.size is None
 
     def expected(self, cid: Cid) -> ExpectedBlock:
-        """Returns the block as a walk from the root would expect it."""
         role = Role.ENTRY if self.is_entry else Role.FILE
         return ExpectedBlock(cid, self.path, role, self.offset, self.size)
 
@@ -70,7 +69,6 @@ class BlockIndex:
             self._base = _open(path)
 
     def close(self) -> None:
-        """Closes the database."""
         with self._guard:
             self._base.close()
 
@@ -103,7 +101,6 @@ class BlockIndex:
                 raise
 
     def forget(self, root: Cid) -> None:
-        """Removes an object's rows."""
         name = str(root.as_v1())
         if root.codec != Codec.DAG_PB:
             return
@@ -113,7 +110,6 @@ class BlockIndex:
             self._base.execute("delete from root where cid = ?", (name,))
 
     def find(self, cid: Cid) -> tuple[BlockPlace, ...]:
-        """Returns some of the places of a block; none if no object has it."""
         query = """select root.cid, path, is_entry, offset, size from block
                    join root on root.id = block.root where digest = ? limit ?"""
         with self._locked():

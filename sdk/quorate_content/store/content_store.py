@@ -73,7 +73,6 @@ class ObjectFetch:
         self._tally = tally
 
     def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
-        """Fetches what is missing and publishes the object."""
         folder = Path(self._files.work(self._work))
         old_nodes = load_nodes(folder / "nodes", self._bounds)
         with open(folder / "nodes", "wb") as journal:
@@ -170,7 +169,6 @@ class ByteCounts:
             self._counts[source] = self._counts.get(source, 0) + count
 
     def by_source(self) -> dict[str, int]:
-        """Returns a copy: bytes by source, in the order in which the sources first sent some."""
         with self._guard:
             return dict(self._counts)
 
@@ -322,24 +320,19 @@ class ContentStore:
             await in_thread(self._threads, lambda: self._files.pin(cid, owner_of(owner), until))
 
     async def unpin(self, cid: Cid, owner: str) -> None:
-        """Ends one owner's pin. The content stays until its space is needed."""
         await in_thread(self._threads, lambda: self._files.index.unpin(str(cid.as_v1()), owner))
 
     async def unpin_all(self, owner: str) -> None:
-        """Ends all pins of one owner."""
         await in_thread(self._threads, lambda: self._files.index.unpin_all(owner))
 
     async def owners_of(self, cid: Cid) -> list[str]:
-        """Returns the owners that pin stored content now."""
         return await in_thread(self._threads, lambda: self._files.index.owners_of(str(cid.as_v1())))
 
     async def stat(self, cid: Cid) -> Stat | None:
-        """Returns what is stored under the CID, or None."""
         entry = await in_thread(self._threads, lambda: self._files.entry(cid))
         return None if entry is None else Stat(cid, entry.size)
 
     async def objects(self) -> list[ListedObject]:
-        """Returns all stored objects, sorted by their CIDs."""
         return await in_thread(self._threads, self._files.index.objects)
 
     async def resolve(self, digest: bytes) -> Cid | None:
@@ -350,13 +343,11 @@ class ContentStore:
         return None if found is None else parse(found)
 
     async def is_pinned_for(self, cid: Cid, owner: str) -> bool:
-        """Returns whether this owner pins the object now."""
         return await in_thread(
             self._threads, lambda: self._files.index.is_pinned_for(str(cid.as_v1()), owner)
         )
 
     async def extend_pins(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
-        """Extends existing pins of these (digest, owner) pairs to at least `until`."""
         await in_thread(self._threads, lambda: self._files.index.extend_pins(named, until))
 
     async def transfer_pins(self, moves: Sequence[PinTransfer]) -> list[bytes]:
@@ -366,15 +357,12 @@ class ContentStore:
         return await in_thread(self._threads, lambda: self._files.index.transfer_pins(moves))
 
     async def owned(self) -> dict[str, int]:
-        """Returns the bytes that each owner has pinned or is adding."""
         return await in_thread(self._threads, self._files.index.owned)
 
     async def set_weights(self, weights: Mapping[str, int]) -> None:
-        """Sets the weights of owners."""
         await in_thread(self._threads, lambda: self._files.index.set_weights(weights))
 
     async def used_bytes(self) -> int:
-        """Returns the bytes of all objects and of work in progress."""
         return await in_thread(self._threads, self._files.index.used)
 
     async def available_bytes(self) -> int:
@@ -404,7 +392,6 @@ class ContentStore:
         return Lease(Stat(cid, entry.size), self._files.place(cid), lock)
 
     async def block(self, cid: Cid) -> bytes:
-        """Returns the root block of a stored object."""
         async with await self.lease(cid) as lease:
             return await in_thread(self._threads, lambda: self._root_block(cid, lease.path))
 

@@ -41,16 +41,13 @@ class DeadlineSocket:
         self.is_head = True
 
     def sendall(self, data: bytes) -> None:
-        """Sends the request."""
         self._connection.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Returns the file from which `http.client` reads the answer."""
         raw = self._connection.makefile(mode, buffering=0)  # type: ignore[call-overload]
         return io.BufferedReader(_Receiver(self, cast(io.RawIOBase, raw)))
 
     def close(self) -> None:
-        """Closes the connection, once the answer is closed too."""
         self._connection.close()
 
     def before(self) -> None:

@@ -98,7 +98,6 @@ class _Fetch:
                 self._read(turn)
 
     def _needs_a_source(self) -> bool:
-        """Feeds known blocks. Returns whether another one is missing."""
         while (expected := self._walk.expected) is not None:
             block = self._writer.known(expected)
             if block is None:
@@ -108,7 +107,6 @@ class _Fetch:
 
     @property
     def _is_finding(self) -> bool:
-        """Returns whether no source has sent a block yet."""
         return self._walk.blocks_done == self._blocks_before
 
     @property
@@ -145,7 +143,6 @@ class _Fetch:
         self._turns = fetch_order.after(self._turns, answer)
 
     def _read(self, turn: fetch_order.Turn) -> None:
-        """Reads one answer of the first source, as far as it goes."""
         walk, source = self._walk, turn.source
         blocks, bytes_done, pause = walk.blocks_done, walk.bytes_done, 0.2
         self._pause(turn.pause_seconds)

@@ -48,7 +48,6 @@ class Source:
 
 
 def in_order(*groups: Iterable[Source]) -> tuple[Source, ...]:
-    """Joins groups of sources in their order. A URL that comes twice counts where it comes last."""
     found: dict[str, Source] = {}
     for group in groups:
         for source in group:
@@ -107,7 +106,6 @@ Turns = tuple[Turn, ...]
 
 
 def first_turns(sources: Iterable[Source]) -> Turns:
-    """Returns the queue at the begin of a fetch."""
     return tuple(Turn(source, source.searches) for source in sources)
 
 

@@ -39,7 +39,6 @@ def car_answer(
     stall_seconds: float,
     may_drip: bool,
 ) -> Iterator[http.client.HTTPResponse]:
-    """Asks for a CAR at `<source>/<target>`; its head must come within `answer_seconds`."""
     with _request(
         source,
         "GET",
@@ -77,7 +76,6 @@ def probe(
 def raw_answer(
     source: Source, root: Cid, stop: StopSignal, answer_seconds: float
 ) -> Iterator[http.client.HTTPResponse]:
-    """Asks for the raw root block; each part of the answer must come within `answer_seconds`."""
     with _request(
         source,
         "GET",
@@ -117,7 +115,6 @@ class Body:
         self._response, self._stop = response, stop
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer` and returns how many bytes; 0 means the end."""
         try:
             count = self._response.readinto(buffer)
         except (OSError, http.client.HTTPException) as error:

@@ -17,7 +17,6 @@ class FileLock:
         self._path, self._descriptor = path, descriptor
 
     def release(self) -> None:
-        """Releases the lock. A second call does nothing."""
         if self._descriptor < 0:
             return
         try:
@@ -33,7 +32,6 @@ class FileLock:
 
 
 def try_lock(path: str | Path, is_shared: bool) -> FileLock | None:
-    """Returns the lock, or None if another holder has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -97,7 +97,6 @@ def add_gateway_routes(
 
 
 def refusal_response(error: Refused | Unavailable) -> web.Response:
-    """Turns an error into its HTTP response: {"code", "sentence", "detail"}."""
     if isinstance(error, Refused):
         wait = {"Retry-After": "2"} if error.code is Code.BUSY else None
         tree = {
@@ -171,7 +170,6 @@ class Gateway:
         self._bodies: Counter[str] = Counter()  # being sent, by network
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """Answers GET and HEAD."""
         return await answers_refusals(self._get)(request)
 
     async def _get(self, request: web.Request) -> web.StreamResponse:

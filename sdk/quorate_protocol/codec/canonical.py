@@ -36,7 +36,6 @@ _DECODER = msgspec.json.Decoder()
 
 
 def encode(value: object) -> bytes:
-    """Canonical bytes of a value."""
     return text_writer.encode(value)
 
 
@@ -69,7 +68,6 @@ def _refuse(cls: type[T], data: bytes, bytes_max: int) -> None:
 
 
 def canonical(tree: Json) -> bytes:
-    """Canonical bytes of a JSON tree."""
     return _ENCODER.encode(tree).encode()
 
 

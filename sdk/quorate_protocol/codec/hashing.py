@@ -66,7 +66,6 @@ class _Sponges:
         self._free: list[_Sponge] = []
 
     def hash(self, data: bytes) -> bytes:
-        """The keccak256 of some bytes."""
         if type(data) is not bytes:
             return _keccak_by_library(data)
         try:
@@ -123,7 +122,6 @@ EMPTY_HASH = keccak256(b"")
 
 
 def sha256(data: bytes) -> Hash32:
-    """The 32-byte SHA-256 of some bytes."""
     return Hash32(_sha256(data).digest())
 
 

@@ -31,7 +31,6 @@ class Kept(Generic[K, V]):
         _all.add(self)
 
     def __call__(self, value: K) -> V:
-        """The function's result for a value."""
         place = id(value)
         found = self._young.get(place)
         if found is not None:

@@ -29,7 +29,6 @@ class Packed(Generic[T]):
         self._decoder: msgpack.Decoder[T] = msgpack.Decoder(kind, strict=False)
 
     def encode(self, value: T) -> bytes:
-        """MessagePack bytes of a value."""
         return encode(value)
 
     def decode(self, data: bytes | memoryview) -> T:

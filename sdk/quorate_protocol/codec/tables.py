@@ -44,14 +44,11 @@ class Part(Protocol):
     def is_clean(self) -> bool:
         """Whether no write waits for the commit."""
 
-    def commit(self) -> None:
-        """Makes the writes part of the state."""
+    def commit(self) -> None: ...
 
-    def rollback(self) -> None:
-        """Takes the writes back."""
+    def rollback(self) -> None: ...
 
-    def pack(self) -> bytes:
-        """Bytes of the committed state."""
+    def pack(self) -> bytes: ...
 
     def load(self, data: bytes) -> None:
         """Replaces the state. Raises `Refused` if the bytes are not a state of this part."""
@@ -84,7 +81,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._waiting: list[Part] | None = None
 
     def join(self, waiting: list[Part]) -> None:
-        """Makes the table add itself to `waiting` at its first write in each transaction."""
         self._waiting = waiting
         if not self.is_clean():
             waiting.append(self)
@@ -172,11 +168,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return len(self._rows) - len(self._deleted)
 
     def is_clean(self) -> bool:
-        """Whether no write waits for the commit."""
         return not self._earlier_rows and not self._deleted
 
     def commit(self) -> None:
-        """Makes the writes part of the table. Costs O(changes)."""
         if self._deleted:
             for key in self._deleted:
                 del self._rows[key]
@@ -185,7 +179,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._committed = None
 
     def rollback(self) -> None:
-        """Takes the writes back. Costs O(changes)."""
         for follower in self._all_followers():
             follower.update([key for key, _ in self._earlier_rows], self._deleted)
         self._rows = (
@@ -207,12 +200,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return rows
 
     def pack(self) -> bytes:
-        """Returns the bytes of the rows, in their order."""
         assert self.is_clean(), "a snapshot holds committed rows only"
         return packed.encode_rows(list(self._rows.items()))
 
     def load(self, data: bytes) -> None:
-        """Replaces all rows. Raises `Refused` if the bytes are not rows of these types."""
         rows = cast(list[tuple[K, V]], self._packed.decode(data))
         self.rollback()
         gone, self._rows = self._rows, dict(rows)
@@ -248,14 +239,12 @@ class Tables:
         assert not self._waiting, "the last transaction was neither committed nor rolled back"
 
     def commit(self) -> None:
-        """Makes all writes since `begin` part of the state."""
         self._parts()
         for part in self._waiting:
             part.commit()
         self._waiting.clear()
 
     def rollback(self) -> None:
-        """Takes back all writes since `begin`."""
         self._parts()
         for part in self._waiting:
             part.rollback()

@@ -20,12 +20,10 @@ CUSTOM: dict[Any, Writer] = {}
 
 
 def encode(value: object) -> bytes:
-    """Canonical bytes of a value."""
     return writer_of(type(value))(value).encode()
 
 
 def enclose(name: str, write: Writer, value: object) -> bytes:
-    """Canonical bytes of an object with one field, which holds the value."""
     return f'{{"{name}":{write(value)}}}'.encode()
 
 
@@ -38,7 +36,6 @@ def keep(kind: type, newest: int) -> None:
 
 @memo
 def writer_of(kind: Any) -> Writer:
-    """The writer of any type that the codec knows."""
     if hasattr(kind, "__supertype__"):
         return writer_of(kind.__supertype__)
     origin = get_origin(kind)

@@ -29,7 +29,6 @@ class Domain(Struct, frozen=True):
     verifying_contract: Address  # the contract `Stakes`, for every message
 
     def separator(self) -> Hash32:
-        """The 32-byte domain separator."""
         return _separator(self.chain_id, self.verifying_contract)
 
 
@@ -106,7 +105,6 @@ def _hasher(kind: Any) -> Callable[[Any], Hash32]:
 
 
 def _word_of(hint: Any) -> Callable[[Any], bytes]:
-    """The function that makes the 32-byte word of a member of this type."""
     if get_origin(hint) is tuple:
         each = _word_of(get_args(hint)[0])
         return lambda items: (

@@ -43,7 +43,6 @@ class Log(Struct, frozen=True):
     peaks: tuple[Hash32, ...] = ()  # roots of perfect trees over the entries, the largest first
 
     def append(self, entry: Hash32) -> "Log":
-        """The log with one more entry."""
         peaks, node, size = list(self.peaks), entry, self.count
         while size & 1:
             node = _above(peaks.pop(), node)
@@ -100,11 +99,9 @@ class FullLog:
         return new
 
     def root(self) -> Hash32:
-        """Root of the log, the same as that of a `Log` with these entries."""
         return _bagged(len(self), self._peaks())
 
     def prove(self, index: int) -> Inclusion:
-        """Proof of the entry at an index."""
         count, first, mine = len(self), 0, 0
         assert 0 <= index < count, "an entry of this log"
         for size in _sizes(count):
@@ -130,7 +127,6 @@ class FullLog:
 
 
 def prove(entries: Sequence[Hash32], index: int) -> Inclusion:
-    """Proof of the entry at an index, computed from all entries of a log."""
     return FullLog(entries).prove(index)
 
 

@@ -17,7 +17,6 @@ def round_time(info: BeaconInfo, number: Round) -> UnixSeconds:
 
 
 def round_at(info: BeaconInfo, unix: int) -> Round:
-    """The newest round that has appeared at `unix`; 0 before the first."""
     if unix < info.genesis_time:
         return Round(0)
     return Round((unix - info.genesis_time) // info.period + 1)
@@ -64,5 +63,4 @@ class Timing(Struct, frozen=True):
         return Round(newest + BEACON_AHEAD_MIN)
 
     def appears_at(self, number: int) -> UnixSeconds:
-        """The moment at which a round appears."""
         return UnixSeconds(self.genesis + (number - 1) * self.period)

@@ -64,7 +64,6 @@ class HostClass(Struct, frozen=True):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether this is a class of GPUs."""
         return self.architecture in GPU_ARCHITECTURES
 
     def validate(self) -> None:
@@ -100,7 +99,6 @@ class HostClass(Struct, frozen=True):
         return _id_of(self)
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        """The determinism environment of this class, sorted by name."""
         return tuple(sorted(GPU_ENVIRONMENT if self.is_gpu else CPU_ENVIRONMENT))
 
 

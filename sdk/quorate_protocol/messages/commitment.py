@@ -33,7 +33,6 @@ def secret_hash(secret: Hash32) -> Hash32:
 
 
 def opens(commit: Commit, reveal: Reveal) -> bool:
-    """Whether the reveal opens the commitment."""
     return _is_of(commit, reveal, result_digest(reveal.exit_status, reveal.output_digest))
 
 

@@ -37,7 +37,6 @@ class Envelope(Readable, Generic[M], frozen=True):
     sig: Signature
 
     def digest(self, domain: eip712.Domain) -> Hash32:
-        """The EIP-712 digest that was signed."""
         return eip712.digest(domain, self.message)
 
 
@@ -45,7 +44,6 @@ AnyEnvelope = Envelope[Message]
 
 
 def seal(domain: eip712.Domain, message: S, sign: Sign) -> Envelope[S]:
-    """Signs a message."""
     return Envelope(message, sign(eip712.digest(domain, message)))
 
 
@@ -68,7 +66,6 @@ def check_signature_form(sig: Signature) -> None:
 
 
 def to_json(envelope: AnyEnvelope) -> canonical.Json:
-    """JSON tree `{type, body, sig}` of an envelope."""
     return canonical.to_json(envelope)
 
 
@@ -83,7 +80,6 @@ def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope
 
 
 def encode(envelope: AnyEnvelope) -> bytes:
-    """Canonical bytes of an envelope."""
     return _TEXTS(envelope).encode()
 
 

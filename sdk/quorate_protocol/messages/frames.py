@@ -181,7 +181,6 @@ _WRITE = text_writer.writer_of(Frame)
 
 
 def encode(frame: Frame) -> bytes:
-    """Canonical bytes of a frame."""
     return text_writer.enclose("frame", _WRITE, frame)
 
 

@@ -63,11 +63,9 @@ class GpuInventory(Struct, frozen=True):
     version: int = 1
 
     def encode(self) -> bytes:
-        """Bytes of the canonical document."""
         return canonical.encode(self)
 
     def validate(self) -> None:
-        """Raises `Refused(MALFORMED)` for counts, lengths or places out of bounds."""
         count = len(self.devices)
         if self.version != 1 or count > DEVICES_MAX or len(self.paths) > count * (count - 1) // 2:
             raise Refused(

@@ -110,7 +110,6 @@ class JobSpec(Readable, frozen=True):
     version: int = 1
 
     def encode(self) -> bytes:
-        """Bytes of the canonical document."""
         return text_writer.encode(self)
 
     def digest(self) -> Hash32:
@@ -118,7 +117,6 @@ class JobSpec(Readable, frozen=True):
         return sha256(self.encode())
 
     def cid(self) -> str:
-        """CID of the document (v1, raw)."""
         return cids.document_cid(self.encode())
 
     def input_bytes(self) -> int:
@@ -143,7 +141,6 @@ text_writer.keep(
 
 
 def decode(data: bytes) -> JobSpec:
-    """The spec of a canonical document, validated."""
     spec = canonical.decode(JobSpec, data, SPEC_BYTES_MAX)
     validate(spec)
     return spec
@@ -156,7 +153,6 @@ def image_digest(image: str) -> Hash32:
 
 
 def is_image_cid(image: str) -> bool:
-    """Whether the image is named by its CID, not by name@sha256:digest."""
     return "@" not in image
 
 

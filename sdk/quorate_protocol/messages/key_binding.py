@@ -39,7 +39,6 @@ def sign_binding(
     sign: Callable[[Hash32], Signature],
     sign_as_peer: Callable[[bytes], Signature],
 ) -> SignedBinding:
-    """Signs a binding with the account's key `key` and with its peer key."""
     digest = eip712.digest(domain, binding)
     return SignedBinding(binding, key, sign(digest), sign_as_peer(digest))
 
@@ -77,7 +76,6 @@ class KnownBindings:
     """
 
     def __init__(self, accounts_max: int = BINDINGS_MAX) -> None:
-        """Learns the bindings of at most `accounts_max` accounts."""
         self._accounts_max = accounts_max
         self._newest: dict[Address, KeyBinding] = {}
         self._owners: dict[Hash32, Address] = {}  # peer key -> account of its newest binding
@@ -111,5 +109,4 @@ class KnownBindings:
         self._owners[binding.peer_key] = binding.account
 
     def newest(self, account: Address) -> KeyBinding | None:
-        """The newest binding of an account, or None."""
         return self._newest.get(account)

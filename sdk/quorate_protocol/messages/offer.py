@@ -67,11 +67,9 @@ class Hardware(Readable, frozen=True):
     gpus: tuple[Gpu, ...] = ()
 
     def encode(self) -> bytes:
-        """Bytes of the canonical document."""
         return canonical.encode(self)
 
     def digest(self) -> Hash32:
-        """Digest of the document's CID (v1, raw, sha2-256)."""
         return sha256(self.encode())
 
 
@@ -121,11 +119,9 @@ class Offer(Readable, frozen=True):
     version: int = VERSION
 
     def encode(self) -> bytes:
-        """Bytes of the canonical document."""
         return canonical.encode(self)
 
     def signed(self) -> SignedOffer:
-        """The message that the operator key signs."""
         return SignedOffer(self.provider, self.seq, self.expires, sha256(self.encode()))
 
 

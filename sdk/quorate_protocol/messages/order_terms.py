@@ -25,7 +25,6 @@ class OrderTerms(Readable, frozen=True):
     version: int = 1
 
     def encode(self) -> bytes:
-        """Bytes of the canonical document."""
         return canonical.encode(self)
 
     def digest(self) -> Hash32:
@@ -33,12 +32,10 @@ class OrderTerms(Readable, frozen=True):
         return sha256(self.encode())
 
     def cid(self) -> str:
-        """CID of the document (v1, raw)."""
         return cids.document_cid(self.encode())
 
 
 def decode(data: bytes) -> OrderTerms:
-    """The terms of a canonical document, validated."""
     terms = canonical.decode(OrderTerms, data, TERMS_BYTES_MAX)
     validate(terms)
     return terms

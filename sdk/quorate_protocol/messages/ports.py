@@ -20,11 +20,9 @@ from quorate_protocol.units import Address, Milliseconds, Round, Seconds, Signat
 class Clock(Protocol):
     """The only source of time."""
 
-    def now(self) -> float:
-        """The present time in unix seconds (UTC)."""
+    def now(self) -> float: ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Waits for some seconds. A virtual clock advances instead."""
+    async def sleep(self, seconds: float) -> None: ...
 
 
 # ------------------------------------------------------------------------------------------- beacon
@@ -165,8 +163,7 @@ class Executor(Protocol):
         Refused(UNKNOWN) for an image that does not exist, and EngineRefuses, which is a Refused.
         """
 
-    async def state(self, lease_id: str) -> TaskState:
-        """The present state of a lease's container."""
+    async def state(self, lease_id: str) -> TaskState: ...
 
     async def wait(self, lease_id: str) -> Exit:
         """Waits for the exit. Enforces max_duration, also across a restart of the daemon."""
@@ -232,18 +229,15 @@ class Peers(Protocol):
         peer refuses.
         """
 
-    def connected(self) -> frozenset[Address]:
-        """The peers that are connected now."""
+    def connected(self) -> frozenset[Address]: ...
 
-    async def close(self) -> None:
-        """Closes all connections."""
+    async def close(self) -> None: ...
 
 
 class PeerServer(Peers, Protocol):
     """The peers that dialed in, over one transport or several."""
 
-    def network_of(self, peer: Address) -> str:
-        """The IP address from which a connected peer was seen; "" if it is not connected."""
+    def network_of(self, peer: Address) -> str: ...
 
     def connection_number(self, peer: Address) -> int:
         """Counts the connections of the program. A newer one has a higher number; 0 is none."""
@@ -291,8 +285,7 @@ class Gossip(Protocol):
         oldest ones.
         """
 
-    async def close(self) -> None:
-        """Leaves the topic. The iterator ends."""
+    async def close(self) -> None: ...
 
 
 # ------------------------------------------------------------------------------------------- signer

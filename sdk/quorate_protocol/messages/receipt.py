@@ -139,20 +139,16 @@ class Receipt(Evidence, frozen=True):
     verdict: Envelope[Verdict]
 
     def evidence(self) -> Evidence:
-        """The body without the Verdict."""
         return Evidence(*_values(self))  # type: ignore[arg-type]
 
     def encode(self) -> bytes:
-        """Canonical bytes of the body."""
         return text_writer.encode(self)
 
     def cid(self) -> str:
-        """CID of the canonical bytes (v1, raw)."""
         return cids.document_cid(self.encode())
 
 
 def decided(evidence: Evidence, verdict: Envelope[Verdict]) -> Receipt:
-    """The receipt of a Verdict on this evidence."""
     return Receipt(*_values(evidence), verdict)  # type: ignore[call-arg, arg-type]
 
 
@@ -176,12 +172,10 @@ class Report(Readable, frozen=True):
 
     @property
     def valid(self) -> bool:
-        """Whether every check is good."""
         return bool(self.checks) and all(check.is_good for check in self.checks)
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The checks that failed."""
         return tuple(check for check in self.checks if not check.is_good)
 
 

@@ -20,7 +20,6 @@ class StakeSlot(Struct, frozen=True):
     active_until: BlockNumber = FOREVER  # the first block at which it is active no longer
 
     def is_active(self, block: BlockNumber) -> bool:
-        """Whether the slot is active at a block."""
         return self.active_from <= block < self.active_until
 
     def entry(self) -> Hash32:

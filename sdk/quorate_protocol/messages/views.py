@@ -90,7 +90,6 @@ class OfferView(Readable, frozen=True):
     rank_ppm: tuple[Ppm, ...] = ()
 
     def envelope(self) -> OfferEnvelope:
-        """The offer as its provider signed it."""
         return OfferEnvelope(self.offer, Envelope(self.offer.signed(), self.signature))
 
 

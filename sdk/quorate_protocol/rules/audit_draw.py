@@ -34,16 +34,13 @@ class Party(Protocol):
     """Somebody who has or had an execution of the job: a slot, or a registered provider."""
 
     @property
-    def owner(self) -> Address:
-        """The provider's account."""
+    def owner(self) -> Address: ...
 
     @property
-    def payout(self) -> Address:
-        """The account that claims its pay."""
+    def payout(self) -> Address: ...
 
     @property
-    def network(self) -> Hash32:
-        """Its network."""
+    def network(self) -> Hash32: ...
 
 
 class Skipped(Struct, frozen=True):
@@ -173,7 +170,6 @@ def is_outright(decline: Decline) -> bool:
 
 
 def is_taken(slot: StakeSlot, taken: Sequence[Party]) -> bool:
-    """Whether the slot has the owner, the payout or the network of somebody who is taken."""
     return any(_same_party(slot, other) for other in taken)
 
 

@@ -81,11 +81,9 @@ class OfferGate:
         self._known: OrderedDict[Address, _Known] = OrderedDict()
 
     def replace_snapshot(self, snapshot: MarketSnapshot) -> None:
-        """Judges later messages by another snapshot."""
         self._snapshot = snapshot
 
     def judge(self, data: bytes, now: float) -> Judged:
-        """Judges the bytes of one `OfferGossip` message; `now` is in Unix seconds."""
         try:
             envelope = offer_gossip.decode(data).offer
             key = validate(

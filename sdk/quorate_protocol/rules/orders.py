@@ -89,7 +89,6 @@ def validate(
 
 
 def check_price_tier(tier: PriceTier) -> None:
-    """Refuses a price tier that is not offered yet."""
     if tier is not PriceTier.ON_DEMAND:
         raise Refused(
             Code.UNSUPPORTED,

@@ -36,7 +36,6 @@ class Tab(Struct, frozen=True):
 
     @property
     def free(self) -> Amount:
-        """What vouchers can still take."""
         return Amount(self.locked - self.paid)
 
 

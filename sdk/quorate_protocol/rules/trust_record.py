@@ -45,7 +45,6 @@ class Trust(Struct, frozen=True):
         return self if len(live) == len(self.strikes) else replace(self, strikes=live)
 
     def live_strikes(self, now: UnixSeconds) -> int:
-        """Count of strikes of the last 90 days."""
         return len(self.at(now).strikes)
 
     def leaf(self, provider: Address, job_class: Hash32) -> Hash32:

@@ -77,7 +77,6 @@ class Actor(Generic[E, F]):
         snapshot_every: int = SNAPSHOT_EVERY,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Makes an actor that cannot perform effects yet: `bind` completes it."""
         registry = registry or CollectorRegistry()
         self.core, self._journal, self._clock, self._codec = core, journal, clock, codec
         self._random, self._snapshot_every = random_source, snapshot_every
@@ -170,16 +169,13 @@ class Actor(Generic[E, F]):
 
     @property
     def newest_at(self) -> UnixSeconds:
-        """The time of the newest event; 0 before the first."""
         return self._at
 
     async def save(self) -> None:
-        """Writes a snapshot of now, so that no later start replays what came before."""
         if self._journal.last_offset:
             await self._save_snapshot()
 
     def is_settled(self) -> bool:
-        """Returns whether no event waits for its step or its append, and no effect waits."""
         return self._inbox.empty() and not self._flying and not self._outbox.pending
 
     # ---- one event

@@ -17,14 +17,12 @@ class ActorCodec(Protocol[E, F]):
 
     version: int
 
-    def encode_event(self, event: E) -> bytes:
-        """Encodes an event."""
+    def encode_event(self, event: E) -> bytes: ...
 
     def decode_event(self, version: int, data: bytes) -> E:
         """Decodes an event; `Refused` for an unknown version or wrong bytes."""
 
-    def encode_effect(self, effect: F) -> bytes:
-        """Encodes an effect."""
+    def encode_effect(self, effect: F) -> bytes: ...
 
     def decode_effect(self, version: int, data: bytes) -> F:
         """Decodes an effect; `Refused` for an unknown version or wrong bytes."""
@@ -39,20 +37,16 @@ class PackedCodec(Generic[E, F]):
         self._effects: Packed[F] = Packed(effect_kind)
 
     def encode_event(self, event: E) -> bytes:
-        """Encodes an event."""
         return packed.encode(event)
 
     def decode_event(self, version: int, data: bytes) -> E:
-        """Decodes an event; `Refused` for another version or wrong bytes."""
         self._check(version)
         return self._events.decode(data)
 
     def encode_effect(self, effect: F) -> bytes:
-        """Encodes an effect."""
         return packed.encode(effect)
 
     def decode_effect(self, version: int, data: bytes) -> F:
-        """Decodes an effect; `Refused` for another version or wrong bytes."""
         self._check(version)
         return self._effects.decode(data)
 

@@ -86,7 +86,6 @@ class Outbox(Generic[F]):
 
     @property
     def is_bound(self) -> bool:
-        """Whether `bind` was called."""
         return self._perform is not None
 
     async def run(self) -> None:
@@ -106,7 +105,6 @@ class Outbox(Generic[F]):
             self._mark_done()
 
     def add(self, effect: F) -> None:
-        """Takes a durable effect, which `run` performs."""
         self.pending += 1
         name = effect.lane
         lane = self._lanes.get(name)

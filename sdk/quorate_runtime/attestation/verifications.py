@@ -100,17 +100,14 @@ class Verifications:
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         async with asyncio.TaskGroup() as self._group:
             await asyncio.get_running_loop().create_future()
 
     def check_room(self) -> None:
-        """Raises Unavailable if this verifier can take no further challenge now."""
         if self._group is None or len(self._sessions) >= CHALLENGES_MAX:
             raise Unavailable(f"it verifies {len(self._sessions)} challenges already")
 
     def live(self) -> frozenset[Hash32]:
-        """Returns the digests of the challenges that are under way."""
         return frozenset(self._sessions)
 
     def open(self, sent: ChallengeSent) -> None:
@@ -130,7 +127,6 @@ class Verifications:
         self._group.create_task(self._serve(session), name=f"verification {digest.hex()[:8]}")
 
     def _place(self, challenge: ChallengeOpened) -> Small:
-        """Checks what can be checked before the challenge, and returns this verifier's place."""
         me, beacon = self._me, challenge.beacon
         challenge.validate()
         if me.account not in challenge.verifiers:
@@ -220,7 +216,6 @@ class Verifications:
         log.info("GPU %s of 0x%s: record signed", claim.uuid, challenge.provider.hex())
 
     async def _proof(self, cid: str, gateways: tuple[str, ...], bytes_max: int) -> bytes:
-        """Fetches a proof. Raises Refused with the remedy, so that the provider's owner is told."""
         try:
             return await self._fetch(cid, gateways, bytes_max)
         except Unavailable as error:
@@ -231,7 +226,6 @@ class Verifications:
             ) from error
 
     async def _next(self, session: _Session, kind: type[M]) -> tuple[M, Milliseconds]:
-        """Returns the next message, which must be of this kind, and when it came."""
         async with asyncio.timeout(ANSWER_SECONDS):
             message, at = await session.came.get()
         if not isinstance(message, kind):

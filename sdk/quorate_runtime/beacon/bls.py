@@ -69,7 +69,6 @@ def randomness(signature: bytes) -> bytes:
 
 
 def beacon_round(secret: int, number: Round) -> BeaconRound:
-    """Signs a round, and returns it with its randomness."""
     signature = sign_round(secret, number)
     return BeaconRound(number, signature, randomness(signature))
 

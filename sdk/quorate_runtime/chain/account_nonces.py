@@ -58,11 +58,9 @@ class AccountNonces:
 
     @property
     def address(self) -> Address:
-        """The account that pays and signs."""
         return self.signer.address
 
     def records(self) -> SendRecords:
-        """Returns the records of this account on this chain."""
         if self._records is None:
             self._records = SendRecords(self._path, self._domain, self.address)
         return self._records
@@ -200,7 +198,6 @@ class AccountNonces:
         return block is not None and block.hash != receipt.block_hash
 
     async def is_outdated(self, receipt: Receipt) -> bool:
-        """Returns whether a stored outcome does not hold now."""
         if receipt.success:
             return await self.is_removed(receipt)
         now = await self.client.receipt(receipt.transaction)
@@ -279,7 +276,6 @@ class AccountNonces:
         return replace(entry, attempts=(*entry.attempts, attempt))
 
     def _signed(self, entry: SendRecord, bid: Bid) -> SendRecord:
-        """Returns the entry with one attempt, which is signed and not stored."""
         crash_point("chain.before-sign")
         transaction = Transaction(
             chain_id=self._chain_id,

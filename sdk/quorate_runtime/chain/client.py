@@ -66,16 +66,13 @@ class ChainClient:
         return self._w3
 
     async def chain_id(self) -> int:
-        """Returns the id of the chain that the node serves."""
         return integer(await self._read("eth_chainId", lambda w3: w3.eth.chain_id))
 
     async def block(self, which: BlockId = "latest") -> BlockHead | None:
-        """Returns a header, or None if there is no such block."""
         tree = await self._read("eth_getBlock", lambda w3: w3.eth.get_block(_block_id(which)))
         return None if tree is None else head_from(tree)
 
     async def head(self) -> BlockHead:
-        """Returns the newest header."""
         found = await self.block("latest")
         if found is None:
             raise Unavailable("the chain node has no block")
@@ -122,7 +119,6 @@ class ChainClient:
         return tuple(sorted(timed, key=lambda log: (log.block, log.log_index)))
 
     async def receipt(self, transaction: Hash32) -> Receipt | None:
-        """Returns a receipt, or None while no block has the transaction."""
         tree = await self._read(
             "eth_getTransactionReceipt",
             lambda w3: w3.eth.get_transaction_receipt(_as_any(transaction)),
@@ -133,13 +129,11 @@ class ChainClient:
         return receipt_from(tree, head.time if head else 0)
 
     async def has_transaction(self, block: Hash32, transaction: Hash32) -> bool:
-        """Returns whether a block has a transaction."""
         tree = await self._read("eth_getBlock", lambda w3: w3.eth.get_block(_block_id(block)))
         found = None if tree is None else member(tree, "transactions")
         return isinstance(found, list | tuple) and transaction in found
 
     async def call_data(self, transaction: Hash32) -> bytes:
-        """Returns the data of a transaction that is in a block."""
         tree = await self._read(
             "eth_getTransactionByHash", lambda w3: w3.eth.get_transaction(_as_any(transaction))
         )
@@ -197,7 +191,6 @@ class ChainClient:
         )
 
     async def code(self, account: Address, block: BlockId = "latest") -> bytes:
-        """Returns a contract's code, or b"" if the address has none."""
         return octets(
             await self._read(
                 "eth_getCode", lambda w3: w3.eth.get_code(_as_any(account), _block_id(block))
@@ -316,7 +309,6 @@ def _as_any(value: Any) -> Any:
 
 
 def _block_id(which: BlockId) -> Any:
-    """Returns a block as web3 takes it: a number, a tag, or a hash as text."""
     return _hex(which) if isinstance(which, bytes) else which
 
 

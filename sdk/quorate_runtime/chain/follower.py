@@ -57,7 +57,6 @@ class Cursor(Struct, frozen=True):
     trail: tuple[Checkpoint, ...] = ()
 
     def then(self, checkpoint: Checkpoint) -> "Cursor":
-        """Returns the cursor with one more checkpoint."""
         return Cursor((*self.trail, checkpoint)[-TRAIL_MAX:])
 
 
@@ -181,7 +180,6 @@ class LogFollower:
         return LogBatch(top.number, top, head, logs, cursor)
 
     async def _next_range(self, head: BlockHead) -> LogBatch | None:
-        """Returns the logs of the next blocks, or None if there is nothing new."""
         first = BlockNumber(
             self._cursor.trail[-1].number + 1 if self._cursor.trail else self._start
         )

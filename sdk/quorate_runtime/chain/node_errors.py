@@ -37,6 +37,5 @@ _WORDS: tuple[tuple[str, Answer], ...] = (
 
 
 def classify(message: str) -> Answer:
-    """Returns the meaning of a node's message."""
     lowered = message.lower()
     return next((answer for words, answer in _WORDS if words in lowered), Answer.LATER)

@@ -100,7 +100,6 @@ class Sender:
 
     @property
     def address(self) -> Address:
-        """The account that pays and signs."""
         return self._nonces.address
 
     async def send(
@@ -215,7 +214,6 @@ class Sender:
         self._nonces.close()
 
     async def _outcome_on_chain(self, entry: SendRecord) -> _Outcome:
-        """Returns what the chain says of a purpose. Raises Refused if its transaction reverted."""
         records = self._nonces.records()
         if entry.receipt is not None:
             # A transaction that a reorganisation removed is sent again: others may wait for it,

@@ -68,7 +68,6 @@ class BoundedProvider(AsyncBaseProvider):
         return {"jsonrpc": "2.0", "id": 1, "result": result}
 
     async def is_connected(self, show_traceback: bool = False) -> bool:
-        """Returns whether the node answers."""
         try:
             await self._rpc.request("eth_chainId")
         except (Unavailable, RpcFailure):

@@ -103,7 +103,6 @@ class Proxies:
         return cls(tuple(ipaddress.ip_network(text) for text in networks), header)
 
     def trusts(self, remote: str) -> bool:
-        """Returns whether this address belongs to a trusted proxy."""
         address = address_of(remote)
         return address is not None and any(address in network for network in self.networks)
 
@@ -130,7 +129,6 @@ class Proxies:
         return [hop for hop in text[-4096:].split(",") if hop.strip()]
 
     def middleware(self) -> "Middleware":
-        """Makes the middleware that sets each request's `remote` to the client's address."""
         from aiohttp import web
 
         @web.middleware

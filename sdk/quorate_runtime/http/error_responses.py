@@ -48,7 +48,6 @@ def refusal_answer(
 
 
 def coded(code: Code, detail: str, status: int | None = None) -> web.Response:
-    """Makes the answer for a refusal code."""
     meaning = MEANINGS[code]
     return refusal_answer(code.value, meaning.sentence, detail, status or meaning.status)
 

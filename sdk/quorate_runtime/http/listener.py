@@ -54,7 +54,6 @@ class OpenConnections:
         self.connections_max = self.bounds.connections_max
 
     def admit(self, address: str, is_proxy: bool = False) -> bool:
-        """Returns whether one more connection fits. If so, it counts from now on."""
         fits_here = is_proxy or self.by_address[address] < self.bounds.address_connections_max
         if fits_here and self.by_address.total() < self.connections_max:
             self.by_address[address] += 1
@@ -63,7 +62,6 @@ class OpenConnections:
         return False
 
     def release(self, address: str) -> None:
-        """Stops counting a connection that has ended."""
         self.by_address[address] -= 1
         if self.by_address[address] <= 0:
             del self.by_address[address]
@@ -122,7 +120,6 @@ class BoundedConnection(RequestHandler):
         self._socket: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Counts the connection, or closes it when there are too many."""
         peer = transport.get_extra_info("peername")
         remote = peer[0] if isinstance(peer, tuple) else None
         address = network_of(remote)
@@ -138,7 +135,6 @@ class BoundedConnection(RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stops counting the connection."""
         if self._address:
             self._open_connections.release(self._address)
             self._open_connections.connections.discard(self)
@@ -241,11 +237,9 @@ class Listener(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """The URL that it listens at."""
         return f"http://{self._host}:{self._port}"
 
     async def start(self) -> None:
-        """Starts to listen. Raises OSError if the port is taken."""
         self._open_connections.connections_max = connections_max(
             self._open_connections.bounds.connections_max
         )
@@ -261,7 +255,6 @@ class Listener(web.BaseSite):
         self._slow_reader_task = loop.create_task(self._close_slow_readers(), name="slow readers")
 
     async def stop(self) -> None:
-        """Stops listening."""
         if self._slow_reader_task is not None:
             self._slow_reader_task.cancel()
             await asyncio.gather(self._slow_reader_task, return_exceptions=True)

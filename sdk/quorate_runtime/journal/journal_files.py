@@ -39,21 +39,17 @@ class PendingEffects:
 
     @property
     def keys(self) -> int:
-        """The number of known keys."""
         return len(self._known)
 
     def pending(self) -> list[Pending]:
-        """Returns the effects that are not done, in order."""
         return list(self._pending.values())
 
     def carried(self, until: int) -> list[tuple[Place, Pending]]:
-        """Returns the pending effects of events up to offset `until`, each with its place."""
         return [(place, item) for place, item in self._pending.items() if place[0] <= until]
 
     def add(
         self, offset: int, version: int, effects: Sequence[KeyedEffect]
     ) -> Sequence[KeyedEffect]:
-        """Adds the effects whose keys are new to the pending ones, and returns them."""
         fresh: list[KeyedEffect] = []
         for key, payload in effects:
             if key not in self._known:
@@ -69,7 +65,6 @@ class PendingEffects:
         return [place for place in places if self._pending.pop(place, None) is not None]
 
     def forget(self, until: int) -> None:
-        """Removes the keys of events up to offset `until` whose effects are done."""
         self._known = {
             key: place
             for key, place in self._known.items()
@@ -79,7 +74,6 @@ class PendingEffects:
     # ---- from what is on disk
 
     def restore(self, items: Iterable[tuple[Place, Pending]]) -> None:
-        """Adds effects from the disk. A later part of the journal may mark them done."""
         for place, item in items:
             self._known[item.key] = place
             self._pending[place] = item
@@ -121,7 +115,6 @@ class Drop(Struct, frozen=True):
 
 
 def database(folder: Path) -> Path:
-    """Returns the path of the database file; its WAL lies beside it."""
     return folder / "journal.db"
 
 
@@ -189,7 +182,6 @@ def create(folder: Path, path: Path) -> None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Opens a journal's file as it is."""
     return sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
@@ -209,7 +201,6 @@ def last_offset(connection: sqlite3.Connection) -> int:
 
 
 def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
-    """Returns the offsets of the snapshots that are kept, oldest first."""
     return [row[0] for row in connection.execute("SELECT offset FROM snapshots ORDER BY offset")]
 
 
@@ -273,7 +264,6 @@ def read_events(folder: Path, after: int) -> Iterator[Stored]:
 
 
 def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
-    """Reads the effects that are not done, and the keys of all events that are kept."""
     path, index = database(folder), PendingEffects()
     with _reading(path):
         for *row, checksum in connection.execute(

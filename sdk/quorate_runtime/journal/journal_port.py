@@ -95,8 +95,7 @@ class JournalPort(Protocol):
         the first gap or wrong checksum.
         """
 
-    def pending_effects(self) -> Sequence[Pending]:
-        """Returns the effects that are not marked done, in the order of their decisions."""
+    def pending_effects(self) -> Sequence[Pending]: ...
 
     def mark_done(self, keys: Sequence[str]) -> Future[None]:
         """Marks effects as done: `pending_effects` never returns them again.
@@ -107,8 +106,7 @@ class JournalPort(Protocol):
     def save_snapshot(self, snapshot: Snapshot) -> Future[None]:
         """Saves the state after an appended event, and deletes what only older snapshots needed."""
 
-    def load_snapshot(self) -> Snapshot | None:
-        """Returns the newest snapshot, or None if there is none."""
+    def load_snapshot(self) -> Snapshot | None: ...
 
     async def close(self) -> None:
         """Writes what is queued and releases the folder. A second call changes nothing."""

@@ -47,7 +47,6 @@ def recover_again(digest: Hash32, sig: Signature) -> Address:
 
 
 def address_of(public_key: bytes) -> Address:
-    """Returns the EVM address of a 65-byte uncompressed public key."""
     assert len(public_key) == 65 and public_key[0] == 4, "an uncompressed point is needed"
     return Address(keccak256(public_key[1:])[12:])
 
@@ -86,14 +85,12 @@ class KeySigner:
     """A signer (`ports.Signer`) with its key in memory."""
 
     def __init__(self, secret: bytes) -> None:
-        """Raises ValueError for a secret that is no secp256k1 key."""
         if len(secret) != 32:
             raise ValueError("an account secret has 32 bytes")
         self._key = PrivateKey(secret)
         self.address = address_of(self._key.public_key.format(compressed=False))
 
     def sign(self, digest: bytes) -> Signature:
-        """Returns the deterministic (RFC 6979) low-s signature of a 32-byte digest: r | s | v."""
         assert len(digest) == 32, "sign digests, not messages"
         raw = self._key.sign_recoverable(digest, hasher=None)
         return Signature(raw[:64] + bytes([raw[64] + 27]))
@@ -108,7 +105,6 @@ class PeerKey:
         self.public = Hash32(bytes(self._key.verify_key))
 
     def sign(self, message: bytes) -> Signature:
-        """Returns the 64-byte signature of a message."""
         return Signature(self._key.sign(message).signature)
 
 

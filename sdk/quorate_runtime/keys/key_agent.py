@@ -59,7 +59,6 @@ class AgentSigner:
 
 
 def agent_of(keys: Path) -> Agent | None:
-    """Returns the agent of a folder of keys, or None if none runs."""
     found = _ask(keys, {"do": "about"})
     if found is None or UNTIL not in found:
         return None
@@ -117,7 +116,6 @@ def _address(keys: Path) -> Iterator[str]:
 
 
 def _ask(keys: Path, question: dict[str, str]) -> dict[str, Any] | None:
-    """Returns the agent's answer, or None if no agent answers."""
     try:
         with (
             _address(keys) as path,
@@ -145,7 +143,6 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _uid_of(connection: socket.socket) -> int:
-    """Returns the user of the process at the other end."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", raw)[1])
 
@@ -203,7 +200,6 @@ def _answer(connection: socket.socket, signers: dict[str, Any], until: float) ->
 
 
 def _say(text: str) -> None:
-    """Prints the one line that the starting command waits for."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -68,11 +68,9 @@ class Keystore:
         return f"Keystore({str(self.folder)!r})"  # without the passphrase
 
     def has(self, name: str) -> bool:
-        """Returns whether a key of that name exists."""
         return self._path(name).exists()
 
     def create_account(self, name: str, secret: Hash32 | None = None) -> KeySigner:
-        """Writes a new account key, or imports `secret`."""
         secret = secret or new_secret()
         signer = KeySigner(secret)
         self._write(name, secret, {"address": signer.address.hex(), "kind": Kind.ACCOUNT.value})
@@ -83,25 +81,21 @@ class Keystore:
         return KeySigner(self._read(name))
 
     def create_peer(self, name: str = "peer") -> PeerKey:
-        """Writes a new Ed25519 key."""
         secret = new_secret()
         key = PeerKey(secret)
         self._write(name, secret, {"public": key.public.hex(), "kind": Kind.PEER.value})
         return key
 
     def peer(self, name: str = "peer") -> PeerKey:
-        """Opens the Ed25519 key."""
         return PeerKey(self._read(name))
 
     def create_box(self, name: str = "box") -> BoxKey:
-        """Writes a new X25519 key."""
         secret = new_secret()
         key = BoxKey(secret)
         self._write(name, secret, {"public": key.public.hex(), "kind": Kind.BOX.value})
         return key
 
     def box(self, name: str = "box") -> BoxKey:
-        """Opens the X25519 key."""
         return BoxKey(self._read(name))
 
     def _path(self, name: str) -> Path:

@@ -81,12 +81,10 @@ class Greeter:
             return signed
 
     async def welcome(self, stream: StreamSocket) -> None:
-        """The server's side, second half."""
         await stream.send(canonical.encode(HelloAnswer(self.own(), None, "")))
 
 
 async def refuse(stream: StreamSocket, refusal: Refused) -> None:
-    """Tells the dialer why it is refused, and ends the stream."""
     answer = HelloAnswer(None, refusal.code, refusal.detail[:DETAIL_MAX])
     try:
         await stream.send(canonical.encode(answer))

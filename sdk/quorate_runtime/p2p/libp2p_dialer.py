@@ -53,13 +53,11 @@ class Libp2pDialer:
         await self._redial.run(name, self._connect, lambda: self._is_closed)
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
         if self._channel is None or peer != self._peer:
             raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
         return await self._channel.request(frame, deadline)
 
     def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
         return frozenset() if self._channel is None else frozenset([self._peer])
 
     async def close(self) -> None:
@@ -69,7 +67,6 @@ class Libp2pDialer:
             await self._stream.close("")
 
     async def _connect(self) -> None:
-        """Dials, says hello and reads until the stream ends."""
         await self._node.wait_until_up()
         stream = await self._node.open_stream(self.server, PEERS_PROTOCOL, OPEN_SECONDS)
         try:

@@ -40,19 +40,15 @@ class Libp2pPeers:
         node.serve(PEERS_PROTOCOL, self._converse)
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
         return await self._connections.request(peer, frame, deadline)
 
     def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
         return self._connections.connected()
 
     def network_of(self, peer: Address) -> str:
-        """See `ports.PeerServer`."""
         return self._connections.network_of(peer)
 
     def connection_number(self, peer: Address) -> int:
-        """See `ports.PeerServer`."""
         return self._connections.connection_number(peer)
 
     async def close(self) -> None:
@@ -82,7 +78,6 @@ class Libp2pPeers:
             self._connections.remove(account, connection)
 
     async def _account_of(self, stream: StreamSocket) -> Address | None:
-        """The account that the other side proved; None if it did not."""
         remote = stream.remote.address
         try:
             if self._hellos.is_crowded(remote):

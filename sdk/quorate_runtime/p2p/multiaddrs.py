@@ -67,7 +67,6 @@ def listen_beside(host: str, port: int) -> str:
 
 
 def multiaddr(address: IPv4Address | IPv6Address, port: int) -> str:
-    """Returns the multiaddr of a TCP port."""
     return f"/ip{address.version}/{address}/tcp/{port}"
 
 

@@ -56,22 +56,19 @@ class Socket(Protocol):
     async def receive(self) -> bytes | None:
         """The next message; None when the connection has ended or the data is no message."""
 
-    async def close(self, reason: str) -> None:
-        """Ends the connection. A second call changes nothing."""
+    async def close(self, reason: str) -> None: ...
 
 
 class Channel:
     """Requests and answers over one socket. `run` reads until the socket ends."""
 
     def __init__(self, socket: Socket, peer: str, handler: Handler) -> None:
-        """`peer` is the other side's account as 0x-hex."""
         self._socket, self._peer, self._handler = socket, peer, handler
         self._asked: dict[bytes, asyncio.Future[bytes]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._is_over = False
 
     async def request(self, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers.request`."""
         if len(frame) > FRAME_BYTES_MAX:
             raise Refused(
                 Code.OVERSIZE, f"a frame of {len(frame)} bytes; at most {FRAME_BYTES_MAX}"

@@ -24,7 +24,6 @@ class GossipSubscription:
     """An asynchronous iterator over accepted messages."""
 
     def __init__(self, validate: Validate) -> None:
-        """See `ports.Gossip.subscribe`."""
         self.dropped = 0  # messages that the reader was too slow for
         self._validate = validate
         self._queue: deque[bytes] = deque()
@@ -43,7 +42,6 @@ class GossipSubscription:
             return Verdict.IGNORE
 
     def put(self, data: bytes) -> None:
-        """Queues an accepted message. Call it in the reader's loop."""
         if self._is_closed:
             return
         if len(self._queue) >= QUEUE_MAX:
@@ -60,11 +58,9 @@ class GossipSubscription:
         self._news.set()
 
     def __aiter__(self) -> "GossipSubscription":
-        """The iterator itself."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Waits for the next message."""
         while not self._queue:
             if self._is_closed:
                 raise StopAsyncIteration

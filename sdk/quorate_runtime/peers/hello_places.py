@@ -19,13 +19,11 @@ class HelloPlaces:
         self._taken: Counter[str] = Counter()
 
     def is_crowded(self, remote: str) -> bool:
-        """Whether a hello from this IP address must wait."""
         network = network_of(remote)
         return self._taken.total() >= HELLOS_MAX or self._taken[network] >= NETWORK_HELLOS_MAX
 
     @contextmanager
     def place(self, remote: str) -> Iterator[None]:
-        """Takes a place for the time of a hello."""
         network = network_of(remote)
         self._taken[network] += 1
         try:

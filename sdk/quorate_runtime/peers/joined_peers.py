@@ -13,31 +13,25 @@ class JoinedPeers:
         self._servers = servers
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
         server = self._server_of(peer)
         if server is None:
             raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
         return await server.request(peer, frame, deadline)
 
     def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
         return frozenset[Address]().union(*(server.connected() for server in self._servers))
 
     def network_of(self, peer: Address) -> str:
-        """See `ports.PeerServer`."""
         server = self._server_of(peer)
         return "" if server is None else server.network_of(peer)
 
     def connection_number(self, peer: Address) -> int:
-        """See `ports.PeerServer`."""
         return max((server.connection_number(peer) for server in self._servers), default=0)
 
     async def close(self) -> None:
-        """See `ports.Peers`."""
         for server in self._servers:
             await server.close()
 
     def _server_of(self, peer: Address) -> PeerServer | None:
-        """The server that holds the peer's newest connection."""
         found = [server for server in self._servers if server.connection_number(peer)]
         return max(found, key=lambda server: server.connection_number(peer), default=None)

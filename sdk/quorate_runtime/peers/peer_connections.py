@@ -26,37 +26,30 @@ class PeerConnections:
         self._newest: dict[Address, PeerConnection] = {}
 
     def add(self, account: Address, channel: Channel, remote: str) -> PeerConnection:
-        """Makes a connection the account's newest."""
         connection = PeerConnection(channel, remote, next(_numbers))
         self._newest[account] = connection
         return connection
 
     def remove(self, account: Address, connection: PeerConnection) -> None:
-        """Forgets an ended connection, unless a newer one has replaced it."""
         if self._newest.get(account) is connection:
             del self._newest[account]
 
     def newest(self, account: Address) -> PeerConnection | None:
-        """The account's connection, or None."""
         return self._newest.get(account)
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
         connection = self._newest.get(peer)
         if connection is None:
             raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
         return await connection.channel.request(frame, deadline)
 
     def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
         return frozenset(self._newest)
 
     def network_of(self, peer: Address) -> str:
-        """See `ports.PeerServer`."""
         connection = self._newest.get(peer)
         return "" if connection is None else connection.remote
 
     def connection_number(self, peer: Address) -> int:
-        """See `ports.PeerServer`."""
         connection = self._newest.get(peer)
         return 0 if connection is None else connection.number

@@ -130,23 +130,18 @@ class WebSocketPeers:
         self._hellos = HelloPlaces()
 
     def routes(self, path: str = "/v1/peers") -> list[web.RouteDef]:
-        """The routes to add to an aiohttp application."""
         return [web.get(path, self._serve)]
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
         return await self._connections.request(peer, frame, deadline)
 
     def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
         return self._connections.connected()
 
     def network_of(self, peer: Address) -> str:
-        """See `ports.PeerServer`."""
         return self._connections.network_of(peer)
 
     def connection_number(self, peer: Address) -> int:
-        """See `ports.PeerServer`."""
         return self._connections.connection_number(peer)
 
     async def close(self) -> None:
@@ -264,13 +259,11 @@ class WebSocketDialer:
             )
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
         if self._channel is None or peer != self._peer:
             raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
         return await self._channel.request(frame, deadline)
 
     def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
         return frozenset() if self._channel is None else frozenset([self._peer])
 
     async def close(self) -> None:
@@ -280,7 +273,6 @@ class WebSocketDialer:
             await self._ws.close()
 
     async def _connect(self, session: aiohttp.ClientSession) -> None:
-        """Dials, says hello and reads until the connection ends."""
         async with session.ws_connect(
             self._url,
             heartbeat=PING_SECONDS,

@@ -41,18 +41,15 @@ class Board:
         self._known = {}
 
     def put(self, name: str, text: str = "") -> None:
-        """Sets the problem of a part; an empty text clears it."""
         if text:
             self._known[name] = " ".join(text.split())[:500]
         else:
             self._known.pop(name, None)
 
     def has(self, name: str) -> bool:
-        """Returns whether this part has a problem."""
         return name in self._known
 
     def problems(self) -> tuple[Problem, ...]:
-        """Returns all problems, sorted by name."""
         return tuple(Problem(name, self._known[name]) for name in sorted(self._known))
 
 

@@ -29,11 +29,9 @@ class Notifier:
         self._send("READY=1", text)
 
     def stopping(self, text: str = "") -> None:
-        """Reports that the program shuts down."""
         self._send("STOPPING=1", text)
 
     def status(self, text: str) -> None:
-        """Sends one line for `systemctl status`."""
         self._send("", text)
 
     async def watch(self, clock: Clock) -> None:

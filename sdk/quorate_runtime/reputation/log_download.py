@@ -73,7 +73,6 @@ class LogDownload:
         return None if raw is None else self._form(ProviderView, raw)
 
     async def imported(self, provider: Address | None) -> tuple[ImportedView, ...]:
-        """Returns what this coordinator has checked of others' logs."""
         asked = {} if provider is None else {"provider": provider}
         return (await self._get(Routes.REPUTATION_IMPORTED, **asked)).logs
 

@@ -300,7 +300,6 @@ def _host_id(receipt: Receipt) -> Hash32:
 
 
 def _skips(receipt: Receipt, domain: Domain) -> Iterator[Check]:
-    """Checks that skips open the CommitSets' `skipsHash`, and are assignments of this job."""
     job_id = receipt.ack.message.job_id
     hashes: dict[int, list[Hash32]] = {}
     for number, skip in enumerate(receipt.skips):
@@ -329,7 +328,6 @@ def _skips(receipt: Receipt, domain: Domain) -> Iterator[Check]:
 
 
 def _withdrawals(receipt: Receipt) -> Check:
-    """Checks that the shown offers are withdrawals, and that nobody who withdrew is drawn."""
     said = [item.offer.message for item in receipt.withdrawals]
     owners = [message.provider for message in said]
     listed = {item.slot.owner for item in receipt.slots if item.slot is not None}

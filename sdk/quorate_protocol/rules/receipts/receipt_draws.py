@@ -65,7 +65,6 @@ def tries_of(message: CommitSet, seed: Hash32, skips: Sequence[Skipped]) -> list
 
 
 def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
-    """Yields every check of the draws of all batches."""
     randomness = {}
     for number, beacon in enumerate(receipt.beacons):
         good = verify_round(receipt.beacon_key, beacon.round, beacon.signature)
@@ -174,7 +173,6 @@ def _drawn(
 
 
 def _are_parties(parties: Sequence[Party], drawn: Sequence[StakeSlot]) -> bool:
-    """Whether the receipt repeats owner, payout and network of each drawn stake slot, in order."""
     return [(one.owner, one.payout, one.network) for one in parties] == [
         (slot.owner, slot.payout, slot.network) for slot in drawn
     ]
@@ -359,7 +357,6 @@ def was_held(receipt: Receipt) -> bool:
 
 
 def is_audit_wanted(receipt: Receipt) -> bool:
-    """Whether the beacon round of the first batch wanted an audit."""
     first = receipt.batches[0].message
     for beacon in receipt.beacons[:1]:
         if beacon.round == first.beacon_round:

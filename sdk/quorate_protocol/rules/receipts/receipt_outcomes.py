@@ -24,7 +24,6 @@ UNDECIDED = (Outcome.UNRESOLVED, Outcome.CANNOT_VERIFY)
 
 
 def checks(receipt: Receipt) -> Iterator[Check]:
-    """Yields every check of the outcome."""
     verdict, rule = receipt.verdict.message, receipt.ack.message.rule
     executions = _executions(receipt, len(receipt.batches))
     yield Check("verdict:label", verdict.label is rule, "label is the Ack's rule")
@@ -139,14 +138,12 @@ def _accepted(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[C
 
 
 def _wrong(receipt: Receipt) -> list[Hash32]:
-    """Everything that gave another result than the accepted group, repeats too."""
     ran, group = ran_of(receipt), receipt.verdict.message.group
     agreed = {item.result for item in ran if item.assignment_hash in group}
     return [x.assignment_hash for x in ran if x.result is not None and x.result not in agreed]
 
 
 def _unconfirmed(receipt: Receipt) -> int:
-    """How many repeats of the accepted result are missing, if another one was given."""
     ran, group = ran_of(receipt), receipt.verdict.message.group
     result = next((item.result for item in ran if item.assignment_hash in group), None)
     missing = confirmation.missing(settlement.repeats_in(ran), result)
@@ -185,7 +182,6 @@ def _was_decided_before(receipt: Receipt) -> bool:
 
 
 def _is_disputed(receipt: Receipt, count: int, result: Hash32 | None) -> bool:
-    """Whether somebody gave another result in the first `count` batches."""
     return any(item.result not in (None, result) for item in _ran(receipt, count))
 
 

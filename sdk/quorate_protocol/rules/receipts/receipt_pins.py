@@ -36,7 +36,6 @@ def timing_of(beacon: BeaconInfo, limits: Limits) -> Timing:
 
 
 def checks(body: Receipt, pins: Pins) -> Iterator[Check]:
-    """Yields every comparison."""
     found = Domain(body.chain_id, body.stakes)
     yield Check(
         "pin:network",

@@ -32,7 +32,6 @@ class FoldedLog(Struct, frozen=True):
 
 
 def head_of(data: bytes) -> ReputationHead:
-    """Reads the first line of the document. Raises Refused."""
     try:
         head = canonical.from_json(ReputationHead, canonical.parse(data, HEAD_BYTES_MAX))
     except Refused as refused:

@@ -67,7 +67,6 @@ def read(
 
 
 def after_line(log: Log, line: Envelope[Summary], log_of: LogOf) -> Log:
-    """Returns the log with one more line. Raises Refused as `read`."""
     summary, place = line.message, log.count
     if summary.seq != place:
         raise Refused(

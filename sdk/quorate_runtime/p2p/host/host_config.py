@@ -10,7 +10,6 @@ PEERS_PROTOCOL = "/quorate/peers/1"
 
 
 def offers_topic(domain: Domain) -> str:
-    """The gossip topic of a deployment's offers."""
     return f"/quorate/{domain.chain_id}-0x{domain.verifying_contract.hex()}/offers/2"
 
 

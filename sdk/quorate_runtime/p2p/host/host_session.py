@@ -52,7 +52,6 @@ def swarm_of(host: IHost) -> Swarm:
 
 
 def is_connected(host: IHost, peer: ID) -> bool:
-    """Whether a connection to the peer is open."""
     return any(not connection.is_closed for connection in swarm_of(host).get_connections(peer))
 
 
@@ -149,11 +148,9 @@ class HostSession:
     loop: asyncio.AbstractEventLoop
 
     def listen_addresses(self) -> tuple[str, ...]:
-        """Where it listens, with the real ports."""
         return tuple(str(address) for address in self.host.get_transport_addrs())
 
     async def connect(self, peer: PeerAddress) -> ID:
-        """Connects to a peer, unless it is connected. ConnectionError if no address answers."""
         peer_id = ID(peer_id_bytes(peer.peer_key))
         await dial(self.host, peer_id, _multiaddrs(peer.addresses))
         return peer_id
@@ -182,13 +179,11 @@ class HostSession:
         await trio.sleep(PUBLISH_PAUSE_SECONDS)
 
     async def listen(self, intake: Intake) -> None:
-        """Takes part in the topic, and gives its messages to `intake`."""
         assert self.pubsub is not None, "the config names a topic"
         self.pubsub.intake = intake
         await self.pubsub.subscribe(self.pubsub.topic)
 
     async def leave(self) -> None:
-        """Leaves the topic."""
         assert self.pubsub is not None, "the config names a topic"
         self.pubsub.intake = None
         await self.pubsub.unsubscribe(self.pubsub.topic)
@@ -206,8 +201,6 @@ class HostSession:
         await pump.run()
 
     def serve(self, protocol: str, accept: Accept) -> None:
-        """Gives inbound streams of a protocol to `accept`."""
-
         async def handle(stream: INetStream) -> None:
             await self._serve(stream, accept)
 

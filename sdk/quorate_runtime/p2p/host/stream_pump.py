@@ -54,7 +54,6 @@ class StreamPump:
         socket.connect_pump(post, self._wake, self._resume, self._bind)
 
     async def run(self) -> None:
-        """Pumps until the stream ends."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read, nursery.cancel_scope)

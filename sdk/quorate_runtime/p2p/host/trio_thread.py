@@ -32,7 +32,6 @@ class TrioThread(Generic[T]):
         self._thread = threading.Thread(target=self._run, name="libp2p", daemon=True)
 
     async def start(self) -> T:
-        """Starts the thread and returns what `main` yields. Raises what `main` raises."""
         self._thread.start()
         return await asyncio.shield(asyncio.wrap_future(self._started))
 
@@ -127,7 +126,6 @@ class TrioThread(Generic[T]):
 
 
 def _settle(future: "concurrent.futures.Future[R]", settle: Callable[[], None]) -> None:
-    """Settles a future unless it is settled, or its asyncio side was cancelled."""
     try:
         if not future.done():
             settle()
