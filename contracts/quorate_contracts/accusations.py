@@ -4,7 +4,7 @@ from collections import Counter
 
 from quorate_contracts.court_facts import CaseEvidence, RunEvidence
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.limits import JURORS, Limits
 from quorate_protocol.messages.commitment import assignment_id, result_digest
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, ExecutionEvidence, Receipt

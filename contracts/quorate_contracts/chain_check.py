@@ -8,8 +8,8 @@ from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32
-from quorate_runtime.beacon.bls import map_probe, pairing_probes
 from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.keys.bls import map_probe, pairing_probes
 
 FOREIGN_NUMBERS: Mapping[int, str] = {
     42_161: "Arbitrum One",

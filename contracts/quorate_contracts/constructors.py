@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address
-from quorate_runtime.beacon.bls import public_key_words, words_bytes
+from quorate_runtime.keys.bls import public_key_words, words_bytes
 
 Arguments = tuple[object, ...]
 

@@ -23,8 +23,8 @@ from quorate_contracts.generated.jobs import Jobs
 from quorate_contracts.generated.stakes import Stakes
 from quorate_contracts.generated.token import Token
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import BY_NAME, Limits
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32, Seconds

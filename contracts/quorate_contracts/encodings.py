@@ -8,7 +8,7 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.ports import BeaconRound
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount
-from quorate_runtime.beacon.bls import signature_words, words_bytes
+from quorate_runtime.keys.bls import signature_words, words_bytes
 
 OPEN_MAX = 16  # slots that one transaction opens
 OPEN_BLOCK = 2**32 - 1  # `until_block` of a slot that is open

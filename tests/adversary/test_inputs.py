@@ -19,7 +19,7 @@ from quorate_node.core.phases import Fetching, Lapsed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.effect_performer import ABSENT_TRIES, EffectPerformer
 from quorate_node.market.content_sources import JobSources
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import Input, Resources

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adversary.conftest import Attack
-from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.sealed import check_sealed
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.core.model.entities import Revealing
 from quorate_coordinator.market import frame_handler

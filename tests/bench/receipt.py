@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.rules.receipts import receipt_checks, receipt_list
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.receipt_gallery import Specimen, gallery
 from support.receipt_mutations import COORDINATOR, Mutation, mutations

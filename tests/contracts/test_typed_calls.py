@@ -10,7 +10,7 @@ from quorate_contracts.encodings import DRAWS_MAX, pairs, read_pair, session, vo
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.generated.escrow import Locked, PaidMany, Payroll, Receipts, Redeemed
 from quorate_contracts.generated.gas_bounds import BOUNDS, gas_of
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import USD
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.requests import CloseTabRequest, LockRequest, WithdrawRequest

@@ -28,7 +28,7 @@ from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import ImageLimits
 from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_content.store import fetch
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_node.executors.sandbox.rootfs import unpack
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import frames

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model.effects import SendPayroll
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.eligible_list import EligibleList

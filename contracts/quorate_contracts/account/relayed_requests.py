@@ -19,7 +19,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import escrow, stakes
 from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.ports import Signer
 from quorate_protocol.messages.requests import (
     ChangePayoutRequest,

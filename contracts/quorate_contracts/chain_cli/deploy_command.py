@@ -23,14 +23,14 @@ from quorate_protocol.limits import BY_NAME, USD, Limits
 from quorate_protocol.messages.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Seconds, usd
-from quorate_runtime.beacon.beacon_client import fetch_info
-from quorate_runtime.beacon.bls import PUBLIC_KEY_BYTES
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.chain.rpc import Rpc
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.http.beacon_client import fetch_info
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.urls import web_url
+from quorate_runtime.keys.bls import PUBLIC_KEY_BYTES
 
 # The beacon of a new deployment: drand's quicknet, or one that serves rounds in drand's format.
 #

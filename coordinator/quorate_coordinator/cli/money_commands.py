@@ -437,8 +437,8 @@ def _span(seconds: int) -> str:
 @contextmanager
 def sentences() -> Iterator[None]:
     """Turns errors into one sentence on stderr and an exit code."""
+    from quorate_runtime.actor.journal_port import JournalError
     from quorate_runtime.durable import FileDamaged
-    from quorate_runtime.journal.journal_port import JournalError
 
     try:
         yield

@@ -21,7 +21,7 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 from quorate_content.dag.content_limits import TruncatedSource
 from quorate_content.images.image_names import scheme_of
 from quorate_content.store.deadline_socket import DeadlineSocket
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import address_of, is_public

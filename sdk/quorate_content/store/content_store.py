@@ -47,7 +47,7 @@ from quorate_content.store.lease import Lease, Stat
 from quorate_content.store.locks import FileLock
 from quorate_content.store.object_builder import FinishedObject, ObjectBuilder
 from quorate_content.store.store_files import PUT_PREFIX, StoreFiles
-from quorate_content.threads import StopSignal, StreamReader, in_thread
+from quorate_content.store.threads import StopSignal, StreamReader, in_thread
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 

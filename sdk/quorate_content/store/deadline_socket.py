@@ -11,7 +11,7 @@ import time
 from typing import cast
 
 from quorate_content.dag.content_limits import TruncatedSource
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 
 HEAD_BYTES_MAX = 64 * 1024
 BYTES_PER_SECOND_MIN = 2 * 1024

@@ -25,7 +25,7 @@ from quorate_content.dag.walk import DagWalk, TreePath
 from quorate_content.store import fetch_order
 from quorate_content.store.fetch_order import Answer, Source
 from quorate_content.store.http_answer import AbsentHere, Body, car_answer, check_car, probe
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_protocol.refusals import Unavailable
 
 STALL_SECONDS = 10.0  # without a byte, or with too few of them

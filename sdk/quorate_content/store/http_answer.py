@@ -15,7 +15,7 @@ from quorate_content.dag.cid import Cid
 from quorate_content.dag.content_limits import BadSource, TruncatedSource
 from quorate_content.store.deadline_socket import DeadlineSocket
 from quorate_content.store.fetch_order import Answer, Source
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.http.client_networks import address_of, is_public
 

@@ -13,7 +13,7 @@ from quorate_content.dag.unixfs import V1_2025, Built, FileBuilder
 from quorate_content.dag.walk import DagWalk
 from quorate_content.store.index import Owner
 from quorate_content.store.store_files import StoreFiles
-from quorate_content.threads import StopSignal, StreamReader
+from quorate_content.store.threads import StopSignal, StreamReader
 
 
 @dataclass(frozen=True, slots=True)

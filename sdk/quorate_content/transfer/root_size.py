@@ -10,7 +10,7 @@ from quorate_content.dag.content_limits import MIB, BadSource, Bounds
 from quorate_content.dag.dagpb import Kind, decode_node
 from quorate_content.store.fetch_order import Source
 from quorate_content.store.http_answer import RAW_TYPE, Body, raw_answer
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.http.client_sessions import read_bounded
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.merkle import FullLog, Inclusion, is_included
+from quorate_protocol.codec.merkle import FullLog, Inclusion, is_included
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 

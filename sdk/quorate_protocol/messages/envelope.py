@@ -6,10 +6,9 @@ It has the same bytes on the wire, in receipts and in the HTTP API.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from quorate_protocol.codec import canonical, text_writer, value_reader
+from quorate_protocol.codec import canonical, eip712, text_writer, value_reader
 from quorate_protocol.codec.identity_cache import Kept
 from quorate_protocol.codec.value_reader import Wrong, reader_of
-from quorate_protocol.crypto import eip712
 from quorate_protocol.messages.signed import MESSAGE_TYPES, Message
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused

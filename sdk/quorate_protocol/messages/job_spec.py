@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from quorate_protocol.codec import canonical, cids, text_writer
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.merkle import merkle_root
+from quorate_protocol.codec.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX, TREE_ENTRIES_MAX
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.readable import Readable

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from quorate_protocol.crypto import eip712
+from quorate_protocol.codec import eip712
 from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.refusals import Code, Refused

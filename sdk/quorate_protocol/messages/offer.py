@@ -7,8 +7,8 @@ An offer is a canonical document of at most 4 KiB. The operator key signs its di
 import re
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope, Recover, signer

@@ -13,7 +13,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope, validate

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import EXECUTIONS_MAX, Limits
 from quorate_protocol.messages import job_spec, order_terms
 from quorate_protocol.messages.envelope import Envelope, Recover, signer

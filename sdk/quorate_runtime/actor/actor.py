@@ -24,14 +24,8 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.step import Core, Effect, Input, StepOutcome
 from quorate_protocol.units import Hash32, UnixSeconds
 from quorate_runtime.actor.actor_codec import ActorCodec
+from quorate_runtime.actor.journal_port import Appended, JournalError, JournalPort, Record, Snapshot
 from quorate_runtime.actor.outbox import OnRefused, Outbox, Perform, is_performing
-from quorate_runtime.journal.journal_port import (
-    Appended,
-    JournalError,
-    JournalPort,
-    Record,
-    Snapshot,
-)
 from quorate_runtime.process.crash_points import crash_point
 from quorate_runtime.process.metrics import LabelledCounter, add_gauge
 

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.step import Effect
-from quorate_runtime.journal.journal_port import JournalFailed, JournalPort
+from quorate_runtime.actor.journal_port import JournalFailed, JournalPort
 from quorate_runtime.process.crash_points import crash_point
 from quorate_runtime.process.metrics import LabelledCounter, add_gauge
 

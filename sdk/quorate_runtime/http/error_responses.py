@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
-from quorate_runtime.journal.journal_port import JournalFailed
+from quorate_runtime.actor.journal_port import JournalFailed
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -25,9 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from quorate_runtime.journal import journal_files as files
-from quorate_runtime.journal.journal_batch import pack_done, pack_event
-from quorate_runtime.journal.journal_port import (
+from quorate_runtime.actor.journal_port import (
     Appended,
     JournalBusy,
     JournalError,
@@ -38,6 +36,8 @@ from quorate_runtime.journal.journal_port import (
     Snapshot,
     Stored,
 )
+from quorate_runtime.journal import journal_files as files
+from quorate_runtime.journal.journal_batch import pack_done, pack_event
 from quorate_runtime.process.crash_points import crash_point
 
 BATCH_MAX = 1024  # requests in one transaction

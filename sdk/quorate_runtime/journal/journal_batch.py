@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from quorate_protocol.units import Hash32, UnixSeconds
-from quorate_runtime.journal.journal_port import KeyedEffect, Pending, Record
+from quorate_runtime.actor.journal_port import KeyedEffect, Pending, Record
 
 _EVENT = struct.Struct(">BIQ32sII")
 _EFFECT = struct.Struct(">HI")

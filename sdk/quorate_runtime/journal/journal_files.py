@@ -10,10 +10,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from quorate_runtime.durable import SMALL_CACHE, is_outside_cause, newer, older, remedy
-from quorate_runtime.files import sync_folder
-from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
-from quorate_runtime.journal.journal_port import (
+from quorate_runtime.actor.journal_port import (
     JournalDamaged,
     JournalError,
     KeyedEffect,
@@ -21,6 +18,9 @@ from quorate_runtime.journal.journal_port import (
     Snapshot,
     Stored,
 )
+from quorate_runtime.durable import SMALL_CACHE, is_outside_cause, newer, older, remedy
+from quorate_runtime.files import sync_folder
+from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
 
 # The journal's index of effects in memory: the pending ones, and the keys that are known.
 #

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.key_binding import SignedBinding, check_binding
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address

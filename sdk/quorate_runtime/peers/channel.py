@@ -17,7 +17,7 @@ from quorate_protocol.limits import FRAME_BYTES_MAX
 from quorate_protocol.messages.ports import Handler
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
-from quorate_runtime.journal.journal_port import JournalFailed
+from quorate_runtime.actor.journal_port import JournalFailed
 
 ID_BYTES = 16
 HEAD_BYTES = 1 + ID_BYTES

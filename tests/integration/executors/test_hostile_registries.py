@@ -15,7 +15,7 @@ from aiohttp import web
 from quorate_content.images import registry_http
 from quorate_content.images.image_names import parse_pinned
 from quorate_content.images.registry_http import TransferRate
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_node.jobs.registry_image import fetch_archive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import MIB, new_lease

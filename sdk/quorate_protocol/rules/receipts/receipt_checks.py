@@ -8,8 +8,8 @@ breaks. `receipt_draws` has the checks of what the beacon drew, `receipt_dates` 
 from collections.abc import Iterator
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.classes import determinism_class
 from quorate_protocol.messages.commitment import (

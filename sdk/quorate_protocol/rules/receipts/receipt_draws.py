@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DRAW_TRIES, EXECUTIONS_MAX, SILENT_SKIPS_MAX, TIERS
 from quorate_protocol.messages.receipt import Check, Receipt, SkipEvidence
 from quorate_protocol.messages.signed import CommitSet

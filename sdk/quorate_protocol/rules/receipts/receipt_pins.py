@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.beacon_rounds import Timing
 from quorate_protocol.messages.ports import BeaconInfo

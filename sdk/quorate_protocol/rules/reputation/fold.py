@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.merkle import merkle_root
+from quorate_protocol.codec.merkle import merkle_root
 from quorate_protocol.messages.signed import ExecutionSummary, Summary
 from quorate_protocol.messages.views import ClassTrust, ReputationView
 from quorate_protocol.rules import trust_record

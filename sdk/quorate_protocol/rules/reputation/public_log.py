@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, field
 
-from quorate_protocol.crypto.eip712 import Domain, digest
-from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.codec.eip712 import Domain, digest
+from quorate_protocol.codec.merkle import Log
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.refusals import Code, Refused

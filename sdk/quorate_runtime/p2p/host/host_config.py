@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.units import Hash32
 
 CONNECTIONS_MAX = 600  # of one host, in both directions

@@ -24,7 +24,7 @@ from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
 from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
-from quorate_protocol.crypto.peer_ids import peer_id_bytes
+from quorate_protocol.codec.peer_ids import peer_id_bytes
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime.p2p.host import guard
 from quorate_runtime.p2p.host.connection_places import ConnectionPlaces

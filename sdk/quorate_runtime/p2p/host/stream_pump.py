@@ -11,7 +11,7 @@ from libp2p.network.connection.exceptions import RawConnError
 from libp2p.network.exceptions import SwarmException
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 
-from quorate_protocol.crypto.peer_ids import peer_key_of_bytes
+from quorate_protocol.codec.peer_ids import peer_key_of_bytes
 from quorate_runtime.p2p.host.guarded_yamux import GuardedYamux
 from quorate_runtime.p2p.host.stream_socket import RemotePeer, StreamSocket, split_messages
 

@@ -14,7 +14,7 @@ from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.ports import BeaconInfo, BeaconRound, Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Round, Seconds
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 
 ROUNDS_KEPT = 256
 ANSWER_BYTES_MAX = 16 << 10

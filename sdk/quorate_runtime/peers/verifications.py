@@ -33,14 +33,14 @@ from quorate_attestation.session_messages import (
 from quorate_attestation.sessions import verifier_session
 from quorate_attestation.sessions.schedule import check_start
 from quorate_attestation.sessions.verifier_session import VerifierState
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Sign, seal
 from quorate_protocol.messages.ports import BeaconInfo, Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Milliseconds, Small, UnixSeconds
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 
 CHALLENGES_MAX = 64
 WAITING_MAX = 512  # messages of one challenge that its task has not read yet
