@@ -7,7 +7,7 @@ from collections.abc import Callable
 from quorate_protocol.messages.key_binding import KnownBindings
 from quorate_protocol.messages.ports import Handler
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Seconds
+from quorate_protocol.units import Address
 from quorate_runtime.p2p.binding_hello import Greeter, refuse
 from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL
 from quorate_runtime.p2p.host.stream_socket import StreamSocket
@@ -19,7 +19,7 @@ from quorate_runtime.peers.peer_connections import PeerConnections
 log = logging.getLogger(__name__)
 
 
-class Libp2pPeers:
+class Libp2pPeers(PeerConnections):
     """`ports.PeerServer` over libp2p. A newer connection of an account replaces the older one."""
 
     def __init__(
@@ -32,24 +32,12 @@ class Libp2pPeers:
         """`greeter` speaks for the server's account, and `is_staked` says whose connections keep
         their places first. Make it before the node runs.
         """
+        super().__init__()
         self._handler, self._greeter, self._is_staked = handler, greeter, is_staked
         self._bindings = KnownBindings()
         self._hellos = HelloPlaces()
-        self._connections = PeerConnections()
         self._streams: dict[int, StreamSocket] = {}  # by the number of the connection
         node.serve(PEERS_PROTOCOL, self._converse)
-
-    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        return await self._connections.request(peer, frame, deadline)
-
-    def connected(self) -> frozenset[Address]:
-        return self._connections.connected()
-
-    def network_of(self, peer: Address) -> str:
-        return self._connections.network_of(peer)
-
-    def connection_number(self, peer: Address) -> int:
-        return self._connections.connection_number(peer)
 
     async def close(self) -> None:
         """Ends all connections. The dialers reconnect while the node runs."""
@@ -61,8 +49,8 @@ class Libp2pPeers:
             return
         stream.keep_place(self._is_staked(account))
         channel = Channel(stream, "0x" + account.hex(), self._handler)
-        older = self._connections.newest(account)
-        connection = self._connections.add(account, channel, stream.remote.address)
+        older = self.newest(account)
+        connection = self.add(account, channel, stream.remote.address)
         self._streams[connection.number] = stream
         log.info("peer 0x%s connected from %s", account.hex(), stream.remote.address)
         try:
@@ -75,7 +63,7 @@ class Libp2pPeers:
             log.info("peer 0x%s went away", account.hex())
         finally:
             del self._streams[connection.number]
-            self._connections.remove(account, connection)
+            self.remove(account, connection)
 
     async def _account_of(self, stream: StreamSocket) -> Address | None:
         remote = stream.remote.address
