@@ -78,7 +78,7 @@ from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream
-from quorate_runtime.peers.joined_peers import JoinedPeers
+from quorate_runtime.peers.peer_connections import JoinedPeers
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board

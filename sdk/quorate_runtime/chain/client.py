@@ -14,8 +14,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.chain.fee_bids import GWEI, TIP_LEAST_WEI, first_bid
-from quorate_runtime.chain.node_errors import Answer, classify
-from quorate_runtime.chain.revert import is_revert, revert_reason
+from quorate_runtime.chain.node_errors import Answer, classify, is_revert, revert_reason
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
 from quorate_runtime.chain.types import (
     BlockHead,

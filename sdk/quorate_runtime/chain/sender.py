@@ -20,8 +20,7 @@ from quorate_protocol.units import Address
 from quorate_runtime.chain.account_nonces import AccountNonces
 from quorate_runtime.chain.client import FEE_CAP_GWEI, ChainClient
 from quorate_runtime.chain.fee_bids import GWEI
-from quorate_runtime.chain.node_errors import Answer, classify
-from quorate_runtime.chain.revert import revert_reason
+from quorate_runtime.chain.node_errors import Answer, classify, revert_reason
 from quorate_runtime.chain.rpc import RpcFailure
 from quorate_runtime.chain.send_records import SendRecord, SendRecords
 from quorate_runtime.chain.types import Receipt

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import logging
 import os
+import resource
 import socket
 import sys
 import termios
@@ -24,7 +25,6 @@ from quorate_protocol.refusals import Code, Unavailable
 from quorate_runtime.http.client_networks import Proxies, network_of
 from quorate_runtime.http.error_responses import OF_STATUS, coded, internal
 from quorate_runtime.http.listener_limits import ListenerLimits
-from quorate_runtime.process.file_descriptors import connections_max
 
 log = logging.getLogger(__name__)
 LINE_BYTES_MAX = 8 * 1024
@@ -264,3 +264,43 @@ class Listener(web.BaseSite):
         while True:
             await asyncio.sleep(self._open_connections.bounds.write_seconds / 3)
             self._open_connections.close_slow_readers(time.monotonic())
+
+
+# A shell gives 1,024 open files, and strangers may open 8,192 connections. Without a reserve the
+# process could not open files, ask the chain node, or accept other connections.
+WANTED = 16_384
+KEPT = 1_024  # for files, uploads, chain and beacon
+
+
+def connections_max(wanted: int) -> int:
+    """Returns how many connections there may be.
+
+    That is `wanted`, or half the limit of open files if that is less.
+    """
+    most = _raised()
+    fitting = min(wanted, max(most - KEPT, most // 2))
+    if fitting < wanted:
+        log.warning(
+            "%d files may be open, so %d connections and not %d: raise it by ulimit -n or "
+            "LimitNOFILE",
+            most,
+            fitting,
+            wanted,
+        )
+    return fitting
+
+
+def _raised() -> int:
+    """Raises the soft limit as far as wanted and allowed; returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= WANTED:
+        return WANTED if soft == resource.RLIM_INFINITY else soft
+    most = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError) as error:
+        log.warning(
+            "the limit of open files stays at %d: %s", soft, error
+        )  # Not re-raised: then fewer connections are allowed.
+        return soft
+    return most

@@ -13,8 +13,7 @@ from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL
 from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.p2p_node import P2pNode
 from quorate_runtime.peers.channel import Channel
-from quorate_runtime.peers.hello_places import HelloPlaces
-from quorate_runtime.peers.peer_connections import PeerConnections
+from quorate_runtime.peers.peer_connections import HelloPlaces, PeerConnections
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from quorate_protocol.units import Address, Hash32, Signature
 from quorate_runtime.http.error_responses import Busy
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX, Channel
-from quorate_runtime.peers.hello_places import HelloPlaces
-from quorate_runtime.peers.peer_connections import PeerConnections
+from quorate_runtime.peers.peer_connections import HelloPlaces, PeerConnections
 from quorate_runtime.peers.redial import RETRY_MAX_SECONDS, Dialer, Redial
 from quorate_runtime.process.log_throttle import LogThrottle
 
