@@ -1,7 +1,6 @@
 """`quorate coordinator retire|withdraw`: how the operator's money comes out."""
 
 import asyncio
-import fcntl
 import json
 import shlex
 import sys
@@ -22,6 +21,7 @@ from quorate_coordinator.cli.status_command import served_url_of
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, usd
+from quorate_runtime.files import file_lock
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.locked_keys import LockedKeys
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
@@ -398,12 +398,8 @@ async def asked(settings: "Settings", path: str) -> bytes | None:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lets one command at a time send from the account. Raises Refused if another one does."""
-    with (folder / "account.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            told = f"another command sends from the account of {folder}: wait until it has ended"
-            raise Refused(Code.BUSY, told) from error
+    told = f"another command sends from the account of {folder}: wait until it has ended"
+    with file_lock(folder / "account.lock", Refused(Code.BUSY, told)):
         yield
 
 
