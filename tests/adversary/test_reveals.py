@@ -20,8 +20,8 @@ from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_runtime.clock import VirtualClock
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.virtual_clock import VirtualClock
 
 TIMES = 200
 

@@ -45,9 +45,9 @@ from quorate_protocol.units import (
     Seconds,
     UnixSeconds,
 )
-from quorate_runtime.clock import VirtualClock, run_virtual
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
+from support.virtual_clock import VirtualClock, run_virtual
 
 MIB = 1 << 20
 SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)

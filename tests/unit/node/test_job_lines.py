@@ -17,7 +17,6 @@ from quorate_node.status.job_lines import JobLines
 from quorate_node.status.status import OwnerFacts, status_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, UnixSeconds
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Problem
 from support.markets.provider_world import (
     COORDINATOR,
@@ -28,6 +27,7 @@ from support.markets.provider_world import (
     make_terms,
     verdict,
 )
+from support.virtual_clock import VirtualClock
 
 DAY = "2023-11-14"
 

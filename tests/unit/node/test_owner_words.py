@@ -24,9 +24,9 @@ from quorate_node.status.price_change import PriceChange
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
 from support.markets.provider_world import PROVIDER, Driver, make_terms
+from support.virtual_clock import VirtualClock
 
 NOW = 1_700_000_000
 
