@@ -20,9 +20,7 @@ def encode(types: Sequence[str], values: Sequence[object]) -> bytes:
 
 
 def decode(types: Sequence[str], data: bytes) -> tuple[Json, ...]:
-    """Returns the values of an ABI encoding. Raises ValueError or OverflowError if the bytes are no
-    such encoding.
-    """
+    """Raises ValueError or OverflowError if the bytes are no such encoding."""
     codec = _codec()
     from eth_abi.exceptions import DecodingError
 

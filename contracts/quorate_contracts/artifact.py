@@ -36,9 +36,7 @@ class Function:
         return self.selector + encode(self.inputs, arguments)
 
     def results(self, data: bytes) -> tuple[Json, ...]:
-        """Returns the function's results, decoded from the bytes that a call returned. Raises
-        ValueError or OverflowError if no such function returns these bytes.
-        """
+        """Raises ValueError or OverflowError if no such function returns these bytes."""
         return decode(self.outputs, data)
 
 

@@ -45,9 +45,8 @@ async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:
 
 
 async def check_genesis(client: ChainClient, wanted: Hash32) -> None:
-    """Raises Refused(CHAIN) if the chain begins with another block than the deployment's.
-
-    A zero hash is none: then nothing is known about the first block.
+    """Raises Refused(CHAIN) if the chain begins with another block than the deployment's. A zero
+    hash is none: then nothing is known about the first block.
     """
     if wanted == ZERO_HASH:
         return
@@ -71,7 +70,7 @@ async def check_machine(client: ChainClient) -> None:
         try:
             seen = int.from_bytes(await client.call(None, NUMBER_CODE))
         except Refused:
-            return  # not re-raised: some nodes run no code without an address
+            return  # some nodes run no code without an address
         if abs(seen - head) <= NUMBER_SLACK:
             return
     # Draws and slots are bound to block numbers, whose hashes the programs take from the node.

@@ -30,9 +30,8 @@ _NAMED: Mapping[str, str] = {"TOKEN": TOKEN} | {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a reader knows of a deployment: addresses of some contracts, and its constants.
-
-    The immutables of the known contracts name the other ones.
+    """What a reader knows of a deployment: addresses of some contracts, and its constants. The
+    immutables of the known contracts name the other ones.
     """
 
     places: Mapping[str, Address]

@@ -26,9 +26,8 @@ async def newest_logs(
     oldest: BlockNumber,
     newest: BlockNumber,
 ) -> AsyncIterator[tuple[BlockNumber, list[RawLog]]]:
-    """Yields the logs of one range of blocks after another, with the range's first block.
-
-    The newest log of a range comes first. Raises Unavailable if the node does not answer.
+    """Yields the logs of one range of blocks after another, with the range's first block. The
+    newest log of a range comes first. Raises Unavailable if the node does not answer.
     """
     start = max(oldest, contracts.deployment.start_block)
     top, size = newest, RANGE_FIRST

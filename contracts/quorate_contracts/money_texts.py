@@ -90,14 +90,13 @@ def currency_of(deployment: Deployment) -> Currency:
 
 
 async def read_currency(client: "ChainClient", chain_id: int, token: Address) -> Currency:
-    """Returns the currency of a deployment, with the symbol that the token itself names.
-
-    A symbol that is no short word is left out: a stranger's token could say anything.
+    """Returns the currency of a deployment, with the symbol that the token itself names. A symbol
+    that is no short word is left out: a stranger's token could say anything.
     """
     try:
         symbol = await ask(client, Token(token).symbol())
     except (Refused, Unavailable):
-        symbol = ""  # not re-raised: the address names the token well enough
+        symbol = ""  # the address names the token well enough
     return Currency(chain_id, token, symbol if _SYMBOL.fullmatch(symbol) else "")
 
 

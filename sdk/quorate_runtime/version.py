@@ -12,7 +12,7 @@ def version_number() -> str:
     """Returns the version from pyproject.toml, or "0" if the packages are not installed."""
     try:
         return version(DISTRIBUTION)
-    except PackageNotFoundError:  # not re-raised: a checkout on PYTHONPATH works as well
+    except PackageNotFoundError:  # a checkout on PYTHONPATH works as well
         return "0"
 
 

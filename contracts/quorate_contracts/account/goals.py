@@ -26,9 +26,8 @@ from quorate_protocol.units import (
 
 
 class StakeSlot(Struct, frozen=True):
-    """One stake slot of an owner.
-
-    `back_at` is when its stake may be taken back; 0 means that the slot is open.
+    """One stake slot of an owner. `back_at` is when its stake may be taken back; 0 means that the
+    slot is open.
     """
 
     host_class: Hash32
@@ -48,9 +47,8 @@ class Permit(Struct, frozen=True):
 def open_slots(
     contracts: Contracts, short: Mapping[Hash32, int], stake: Amount, allowance: int = 0
 ) -> list[Call]:
-    """Opens the slots that each host class is short of.
-
-    `stake` is what they pull: theirs, and what was burned of others.
+    """Opens the slots that each host class is short of. `stake` is what they pull: theirs, and what
+    was burned of others.
     """
     calls = _approved(contracts, stake, allowance) if short else []
     for host_class, left in sorted(short.items()):
@@ -68,7 +66,6 @@ def top_up(contracts: Contracts, lacks: Amount, allowance: int = 0) -> list[Call
 
 
 def close_slots(contracts: Contracts, slots: Iterable[StakeSlot]) -> list[Call]:
-    """Closes the open ones."""
     stakes = contracts.stakes
     return [stakes.close_slot(slot.host_class, slot.place) for slot in slots if not slot.back_at]
 

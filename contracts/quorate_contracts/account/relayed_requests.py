@@ -78,9 +78,8 @@ class RequestFile(Struct, frozen=True):
     permit: Permit | None = None  # for the registry to pull stake, and for it to pay fees
 
     def bodies(self, deployment: "Deployment") -> list[Request]:
-        """Returns the requests once everything that needs no chain is checked.
-
-        Raises Refused: CHAIN for another market, BAD_SIGNATURE, MALFORMED for another file.
+        """Returns the requests once everything that needs no chain is checked. Raises Refused:
+        CHAIN for another market, BAD_SIGNATURE, MALFORMED for another file.
         """
         if (self.chain_id, self.stakes) != (deployment.chain_id, deployment.stakes):
             told = f"on chain {self.chain_id}, contract 0x{self.stakes.hex()}"
@@ -231,7 +230,7 @@ async def _permit_call(client: ChainClient, contracts: Contracts, file: RequestF
     try:
         await simulate(client, call)
     except Refused:
-        return None  # not re-raised: if it was never given, the requests themselves are refused
+        return None  # if it was never given, the requests themselves are refused
     return call
 
 

@@ -94,7 +94,7 @@ def _key(text: str) -> bytes:
     try:
         key = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
-        key = b"?"  # not re-raised: its length is refused below
+        key = b"?"  # its length is refused below
     if len(key) != PUBLIC_KEY_BYTES:
         raise Refused(Code.MALFORMED, f"--beacon-key: a key has {2 * PUBLIC_KEY_BYTES} hex digits")
     return key
@@ -121,9 +121,8 @@ async def deploy(
     note: Callable[[str], None],
     as_json: bool,
 ) -> None:
-    """Runs the command. `may_pay` None asks at the terminal.
-
-    Raises Refused and Unavailable with sentences for people.
+    """Runs the command. `may_pay` None asks at the terminal. Raises Refused and Unavailable with
+    sentences for people.
     """
     limits, token = BY_NAME[typed.limits], None
     if typed.token:

@@ -58,7 +58,7 @@ def read_begun(out: Path) -> Begun | None:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return None  # not re-raised: nothing has begun
+        return None
     try:
         begun: Begun = canonical.decode(Begun, data)
     except Refused as refused:
@@ -104,10 +104,8 @@ class DeploymentRun:
     report: Callable[[str], None]
 
     async def check(self) -> tuple[Plan, Cost]:
-        """Returns the plan and its cost. Sends nothing.
-
-        Raises Refused, which names what is wrong with the chain, the token, the key's coins or the
-        files of an earlier run.
+        """Returns the plan and its cost. Sends nothing. Raises Refused, which names what is wrong
+        with the chain, the token, the key's coins or the files of an earlier run.
         """
         wanted, account = self.wanted, self.signer.address
         await check_chain_id(self.client, wanted.chain_id)

@@ -108,7 +108,7 @@ class Funding:
         try:
             answer = await self.client.call(self.deployment.token, FAUCET)
         except Refused:
-            return False  # not re-raised: a token of others has no such function
+            return False  # a token of others has no such function
         return int.from_bytes(answer, "big") == 1
 
     async def _must_hold(self, gifts: Sequence[Gift], is_minted: bool) -> None:

@@ -61,7 +61,6 @@ class Module:
     messages: set[str] = field(default_factory=set)
 
     def type_of(self, entry: dict[str, Json], name: str, is_input: bool) -> str:
-        """Returns the Python type of a parameter, field or result."""
         kind = str(entry["type"])
         array = fullmatch(r"(.+)\[\d*\]", kind)
         if array:

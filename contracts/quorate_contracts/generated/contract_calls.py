@@ -148,7 +148,6 @@ def _read(hint: object, value: Json) -> object:
 
 @cache
 def _hints(kind: type) -> dict[str, object]:
-    """Annotations by member. ClassVars are none."""
     found = get_type_hints(kind)
     return {name: hint for name, hint in found.items() if get_origin(hint) is not ClassVar}
 

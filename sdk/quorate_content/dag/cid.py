@@ -37,7 +37,6 @@ class Codec(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Cid:
     """One content identifier. `digest` is the sha2-256 of the block. Version 0 is always dag-pb.
-
     `inline` is the block itself if this is an identity CID, else None.
     """
 
@@ -150,7 +149,6 @@ def inline_cid(block: bytes, codec: Codec = Codec.RAW) -> Cid:
 
 def typed_cid(text: str) -> Cid:
     """Returns the CIDv1 of what a person typed: a CID of version 1, or of version 0 (`Qm...`).
-
     Raises `Refused(MALFORMED)`.
     """
     return parse(text.strip()).as_v1()

@@ -29,10 +29,8 @@ file's own bytes.
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a tree is cut into blocks.
-
-    `estimate_block`: a directory is sharded by the size of its block; otherwise by the size of its
-    names and CIDs.
+    """How a tree is cut into blocks. `estimate_block`: a directory is sharded by the size of its
+    block; otherwise by the size of its names and CIDs.
     """
 
     name: str

@@ -96,9 +96,7 @@ class NullSink:
 
 class DagWalk:
     """Feed it the block for `expected` until `expected` is None. It reads the blocks of identity
-    CIDs by itself.
-
-    Raises `BadSource` for wrong bytes, and `Refused` if the content breaks a rule.
+    CIDs by itself. Raises `BadSource` for wrong bytes, and `Refused` if the content breaks a rule.
     """
 
     def __init__(self, root: Cid, sink: Sink, bounds: Bounds, is_directory: bool = False) -> None:
@@ -123,9 +121,8 @@ class DagWalk:
 
     @property
     def entry(self) -> ExpectedBlock | None:
-        """Returns the root block of the file or directory that comes next or was begun last.
-
-        None when the DAG is complete.
+        """Returns the root block of the file or directory that comes next or was begun last. None
+        when the DAG is complete.
         """
         expected = self.expected
         return expected if expected is None or expected.role is Role.ENTRY else self._begun
@@ -332,7 +329,7 @@ def check_path(path: TreePath, bounds: Bounds) -> None:
     is_text = True
     try:
         name.decode()
-    except UnicodeDecodeError:  # not re-raised: the check below refuses it
+    except UnicodeDecodeError:  # the check below refuses it
         is_text = False
     is_dots = name in (b"", b".", b"..")
     if (

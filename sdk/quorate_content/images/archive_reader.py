@@ -118,7 +118,6 @@ _COPY_BYTES = 1 << 20
 
 def sanitized_archive(path: Path, info: ImageInfo) -> Iterator[bytes]:
     """Yields a tar archive that an engine can load: config, layers, and a manifest without tags.
-
     Tags are left out because a stranger's archive must not rename other images.
     """
     with tarfile.open(path, "r:") as archive:

@@ -10,15 +10,12 @@ from quorate_content.images.tar_checks import checked_name, member_bytes
 from quorate_protocol.refusals import Code, Refused
 
 _JSON_DEPTH_MAX = 32
-
-
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def parse_json(data: bytes, where: str) -> object:
-    """Parses JSON after a check of its depth.
-
-    The parser recurses in C, and a library may have raised the recursion limit beyond the stack.
+    """Parses JSON after a check of its depth. The parser recurses in C, and a library may have
+    raised the recursion limit beyond the stack.
     """
     depth = 0
     for bracket in re.findall(rb"[\[\]{}]", _JSON_STRING.sub(b"", data)):

@@ -58,9 +58,8 @@ class _Pending:
 
 
 def read_layer_headers(source: IO[bytes], where: str) -> Iterator[LayerEntry]:
-    """Yields each entry of a layer's plain bytes and skips its data.
-
-    Raises Refused(MALFORMED | UNSUPPORTED | OVERSIZE), which names the layer `where`.
+    """Yields each entry of a layer's plain bytes and skips its data. Raises Refused(MALFORMED |
+    UNSUPPORTED | OVERSIZE), which names the layer `where`.
     """
     pending = _Pending()
     position = 0

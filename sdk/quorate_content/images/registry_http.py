@@ -36,10 +36,8 @@ _CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
 
 @dataclass(frozen=True, slots=True)
 class TransferRate:
-    """How fast a registry must send.
-
-    The least rate is an average over a whole image, after a grace time. `silence_seconds` is the
-    longest time without a byte.
+    """How fast a registry must send. The least rate is an average over a whole image, after a grace
+    time. `silence_seconds` is the longest time without a byte.
     """
 
     bytes_per_second_min: int = 128 << 10
@@ -48,10 +46,8 @@ class TransferRate:
 
 
 class RegistryHttp:
-    """Requests to one repository of one registry, for one fetch. Blocking.
-
-    `may_be_private`: the registry's address may be private, because the owner named this image or
-    it is a devnet.
+    """Requests to one repository of one registry, for one fetch. Blocking. `may_be_private`: the
+    registry's address may be private, because the owner named this image or it is a devnet.
     """
 
     def __init__(
@@ -68,10 +64,8 @@ class RegistryHttp:
 
     @contextmanager
     def get(self, what: str, accept: str = "*/*") -> Iterator[http.client.HTTPResponse]:
-        """Yields the response to `/v2/<path>/<what>`, with its body unread.
-
-        Raises Refused(UNKNOWN) if the registry demands a login for it, Unavailable if the registry
-        fails.
+        """Yields the response to `/v2/<path>/<what>`, with its body unread. Raises Refused(UNKNOWN)
+        if the registry demands a login for it, Unavailable if the registry fails.
         """
         with self._ask("GET", what, accept) as response:
             yield response
@@ -90,9 +84,8 @@ class RegistryHttp:
             ) from error
 
     def chunks(self, response: http.client.HTTPResponse, bytes_max: int) -> Iterator[bytes]:
-        """Yields the body in chunks.
-
-        Raises Refused(MALFORMED) if it is longer than `bytes_max`, Unavailable if it is too slow.
+        """Yields the body in chunks. Raises Refused(MALFORMED) if it is longer than `bytes_max`,
+        Unavailable if it is too slow.
         """
         total = 0
         while chunk := response.read1(CHUNK_BYTES):
@@ -196,9 +189,8 @@ class RegistryHttp:
             connection.close()
 
     def _connected(self, place: SplitResult) -> socket.socket:
-        """Connects to an address that was checked.
-
-        It does not look up the name again, because that might give another address.
+        """Connects to an address that was checked. It does not look up the name again, because that
+        might give another address.
         """
         host, last = place.hostname or "", None
         for family, address in self._addresses(
@@ -216,7 +208,7 @@ class RegistryHttp:
                 self._stop.attach(link)
                 return link
             except OSError as error:
-                # Not re-raised here: a name may have other addresses. The last error is raised
+                # A name may have other addresses. The last error is raised
                 # below.
                 link.close()
                 last = error

@@ -17,9 +17,8 @@ _READ_MAX = 4 << 20
 
 
 class BoundedReader(io.RawIOBase):
-    """A seekable reader that refuses large single reads and positions beyond a bound.
-
-    The tar module reads extended headers whole, and a compressed layer may expand without end.
+    """A seekable reader that refuses large single reads and positions beyond a bound. The tar
+    module reads extended headers whole, and a compressed layer may expand without end.
     """
 
     def __init__(self, source: IO[bytes], position_max: int, beyond: Refused) -> None:
@@ -109,10 +108,8 @@ def clean_name(name: str) -> str:
 
 
 def regular_member(members: dict[str, tarfile.TarInfo], name: str) -> tarfile.TarInfo:
-    """Returns the regular file behind a name.
-
-    `docker save` writes a repeated layer as a link to the first one, so one link inside the archive
-    is followed.
+    """Returns the regular file behind a name. `docker save` writes a repeated layer as a link to
+    the first one, so one link inside the archive is followed.
     """
     member = members.get(clean_name(name))
     if member is not None and (member.issym() or member.islnk()):

@@ -34,9 +34,8 @@ create index if not exists block_root on block(root);
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Where a block is: in the object `root`, in the file or directory at `path`.
-
-    `is_entry`: a whole file or directory begins with it. `size` is that of a leaf, else None.
+    """Where a block is: in the object `root`, in the file or directory at `path`. `is_entry`: a
+    whole file or directory begins with it. `size` is that of a leaf, else None.
     """
 
     root: Cid
@@ -62,7 +61,7 @@ class BlockIndex:
         self._guard = threading.Lock()
         try:
             self._base = _open(path)
-        except sqlite3.DatabaseError:  # not re-raised: the rows are computed again
+        except sqlite3.DatabaseError:  # the rows are computed again
             for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
                 with suppress(FileNotFoundError):
                     name.unlink()

@@ -114,9 +114,7 @@ def car_pieces(
     from_entry: TreePath = (),
 ) -> Iterator[bytes]:
     """Yields the object's CAR in pieces of about 1 MiB. Blocks are not hashed again, because every
-    reader hashes them.
-
-    `from_entry` leaves out the entries before that one, without reading them.
+    reader hashes them. `from_entry` leaves out the entries before that one, without reading them.
     """
     sought = from_entry
 
@@ -174,17 +172,9 @@ class ByteCounts:
 
 
 THREADS = 64  # most of them wait for the network
-
-
 DAY_SECONDS = 86_400.0
-
-
 SPARE_BYTES = 64 * MIB
-
-
 LOCK_PAUSE_SECONDS = 0.02
-
-
 ENSURE_TRIES = 16
 
 
@@ -264,9 +254,8 @@ class ContentStore:
         until: float | None = None,
         deadline_seconds: float = DAY_SECONDS,
     ) -> Stat:
-        """Takes a whole DAG from a CAR, verifies it, and pins it as `put` does.
-
-        Raises `Refused` if a block is missing, wrong or too large.
+        """Takes a whole DAG from a CAR, verifies it, and pins it as `put` does. Raises `Refused` if
+        a block is missing, wrong or too large.
         """
         stop, work = StopSignal(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=bytes_max)
@@ -312,9 +301,7 @@ class ContentStore:
 
     async def pin(self, cid: Cid, owner: str | Owner, until: float | None = None) -> None:
         """Pins stored content for `owner` until `until`. It can extend a pin but never shortens
-        one.
-
-        Raises `Refused(NOT_STORED | QUOTA)`.
+        one. Raises `Refused(NOT_STORED | QUOTA)`.
         """
         async with await self.lease(cid):
             await in_thread(self._threads, lambda: self._files.pin(cid, owner_of(owner), until))

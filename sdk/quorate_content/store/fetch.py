@@ -130,15 +130,14 @@ class _Fetch:
             if answer is Answer.NOT_AT_HAND:
                 self._reasons[source.label] = "it does not have it at hand"
         except TimeoutError:
-            # Not re-raised: the source does not know probes and searches already.
+            # The source does not know probes and searches already.
             self._stop.check()
             answer, self._reasons[source.label] = Answer.NOT_AT_HAND, "no answer to a probe"
         except (TruncatedSource, OSError, http.client.HTTPException) as error:
-            # Not re-raised: the source may still answer the request itself.
+            # The source may still answer the request itself.
             self._stop.check()
             answer, self._reasons[source.label] = Answer.NOT_AT_HAND, str(error)
         except BadSource as error:
-            # Not re-raised: the other sources may have it.
             answer, self._reasons[source.label] = Answer.USELESS, error.detail
         self._turns = fetch_order.after(self._turns, answer)
 
@@ -155,7 +154,6 @@ class _Fetch:
         except DiskFull:
             raise
         except (TruncatedSource, Unavailable, OSError, http.client.HTTPException) as error:
-            # Not re-raised: the source failed and gets another turn after the others.
             self._stop.check()
             is_cut = isinstance(error, TruncatedSource)
             answer, self._may_come = Answer.CUT if is_cut else Answer.FAILED, True
@@ -165,7 +163,7 @@ class _Fetch:
                 pause = 0.0
             self._reasons[source.label] = str(error) or type(error).__name__
         except BadSource as error:
-            # Not re-raised: this source lacks the content or sent wrong data. Verified blocks stay,
+            # This source lacks the content or sent wrong data. Verified blocks stay,
             # and the other sources may be right.
             self._may_come |= walk.blocks_done > self._blocks_before
             is_entry = isinstance(error, AbsentHere) and wanted.cid != self._root

@@ -70,7 +70,7 @@ def host_name(kind: str, url: str) -> str:
     """Returns a source's name for byte counts: its kind and its host, without a path."""
     try:
         place = urlsplit(url).netloc.rpartition("@")[2]
-    except ValueError:  # not re-raised: the fetch reports that the URL is wrong
+    except ValueError:  # the fetch reports that the URL is wrong
         place = ""
     return f"{kind} {place[:120] or 'without a host'}"
 

@@ -56,7 +56,6 @@ def probe(
     source: Source, root: Cid, stop: StopSignal, answer_seconds: float, may_search: bool = False
 ) -> Answer:
     """Asks whether the source has the content at hand, or with `may_search` whether it finds it.
-
     Raises `AbsentHere` if it does not, and what a failed connection raises.
     """
     headers = {"Accept": RAW_TYPE} | ({} if may_search else {"Cache-Control": "only-if-cached"})

@@ -210,7 +210,6 @@ class Index:
             self._base.execute(query, (now, cid, now - 1))
 
     def add(self, cid: str, digest: bytes, size: int, stored: int, reservation: str) -> None:
-        """Adds a published object and ends its reservation."""
         query = """insert into object select ?, ?, ?, ?, ?, count(*) from pin where cid = ?
                    on conflict(cid) do update
                    set size = excluded.size, stored = excluded.stored, used_at = excluded.used_at"""
@@ -376,10 +375,8 @@ class Index:
     def reserve(
         self, work: str, owner: Owner, size: int, quota: int, owner_quota: int
     ) -> int | None:
-        """Reserves `size` bytes in total for one piece of work.
-
-        Returns 0 when done, the number of bytes that the store lacks, or None if the owner's quota
-        would be exceeded.
+        """Reserves `size` bytes in total for one piece of work. Returns 0 when done, the number of
+        bytes that the store lacks, or None if the owner's quota would be exceeded.
         """
         query = (
             "insert into reservation values(?, ?, ?) on conflict(id) do update set bytes = "

@@ -24,7 +24,7 @@ class FileLock:
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
         except BlockingIOError:
-            # Not re-raised: others still hold it, and the last of them removes the file.
+            # Others still hold it, and the last of them removes the file.
             pass
         finally:
             os.close(self._descriptor)
@@ -37,7 +37,7 @@ def try_lock(path: str | Path, is_shared: bool) -> FileLock | None:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         is_current = os.stat(path).st_ino == os.fstat(descriptor).st_ino
     except (BlockingIOError, FileNotFoundError):
-        # Not re-raised: held, or just removed by its last holder; the caller tries again.
+        # Held, or just removed by its last holder; the caller tries again.
         is_current = False
     except BaseException:
         os.close(descriptor)

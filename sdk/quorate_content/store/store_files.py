@@ -216,9 +216,8 @@ class StoreFiles:
         remove_tree(self.place(cid))
 
     def _recover(self) -> None:
-        """Makes index and files agree after a kill.
-
-        Forgets rows without objects, adds objects without rows, and drops abandoned work.
+        """Makes index and files agree after a kill. Forgets rows without objects, adds objects
+        without rows, and drops abandoned work.
         """
         for name in self.index.all_cids():
             if not self.has(parse(name)) or not _exists(self._place_in("nodes", parse(name))):
@@ -284,10 +283,8 @@ class StoreFiles:
 
 
 class NodeCache:
-    """The verified nodes of objects that were read last. Safe from any thread.
-
-    Readers ask for a directory block by block. To read and hash all its nodes for each of them took
-    most of the time.
+    """The verified nodes of objects that were read last. Safe from any thread. Readers ask for a
+    directory block by block. To read and hash all its nodes for each of them took most of the time.
     """
 
     def __init__(self) -> None:
@@ -327,7 +324,7 @@ def _exists(place: str) -> bool:
     """
     try:
         os.stat(place)
-    except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is the answer
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return True
 

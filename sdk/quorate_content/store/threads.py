@@ -56,7 +56,7 @@ class StopSignal:
         def shut() -> None:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # not re-raised: it is closed already, as intended
+            except OSError:  # it is closed already, as intended
                 pass
 
         self.on_stop(shut)

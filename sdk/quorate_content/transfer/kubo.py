@@ -43,7 +43,7 @@ class Kubo:
         try:
             answer = await self._one("pin/ls", arg=str(cid), type="recursive", names="true")
         except Refused:
-            return None  # not re-raised: the daemon answers so for content that is not pinned
+            return None  # the daemon answers so for content that is not pinned
         keys = answer.get("Keys")
         found = keys.get(str(cid)) if isinstance(keys, dict) else None
         return str(found.get("Name", "")) if isinstance(found, dict) else None
@@ -151,7 +151,7 @@ def _json_lines(body: bytes) -> list[Json]:
         try:
             tree = json.loads(line)
         except ValueError:
-            continue  # not re-raised: errors come as plain text, and the caller quotes them
+            continue  # errors come as plain text, and the caller quotes them
         if isinstance(tree, dict):
             found.append(tree)
     return found

@@ -191,9 +191,8 @@ def _seal(pieces: Iterator[Block], key: bytes) -> Iterator[bytes]:
 
 
 def _regroup(pieces: Iterator[Block] | Iterator[bytes], size: int) -> Iterator[bytes]:
-    """Yields the same bytes in pieces of exactly `size`; the last may be shorter but not empty.
-
-    It copies the bytes, so sources may reuse their buffers.
+    """Yields the same bytes in pieces of exactly `size`; the last may be shorter but not empty. It
+    copies the bytes, so sources may reuse their buffers.
     """
     pending = bytearray()
     for piece in pieces:

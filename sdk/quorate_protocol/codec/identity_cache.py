@@ -16,10 +16,8 @@ V = TypeVar("V")
 
 
 class Kept(Generic[K, V]):
-    """A function of one frozen value that caches its newest results.
-
-    It holds between `newest` and twice as many results in two generations, and drops the older
-    generation at once.
+    """A function of one frozen value that caches its newest results. It holds between `newest` and
+    twice as many results in two generations, and drops the older generation at once.
     """
 
     __slots__ = ("__weakref__", "_compute", "_newest", "_old", "_young")

@@ -13,9 +13,8 @@ from quorate_protocol.units import ZERO_HASH, Hash32
 
 
 def merkle_root(entries: frozenset[Hash32]) -> Hash32:
-    """Merkle root over the sorted entries; zero if there are none.
-
-    If a level has an odd count of nodes, its last node moves up as it is.
+    """Merkle root over the sorted entries; zero if there are none. If a level has an odd count of
+    nodes, its last node moves up as it is.
     """
     level = sorted(entries)
     if not level:
@@ -115,9 +114,8 @@ class FullLog:
         return Inclusion(index, count, siblings, (*peaks[:mine], *peaks[mine + 1 :]))
 
     def _peaks(self) -> tuple[Hash32, ...]:
-        """Roots of the perfect trees, the largest first.
-
-        Each is the last node of its level, because it has no partner there.
+        """Roots of the perfect trees, the largest first. Each is the last node of its level,
+        because it has no partner there.
         """
         count = len(self)
         return tuple(
@@ -131,7 +129,6 @@ def prove(entries: Sequence[Hash32], index: int) -> Inclusion:
 
 
 def is_included(root: Hash32, entry: Hash32, shown: Inclusion) -> bool:
-    """Whether the log with this root has the entry at the index that the proof names."""
     if not 0 <= shown.index < shown.count < 1 << 64:
         return False
     first, mine = 0, 0

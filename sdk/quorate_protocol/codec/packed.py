@@ -58,7 +58,6 @@ def encode_rows(rows: list[tuple[Any, Any]]) -> bytes:
 
 
 def _with_texts(tree: Any) -> Any:
-    """The tree with its large integers as decimal text."""
     if isinstance(tree, Mapping):
         return {_with_texts(key): _with_texts(item) for key, item in tree.items()}
     if isinstance(tree, list | tuple):

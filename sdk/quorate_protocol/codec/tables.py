@@ -36,9 +36,8 @@ class Part(Protocol):
     """A part of the state, such as a `Table`, that takes part in the transactions of `Tables`."""
 
     def join(self, waiting: "list[Part]") -> None:
-        """Makes the part add itself to `waiting` at its first write in each transaction.
-
-        The owner of the list clears it after a commit or a rollback.
+        """Makes the part add itself to `waiting` at its first write in each transaction. The owner
+        of the list clears it after a commit or a rollback.
         """
 
     def is_clean(self) -> bool:
@@ -56,16 +55,13 @@ class Part(Protocol):
 
 @memo
 def _rows_of(kinds: tuple[object, object]) -> Packed[list[tuple[object, object]]]:
-    """Returns the decoder of a table's rows. It is made once for each pair of types, because replay
-    and tests make a core many times.
-    """
+    """It is made once for each pair of types, because replay and tests make a core many times."""
     return Packed(list[tuple[kinds[0], kinds[1]]])  # type: ignore[valid-type]
 
 
 class Table(MutableMapping[K, V], Generic[K, V]):
-    """A dict with transactions.
-
-    `key_kind` and `value_kind` are the types of keys and values in snapshots. They may be unions.
+    """A dict with transactions. `key_kind` and `value_kind` are the types of keys and values in
+    snapshots. They may be unions.
     """
 
     def __init__(self, key_kind: object, value_kind: object) -> None:
@@ -115,9 +111,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def get(self, key: K, /, default: D) -> V | D: ...
 
     def get(self, key: K, /, default: D | None = None) -> V | D | None:
-        """Does the same as `dict.get`.
-
-        `Mapping.get` would raise and catch an exception for each missing row.
+        """Does the same as `dict.get`. `Mapping.get` would raise and catch an exception for each
+        missing row.
         """
         if self._deleted and key in self._deleted:
             return default
@@ -140,9 +135,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             follower.add(key)
 
     def _move_to_end(self, key: K) -> None:
-        """Moves a row that a step has deleted and now writes again to the end, as a dict does.
-
-        No rule does that, so taking it back may copy the whole table.
+        """Moves a row that a step has deleted and now writes again to the end, as a dict does. No
+        rule does that, so taking it back may copy the whole table.
         """
         if key in self._deleted:
             if self._committed is None:
@@ -214,10 +208,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return [*self._followers, *(follower for follower, _ in self._selective_followers)]
 
     def _report_to_selective_followers(self, key: K, value: V) -> None:
-        """Reports a write to the followers that collect only some writes.
-
-        It compares the row with the one before this write. So if two writes cancel each other out,
-        it reports both.
+        """Reports a write to the followers that collect only some writes. It compares the row with
+        the one before this write. So if two writes cancel each other out, it reports both.
         """
         is_there = key in self
         for follower, matters in self._selective_followers:
@@ -270,9 +262,7 @@ class Tables:
         return packed.encode({name: Raw(part.pack()) for name, part in parts})
 
     def restore(self, data: bytes) -> None:
-        """Replaces the state by a snapshot's. Raises `Refused(MALFORMED)` if the snapshot has other
-        tables.
-        """
+        """Raises `Refused(MALFORMED)` if the snapshot has other tables."""
         tables = _SNAPSHOT.decode(data)
         parts = self._parts()
         if tables.keys() != parts.keys():

@@ -137,9 +137,8 @@ def _struct_writer(kind: Any, tag: str) -> Writer:
 
 
 def _sparse_writer(kind: Any) -> Writer:
-    """Returns a writer of a Struct class with `omit_defaults`, for fields that came later.
-
-    It leaves out a field that has its default, so older documents keep their bytes.
+    """Returns a writer of a Struct class with `omit_defaults`, for fields that came later. It
+    leaves out a field that has its default, so older documents keep their bytes.
     """
     found: list[tuple[str, str, Any, Writer]] = []
 
@@ -155,9 +154,8 @@ def _sparse_writer(kind: Any) -> Writer:
 
 
 def _later_writer(kind: Any, tag: str) -> Writer:
-    """Returns a writer of a type that names fields in `LATER_FIELDS`.
-
-    It leaves out such a field while it has its default, so older documents keep their bytes.
+    """Returns a writer of a type that names fields in `LATER_FIELDS`. It leaves out such a field
+    while it has its default, so older documents keep their bytes.
     """
     defaults = {f.name: f.default for f in fields(kind) if f.name in kind.LATER_FIELDS}
     found: dict[frozenset[str], tuple[str, Callable[[Any], Any], list[Writer]]] = {}

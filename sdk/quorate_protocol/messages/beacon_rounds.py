@@ -29,9 +29,7 @@ def first_round_after(info: BeaconInfo, unix: int) -> Round:
 
 class Timing(Struct, frozen=True):
     """The numbers of a deployment that fix which round draws a batch, and the least times between
-    signed messages.
-
-    A receipt holds them beside the beacon's key.
+    signed messages. A receipt holds them beside the beacon's key.
     """
 
     genesis: int  # unix seconds; round 1 appears then

@@ -32,9 +32,8 @@ class ShownSlot(Struct, frozen=True):
 
 
 class EligibleList:
-    """The slots that may be drawn, in order of their index.
-
-    To make a list costs O(length) hashes; to look up a slot costs none.
+    """The slots that may be drawn, in order of their index. To make a list costs O(length) hashes;
+    to look up a slot costs none.
     """
 
     __slots__ = ("_log", "_of_owner", "_places", "length", "root", "slots")

@@ -47,9 +47,7 @@ def seal(domain: eip712.Domain, message: S, sign: Sign) -> Envelope[S]:
 
 
 def signer(domain: eip712.Domain, envelope: AnyEnvelope, recover: Recover) -> Address:
-    """Returns the address of the key that signed. Raises `Refused(BAD_SIGNATURE)` for malleable and
-    malformed signatures.
-    """
+    """Raises `Refused(BAD_SIGNATURE)` for malleable and malformed signatures."""
     check_signature_form(envelope.sig)
     return recover(envelope.digest(domain), envelope.sig)
 
@@ -69,9 +67,7 @@ def to_json(envelope: AnyEnvelope) -> canonical.Json:
 
 
 def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope[M]:
-    """Returns the envelope of a JSON tree. Raises `Refused` for any type but `expected`, if that is
-    given.
-    """
+    """Raises `Refused` for any type but `expected`, if that is given."""
     try:
         return _read(tree, expected)
     except Wrong as wrong:
@@ -83,9 +79,7 @@ def encode(envelope: AnyEnvelope) -> bytes:
 
 
 def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
-    """Returns the envelope of canonical bytes. Raises `Refused` for any other form of the same
-    JSON.
-    """
+    """Raises `Refused` for any other form of the same JSON."""
     tree = canonical.parse(data, ENVELOPE_BYTES_MAX)
     envelope: Envelope[M] = from_json(tree, expected)
     if canonical.canonical(tree) != data:

@@ -69,10 +69,8 @@ def check_binding(
 
 
 class KnownBindings:
-    """The newest binding of each account.
-
-    It is kept in memory only. After a restart an older binding counts once more, which harms
-    nobody: its sender has proved the peer key in it.
+    """The newest binding of each account. It is kept in memory only. After a restart an older
+    binding counts once more, which harms nobody: its sender has proved the peer key in it.
     """
 
     def __init__(self, accounts_max: int = BINDINGS_MAX) -> None:

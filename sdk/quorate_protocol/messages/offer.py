@@ -230,9 +230,8 @@ def _check_slot(slot: SlotOffer) -> None:
 
 
 def in_steps(size: int) -> int:
-    """Rounds a number of bytes down to 1, 1.25, 1.5 or 1.75 times a power of two.
-
-    So an offer changes seldom, and says little of what happens on its owner's machine.
+    """Rounds a number of bytes down to 1, 1.25, 1.5 or 1.75 times a power of two. So an offer
+    changes seldom, and says little of what happens on its owner's machine.
     """
     spare = max(0, size.bit_length() - 3)
     return min(size >> spare << spare, BYTES_OF_SLOT_MAX)
@@ -269,7 +268,6 @@ def without_times(offer: Offer) -> Offer:
 
 
 def old_version(version: object) -> Refused:
-    """The refusal of an offer's document of another version than this module's."""
     return Refused(
         Code.UNSUPPORTED,
         f"offer: version {str(version)[:16]} is not taken, only version {VERSION}; install a "
@@ -278,9 +276,8 @@ def old_version(version: object) -> Refused:
 
 
 def check_version(tree: canonical.Json) -> None:
-    """Refuses the JSON tree of an `OfferEnvelope` by name if its document has another version.
-
-    The codec alone would only name the first field that it does not know. Any other tree passes.
+    """Refuses the JSON tree of an `OfferEnvelope` by name if its document has another version. The
+    codec alone would only name the first field that it does not know. Any other tree passes.
     """
     offer = tree.get("offer") if isinstance(tree, dict) else None
     version = offer.get("version") if isinstance(offer, dict) else None

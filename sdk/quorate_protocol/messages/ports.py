@@ -29,10 +29,8 @@ class Clock(Protocol):
 
 
 class BeaconRound(Struct, frozen=True):
-    """One beacon round in the format of drand.
-
-    `randomness` is sha256(signature). The BLS signature is over sha256(round as 8 big-endian
-    bytes).
+    """One beacon round in the format of drand. `randomness` is sha256(signature). The BLS signature
+    is over sha256(round as 8 big-endian bytes).
     """
 
     round: Round
@@ -123,16 +121,14 @@ class Exit(Struct, frozen=True):
 
 
 class EngineRefuses(Refused):
-    """`Executor.start` raises it when a working engine refuses a task for a long time.
-
-    The cause may be the job or this machine; the executor cannot tell which.
+    """`Executor.start` raises it when a working engine refuses a task for a long time. The cause
+    may be the job or this machine; the executor cannot tell which.
     """
 
 
 class Executor(Protocol):
-    """Runs tasks in a sandbox.
-
-    Every call is idempotent by lease id, and safe to repeat after a restart of the daemon.
+    """Runs tasks in a sandbox. Every call is idempotent by lease id, and safe to repeat after a
+    restart of the daemon.
     """
 
     sandbox: Sandbox
@@ -169,9 +165,8 @@ class Executor(Protocol):
         """Waits for the exit. Enforces max_duration, also across a restart of the daemon."""
 
     def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Standard output and error as the task wrote them, at most 1 MiB for each lease.
-
-        They are not part of the result.
+        """Standard output and error as the task wrote them, at most 1 MiB for each lease. They are
+        not part of the result.
         """
 
     async def collect(self, lease_id: str, destination: Path) -> None:
@@ -201,9 +196,8 @@ class GpuProbe(Protocol):
     """Reads the machine's GPUs. Its caller runs it in a thread, because drivers can be slow."""
 
     def inventory(self) -> GpuInventory:
-        """The GPUs that the driver reports; none if the machine has no driver.
-
-        Raises Unavailable if a driver is there and does not work.
+        """The GPUs that the driver reports; none if the machine has no driver. Raises Unavailable
+        if a driver is there and does not work.
         """
 
 
@@ -217,16 +211,13 @@ The account is 0x-hex, or "" if it is unknown. If it raises Refused, the sender 
 
 
 class Peers(Protocol):
-    """Signed requests and answers between two peers (docs/lifecycle.md).
-
-    A frame may arrive more than once, so handlers must be idempotent.
+    """Signed requests and answers between two peers (docs/lifecycle.md). A frame may arrive more
+    than once, so handlers must be idempotent.
     """
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """Sends one frame of at most 1 MiB and waits for the answer.
-
-        Raises Unavailable when the peer is not connected or does not answer, and Refused when the
-        peer refuses.
+        """Sends one frame of at most 1 MiB and waits for the answer. Raises Unavailable when the
+        peer is not connected or does not answer, and Refused when the peer refuses.
         """
 
     def connected(self) -> frozenset[Address]: ...
@@ -273,9 +264,8 @@ class Gossip(Protocol):
     """
 
     async def publish(self, data: bytes) -> None:
-        """Sends a message to the topic.
-
-        Refused(OVERSIZE) for more than GOSSIP_BYTES_MAX bytes. Unavailable if no neighbour listens.
+        """Sends a message to the topic. Refused(OVERSIZE) for more than GOSSIP_BYTES_MAX bytes.
+        Unavailable if no neighbour listens.
         """
 
     def subscribe(self, validate: Validate) -> AsyncIterator[bytes]:

@@ -180,5 +180,4 @@ class Report(Readable, frozen=True):
 
 
 def document(receipt: Receipt) -> bytes:
-    """Bytes of a receipt's file `{body, cid}`."""
     return canonical.canonical({"body": canonical.to_json(receipt), "cid": receipt.cid()})

@@ -23,9 +23,8 @@ class StakeSlot(Struct, frozen=True):
         return self.active_from <= block < self.active_until
 
     def entry(self) -> Hash32:
-        """Hash of the slot in the eligible list.
-
-        H(index, owner, operatorKey, payout, network, activeFrom, activeUntil).
+        """Hash of the slot in the eligible list. H(index, owner, operatorKey, payout, network,
+        activeFrom, activeUntil).
         """
         return hash_tuple(
             self.index,

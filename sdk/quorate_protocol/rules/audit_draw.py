@@ -147,9 +147,8 @@ def tries_in(
 
 
 def excluded_by(skips: Sequence[Skipped], batch: int, draw_pass: int) -> list[StakeSlot]:
-    """Slots of skipped providers that a further try of this pass passes over.
-
-    A silent provider is not asked again. One that declined is asked again in a later pass, once.
+    """Slots of skipped providers that a further try of this pass passes over. A silent provider is
+    not asked again. One that declined is asked again in a later pass, once.
     """
     declined = Counter(skip.slot.owner for skip in skips if skip.has_declined)
     return [
@@ -162,9 +161,8 @@ def excluded_by(skips: Sequence[Skipped], batch: int, draw_pass: int) -> list[St
 
 
 def is_outright(decline: Decline) -> bool:
-    """Whether a provider says that it will not run the execution at all.
-
-    One that names a time keeps its place until then; a batch without it waits until acceptBy.
+    """Whether a provider says that it will not run the execution at all. One that names a time
+    keeps its place until then; a batch without it waits until acceptBy.
     """
     return decline.start_by == 0
 
@@ -207,8 +205,7 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: CheatingIncent
 
 
 def is_held(rule: Label, audited: bool) -> bool:
-    """Whether the pay of an accepted job is held until its verdict is final.
-
-    Audited jobs, and all jobs in small markets, are final at once. No other code decides this.
+    """Whether the pay of an accepted job is held until its verdict is final. Audited jobs, and all
+    jobs in small markets, are final at once. No other code decides this.
     """
     return rule is Label.ADAPTIVE and not audited

@@ -54,9 +54,8 @@ class _Entry(Generic[E]):
 
 
 class Actor(Generic[E, F]):
-    """Runs one core with its journal and its outbox, all on one event loop.
-
-    Call `bind`, then `start`, then `run` in a TaskGroup.
+    """Runs one core with its journal and its outbox, all on one event loop. Call `bind`, then
+    `start`, then `run` in a TaskGroup.
     """
 
     def __init__(
@@ -102,7 +101,6 @@ class Actor(Generic[E, F]):
 
     async def start(self) -> None:
         """Restores the newest snapshot, replays later events and queues effects that are not done.
-
         Raises `JournalError` for a journal that is damaged or of another version.
         """
         assert self._outbox.is_bound, "bind comes before start"
@@ -135,9 +133,8 @@ class Actor(Generic[E, F]):
         )
 
     async def run(self) -> None:
-        """Takes events and performs effects until it is cancelled.
-
-        Raises what ends it: a failed append, or a bug in a step or in `perform`.
+        """Takes events and performs effects until it is cancelled. Raises what ends it: a failed
+        append, or a bug in a step or in `perform`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -316,9 +313,8 @@ class Actor(Generic[E, F]):
 
 @contextmanager
 def _of_this_version(what: str) -> Iterator[None]:
-    """Turns a refusal while reading the journal into a `JournalError` about its version.
-
-    The checksum was right, so another version of this program wrote those bytes.
+    """Turns a refusal while reading the journal into a `JournalError` about its version. The
+    checksum was right, so another version of this program wrote those bytes.
     """
     try:
         yield

@@ -76,9 +76,8 @@ class AccountNonces:
             self._records = None
 
     async def prepare(self, wanted: SendRecord) -> SendRecord:
-        """Returns the stored entry of a purpose.
-
-        For a new purpose it chooses a nonce, signs a transaction and stores both.
+        """Returns the stored entry of a purpose. For a new purpose it chooses a nonce, signs a
+        transaction and stores both.
         """
         records = self.records()
         found = await asyncio.to_thread(records.find, wanted.purpose)
@@ -97,9 +96,8 @@ class AccountNonces:
         return found
 
     def was_unsent(self, attempt: Attempt) -> bool:
-        """Records that an attempt is handed to a node now.
-
-        Returns True if this is certainly the first time.
+        """Records that an attempt is handed to a node now. Returns True if this is certainly the
+        first time.
         """
         if attempt.hash not in self._unsent:
             return False
@@ -122,9 +120,8 @@ class AccountNonces:
             return await self._add_attempt(records, entry, bid, cancels=entry.attempts[-1].cancels)
 
     async def raise_fees_before(self, entry: SendRecord) -> None:
-        """Raises the fee of earlier transactions whose fee is now below the base fee.
-
-        They delay this one, and perhaps no caller waits for them any more.
+        """Raises the fee of earlier transactions whose fee is now below the base fee. They delay
+        this one, and perhaps no caller waits for them any more.
         """
         records = self.records()
         fees, mined = await self.client.fees(), await self.client.nonce(self.address)
@@ -193,10 +190,8 @@ class AccountNonces:
             )
 
     async def is_removed(self, receipt: Receipt) -> bool:
-        """Returns whether the chain has another block at the receipt's height.
-
-        It returns False if the node lacks a block of that height, because such a node proves
-        nothing.
+        """Returns whether the chain has another block at the receipt's height. It returns False if
+        the node lacks a block of that height, because such a node proves nothing.
         """
         block = await self.client.block(receipt.block)
         return block is not None and block.hash != receipt.block_hash
@@ -238,10 +233,8 @@ class AccountNonces:
         self._confirmed = told
 
     async def _lower_fee(self, records: SendRecords, entry: SendRecord) -> SendRecord:
-        """Signs one more attempt for less, where fees fell.
-
-        The account may have enough coins for today's price, after nodes refused a higher one for
-        lack of coins.
+        """Signs one more attempt for less, where fees fell. The account may have enough coins for
+        today's price, after nodes refused a higher one for lack of coins.
         """
         fees = await self.client.fees()
         async with self._lock:
@@ -320,7 +313,7 @@ async def was_sent(client: ChainClient, account: Address, nonce: int, deep: Bloc
         tree = await client.rpc.read("eth_getBlockByNumber", hex(block), True)
     except (Unavailable, RpcFailure) as error:
         log.warning("nonce %d of 0x%s is one node's word: %s", nonce, account.hex(), error)
-        return True  # not re-raised: many nodes delete old states
+        return True  # many nodes delete old states
     trees = member(tree, "transactions")
     own = [item for item in trees or () if _is_named(item, account, nonce)]
     return any(item.get("type") != DYNAMIC_FEE or signer(item) == account for item in own)
@@ -361,4 +354,4 @@ def signer(tree: Json) -> Address | None:
         parity = hex_integer(tree.get("yParity", tree.get("v")), 8)
         return recover(digest, Signature(b"".join(parts) + bytes([27 + parity])))
     except (Refused, Unavailable, ValueError, TypeError):
-        return None  # not re-raised: no signature of the account is shown
+        return None  # no signature of the account is shown

@@ -146,9 +146,8 @@ class ChainClient:
         block: BlockId = "latest",
         value: int = 0,
     ) -> bytes:
-        """Calls a contract, or runs code where `to` is None, without a transaction.
-
-        Raises Refused(CHAIN, reason) if it reverts.
+        """Calls a contract, or runs code where `to` is None, without a transaction. Raises
+        Refused(CHAIN, reason) if it reverts.
         """
         asked = _call_object(to, data, sender, value)
         try:
@@ -161,9 +160,7 @@ class ChainClient:
     async def estimate_gas(
         self, to: Address | None, data: bytes, sender: Address, value: int = 0
     ) -> int:
-        """Returns the gas that a transaction needs. Raises Refused(CHAIN, reason) if it would
-        revert.
-        """
+        """Raises Refused(CHAIN, reason) if it would revert."""
         asked = _call_object(to, data, sender, value)
         try:
             return integer(
@@ -215,7 +212,6 @@ class ChainClient:
 
     async def _recent_prices(self, head: BlockHead) -> tuple[int, int]:
         """Returns the highest median tip among recent blocks, and the median of their base fees.
-
         The newest base fee replaces a higher median. If the node does not tell, the tip is 0.
         """
         try:
@@ -224,7 +220,7 @@ class ChainClient:
                 lambda w3: w3.eth.fee_history(FEE_BLOCKS, _as_any(head.number), [50]),
             )
         except (RpcFailure, Unavailable):
-            # Not re-raised: some nodes have no such method, or answer nonsense to it.
+            # Some nodes have no such method, or answer nonsense to it.
             return 0, head.base_fee_wei
         rows, fees = member(tree, "reward"), member(tree, "baseFeePerGas")
         if not isinstance(rows, list | tuple) or not isinstance(fees, list | tuple):
@@ -280,7 +276,7 @@ class ChainClient:
         except (Unavailable, RpcFailure):
             raise
         except (BlockNotFound, TransactionNotFound):
-            return None  # not re-raised: this is an answer
+            return None
         except Exception as error:  # see above
             kind = type(error).__name__
             raise Unavailable(

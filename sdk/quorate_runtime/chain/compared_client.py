@@ -28,9 +28,8 @@ def chain_client(
     fee_cap_wei: int = FEE_CAP_GWEI * GWEI,
     answered: Callable[[], None] = lambda: None,
 ) -> ChainClient:
-    """Returns a client of the one or two nodes that are named. An empty URL names none.
-
-    `answered` is called at each answer of the first.
+    """Returns a client of the one or two nodes that are named. An empty URL names none. `answered`
+    is called at each answer of the first.
     """
     first, *others = [url for url in urls if url]
     client = ChainClient(Rpc(first, session, answered=answered), fee_cap_wei)
@@ -138,9 +137,8 @@ class ComparedClient(ChainClient):
         return Fees(head.base_fee_wei, min(each.tip_wei for each in fees), usual)
 
     async def send_raw(self, raw: bytes) -> Hash32:
-        """Hands a transaction to both nodes. One that takes it is enough.
-
-        A refusal counts only if both refuse. So one node cannot have it signed again.
+        """Hands a transaction to both nodes. One that takes it is enough. A refusal counts only if
+        both refuse. So one node cannot have it signed again.
         """
         sent = await asyncio.gather(
             *(node.send_raw(raw) for node in self._nodes), return_exceptions=True

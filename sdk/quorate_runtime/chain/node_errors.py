@@ -58,9 +58,8 @@ def classify(message: str) -> Answer:
 
 
 def is_revert(failure: RpcFailure) -> bool:
-    """Returns whether the contract refused.
-
-    Otherwise the node did, which may be behind, busy or asked too often.
+    """Returns whether the contract refused. Otherwise the node did, which may be behind, busy or
+    asked too often.
     """
     lowered = failure.message.lower()
     return (
@@ -71,9 +70,8 @@ def is_revert(failure: RpcFailure) -> bool:
 
 
 def revert_reason(output: bytes, message: str = "") -> str:
-    """Returns the contract's own words, "panic 0x..", or else what the node's message says.
-
-    It returns "" if there is no reason.
+    """Returns the contract's own words, "panic 0x..", or else what the node's message says. It
+    returns "" if there is no reason.
     """
     from eth_abi import abi
     from eth_abi.exceptions import DecodingError

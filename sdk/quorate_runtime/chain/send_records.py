@@ -98,9 +98,8 @@ class SendRecords:
         return rows[0] if rows else None
 
     def unsettled(self, nonce_max: int) -> tuple[SendRecord, ...]:
-        """Returns entries without an outcome whose nonce is at most `nonce_max`.
-
-        The lowest comes first. There are at most `UNSETTLED_MAX`.
+        """Returns entries without an outcome whose nonce is at most `nonce_max`. The lowest comes
+        first. There are at most `UNSETTLED_MAX`.
         """
         with self._using():
             return self._select(
@@ -186,9 +185,8 @@ class SendRecords:
             )
 
     def reopen(self, entry: SendRecord) -> None:
-        """Removes the outcome, because a reorganisation removed the block.
-
-        No node may have the transactions any more.
+        """Removes the outcome, because a reorganisation removed the block. No node may have the
+        transactions any more.
         """
         with self._changing():
             self._db.execute(
@@ -202,7 +200,6 @@ class SendRecords:
             )
 
     def forget(self, entry: SendRecord) -> None:
-        """Removes a purpose whose nonce another transaction has used."""
         with self._changing():
             self._db.execute(
                 "DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?",
@@ -304,9 +301,8 @@ class SendRecords:
 
 
 def ensure(path: Path) -> None:
-    """Makes the file if there is none.
-
-    Raises FileDamaged if it is not whole, Unavailable while nobody can tell.
+    """Makes the file if there is none. Raises FileDamaged if it is not whole, Unavailable while
+    nobody can tell.
     """
     _opened(path).close()
 

@@ -147,7 +147,7 @@ class Sender:
                     await self._send_up_to(entry, again=sent_at is not None)
                     sent_at = now
             except Unavailable as error:
-                # Not re-raised: the deadline decides how long the node may fail.
+                # The deadline decides how long the node may fail.
                 log.warning("%s waits for the chain: %s", purpose, error)
                 pause, reason = max(pause, error.retry_after), str(error)
             else:
@@ -250,7 +250,7 @@ class Sender:
         try:
             return (await self._outcome_on_chain(entry)).is_in_block
         except Refused:
-            return True  # not re-raised: it reverted, and its own caller hears of it
+            return True  # it reverted, and its own caller hears of it
 
     async def _confirm_failure(self, receipt: Receipt) -> None:
         """Raises Unavailable unless the node says it again, and the block has the transaction."""
@@ -272,19 +272,17 @@ class Sender:
         try:
             await self._client.call(entry.to, entry.data, self.address, receipt.block, entry.value)
         except Refused as refused:
-            # Not re-raised: this is the reason that was asked for.
             return refused.detail
         except Unavailable as error:
-            # Not re-raised: how it ended is known, and no node may ever again have the state of
+            # How it ended is known, and no node may ever again have the state of
             # that block.
             return f"reverted, for a reason that the node does not give: {error}"
         out_of_gas = receipt.gas_used >= entry.gas
         return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
 
     async def _send_up_to(self, entry: SendRecord, again: bool) -> None:
-        """Sends this entry and those with lower nonces, which would delay it.
-
-        It sends those that no node has taken yet, or all if `again`.
+        """Sends this entry and those with lower nonces, which would delay it. It sends those that
+        no node has taken yet, or all if `again`.
         """
         await self._nonces.unblock_earlier_nonces(entry)
         records = self._nonces.records()

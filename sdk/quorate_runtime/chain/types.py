@@ -113,9 +113,8 @@ def head_from(tree: Json) -> BlockHead:
 
 
 def log_from(tree: Json, block_time: int) -> RawLog:
-    """Returns a log from web3's `get_logs`.
-
-    `block_time` is used when the node does not send the time.
+    """Returns a log from web3's `get_logs`. `block_time` is used when the node does not send the
+    time.
     """
     time = member(tree, "blockTimestamp")
     topics = member(tree, "topics")

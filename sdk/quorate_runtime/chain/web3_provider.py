@@ -81,7 +81,6 @@ def make_web3(
     rpc: Rpc, chain_id: int | None = None, *, raise_failures: bool = False
 ) -> AsyncWeb3[BoundedProvider]:
     """Returns an AsyncWeb3 over our transport, without web3's names, gas prices and gas estimates.
-
     A request asks the node for what it names and for nothing else.
     """
     provider = BoundedProvider(rpc, chain_id, raise_failures=raise_failures)

@@ -27,9 +27,8 @@ OF_STATUS: dict[int, Code] = {
 
 
 class Busy(Refused):
-    """The refusal of a request because too many come at once.
-
-    `retry_after` says after how many whole seconds to try again.
+    """The refusal of a request because too many come at once. `retry_after` says after how many
+    whole seconds to try again.
     """
 
     def __init__(self, detail: str, retry_after_seconds: float) -> None:
@@ -61,7 +60,6 @@ def internal() -> web.Response:
 
 @web.middleware
 async def failures(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware that turns every error of a handler into an answer."""
     try:
         return await handler(request)
     except (Refused, Unavailable) as error:  # becomes the answer
@@ -105,8 +103,7 @@ def _answer_of(error: Refused | Unavailable) -> web.Response:
 
 
 async def mark_started(request: web.Request, _: web.StreamResponse) -> None:
-    """Records that the answer has begun, so that no other one can follow.
-
-    It is a signal handler for `on_response_prepare`.
+    """Records that the answer has begun, so that no other one can follow. It is a signal handler
+    for `on_response_prepare`.
     """
     request[STARTED] = True

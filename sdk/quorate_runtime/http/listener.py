@@ -67,9 +67,8 @@ class OpenConnections:
             del self.by_address[address]
 
     def close_slow_readers(self, now: float) -> None:
-        """Closes connections whose reader does not take its answer.
-
-        Such an answer keeps a file, a slot or memory in use.
+        """Closes connections whose reader does not take its answer. Such an answer keeps a file, a
+        slot or memory in use.
         """
         for connection in [item for item in self.connections if item.reads_too_slowly(now)]:
             self.closed_slow += 1
@@ -91,9 +90,8 @@ class OpenConnections:
 
 
 class BoundedConnection(RequestHandler):
-    """One connection.
-
-    It closes itself at once if there are too many, and answers protocol errors in our form.
+    """One connection. It closes itself at once if there are too many, and answers protocol errors
+    in our form.
     """
 
     __slots__ = ("_address", "_mark", "_open_connections", "_socket")
@@ -143,7 +141,6 @@ class BoundedConnection(RequestHandler):
 
     def reads_too_slowly(self, now: float) -> bool:
         """Returns whether bytes wait for this reader and it has taken too few of them for a while.
-
         The kernel's counters say so, also for bytes that the kernel itself sends.
         """
         if self._socket is None:
@@ -157,7 +154,7 @@ class BoundedConnection(RequestHandler):
                 return False
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         except (OSError, ValueError):
-            return False  # not re-raised: it is closed already, or not TCP
+            return False  # it is closed already, or not TCP
         acked = int.from_bytes(info[_ACKED_AT:_INFO_BYTES], sys.byteorder)
         if len(info) < _INFO_BYTES or self._mark is None:
             self._mark = (now, acked)
@@ -171,15 +168,14 @@ class BoundedConnection(RequestHandler):
         return False
 
     def shut_down(self) -> None:
-        """Shuts the socket down.
-
-        Closing the transport would not stop a file that the kernel is sending.
+        """Shuts the socket down. Closing the transport would not stop a file that the kernel is
+        sending.
         """
         if self._socket is not None:
             try:
                 self._socket.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # not re-raised: it is closed already
+                return
 
     def handle_error(
         self,
@@ -188,9 +184,8 @@ class BoundedConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers a request that is not HTTP, and logs nothing.
-
-        It logs a bug that no handler caught.
+        """Answers a request that is not HTTP, and logs nothing. It logs a bug that no handler
+        caught.
         """
         is_gone = isinstance(exc, ConnectionError)
         if status >= 500 and status != 504 and not is_gone:
@@ -273,9 +268,8 @@ KEPT = 1_024  # for files, uploads, chain and beacon
 
 
 def connections_max(wanted: int) -> int:
-    """Returns how many connections there may be.
-
-    That is `wanted`, or half the limit of open files if that is less.
+    """Returns how many connections there may be. That is `wanted`, or half the limit of open files
+    if that is less.
     """
     most = _raised()
     fitting = min(wanted, max(most - KEPT, most // 2))
@@ -301,6 +295,6 @@ def _raised() -> int:
     except (OSError, ValueError) as error:
         log.warning(
             "the limit of open files stays at %d: %s", soft, error
-        )  # Not re-raised: then fewer connections are allowed.
+        )  # then fewer connections are allowed.
         return soft
     return most

@@ -240,9 +240,8 @@ class Journal:
         return batch, True
 
     def _write(self, batch: list[_Request]) -> list[_Result]:
-        """Writes one transaction; returns each caller's future with its result.
-
-        Raises if the transaction is not on disk.
+        """Writes one transaction; returns each caller's future with its result. Raises if the
+        transaction is not on disk.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         results: list[_Result] = []
@@ -281,16 +280,15 @@ class Journal:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            # Not re-raised: the loop was closed before the journal, so no caller waits. What is on
+            # The loop was closed before the journal, so no caller waits. What is on
             # disk stays there.
             pass
 
     # ---- back on the loop's thread
 
     def _fail(self, error: Exception, batch: list[_Request]) -> None:
-        """Fails every request of this batch and every queued one, so none is acknowledged.
-
-        It runs on the loop's thread, as the appends do, so no append comes in between.
+        """Fails every request of this batch and every queued one, so none is acknowledged. It runs
+        on the loop's thread, as the appends do, so no append comes in between.
         """
         self._failure = JournalFailed(
             f"{files.database(self.folder)}: an append could not be made durable ({error}). "

@@ -105,9 +105,8 @@ CREATE TABLE snapshots (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL,
 
 
 class Drop(Struct, frozen=True):
-    """What a new snapshot makes unnecessary: the events up to offset `until`.
-
-    `carried` are their effects that are still pending, which are kept.
+    """What a new snapshot makes unnecessary: the events up to offset `until`. `carried` are their
+    effects that are still pending, which are kept.
     """
 
     until: int
@@ -150,9 +149,8 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
 
 
 def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
-    """Finds what checksums of rows cannot show: missing rows at the end.
-
-    It reads every page, as the replay does too.
+    """Finds what checksums of rows cannot show: missing rows at the end. It reads every page, as
+    the replay does too.
     """
     problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if problem != "ok":
@@ -188,9 +186,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def last_offset(connection: sqlite3.Connection) -> int:
-    """Returns the newest event's offset; 0 for an empty journal.
-
-    The snapshots count too, because the events before a snapshot may be deleted.
+    """Returns the newest event's offset; 0 for an empty journal. The snapshots count too, because
+    the events before a snapshot may be deleted.
     """
     return int(
         connection.execute(
@@ -205,9 +202,8 @@ def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
 
 
 def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: bytes) -> None:
-    """Inserts one row with the events `first` to `last` and the marks between them.
-
-    For a batch of marks alone, `last` is `first` - 1.
+    """Inserts one row with the events `first` to `last` and the marks between them. For a batch of
+    marks alone, `last` is `first` - 1.
     """
     connection.execute(
         "INSERT INTO batches (first, last, payload, checksum) VALUES (?, ?, ?, ?)",
@@ -246,9 +242,8 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
 
 
 def read_events(folder: Path, after: int) -> Iterator[Stored]:
-    """Yields the events after offset `after`, in order, and checks each batch.
-
-    Raises JournalDamaged at the first event that is missing or has a wrong checksum.
+    """Yields the events after offset `after`, in order, and checks each batch. Raises
+    JournalDamaged at the first event that is missing or has a wrong checksum.
     """
     path = database(folder)
     expected = after
@@ -338,9 +333,8 @@ def read_snapshot(folder: Path) -> Snapshot | None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turns errors of SQLite and the system into `JournalError` or `JournalDamaged`.
-
-    Only a broken file is called damaged: a backup does not help against a full disk.
+    """Turns errors of SQLite and the system into `JournalError` or `JournalDamaged`. Only a broken
+    file is called damaged: a backup does not help against a full disk.
     """
     try:
         yield

@@ -23,10 +23,7 @@ STREAM_BLOCK = 128  # values
 
 
 def recover(digest: Hash32, sig: Signature) -> Address:
-    """Returns the address that signed a 32-byte digest (`envelope.Recover`).
-
-    Raises Refused(BAD_SIGNATURE) for a malleable, malformed or impossible signature.
-    """
+    """Raises Refused(BAD_SIGNATURE) for a malleable, malformed or impossible signature."""
     check_signature_form(sig)
     try:
         key = PublicKey.from_signature_and_message(
@@ -39,9 +36,8 @@ def recover(digest: Hash32, sig: Signature) -> Address:
 
 @lru_cache(maxsize=1024)
 def recover_again(digest: Hash32, sig: Signature) -> Address:
-    """Recovers as `recover` does, with a cache, for signatures that repeat.
-
-    A client sends its session with each order and its token with each request.
+    """Recovers as `recover` does, with a cache, for signatures that repeat. A client sends its
+    session with each order and its token with each request.
     """
     return recover(digest, sig)
 
@@ -52,10 +48,8 @@ def address_of(public_key: bytes) -> Address:
 
 
 def new_secret() -> Hash32:
-    """Returns 32 fresh random bytes.
-
-    They serve as a secp256k1 secret (out of range once in 2^128), an Ed25519 seed or an X25519
-    secret.
+    """Returns 32 fresh random bytes. They serve as a secp256k1 secret (out of range once in 2^128),
+    an Ed25519 seed or an X25519 secret.
     """
     return Hash32(os.urandom(32))
 
@@ -129,9 +123,8 @@ class BoxKey:
         self.public = Hash32(bytes(self._key.public_key))
 
     def open_sealed(self, sealed: bytes) -> bytes:
-        """Returns the message that an anonymous sender sealed with `seal_to`.
-
-        Raises Refused(DOES_NOT_OPEN) for anything else.
+        """Returns the message that an anonymous sender sealed with `seal_to`. Raises
+        Refused(DOES_NOT_OPEN) for anything else.
         """
         try:
             return SealedBox(self._key).decrypt(sealed)
@@ -141,17 +134,13 @@ class BoxKey:
             ) from error
 
     def box(self, to: Hash32, plain: bytes) -> bytes:
-        """Encrypts and authenticates a message for a public key.
-
-        Returns a random 24-byte nonce and the ciphertext.
+        """Encrypts and authenticates a message for a public key. Returns a random 24-byte nonce and
+        the ciphertext.
         """
         return bytes(Box(self._key, NaClPublicKey(to)).encrypt(plain))
 
     def open_box(self, sender: Hash32, boxed: bytes) -> bytes:
-        """Returns the message that `sender` boxed to this key.
-
-        Raises Refused(DOES_NOT_OPEN) for anything else.
-        """
+        """Raises Refused(DOES_NOT_OPEN) for anything else."""
         try:
             return Box(self._key, NaClPublicKey(sender)).decrypt(boxed)
         except (CryptoError, ValueError) as error:
@@ -160,8 +149,7 @@ class BoxKey:
 
 
 def seal_to(public: Hash32, plain: bytes) -> bytes:
-    """Returns a libsodium sealed box: anyone can make it, and only the key's owner opens it.
-
-    It is 48 bytes longer than the message.
+    """Returns a libsodium sealed box: anyone can make it, and only the key's owner opens it. It is
+    48 bytes longer than the message.
     """
     return SealedBox(NaClPublicKey(public)).encrypt(plain)

@@ -49,9 +49,7 @@ class AgentSigner:
     address: Address
 
     def sign(self, digest: bytes) -> Signature:
-        """Returns the agent's signature of a 32-byte digest. KeystoreError if the agent has
-        ended.
-        """
+        """KeystoreError if the agent has ended."""
         found = _ask(self.keys, {"do": "sign", "key": self.name, "digest": digest.hex()})
         if found is None or "signature" not in found:
             raise KeystoreError("the agent has ended; run the command again")
@@ -127,7 +125,7 @@ def _ask(keys: Path, question: dict[str, str]) -> dict[str, Any] | None:
                 return None
             connection.sendall(json.dumps(question).encode() + b"\n")
             found: Any = json.loads(_line(connection))
-    except (OSError, ValueError):  # not re-raised: without an agent the passphrase is asked for
+    except (OSError, ValueError):  # without an agent the passphrase is asked for
         return None
     return found if isinstance(found, dict) else None
 
@@ -162,7 +160,7 @@ def _serve(keys: Path, signers: dict[str, Any], until: float) -> None:
                 listener.settimeout(min(60.0, max(0.1, until - time.time())))
                 try:
                     connection, _ = listener.accept()
-                except TimeoutError:  # not re-raised: the end is checked again
+                except TimeoutError:  # the end is checked again
                     continue
                 with connection:
                     if not _answer(connection, signers, until):

@@ -42,9 +42,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keystore:
-    """The keys of one role.
-
-    Names are file names without `.json`: operator, payout, session, peer, box.
+    """The keys of one role. Names are file names without `.json`: operator, payout, session, peer,
+    box.
     """
 
     folder: Path
@@ -53,9 +52,8 @@ class Keystore:
 
     @classmethod
     def at(cls, folder: Path, passphrase: str, limits: Limits) -> "Keystore":
-        """Returns the keystore in a folder. It makes the folder if it is missing.
-
-        The passphrases of a devnet's keys are cheap to guess, so do not use such keys elsewhere.
+        """Returns the keystore in a folder. It makes the folder if it is missing. The passphrases
+        of a devnet's keys are cheap to guess, so do not use such keys elsewhere.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(
@@ -137,9 +135,8 @@ class Keystore:
 
 
 def read_passphrase_file(path: Path) -> str:
-    """Returns the first line of a password file or systemd credential.
-
-    Raises `KeystoreError` if other users can read the file or it is empty.
+    """Returns the first line of a password file or systemd credential. Raises `KeystoreError` if
+    other users can read the file or it is empty.
     """
     lines = read_private(path, PASSPHRASE_BYTES_MAX).decode().splitlines()
     if not lines or not lines[0]:
@@ -148,10 +145,8 @@ def read_passphrase_file(path: Path) -> str:
 
 
 def read_private(path: Path, bytes_max: int) -> bytes:
-    """Returns the content of a file that only its owner can read, at most `bytes_max` bytes.
-
-    Raises KeystoreError, with the remedy, if other users can read the file, or it is missing or too
-    large.
+    """Returns the content of a file that only its owner can read, at most `bytes_max` bytes. Raises
+    KeystoreError, with the remedy, if other users can read the file, or it is missing or too large.
     """
     try:
         with path.open("rb") as file:

@@ -24,9 +24,8 @@ def span_seconds(text: str) -> int:
 def unlock(
     keys: Path, names: Sequence[str], ask: Callable[[], str], span: str, as_json: bool
 ) -> str:
-    """Starts the agent that holds the named keys of a folder. Returns what to print.
-
-    Raises Refused for a wrong span, and KeystoreError if the keys cannot be opened.
+    """Starts the agent that holds the named keys of a folder. Returns what to print. Raises Refused
+    for a wrong span, and KeystoreError if the keys cannot be opened.
     """
     seconds = span_seconds(span)
     agent = key_agent.start(keys, names, ask(), seconds)

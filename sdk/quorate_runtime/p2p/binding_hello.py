@@ -89,7 +89,7 @@ async def refuse(stream: StreamSocket, refusal: Refused) -> None:
     try:
         await stream.send(canonical.encode(answer))
     except ConnectionError:
-        return  # not re-raised: the dialer has gone
+        return
     await stream.close(refusal.code.value)
 
 

@@ -63,7 +63,7 @@ class Libp2pGossip:
         try:
             await self._node.stop_listening(PUBLISH_SECONDS)
         except (ConnectionError, TimeoutError):
-            pass  # not re-raised: without a host it takes part in nothing
+            pass  # without a host it takes part in nothing
 
 
 class Neighbours:
@@ -99,7 +99,6 @@ class Neighbours:
         try:
             await self._node.connect(peer, CONNECT_SECONDS)
         except (ConnectionError, TimeoutError) as error:
-            # Not re-raised: the peer is away, and another one is chosen.
             log.info("no gossip neighbour: %s", error)
             return False
         return True

@@ -58,7 +58,6 @@ class Libp2pPeers(PeerConnections):
                 await self._streams[older.number].close("replaced")
             await channel.run()
         except ConnectionError:
-            # Not re-raised: the peer went away while it was welcomed.
             log.info("peer 0x%s went away", account.hex())
         finally:
             del self._streams[connection.number]
@@ -73,12 +72,10 @@ class Libp2pPeers(PeerConnections):
                 signed = await self._greeter.receive(stream)
             self._bindings.learn(signed.binding)
         except Refused as refusal:
-            # Not re-raised: it is the answer to the peer.
             log.info("peer at %s: hello refused: %s", remote, refusal)
             await refuse(stream, refusal)
             return None
         except (TimeoutError, ConnectionError) as error:
-            # Not re-raised: the peer was silent or broke the connection. The server goes on.
             log.info("peer at %s: no hello: %r", remote, error)
             return None
         return signed.binding.account

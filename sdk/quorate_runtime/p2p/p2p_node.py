@@ -70,9 +70,8 @@ class P2pNode:
         await self.call(HostSession.leave, deadline)
 
     async def run(self) -> None:
-        """Keeps the host running until `close` or until cancelled.
-
-        Raises Unavailable with the remedy if the host cannot start the first time.
+        """Keeps the host running until `close` or until cancelled. Raises Unavailable with the
+        remedy if the host cannot start the first time.
         """
         async with asyncio.TaskGroup() as self._group:
             delay = RESTART_FIRST_SECONDS
@@ -172,7 +171,7 @@ class P2pNode:
             if converse is not None:
                 await converse(stream)
         except Exception:
-            # Not re-raised: a bug in one conversation must not end the others. HTTP servers do the
+            # A bug in one conversation must not end the others. HTTP servers do the
             # same.
             log.exception("the conversation with %s failed", stream.remote.address)
         finally:
@@ -184,7 +183,7 @@ async def _stop(thread: TrioThread[HostSession]) -> None:
     try:
         await thread.stop()
     except TimeoutError:
-        # Not re-raised: the thread ends with the process, or when the machine is less busy.
+        # The thread ends with the process, or when the machine is less busy.
         log.error("the libp2p host did not stop in time")
 
 

@@ -37,7 +37,7 @@ class GossipSubscription:
         try:
             return self._validate(data, forwarder)
         except Exception:
-            # Not re-raised: it would end the host for a bug that a stranger found.
+            # It would end the host for a bug that a stranger found.
             log.exception("the validator of gossip failed")
             return Verdict.IGNORE
 

@@ -62,9 +62,8 @@ class PeerConnections:
 
 
 class HelloPlaces:
-    """Bounds connections that have not said who they are, in total and for each network.
-
-    So strangers cannot take the places of peers that proved their accounts.
+    """Bounds connections that have not said who they are, in total and for each network. So
+    strangers cannot take the places of peers that proved their accounts.
     """
 
     def __init__(self) -> None:

@@ -22,10 +22,8 @@ FAILURES = (aiohttp.ClientError, TimeoutError, ConnectionError, Refused)
 
 @dataclass(frozen=True, slots=True)
 class Redial:
-    """How often to dial. The pause between tries grows to `retry_max` seconds.
-
-    `jitter` returns a number from 0 to 1, which varies each pause from half of it to one and a
-    half.
+    """How often to dial. The pause between tries grows to `retry_max` seconds. `jitter` returns a
+    number from 0 to 1, which varies each pause from half of it to one and a half.
     """
 
     clock: Clock
@@ -36,10 +34,8 @@ class Redial:
     async def run(
         self, name: str, connect: Callable[[], Awaitable[None]], is_closed: Callable[[], bool]
     ) -> None:
-        """Calls `connect` until `is_closed` or until cancelled.
-
-        `connect` returns when a connection has ended. `name` begins the log line of a failure.
-        Raises what is not in FAILURES.
+        """Calls `connect` until `is_closed` or until cancelled. `connect` returns when a connection
+        has ended. `name` begins the log line of a failure. Raises what is not in FAILURES.
         """
         delay = RETRY_FIRST_SECONDS
         while not is_closed():

@@ -111,9 +111,8 @@ class Verifications:
         return frozenset(self._sessions)
 
     def open(self, sent: ChallengeSent) -> None:
-        """Begins a challenge as one of its verifiers. A second call changes nothing.
-
-        Raises Refused if beacon, time, sizes or draw are wrong, and Unavailable without room.
+        """Begins a challenge as one of its verifiers. A second call changes nothing. Raises Refused
+        if beacon, time, sizes or draw are wrong, and Unavailable without room.
         """
         challenge = sent.challenge
         digest = challenge.digest()
@@ -159,11 +158,9 @@ class Verifications:
         try:
             await self._verify(session)
         except Refused as refused:
-            # Not re-raised: the provider gets no record, and is told why.
             log.warning("%s: no record: %s", name, refused)
             await self._refuse(session, refused)
         except (Unavailable, TimeoutError) as error:
-            # Not re-raised: the provider asks for another challenge in the next period.
             log.warning("%s: ended without a record: %s", name, str(error) or "no answer")
         finally:
             del self._sessions[session.digest]
@@ -174,7 +171,7 @@ class Verifications:
         try:
             await self._send(session.digest, told)
         except (Refused, Unavailable) as error:
-            log.info("the provider was not told: %s", error)  # not re-raised: nothing depends on it
+            log.info("the provider was not told: %s", error)
 
     async def _verify(self, session: _Session) -> None:
         challenge = session.sent.challenge

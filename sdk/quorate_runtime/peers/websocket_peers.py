@@ -110,15 +110,14 @@ async def _hang_up(ws: WebSocket, code: int, message: bytes = b"") -> None:
         async with asyncio.timeout(2 * CLOSE_SECONDS):
             await ws.close(code=code, message=message)
     except TimeoutError:
-        return  # not re-raised: aiohttp has closed the connection
+        return  # aiohttp has closed the connection
     except asyncio.CancelledError as error:
         _raise_own(error)
 
 
 class WebSocketPeers(PeerConnections):
-    """Server side: the peers that dialed in and proved their accounts.
-
-    A newer connection of an account replaces the older one.
+    """Server side: the peers that dialed in and proved their accounts. A newer connection of an
+    account replaces the older one.
     """
 
     def __init__(self, account: Address, handler: Handler, authorize: Authorize) -> None:
@@ -162,12 +161,12 @@ class WebSocketPeers(PeerConnections):
             with self._hellos.place(remote):
                 account = await self._check_hello(ws)
         except Refused as refusal:
-            # Not re-raised: the close code tells the peer, whose fault it is.
+            # The close code tells the peer, whose fault it is.
             log.info("peer at %s: hello refused: %s", remote, refusal)
             await ws.close(code=CLOSE_REFUSED, message=refusal.code.value.encode())
             return
         except (TimeoutError, ConnectionError, TypeError) as error:
-            # Not re-raised: the peer was silent, broke the connection, or sent a message of another
+            # The peer was silent, broke the connection, or sent a message of another
             # type (aiohttp's TypeError). The server goes on.
             log.info("peer at %s: no hello: %r", remote, error)
             await ws.close()
@@ -183,7 +182,6 @@ class WebSocketPeers(PeerConnections):
                 await _hang_up(self._sockets[older.number], aiohttp.WSCloseCode.OK, b"replaced")
             await channel.run()
         except ConnectionError:
-            # Not re-raised: the peer went away while it was welcomed.
             log.info("peer 0x%s went away", account.hex())
         finally:
             del self._sockets[connection.number]
@@ -224,9 +222,8 @@ class WebSocketDialer(Dialer):
         jitter: Callable[[], float] = random.random,
         retry_max: float = RETRY_MAX_SECONDS,
     ) -> None:
-        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`.
-
-        The pause between tries grows to `retry_max` seconds.
+        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`. The
+        pause between tries grows to `retry_max` seconds.
         """
         super().__init__(peer, handler, Redial(clock, LogThrottle(log, clock), jitter, retry_max))
         self._url, self._account, self._signer = url, account, signer

@@ -21,10 +21,8 @@ BLOCK_SECONDS_MAX = 15  # from block to block on the slowest supported chain
 
 
 class Problem(Struct, frozen=True):
-    """One problem of a daemon.
-
-    `name` is one of chain, beacon, engine, disk, room, documents, archive, tables, stake,
-    coordinator, outbox, receipts, stopping.
+    """One problem of a daemon. `name` is one of chain, beacon, engine, disk, room, documents,
+    archive, tables, stake, coordinator, outbox, receipts, stopping.
     """
 
     name: str
@@ -54,9 +52,8 @@ class Board:
 
 
 def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -> str:
-    """Returns "" while the newest followed block is recent enough, else what is wrong.
-
-    `depth` is how many blocks the daemon waits before it follows one.
+    """Returns "" while the newest followed block is recent enough, else what is wrong. `depth` is
+    how many blocks the daemon waits before it follows one.
     """
     lag = int(clock.now()) - newest
     if lag <= CHAIN_LAG_SECONDS_MAX + (depth - 1) * BLOCK_SECONDS_MAX:
@@ -77,13 +74,12 @@ def silence_problem(clock: Clock, answered_at: float, url: str) -> str:
 
 def disk_problem(home: Path) -> str:
     """Returns "" while there is room on the disk, else what is wrong. Blocks for a short time.
-
     Without room the journal's next append fails, which ends the daemon.
     """
     try:
         found = os.statvfs(home)
     except OSError as error:
-        return f"{home} cannot be read: {error.strerror}"  # not re-raised: it is the problem
+        return f"{home} cannot be read: {error.strerror}"
     free = found.f_bavail * found.f_frsize
     if found.f_flag & os.ST_RDONLY:
         return (

@@ -143,9 +143,8 @@ def _private(path: str, flags: int) -> int:
 
 
 def redact(text: str) -> str:
-    """Returns the text without secrets: `password=...`, bearer tokens, passwords in URLs.
-
-    Hashes stay.
+    """Returns the text without secrets: `password=...`, bearer tokens, passwords in URLs. Hashes
+    stay.
     """
     return _USER_INFO.sub(
         rf"\1{REDACTED}@", _BEARER.sub(rf"\1{REDACTED}", _SECRET_TEXT.sub(rf"\1{REDACTED}", text))
@@ -153,9 +152,8 @@ def redact(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line.
-
-    Fields: time, level, logger, message, lease, job, the call's `extra` fields, error.
+    """One JSON object per line. Fields: time, level, logger, message, lease, job, the call's
+    `extra` fields, error.
     """
 
     def format(self, record: logging.LogRecord) -> str:

@@ -15,10 +15,8 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class LabelledCounter:
-    """A counter with labels.
-
-    It keeps the library's object of each label combination, so that counting costs one dictionary
-    look-up.
+    """A counter with labels. It keeps the library's object of each label combination, so that
+    counting costs one dictionary look-up.
     """
 
     def __init__(

@@ -59,9 +59,8 @@ def options(kind: type[Struct], base: type[Struct] = Struct) -> dict[str, Option
 
 
 def with_flags(kind: type[Struct], base: type[Struct] = Struct) -> Callable[[Command], Command]:
-    """Gives a command the flags of a struct instead of its parameter `**typed`.
-
-    They come before the parameters that it takes by name only.
+    """Gives a command the flags of a struct instead of its parameter `**typed`. They come before
+    the parameters that it takes by name only.
     """
 
     def decorate(command: Command) -> Command:

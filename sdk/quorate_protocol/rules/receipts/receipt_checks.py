@@ -37,9 +37,8 @@ WITHDRAWALS_MAX = 4096
 
 
 def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
-    """Checks a receipt's file and reports each check.
-
-    Bad content never raises. A file that cannot be read gives one failed check named `form`.
+    """Checks a receipt's file and reports each check. Bad content never raises. A file that cannot
+    be read gives one failed check named `form`.
     """
     try:
         tree = canonical.parse(data, RECEIPT_BYTES_MAX)
@@ -253,9 +252,7 @@ def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
 
 def _terms(receipt: Receipt) -> Iterator[Check]:
     """Checks that all assignments are of this order and the executions by distinct parties
-    (PROTOCOL §4, §5 Draw).
-
-    No execution may cost more than the order allows.
+    (PROTOCOL §4, §5 Draw). No execution may cost more than the order allows.
     """
     order, ack = receipt.order.message, receipt.ack.message
     sent = [item.assignment.message for item in receipt.executions]

@@ -218,9 +218,8 @@ def _walk(
 
 
 def _silence(receipt: Receipt, draw: _Draw, skips: Sequence[Skipped]) -> str:
-    """Says in which pass a coordinator claimed more silence than ends a draw; "" if in none.
-
-    A draw for several auditors asks them at once, so that many may be silent together.
+    """Says in which pass a coordinator claimed more silence than ends a draw; "" if in none. A draw
+    for several auditors asks them at once, so that many may be silent together.
     """
     is_one_by_one = draw.batch == 0 or receipt.ack.message.rule is not Label.ADAPTIVE
     most = SILENT_SKIPS_MAX + (1 if is_one_by_one else EXECUTIONS_MAX)
@@ -274,9 +273,8 @@ def _exhausted(
 
 
 def _witnessed(receipt: Receipt, domain: Domain, rounds: list[Round]) -> Iterator[Check]:
-    """Checks that the receipt shows the witness that the first CommitSet names, or none.
-
-    The providers have that CommitSet, and the client knows what it witnessed.
+    """Checks that the receipt shows the witness that the first CommitSet names, or none. The
+    providers have that CommitSet, and the client knows what it witnessed.
     """
     shown = receipt.witness.digest(domain) if receipt.witness is not None else ZERO_HASH
     named = [batch.message.witness_hash for batch in receipt.batches]
@@ -382,9 +380,8 @@ def _least_rate(receipt: Receipt) -> int:
 
 
 def _shown(receipt: Receipt, touched: set[int]) -> Iterator[Check]:
-    """Checks that the receipt proves the entry of each index that a try met, and of no other.
-
-    So a reader of the receipt also sees the slots that the draw passed over.
+    """Checks that the receipt proves the entry of each index that a try met, and of no other. So a
+    reader of the receipt also sees the slots that the draw passed over.
     """
     ack, chain = receipt.ack.message, receipt.taken_from_chain
     yield Check(

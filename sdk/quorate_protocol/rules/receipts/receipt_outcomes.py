@@ -77,7 +77,6 @@ def _executions(receipt: Receipt, count: int) -> tuple[Execution, ...]:
 
 
 def _ran(receipt: Receipt, count: int) -> list[Ran]:
-    """Everything that ran in the first `count` batches, repeats too."""
     return ran_of(receipt)[: sum(len(batch.message.ordered) for batch in receipt.batches[:count])]
 
 
@@ -151,7 +150,6 @@ def _unconfirmed(receipt: Receipt) -> int:
 
 
 def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
-    """Whether the rule accepts the group, for any trust of its members."""
     verdict = receipt.verdict.message
     if verdict.label is Label.ADAPTIVE:
         if len(executions) == 1:

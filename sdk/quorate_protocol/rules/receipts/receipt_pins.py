@@ -27,7 +27,6 @@ class Pins(Struct, frozen=True):
 
 
 def timing_of(beacon: BeaconInfo, limits: Limits) -> Timing:
-    """The numbers of a deployment that receipts of it must have."""
     return Timing(
         beacon.genesis_time,
         beacon.period,

@@ -93,5 +93,5 @@ def after_line(log: Log, line: Envelope[Summary], log_of: LogOf) -> Log:
 def _is_signed(line: Envelope[Summary], log_of: LogOf) -> bool:
     try:
         return signer(log_of.domain, line, log_of.recover) == log_of.key
-    except Refused:  # not re-raised: the caller's refusal names the line
+    except Refused:  # the caller's refusal names the line
         return False

@@ -93,9 +93,8 @@ class GuardedYamux(yamux.Yamux):
 
 
 class GuardedStream(yamux.YamuxStream):
-    """A stream that grants its window in large steps and tells a reset from an end.
-
-    It waits for the other side's window without looking at it all the time.
+    """A stream that grants its window in large steps and tells a reset from an end. It waits for
+    the other side's window without looking at it all the time.
     """
 
     conn: GuardedYamux

@@ -57,7 +57,6 @@ def is_connected(host: IHost, peer: ID) -> bool:
 
 async def dial(host: IHost, peer: ID, addresses: Sequence[Multiaddr]) -> None:
     """Connects to the peer, unless it is connected. The first address that answers counts.
-
     ConnectionError names each address and what was wrong with it.
     """
     if is_connected(host, peer):
@@ -96,9 +95,8 @@ log = logging.getLogger(__name__)
 
 
 def build_host(config: HostConfig) -> IHost:
-    """A host that speaks noise and Yamux over TCP only, with bounded connections and streams.
-
-    The default host also accepts unencrypted connections, in which anybody can claim any peer id.
+    """A host that speaks noise and Yamux over TCP only, with bounded connections and streams. The
+    default host also accepts unencrypted connections, in which anybody can claim any peer id.
     """
     guard.install()
     keys = create_new_key_pair(config.seed)
@@ -192,7 +190,6 @@ class HostSession:
         try:
             taken = StreamSocket(remote_of(stream))
         except Refused as refusal:
-            # Not re-raised: a peer with another kind of key has no account here.
             log.info("a stream is refused: %s", refusal)
             await stream.reset()
             return
@@ -214,7 +211,6 @@ def _multiaddrs(texts: Sequence[str]) -> list[Multiaddr]:
         try:
             found.append(Multiaddr(text))
         except ValueError as error:
-            # Not re-raised: another address of the peer may be right.
             log.info("%s is no multiaddr: %s", text, error)
     return found
 
@@ -265,9 +261,8 @@ async def _close(host: IHost) -> None:
 
 
 def check_ports(listen: Sequence[str]) -> None:
-    """OSError with the remedy if another program listens on one of the addresses.
-
-    libp2p would share the port with it, and each would get some of the connections.
+    """OSError with the remedy if another program listens on one of the addresses. libp2p would
+    share the port with it, and each would get some of the connections.
     """
     for address in listen:
         parts = address.split("/")

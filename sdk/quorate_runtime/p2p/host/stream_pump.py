@@ -80,9 +80,8 @@ class StreamPump:
                     if self._socket.unread.is_full:
                         await self._room.wait()
         except ENDS:
-            pass  # not re-raised: the stream has ended
+            pass
         except ValueError as error:
-            # Not re-raised: the peer sent no message.
             log.warning("the stream of a peer is closed: %s", error)
         scope.cancel()
 
@@ -99,7 +98,7 @@ class StreamPump:
             await self._stream.close()
             await trio.sleep(LINGER_SECONDS)
         except ENDS:
-            pass  # not re-raised: the stream has ended
+            pass
         scope.cancel()
 
     async def _write_some(self) -> None:

@@ -140,7 +140,7 @@ class StreamSocket:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._over.wait()
         except TimeoutError:
-            self.ended()  # not re-raised: the trio side resets the stream in its own time
+            self.ended()  # the trio side resets the stream in its own time
 
     def arrived(self, messages: list[bytes]) -> None:
         self._inbox.extend(messages)
@@ -161,5 +161,5 @@ class StreamSocket:
         try:
             self._post(function)
         except ConnectionError:
-            # Not re-raised: the thread has ended, and so has the stream.
+            # The thread has ended, and so has the stream.
             self.ended()

@@ -85,9 +85,8 @@ class TrioThread(Generic[T]):
             raise ConnectionError("the libp2p host has ended") from error
 
     async def stop(self) -> None:
-        """Leaves `main` and waits for the end of the thread. A second call changes nothing.
-
-        Raises TimeoutError if the thread does not end.
+        """Leaves `main` and waits for the end of the thread. A second call changes nothing. Raises
+        TimeoutError if the thread does not end.
         """
         if not self._thread.is_alive():
             return
