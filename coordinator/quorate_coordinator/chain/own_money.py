@@ -74,11 +74,9 @@ class OwnMoney:
 
     @property
     def account(self) -> Address:
-        """The coordinator's account."""
         return self.sender.address
 
     async def retirement(self) -> Retirement:
-        """Asks the chain how far the retirement is."""
         stakes = self.contracts.stakes
         retired_at = await ask(self.client, stakes.exited_at(self.account))
         after: Seconds = self.contracts.deployment.constants().unbond_after
@@ -129,7 +127,6 @@ class OwnMoney:
         await self.send(*goals.deposit_of(self.contracts, amount, of, allowance))
 
     async def limits(self, of: Address | None = None) -> LimitsOf:
-        """Returns what the posting key may move in a day, and what it moved today."""
         return await ask(self.client, self.contracts.escrow.limits_of(of or self.account))
 
     async def limits_suggested(self) -> tuple[Amount, Amount]:
@@ -178,17 +175,14 @@ class OwnMoney:
     # ---- keys
 
     async def statement_key(self) -> Address:
-        """Returns the statement key that the chain knows."""
         return await ask(self.client, self.contracts.stakes.operator_key(self.account))
 
     async def posting_key(self) -> Address:
-        """Returns the posting key that the chain knows."""
         return await ask(self.client, self.contracts.stakes.posting_key(self.account))
 
     # ---- tokens and coins
 
     async def balance(self) -> Amount:
-        """Returns the account's tokens."""
         return await ask(self.client, self.contracts.token.balance_of(self.account))
 
     async def spendable(self, of: Address | None = None) -> Holding:
@@ -231,7 +225,6 @@ class OwnMoney:
 
 
 def payroll_call(contracts: Contracts, account: Address, root: Hash32, pays: Sequence[Pay]) -> Call:
-    """Returns the payroll of an account."""
     words = encodings.pairs((pay.payee, pay.cumulative) for pay in pays)
     return contracts.escrow.payroll(account, root, words)
 

@@ -121,9 +121,12 @@ class Sender:
         Raises `Unfunded` in the same way if the account has too few coins. Raises Unavailable if it
         is not at depth k within the deadline. Call again to go on waiting.
         """
-        wanted = SendRecord(
-            purpose=purpose, nonce=-1, to=to, data=data, value=value, gas=gas or 0, attempts=()
+        return await self._sent(
+            _unsigned(Outgoing(purpose, to, data, value, gas)), deadline_seconds
         )
+
+    async def _sent(self, wanted: SendRecord, deadline_seconds: float) -> Receipt:
+        purpose = wanted.purpose
         limit = self._clock.now() + deadline_seconds
         sent_at = bumped_at = None
         while True:
@@ -166,29 +169,10 @@ class Sender:
         It waits for all together. Purposes that were signed before keep their nonces; a concurrent
         `send` may take one in between. It raises the first failure after all have ended.
         """
-        for item in outgoing:
-            await self._nonces.prepare(
-                SendRecord(
-                    purpose=item.purpose,
-                    nonce=-1,
-                    to=item.to,
-                    data=item.data,
-                    value=item.value,
-                    gas=item.gas or 0,
-                    attempts=(),
-                )
-            )
-        sends = (
-            self.send(
-                item.purpose,
-                item.to,
-                item.data,
-                value=item.value,
-                gas=item.gas,
-                deadline_seconds=deadline_seconds,
-            )
-            for item in outgoing
-        )
+        wanted = [_unsigned(item) for item in outgoing]
+        for item in wanted:
+            await self._nonces.prepare(item)
+        sends = (self._sent(item, deadline_seconds) for item in wanted)
         ended = await asyncio.gather(*sends, return_exceptions=True)
         receipts = []
         for result in ended:
@@ -344,6 +328,18 @@ class Sender:
         if now is not None and answer is Answer.NEVER:
             await self._nonces.cancel(now)
         raise Unavailable(f"{entry.purpose}: the chain node says: {failure.message}") from failure
+
+
+def _unsigned(item: Outgoing) -> SendRecord:
+    return SendRecord(
+        purpose=item.purpose,
+        nonce=-1,
+        to=item.to,
+        data=item.data,
+        value=item.value,
+        gas=item.gas or 0,
+        attempts=(),
+    )
 
 
 def _ended(receipt: Receipt, reason: str) -> Receipt:
