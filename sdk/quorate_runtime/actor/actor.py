@@ -23,7 +23,7 @@ from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.step import Core, Effect, Input, StepOutcome
 from quorate_protocol.units import Hash32, UnixSeconds
-from quorate_runtime.actor.actor_codec import ActorCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.actor.journal_port import Appended, JournalError, JournalPort, Record, Snapshot
 from quorate_runtime.actor.outbox import OnRefused, Outbox, Perform, is_performing
 from quorate_runtime.process.crash_points import crash_point
@@ -63,7 +63,7 @@ class Actor(Generic[E, F]):
         core: Core[E, F],
         journal: JournalPort,
         clock: Clock,
-        codec: ActorCodec[E, F],
+        codec: PackedCodec[E, F],
         random_source: RandomSource,
         *,
         inbox_max: int = INBOX_MAX,
