@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from coincurve import PrivateKey, PublicKey
 from nacl.exceptions import BadSignatureError, CryptoError
-from nacl.public import Box, SealedBox
 from nacl.public import PrivateKey as NaClPrivateKey
 from nacl.public import PublicKey as NaClPublicKey
+from nacl.public import SealedBox
 from nacl.signing import SigningKey, VerifyKey
 
 from quorate_protocol.codec.hashing import keccak256
@@ -132,20 +132,6 @@ class BoxKey:
             raise Refused(
                 Code.DOES_NOT_OPEN, "it was not sealed to this box key, or it was changed"
             ) from error
-
-    def box(self, to: Hash32, plain: bytes) -> bytes:
-        """Encrypts and authenticates a message for a public key. Returns a random 24-byte nonce and
-        the ciphertext.
-        """
-        return bytes(Box(self._key, NaClPublicKey(to)).encrypt(plain))
-
-    def open_box(self, sender: Hash32, boxed: bytes) -> bytes:
-        """Raises Refused(DOES_NOT_OPEN) for anything else."""
-        try:
-            return Box(self._key, NaClPublicKey(sender)).decrypt(boxed)
-        except (CryptoError, ValueError) as error:
-            # ValueError: the box is shorter than its nonce.
-            raise Refused(Code.DOES_NOT_OPEN, "that sender did not box this to this key") from error
 
 
 def seal_to(public: Hash32, plain: bytes) -> bytes:
