@@ -6,7 +6,7 @@ attestation level 1 measures them.
 
 from msgspec import Struct
 
-from quorate_protocol.codec import canonical
+from quorate_protocol.messages.document import Document
 from quorate_protocol.refusals import Code, Refused
 
 DEVICES_MAX = 64
@@ -53,7 +53,7 @@ class GpuPath(Struct, frozen=True):
     kind: str  # one of PATHS
 
 
-class GpuInventory(Struct, frozen=True):
+class GpuInventory(Document, frozen=True):
     """All GPUs of one machine, in the driver's order, and the paths between them."""
 
     driver_version: str = ""  # for example "550.54.15"; "" without a driver
@@ -61,9 +61,6 @@ class GpuInventory(Struct, frozen=True):
     devices: tuple[GpuDevice, ...] = ()
     paths: tuple[GpuPath, ...] = ()  # one for each pair, in order
     version: int = 1
-
-    def encode(self) -> bytes:
-        return canonical.encode(self)
 
     def validate(self) -> None:
         count = len(self.devices)

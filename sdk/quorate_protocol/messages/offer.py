@@ -11,6 +11,7 @@ from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.signed import SignedOffer
@@ -54,7 +55,7 @@ class Gpu(Readable, frozen=True):
     driver: str
 
 
-class Hardware(Readable, frozen=True):
+class Hardware(Document, frozen=True):
     """The inventory: the hardware of the provider's machine, as the provider reports it.
 
     It is a canonical document of its own. An offer names its digest, and the provider's gateway
@@ -65,12 +66,6 @@ class Hardware(Readable, frozen=True):
     memory_bytes: int
     disk_bytes: int
     gpus: tuple[Gpu, ...] = ()
-
-    def encode(self) -> bytes:
-        return canonical.encode(self)
-
-    def digest(self) -> Hash32:
-        return sha256(self.encode())
 
 
 class SlotOffer(Readable, frozen=True):
@@ -98,7 +93,7 @@ class SlotOffer(Readable, frozen=True):
     cuda: int = 0  # ten times the newest CUDA of the driver: 124 is 12.4; 0 = unknown
 
 
-class Offer(Readable, frozen=True):
+class Offer(Document, frozen=True):
     """The document of an offer: what the provider sells, and until when."""
 
     provider: Address
@@ -117,9 +112,6 @@ class Offer(Readable, frozen=True):
     # Image, inputs and output of one job, for which its content store has room (`in_steps`).
     store_bytes: int = BYTES_OF_SLOT_MAX
     version: int = VERSION
-
-    def encode(self) -> bytes:
-        return canonical.encode(self)
 
     def signed(self) -> SignedOffer:
         return SignedOffer(self.provider, self.seq, self.expires, sha256(self.encode()))
