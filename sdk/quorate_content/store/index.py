@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.durable import SMALL_CACHE
@@ -177,22 +178,15 @@ class Index:
     # -------------------------------------------------------------------------------------- objects
 
     def find(self, cid: str) -> StoredObject | None:
-        with self._locked():
-            row = self._base.execute(
-                "select cid, size, stored from object where cid = ?", (cid,)
-            ).fetchone()
-        return None if row is None else StoredObject(*row)
+        rows = self._rows("select cid, size, stored from object where cid = ?", cid)
+        return StoredObject(*rows[0]) if rows else None
 
     def find_digest(self, digest: bytes) -> str | None:
-        with self._locked():
-            row = self._base.execute(
-                "select cid from object where digest = ?", (digest,)
-            ).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._rows("select cid from object where digest = ?", digest)
+        return str(rows[0][0]) if rows else None
 
     def all_cids(self) -> list[str]:
-        with self._locked():
-            return [str(row[0]) for row in self._base.execute("select cid from object")]
+        return [str(cid) for (cid,) in self._rows("select cid from object")]
 
     def objects(self) -> list[ListedObject]:
         with self._transaction():
@@ -265,22 +259,15 @@ class Index:
 
     def owners_of(self, cid: str) -> list[str]:
         query = "select owner from pin where cid = ? and until > ?"
-        with self._locked():
-            return [str(owner) for (owner,) in self._base.execute(query, (cid, self._now()))]
+        return [str(owner) for (owner,) in self._rows(query, cid, self._now())]
 
     def is_pinned(self, cid: str) -> bool:
-        with self._locked():
-            return (
-                self._base.execute(
-                    "select 1 from pin where cid = ? and until > ?", (cid, self._now())
-                ).fetchone()
-                is not None
-            )
+        query = "select 1 from pin where cid = ? and until > ? limit 1"
+        return bool(self._rows(query, cid, self._now()))
 
     def is_pinned_for(self, cid: str, owner: str) -> bool:
         query = "select 1 from pin where cid = ? and owner = ? and until > ?"
-        with self._locked():
-            return self._base.execute(query, (cid, owner, self._now())).fetchone() is not None
+        return bool(self._rows(query, cid, owner, self._now()))
 
     def extend_pins(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
         query = (
@@ -411,8 +398,7 @@ class Index:
             self._base.execute("delete from reservation where id = ?", (work,))
 
     def reservations(self) -> list[str]:
-        with self._locked():
-            return [str(row[0]) for row in self._base.execute("select id from reservation")]
+        return [str(name) for (name,) in self._rows("select id from reservation")]
 
     # --------------------------------------------------------------------------------------- owners
 
@@ -438,6 +424,10 @@ class Index:
     def _owned(self, owner: str) -> int:
         row = self._base.execute("select bytes from owner where name = ?", (owner,)).fetchone()
         return 0 if row is None else int(row[0])
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._locked():
+            return self._base.execute(query, values).fetchall()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
