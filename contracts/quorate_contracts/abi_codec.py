@@ -16,14 +16,11 @@ if TYPE_CHECKING:
 
 
 def encode(types: Sequence[str], values: Sequence[object]) -> bytes:
-    """Returns the ABI encoding of the values as a tuple of `types`."""
     return _codec().encode(types, values)
 
 
 def decode(types: Sequence[str], data: bytes) -> tuple[Json, ...]:
-    """Returns the values of an ABI encoding. Raises ValueError or OverflowError if the bytes are no
-    such encoding.
-    """
+    """Raises ValueError or OverflowError if the bytes are no such encoding."""
     codec = _codec()
     from eth_abi.exceptions import DecodingError
 

@@ -4,7 +4,7 @@ from collections import Counter
 
 from quorate_contracts.court_facts import CaseEvidence, RunEvidence
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.limits import JURORS, Limits
 from quorate_protocol.messages.commitment import assignment_id, result_digest
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, ExecutionEvidence, Receipt
@@ -22,7 +22,6 @@ from quorate_protocol.units import (
 
 
 def read_receipt(content: bytes) -> Receipt:
-    """Reads a receipt's body, or the file `{body, cid}` that clients keep."""
     tree = canonical.parse(content, RECEIPT_BYTES_MAX + 1024)
     if isinstance(tree, dict) and "body" in tree:
         tree = tree["body"]
@@ -74,7 +73,6 @@ def least_pay(case: CaseEvidence, limits: Limits) -> Amount:
 
 
 def burned(pay: Amount, limits: Limits) -> Amount:
-    """Returns what an accuser burns."""
     return Amount(JURORS * (pay + limits.jury_gas_fee))
 
 

@@ -38,10 +38,8 @@ class AnnouncedCoordinator:
 async def announced_coordinators(
     client: ChainClient, contracts: Contracts
 ) -> tuple[AnnouncedCoordinator, ...]:
-    """Returns the coordinators that have their bond, have not left, and announced an address.
-    Those that announced last come first.
-
-    Raises Unavailable if the chain node does not answer.
+    """Returns the coordinators that have their bond, have not left, and announced an address. Those
+    that announced last come first. Raises Unavailable if the chain node does not answer.
     """
     newest = await _newest(client, contracts, None)
     usable = [found for found in newest if found.addresses]

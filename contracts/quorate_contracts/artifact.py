@@ -33,13 +33,10 @@ class Function:
     outputs: tuple[str, ...]
 
     def call_data(self, arguments: Sequence[object]) -> bytes:
-        """Returns the data of a call with these arguments."""
         return self.selector + encode(self.inputs, arguments)
 
     def results(self, data: bytes) -> tuple[Json, ...]:
-        """Returns the function's results, decoded from the bytes that a call returned. Raises
-        ValueError or OverflowError if no such function returns these bytes.
-        """
+        """Raises ValueError or OverflowError if no such function returns these bytes."""
         return decode(self.outputs, data)
 
 
@@ -108,13 +105,11 @@ class Artifact:
     sources: tuple[str, ...]  # names of all its source files
 
     def creation(self, arguments: Sequence[object]) -> bytes:
-        """Returns the data of the transaction that deploys it."""
         return self.bytecode + encode(self.constructor, arguments)
 
 
 @cache
 def artifact(name: str) -> Artifact:
-    """Returns a contract of `CONTRACTS` by its name."""
     from eth_utils.abi import (
         event_abi_to_log_topic,
         function_abi_to_4byte_selector,

@@ -26,7 +26,6 @@ class Step:
 
 
 async def ask(client: "ChainClient", query: Query[T], block: "BlockId" = "latest") -> T:
-    """Returns the answer of a contract's view function."""
     return query.decode(await client.call(query.to, query.data, block=block))
 
 
@@ -48,9 +47,8 @@ async def simulate(client: "ChainClient", call: Call, sender: Address | None = N
 async def transact(
     sender: "Sender", purpose: str, call: Call, wei: int = 0, seconds: float = SEND_SECONDS
 ) -> "Receipt":
-    """Sends a call, and coins with it, and waits for its receipt, as `Sender.send` does.
-
-    `purpose` is the text that names the transaction: a second call with it sends nothing new.
+    """Sends a call, and coins with it, and waits for its receipt, as `Sender.send` does. `purpose`
+    is the text that names the transaction: a second call with it sends nothing new.
     """
     return await sender.send(
         purpose, call.to, call.data, value=wei, gas=call.gas, deadline_seconds=seconds

@@ -8,8 +8,8 @@ from quorate_contracts.code_check import Expected, check_codes
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32
-from quorate_runtime.beacon.bls import map_probe, pairing_probes
 from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.keys.bls import map_probe, pairing_probes
 
 FOREIGN_NUMBERS: Mapping[int, str] = {
     42_161: "Arbitrum One",
@@ -45,9 +45,8 @@ async def check_chain_id(client: ChainClient, deployment: Deployment) -> None:
 
 
 async def check_genesis(client: ChainClient, wanted: Hash32) -> None:
-    """Raises Refused(CHAIN) if the chain begins with another block than the deployment's.
-
-    A zero hash is none: then nothing is known about the first block.
+    """Raises Refused(CHAIN) if the chain begins with another block than the deployment's. A zero
+    hash is none: then nothing is known about the first block.
     """
     if wanted == ZERO_HASH:
         return
@@ -71,7 +70,7 @@ async def check_machine(client: ChainClient) -> None:
         try:
             seen = int.from_bytes(await client.call(None, NUMBER_CODE))
         except Refused:
-            return  # not re-raised: some nodes run no code without an address
+            return  # some nodes run no code without an address
         if abs(seen - head) <= NUMBER_SLACK:
             return
     # Draws and slots are bound to block numbers, whose hashes the programs take from the node.

@@ -30,9 +30,8 @@ _NAMED: Mapping[str, str] = {"TOKEN": TOKEN} | {
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a reader knows of a deployment: addresses of some contracts, and its constants.
-
-    The immutables of the known contracts name the other ones.
+    """What a reader knows of a deployment: addresses of some contracts, and its constants. The
+    immutables of the known contracts name the other ones.
     """
 
     places: Mapping[str, Address]
@@ -41,7 +40,6 @@ class Expected:
 
     @classmethod
     def of(cls, deployment: Deployment) -> "Expected":
-        """Returns what a whole deployment says."""
         return cls(deployment.places(), deployment.constants(), deployment.beacon_info())
 
 
@@ -128,7 +126,6 @@ def _constants(expected: Expected) -> dict[str, dict[str, str]]:
 
 
 def _immutable_name(parameter: str) -> str:
-    """Returns SLOT_STAKE for slotStake."""
     return "".join(f"_{it}" if it.isupper() else it.upper() for it in parameter)
 
 

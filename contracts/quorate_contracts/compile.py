@@ -67,7 +67,6 @@ def _immutables(layout: dict[str, dict[str, object]]) -> list[tuple[str, int]]:
 
 
 def text(name: str, sources: Path = SOURCES) -> str:
-    """Returns the content of the artifact's file. Equal sources give equal files."""
     made = compiled(name, sources)
     made.pop("notices")
     return _json(made)
@@ -78,7 +77,6 @@ def _json(made: dict[str, object]) -> str:
 
 
 def main() -> None:
-    """Writes every artifact."""
     FOLDER.mkdir(exist_ok=True)
     written = {}
     for name in CONTRACTS:

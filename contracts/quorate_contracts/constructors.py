@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address
-from quorate_runtime.beacon.bls import public_key_words, words_bytes
+from quorate_runtime.keys.bls import public_key_words, words_bytes
 
 Arguments = tuple[object, ...]
 
@@ -13,7 +13,6 @@ Arguments = tuple[object, ...]
 def constructor_arguments(
     places: Mapping[str, Address], limits: Limits, beacon: BeaconInfo, faucet: bool
 ) -> dict[str, Arguments]:
-    """Returns the constructor arguments of each contract. `places`: addresses by name."""
     return {
         "TestToken": (faucet, 0),
         "Stakes": (

@@ -61,7 +61,6 @@ class CaseEvidence(Struct, frozen=True):
     contradiction: RunEvidence
 
     def shown(self) -> court.E:
-        """Returns it as `open_case` takes it."""
         session, assigned = self.session.message, self.run.assignment.message
         return court.E(
             session.session_key,
@@ -96,7 +95,6 @@ def _case_run(run: RunEvidence) -> court.Run:
 
 
 def job_run(run: RunEvidence, receipt: Envelope[CommitReceipt], reveal: Reveal) -> jobs.Run:
-    """Returns an execution of a funded order as `Jobs.show` takes it."""
     return jobs.Run(
         run.index,
         run.blind,
@@ -113,17 +111,14 @@ def job_run(run: RunEvidence, receipt: Envelope[CommitReceipt], reveal: Reveal) 
 
 
 def case_id(filing: court.Filing) -> Hash32:
-    """Returns the hash by which a case is known."""
     return keccak256(encode((artifact("Court").functions["draw"].inputs[0],), [plain(filing)]))
 
 
 def ballot(execution: Hash32, juror: Address, salt: Hash32, digest: Hash32) -> Hash32:
-    """Returns what a JuryVote commits to."""
     return hash_tuple(execution, juror, salt, digest)
 
 
 def link(juror: Address, voted: Hash32) -> Hash32:
-    """Returns what a ballot adds to a case's chain of ballots, as reveals list it."""
     return Hash32(bytes(12) + hash_tuple(juror, voted)[12:])
 
 
@@ -133,5 +128,4 @@ def jury_bytes(jury: Sequence[Address]) -> bytes:
 
 
 def jury_hash(jury: Sequence[Address]) -> Hash32:
-    """Returns the hash of that list."""
     return keccak256(jury_bytes(jury))

@@ -23,8 +23,8 @@ from quorate_contracts.generated.jobs import Jobs
 from quorate_contracts.generated.stakes import Stakes
 from quorate_contracts.generated.token import Token
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import BY_NAME, Limits
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32, Seconds
@@ -87,23 +87,18 @@ class Deployment(Struct, frozen=True):
     genesis: Hash32 = ZERO_HASH  # hash of the chain's first block; zero if the deployer kept none
 
     def domain(self) -> Domain:
-        """Returns the EIP-712 domain of every message."""
         return Domain(self.chain_id, self.stakes)
 
     def constants(self) -> Limits:
-        """Returns the limits that the contracts were built with."""
         return BY_NAME[self.limits]
 
     def beacon_info(self) -> BeaconInfo:
-        """Returns the beacon's key, period and start."""
         return BeaconInfo(self.beacon_key, self.beacon_period, self.beacon_genesis)
 
     def trusted(self) -> "Trusted":
-        """Returns what a `Sender` must know of it."""
         return trusted(self.domain(), self.beacon_info())
 
     def places(self) -> dict[str, Address]:
-        """Returns the address of each contract by its artifact name."""
         addresses = (
             self.token,
             self.stakes,
@@ -116,7 +111,6 @@ class Deployment(Struct, frozen=True):
         return dict(zip(CONTRACTS, addresses, strict=True))
 
     def names(self) -> dict[Address, str]:
-        """Returns the artifact name of each contract by its address."""
         return {address: name for name, address in self.places().items()}
 
     def contract(self, w3: "AsyncWeb3[Any]", name: str) -> "type[AsyncContract] | AsyncContract":
@@ -142,7 +136,6 @@ class Contracts:
 
     @classmethod
     def of(cls, deployment: Deployment) -> "Contracts":
-        """Returns those at a deployment's addresses."""
         d = deployment
         made = (
             Token(d.token),
@@ -261,13 +254,11 @@ def created_address(deployer: Address, nonce: int) -> Address:
 
 
 async def with_genesis(deployment: Deployment, client: "ChainClient") -> Deployment:
-    """Returns the deployment with the hash of the chain's first block, by which others know it."""
     first = await client.block(BlockNumber(0))
     return deployment if first is None else replace(deployment, genesis=first.hash)
 
 
 def encode(deployment: Deployment) -> bytes:
-    """Returns the canonical JSON of a deployment."""
     return canonical.encode(deployment)
 
 
@@ -277,5 +268,4 @@ def digest(deployment: Deployment) -> str:
 
 
 def decode(data: bytes) -> Deployment:
-    """Returns the deployment of its canonical JSON."""
     return canonical.decode(Deployment, data)

@@ -8,7 +8,7 @@ from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.ports import BeaconRound
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount
-from quorate_runtime.beacon.bls import signature_words, words_bytes
+from quorate_runtime.keys.bls import signature_words, words_bytes
 
 OPEN_MAX = 16  # slots that one transaction opens
 OPEN_BLOCK = 2**32 - 1  # `until_block` of a slot that is open
@@ -27,29 +27,24 @@ def pair(account: Address, amount: Amount) -> Amount:
 
 
 def pairs(amounts: Iterable[tuple[Address, Amount]]) -> list[Amount]:
-    """Returns such a word for each account and amount."""
     return [pair(account, amount) for account, amount in amounts]
 
 
 def read_pair(word: int) -> tuple[Address, Amount]:
-    """Returns the account and the amount of a word."""
     account = (word >> AMOUNT_BITS).to_bytes(len(ZERO_ADDRESS), "big")
     return Address(account), Amount(word & (1 << AMOUNT_BITS) - 1)
 
 
 def voucher(signed: Envelope[Voucher]) -> EscrowVoucher:
-    """Returns a voucher as `redeem` takes it."""
     return EscrowVoucher(pair(signed.message.payer, signed.message.cumulative), signed.sig)
 
 
 def session(signed: Envelope[Session]) -> EscrowSession:
-    """Returns a session as `redeem` takes it."""
     body = signed.message
     return EscrowSession(body.client, body.session_key, body.up_to, body.expires, signed.sig)
 
 
 def round_proof(proven: BeaconRound) -> bytes:
-    """Returns a beacon round's signature as `Beacon.submit` takes it."""
     return words_bytes(signature_words(proven.signature))
 
 

@@ -14,7 +14,6 @@ RANGE_FIRST, RANGE_MAX = 5_000, 1 << 20  # blocks of one request
 
 
 def topic_of(contract: str, event: type) -> Hash32:
-    """Returns the topic by which an event's logs are found."""
     topics = artifact(contract).events
     return next(topic for topic, log in topics.items() if log.name == event.__name__)
 
@@ -27,9 +26,8 @@ async def newest_logs(
     oldest: BlockNumber,
     newest: BlockNumber,
 ) -> AsyncIterator[tuple[BlockNumber, list[RawLog]]]:
-    """Yields the logs of one range of blocks after another, with the range's first block.
-
-    The newest log of a range comes first. Raises Unavailable if the node does not answer.
+    """Yields the logs of one range of blocks after another, with the range's first block. The
+    newest log of a range comes first. Raises Unavailable if the node does not answer.
     """
     start = max(oldest, contracts.deployment.start_block)
     top, size = newest, RANGE_FIRST

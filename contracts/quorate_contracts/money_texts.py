@@ -50,7 +50,6 @@ class Currency(Struct, frozen=True):
 
     @property
     def is_devnet(self) -> bool:
-        """Whether `quorate devnet fund` gives this money for nothing."""
         return self.chain_id == DEVNET_CHAIN
 
     @property
@@ -87,19 +86,17 @@ class Currency(Struct, frozen=True):
 
 
 def currency_of(deployment: Deployment) -> Currency:
-    """Returns the currency of a deployment without asking the chain for the token's symbol."""
     return Currency(deployment.chain_id, deployment.token)
 
 
 async def read_currency(client: "ChainClient", chain_id: int, token: Address) -> Currency:
-    """Returns the currency of a deployment, with the symbol that the token itself names.
-
-    A symbol that is no short word is left out: a stranger's token could say anything.
+    """Returns the currency of a deployment, with the symbol that the token itself names. A symbol
+    that is no short word is left out: a stranger's token could say anything.
     """
     try:
         symbol = await ask(client, Token(token).symbol())
     except (Refused, Unavailable):
-        symbol = ""  # not re-raised: the address names the token well enough
+        symbol = ""  # the address names the token well enough
     return Currency(chain_id, token, symbol if _SYMBOL.fullmatch(symbol) else "")
 
 

@@ -33,7 +33,6 @@ class OpenCase:
 
     @property
     def phase(self) -> Phase:
-        """Where it stands."""
         return Phase(self.state.phase)
 
 
@@ -54,7 +53,6 @@ class OpenCases:
 
     @classmethod
     def of(cls, client: ChainClient, contracts: Contracts, account: Address) -> "OpenCases":
-        """Returns the cases of an account, before the first look."""
         return cls(client, contracts, account)
 
     async def look(self) -> dict[Hash32, OpenCase]:
@@ -72,7 +70,6 @@ class OpenCases:
         return self.found
 
     async def _read_logs(self, head: BlockNumber, oldest: UnixSeconds) -> None:
-        """Remembers the newest case over each execution that concerns the account."""
         court, start = self.contracts.court.address, BlockNumber(max(0, self._read - AGAIN))
         topics = (topic_of("Court", CaseOpened),)
         seen: dict[Hash32, Filing] = {}
@@ -94,7 +91,6 @@ class OpenCases:
 
 
 def due_at(deployment: Deployment, case: OpenCase) -> UnixSeconds:
-    """Returns when the next step of a case can be taken."""
     if case.phase is Phase.DRAWING:
         info = deployment.beacon_info()
         return UnixSeconds(info.genesis_time + (case.state.when - 1) * info.period)

@@ -93,7 +93,7 @@ def strange(home: Path, info: InfoView) -> str:
         known = decode(path.read_bytes())
         _check_pin(home, known)
     except FileNotFoundError:
-        return ""  # not re-raised: without a file, the first coordinator's word is accepted
+        return ""  # without a file, the first coordinator's word is accepted
     except (OSError, Refused) as error:
         return (
             f"{path} cannot be used ({error}): put the deployment.json that you trust in its place"

@@ -60,7 +60,7 @@ from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.second_place import SecondPlace
 from quorate_coordinator.storage.staging import Staging, refresh_for_ever
-from quorate_protocol.crypto.peer_ids import peer_id
+from quorate_protocol.codec.peer_ids import peer_id
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.messages.ports import Beacon, Clock, Peers, Signer
 from quorate_protocol.refusals import Refused, Unavailable
@@ -69,16 +69,16 @@ from quorate_protocol.values import replace
 from quorate_runtime import p2p
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
-from quorate_runtime.beacon.beacon_client import HttpBeacon
 from quorate_runtime.chain import ChainClient, Sender, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.files import private_folder, write_atomic
+from quorate_runtime.http.beacon_client import HttpBeacon
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.error_responses import failures, mark_started
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream
-from quorate_runtime.peers.joined_peers import JoinedPeers
+from quorate_runtime.peers.peer_connections import JoinedPeers
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.health import Board

@@ -54,11 +54,11 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
-from quorate_runtime.attestation.verifications import Verifier
 from quorate_runtime.chain import ChainClient, chain_client
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.crypto import SecretStream, recover
+from quorate_runtime.peers.verifications import Verifier
 from quorate_runtime.process.health import Board
 
 if TYPE_CHECKING:

@@ -9,12 +9,11 @@ from msgspec import Struct
 from quorate_attestation.records import VERIFIERS_MAX
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import cid_parts
-from quorate_protocol.codec.hashing import sha256
+from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.gpu_inventory import DEVICES_MAX, TEXT_MAX
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Hash32
 
 DOCUMENT_BYTES_MAX = 512 * 1024
 
@@ -27,19 +26,11 @@ class GpuEvidence(Struct, frozen=True):
     records: tuple[Envelope[AttestationRecord], ...]  # one of each verifier of the challenge
 
 
-class AttestationDocument(Struct, frozen=True):
+class AttestationDocument(Document, frozen=True):
     """The evidence of the GPUs of one slot, all of one challenge."""
 
     gpus: tuple[GpuEvidence, ...]
     version: int = 1
-
-    def encode(self) -> bytes:
-        """Bytes of the canonical document."""
-        return canonical.encode(self)
-
-    def digest(self) -> Hash32:
-        """Digest of the document's CID (v1, raw, sha2-256), as a slot names it."""
-        return sha256(self.encode())
 
     def validate(self) -> None:
         """Raises `Refused(MALFORMED)` for counts or names out of bounds."""

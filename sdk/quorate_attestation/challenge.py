@@ -10,8 +10,8 @@ from quorate_attestation import seeds
 from quorate_attestation.catalogue import CPU, models_called
 from quorate_attestation.parameters import PAGE_BYTES, Parameters
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages.eligible_list import ShownSlot
 from quorate_protocol.messages.gpu_inventory import DEVICES_MAX, TEXT_MAX
 from quorate_protocol.messages.ports import BeaconRound

@@ -13,8 +13,8 @@ from quorate_attestation.catalogue import CPU
 from quorate_attestation.challenge import ChallengeOpened, cpu_uuid
 from quorate_attestation.measured_figures import Figures, model_of
 from quorate_attestation.proof_document import Proof
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Code, Refused

@@ -5,8 +5,8 @@ every verifier has sent its nonce for that stage.
 """
 
 from quorate_attestation.parameters import Parameters
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.units import Address, Hash32, Round
 
 TAG = b"gpu-chal/1"

@@ -25,8 +25,8 @@ from quorate_devnet.chain.ready_file import write_private, write_ready
 from quorate_protocol.messages.beacon_rounds import round_at
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Round, Seconds
-from quorate_runtime.beacon import bls
-from quorate_runtime.beacon.beacon_client import SCHEME
+from quorate_runtime.http.beacon_client import SCHEME
+from quorate_runtime.keys import bls
 
 ROUND_DIGITS_MAX = 18
 GENESIS = 1_700_000_000

@@ -17,9 +17,8 @@ TEXT_MAX = 40
 
 
 def micro_usd(text: str, whole_digits: int = 15) -> int:
-    """Returns millionths of a USD of a text such as "1.25", "$1.25" or "1.25 USD".
-
-    Raises ValueError, whose text says what is wrong and what to write.
+    """Returns millionths of a USD of a text such as "1.25", "$1.25" or "1.25 USD". Raises
+    ValueError, whose text says what is wrong and what to write.
     """
     shown = repr(text.strip()[:TEXT_MAX])
     bare = text.strip().removesuffix("USD").rstrip().removeprefix("$")

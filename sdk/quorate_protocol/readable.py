@@ -10,13 +10,11 @@ class Readable(Struct, frozen=True):
     """A Struct whose bytes print as 0x-hex; long ones as their beginning and length."""
 
     def __repr__(self) -> str:
-        """Returns the constructor's form, which is for people and not for parsing."""
         shown = (f"{item.name}={text_of(getattr(self, item.name))}" for item in fields(self))
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def text_of(value: object) -> str:
-    """Returns a value's text, with bytes as hex inside tuples too."""
     if isinstance(value, bytes):
         return hex_text(value)
     if isinstance(value, tuple):

@@ -98,9 +98,7 @@ NAMING_WORDS_MAX = 3
 
 def said(sentence: str, detail: str) -> str:
     """Returns what a person reads of a refusal: the detail, which says it in full, or else the
-    sentence of its code.
-
-    A detail of a few words only names what the sentence is about.
+    sentence of its code. A detail of a few words only names what the sentence is about.
     """
     if not detail:
         return sentence.rstrip(".")
@@ -125,9 +123,8 @@ class Refused(Exception):
 
 
 class Unavailable(Exception):
-    """Something outside failed, for example a chain node, a disk or a container engine.
-
-    The caller may try again after `retry_after` seconds.
+    """Something outside failed, for example a chain node, a disk or a container engine. The caller
+    may try again after `retry_after` seconds.
     """
 
     def __init__(self, what: str, retry_after: float = 1.0) -> None:

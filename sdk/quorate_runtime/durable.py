@@ -45,9 +45,8 @@ class OtherVersion(FileDamaged):
 
 
 def make_whole(path: Path, schema: str) -> None:
-    """Makes the file if it is missing.
-
-    It is made under another name and then linked, so a crash leaves no file without tables.
+    """Makes the file if it is missing. It is made under another name and then linked, so a crash
+    leaves no file without tables.
     """
     if path.exists():
         return
@@ -66,7 +65,7 @@ def make_whole(path: Path, schema: str) -> None:
         try:
             os.link(draft, path)
         except FileExistsError:
-            return  # not re-raised: another process was faster
+            return
         sync_folder(path.parent)
     finally:
         draft.unlink(missing_ok=True)
@@ -102,9 +101,8 @@ def open_whole(
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """Returns the bytes of the file's pages that are in use.
-
-    SQLite counts them, so they cannot differ from the file as a sum of our own could.
+    """Returns the bytes of the file's pages that are in use. SQLite counts them, so they cannot
+    differ from the file as a sum of our own could.
     """
     pages, free, size = (
         int(connection.execute(f"PRAGMA {name}").fetchone()[0])
@@ -114,7 +112,6 @@ def used_bytes(connection: sqlite3.Connection) -> int:
 
 
 def older(file: Path, home: Path, found: int, known: int) -> str:
-    """Returns the message for a file whose format this version no longer reads."""
     return (
         f"{file} was written by an older Quorate (format {found}; this version reads {known}). "
         f"Finish with that version, or move {home} away and run `init` again."
@@ -122,7 +119,6 @@ def older(file: Path, home: Path, found: int, known: int) -> str:
 
 
 def newer(file: Path, found: int, known: int) -> str:
-    """Returns the message for a file whose format this version does not know yet."""
     return (
         f"{file} was written by a newer Quorate (format {found}; this version reads format "
         f"{known}). Start that version."
@@ -149,9 +145,8 @@ def _close(connections: Sequence[sqlite3.Connection]) -> None:
 
 
 def check_whole(path: Path, connection: sqlite3.Connection, is_large: bool = False) -> None:
-    """Raises `FileDamaged` for a truncated file, and for a broken structure.
-
-    For a large file it checks only the length.
+    """Raises `FileDamaged` for a truncated file, and for a broken structure. For a large file it
+    checks only the length.
     """
     try:
         problem = _length_problem(path, connection) or (
@@ -182,9 +177,8 @@ def _structure_problem(connection: sqlite3.Connection) -> str:
 
 
 def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailable:
-    """Returns the exception to raise for an error of SQLite.
-
-    A backup does not help against a lock or a full disk, so these are `Unavailable`, not damage.
+    """Returns the exception to raise for an error of SQLite. A backup does not help against a lock
+    or a full disk, so these are `Unavailable`, not damage.
     """
     if is_outside_cause(error):
         return Unavailable(f"{path}: {error}; {remedy(path)}", RETRY_SECONDS)
@@ -192,7 +186,6 @@ def trouble(path: Path, error: sqlite3.DatabaseError) -> FileDamaged | Unavailab
 
 
 def remedy(path: Path) -> str:
-    """Returns what to do about a file that may be whole."""
     folder = path.absolute().parent
     if is_full(folder):
         return f"the disk is full, the file is whole: check `df -h {folder}` and free some space"
@@ -205,7 +198,6 @@ def is_outside_cause(error: sqlite3.Error) -> bool:
 
 
 def damaged(path: Path, what: str) -> FileDamaged:
-    """Returns the exception for a damaged file. It names the file and the remedy."""
     return FileDamaged(
         f"{path}: {what}. Nothing was changed. Restore the file from a backup; "
         f"without one, save what can still be read with: sqlite3 {path} .recover"

@@ -11,8 +11,6 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from quorate_protocol.refusals import Unavailable
-
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 PUBLIC_MODE = 0o666
@@ -43,7 +41,7 @@ def private_folder(folder: Path) -> None:
                 _narrow(Path(entry.path))
         folder.chmod(FOLDER_MODE)
     except OSError as error:
-        # Not re-raised: it may be a mounted disk without rights.
+        # It may be a mounted disk without rights.
         log.warning("others may read %s (%s); run: chmod 700 %s", folder, error.strerror, folder)
         return
     log.warning("others could read %s (mode %04o); now only you can", folder, mode)
@@ -54,14 +52,13 @@ def is_full(folder: Path) -> bool:
     try:
         found = os.statvfs(folder)
     except OSError:
-        return False  # not re-raised: another error says what is wrong with the folder
+        return False  # another error says what is wrong with the folder
     return found.f_bavail * found.f_frsize < FULL_BYTES
 
 
 def private_file(path: Path) -> None:
-    """Makes an empty file that only its owner may read, if it is missing.
-
-    A database that SQLite makes gets the umask's rights, and its WAL gets those of the database.
+    """Makes an empty file that only its owner may read, if it is missing. A database that SQLite
+    makes gets the umask's rights, and its WAL gets those of the database.
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
@@ -108,17 +105,16 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def file_lock(path: Path, busy: str, retry_seconds: float) -> Iterator[None]:
-    """Holds the lock of a file, which it makes with mode 0600. A crash frees the lock.
-
-    Raises Unavailable with the text `busy` while another program holds it.
+def file_lock(path: Path, busy: Exception) -> Iterator[None]:
+    """Holds the lock of a file, which it makes with mode 0600. A crash frees the lock. Raises
+    `busy` while another program holds it.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise Unavailable(busy, retry_seconds) from error
+            raise busy from error
         yield
     finally:
         os.close(handle)

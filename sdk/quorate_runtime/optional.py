@@ -30,9 +30,8 @@ _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 
 
 class OptionalFile:
-    """Two connections to the file, or the reason why there are none.
-
-    It tries again to open the file, so the operator may put a backup in its place.
+    """Two connections to the file, or the reason why there are none. It tries again to open the
+    file, so the operator may put a backup in its place.
     """
 
     def __init__(self, path: Path, versions: Sequence[str], gone: str = "", first: int = 1) -> None:
@@ -54,19 +53,17 @@ class OptionalFile:
         try:
             self._connections()
         except Unavailable as error:
-            # Not re-raised: calls that need the file raise it, and try again.
+            # Calls that need the file raise it, and try again.
             log.error("the daemon goes on without a file: %s", error)
 
     @property
     def problem(self) -> str:
-        """What is wrong with the file, for people; "" if nothing is."""
         return self._damage or next(iter(self._troubles.values()), "")
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Gives the reader, for the event loop's thread.
-
-        Raises Unavailable while the file cannot be read.
+        """Gives the reader, for the event loop's thread. Raises Unavailable while the file cannot
+        be read.
         """
         _, reader = self._connections()
         with self._telling("cannot be read"):
@@ -86,17 +83,14 @@ class OptionalFile:
                 yield writer
 
     def used_bytes(self) -> int:
-        """Returns the bytes of the file's pages that are in use."""
         with self.reading() as reader:
             return used_bytes(reader)
 
     def damaged(self, what: str) -> Unavailable:
-        """Returns the exception to raise for contents that are not what was written."""
         self._damage = str(damaged(self.path, what))
         return Unavailable(self._damage, RETRY_SECONDS)
 
     def close(self) -> None:
-        """Closes the connections."""
         with self._lock:
             for connection in self._opened or ():
                 connection.close()
@@ -135,15 +129,13 @@ class OptionalFile:
         return Unavailable(text, RETRY_SECONDS)
 
     def _must_be_there(self, doing: str) -> None:
-        """Checks that the open file is still at its path.
-
-        If somebody moved or replaced the file, what a program writes into it would be lost at the
-        next start.
+        """Checks that the open file is still at its path. If somebody moved or replaced the file,
+        what a program writes into it would be lost at the next start.
         """
         try:
             found = os.stat(self.path).st_ino
         except OSError:
-            found = 0  # not re-raised: the error below says it
+            found = 0  # the error below says it
         if found != self._file:
             what = (
                 "it was taken away or replaced while it was open. Stop this program, put the "

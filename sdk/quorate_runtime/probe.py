@@ -17,9 +17,8 @@ BYTES_MAX = 64 * 1024
 
 
 def problem(url: str, method: str = "") -> str:
-    """Returns what is wrong with the URL, or "" if nothing is.
-
-    With a JSON-RPC `method` it calls that method without parameters.
+    """Returns what is wrong with the URL, or "" if nothing is. With a JSON-RPC `method` it calls
+    that method without parameters.
     """
     call = (
         json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": []}).encode()
@@ -32,10 +31,10 @@ def problem(url: str, method: str = "") -> str:
         ) as response:
             tree = json.loads(response.read(BYTES_MAX))
     except urllib.error.HTTPError as error:
-        # Not re-raised: this is the problem to report, and its body names the cause.
+        # This is the problem to report, and its body names the cause.
         return f"{url}: {error.code} {error.read(BYTES_MAX).decode(errors='replace')}"
     except (OSError, ValueError) as error:
-        return f"{url}: {error}"  # not re-raised: this is the problem to report
+        return f"{url}: {error}"
     return f"{url}: {tree['error']}" if isinstance(tree, dict) and "error" in tree else ""
 
 

@@ -12,12 +12,11 @@ def version_number() -> str:
     """Returns the version from pyproject.toml, or "0" if the packages are not installed."""
     try:
         return version(DISTRIBUTION)
-    except PackageNotFoundError:  # not re-raised: a checkout on PYTHONPATH works as well
+    except PackageNotFoundError:  # a checkout on PYTHONPATH works as well
         return "0"
 
 
 def version_line() -> str:
-    """Returns the line that `--version` prints: the version, Python and the machine."""
     return (
         f"{DISTRIBUTION} {version_number()} (Python {platform.python_version()}, "
         f"{platform.system()} {platform.machine()})"

@@ -6,7 +6,7 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model import market_index
 from quorate_coordinator.core.model.entities import WorkWindow
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal

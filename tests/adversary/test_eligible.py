@@ -13,7 +13,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.rules.receipts import receipt_list
+from quorate_protocol.rules.receipts import receipt_pins
 from quorate_protocol.units import Address, BlockNumber, Hash32, Outcome, Sequence
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
@@ -48,7 +48,7 @@ def on_chain(market: Market) -> tuple[StakeSlot, ...]:
 
 def failures(market: Market) -> list[str]:
     assert report_of(market.receipts[-1]).valid, report_of(market.receipts[-1]).failures
-    checks = receipt_list.checks(shown(market), on_chain(market))
+    checks = receipt_pins.list_checks(shown(market), on_chain(market))
     return [check.name for check in checks if not check.is_good]
 
 
@@ -91,7 +91,7 @@ def test_owners_without_heartbeats_stay_on_the_list_and_withdrawn_ones_leave_it(
     assert not failures(market)
     assert [item.offer.message.provider for item in body.withdrawals] == [left.owner]
     forged = replace(body, withdrawals=())
-    assert not all(check.is_good for check in receipt_list.checks(forged, on_chain(market)))
+    assert not all(check.is_good for check in receipt_pins.list_checks(forged, on_chain(market)))
 
 
 @pytest.mark.rule("3.11")
@@ -157,5 +157,5 @@ def test_a_slot_counts_as_the_chain_has_it_at_the_block_of_the_ack() -> None:
     market.until_decided(market.order(0, 1))
     slots = on_chain(market)
     later = replace(slots[3], active_until=BlockNumber(shown(market).ack.message.slot_block))
-    checks = receipt_list.checks(shown(market), (*slots[:3], later, *slots[4:]))
+    checks = receipt_pins.list_checks(shown(market), (*slots[:3], later, *slots[4:]))
     assert not all(check.is_good for check in checks)

@@ -19,7 +19,7 @@ from quorate_node.core.phases import Fetching, Lapsed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.effect_performer import ABSENT_TRIES, EffectPerformer
 from quorate_node.market.content_sources import JobSources
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import Input, Resources
@@ -34,7 +34,6 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.http.coordinator_routes import Routes
 from quorate_runtime.http.error_responses import Busy
 from quorate_runtime.keys.crypto import KeySigner
@@ -43,6 +42,7 @@ from support.markets.provider_world import Driver, make_spec, make_terms
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
 from support.markets.staged_market import gateway, stand
 from support.messages import a_spec
+from support.virtual_clock import VirtualClock
 
 ABSENT = str(raw_cid(b"nobody has this"))
 IMAGE = b"image"  # what every order of the scripted market names by its CID

@@ -20,9 +20,9 @@ from quorate_protocol.messages.signed import Heartbeat
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.http.client_networks import registered_network
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.virtual_clock import VirtualClock
 
 MACHINE = "8.8.4.4"  # the one machine from which all of them connect
 OWNER = Address(b"\x11" * 20)

@@ -10,7 +10,7 @@ from quorate_coordinator.core.model.lease import Lapsed
 from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import LogAccess, RunReader
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept, Assignment, Decline

@@ -23,12 +23,12 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.receipts.receipt_bill import bill_of
 from quorate_protocol.units import ZERO_HASH, Address, Bps, Hash32, Outcome, Round, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
 from support.markets.provider_world import make_terms
 from support.markets.scripted_market import COORDINATOR, DOMAIN, INFO, STATEMENT, Market, Party
 from support.receipt_readers import READERS, check_as_provider, executed, refused_by
 from support.receipts import verdict_again
+from support.virtual_clock import VirtualClock
 
 
 @lru_cache(maxsize=1)

@@ -15,7 +15,7 @@ from quorate_coordinator.core.matching import fetched_content
 from quorate_coordinator.core.model.lease import Committed, Revealed, Silent
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.codec.merkle import Log
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Summary
@@ -34,7 +34,7 @@ FOLD = """
 import json, sys
 from pathlib import Path
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.rules.reputation.fold import view_of

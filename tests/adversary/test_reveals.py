@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from adversary.conftest import Attack
-from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.sealed import check_sealed
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.core.model.entities import Revealing
 from quorate_coordinator.market import frame_handler
@@ -20,8 +20,8 @@ from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_runtime.clock import VirtualClock
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.virtual_clock import VirtualClock
 
 TIMES = 200
 

@@ -9,7 +9,7 @@ from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
-from quorate_runtime.beacon.bls import sign_round
+from quorate_runtime.keys.bls import sign_round
 from support.markets.scripted_market import BLS, Market, Party
 
 

@@ -12,7 +12,7 @@ from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import DOMAIN, STATEMENT, Market, Party
 from support.receipts import verdict_again

@@ -20,8 +20,8 @@ from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import USD
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import Input, JobSpec

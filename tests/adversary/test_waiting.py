@@ -5,7 +5,7 @@ import pytest
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Send
 from quorate_coordinator.core.model.entities import Ended, Matching
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import ASSIGNMENTS_MAX
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.envelope import seal

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from quorate_protocol.units import Hash32, UnixSeconds
+from quorate_runtime.actor.journal_port import Record
 from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import Record
 
 CALLERS = (1, 16, 128)
 SECONDS = 2.0

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.eip712 import Domain, struct_hash
 from quorate_protocol.codec.hashing import hash_tuple, keccak256
-from quorate_protocol.crypto.eip712 import Domain, struct_hash
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.classes import HostClass, determinism_class

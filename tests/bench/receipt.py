@@ -12,8 +12,8 @@ from collections import Counter
 from functools import lru_cache
 
 from quorate_protocol.messages.receipt import Receipt, document
-from quorate_protocol.rules.receipts import receipt_checks, receipt_list
-from quorate_runtime.beacon.bls import verify_round
+from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.receipt_gallery import Specimen, gallery
 from support.receipt_mutations import COORDINATOR, Mutation, mutations
@@ -29,7 +29,7 @@ def is_accepted(specimen: Specimen, body: Receipt) -> bool:
     real = specimen.body
     if not is_pinned(real, body):
         return False
-    if not all(check.is_good for check in receipt_list.checks(body, specimen.slots)):
+    if not all(check.is_good for check in receipt_pins.list_checks(body, specimen.slots)):
         return False  # what --rpc compares
     return receipt_checks.verify(document(body), recover, _is_round).valid
 

@@ -29,7 +29,7 @@ from quorate_contracts.abi_codec import encode
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD, Limits
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Hash32, Round
-from quorate_runtime.beacon.bls import (
+from quorate_runtime.keys.bls import (
     beacon_round,
     keygen,
     public_key,

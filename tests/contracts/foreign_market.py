@@ -6,7 +6,7 @@ from quorate_contracts.deploy import Contracts, Creation, created_address, plan
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import BlockNumber
-from quorate_runtime.beacon.bls import public_key
+from quorate_runtime.keys.bls import public_key
 from support.chain import foreign_token
 
 TOKEN = created_address(BOSS.address, 0)

@@ -14,7 +14,7 @@ from typing import Any
 from contracts.griefing import Act, Side
 from contracts.test_tokens import hostile
 from contracts.world import SLOT_STAKE, Sent, World, account, market, pair
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import DAY, USD
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
 

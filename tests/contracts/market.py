@@ -12,12 +12,12 @@ import coincurve
 from contracts.evm import GENESIS_TIME, SECRETS, Evm, chain_kind
 from quorate_contracts.deploy import Contracts, Plan, plan
 from quorate_contracts.encodings import round_proof
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import keccak256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import DEVNET, USD, Limits
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Round, Signature
-from quorate_runtime.beacon.bls import beacon_round, keygen, public_key
+from quorate_runtime.keys.bls import beacon_round, keygen, public_key
 
 CHAIN_ID = 31337
 SECRET = keygen(b"contract tests, local beacon")

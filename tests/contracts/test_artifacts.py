@@ -16,8 +16,8 @@ from msgspec.structs import fields
 from contracts.evm import CODE_BYTES_MAX
 from quorate_contracts import artifact, compile
 from quorate_protocol.codec.declared_types import camel, is_value_type
+from quorate_protocol.codec.eip712 import Domain, digest, type_string
 from quorate_protocol.codec.hashing import keccak256
-from quorate_protocol.crypto.eip712 import Domain, digest, type_string
 from quorate_protocol.messages.requests import REQUEST_TYPES
 from quorate_protocol.messages.signed import (
     MESSAGE_TYPES,

@@ -16,7 +16,7 @@ from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages.beacon_rounds import round_at
 from quorate_protocol.messages.ports import BeaconInfo, BeaconRound
 from quorate_protocol.units import BlockNumber, Round, UnixSeconds
-from quorate_runtime.beacon.bls import beacon_round, keygen, randomness
+from quorate_runtime.keys.bls import beacon_round, keygen, randomness
 
 QUICKNET_KEY = bytes.fromhex(
     "83cf0f2896adee7eb8b5f01fcad3912212c437e0073e911fb90022d3e760183c8c4b450b6a0a6c3ac6a5776a2d106451"

@@ -9,17 +9,17 @@ from contracts.evm import Evm, refused
 from contracts.evm_node import EvmNode
 from contracts.foreign_market import TOKEN, foreign_market
 from contracts.market import BOSS, CHAIN_ID, CLASS, COORDINATOR, Market, key, network, planned
-from quorate_contracts.code_check import Expected, check_codes
-from quorate_contracts.deploy import Contracts
-from quorate_contracts.generated.contract_calls import Call
-from quorate_contracts.permit import PermitTerms, permit_terms, permit_words
-from quorate_contracts.relayed_requests import (
+from quorate_contracts.account.permit import PermitTerms, permit_terms, permit_words
+from quorate_contracts.account.relayed_requests import (
     RequestFile,
     calls_to_relay,
     decode,
     encode,
     sign_requests,
 )
+from quorate_contracts.code_check import Expected, check_codes
+from quorate_contracts.deploy import Contracts
+from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused
@@ -138,9 +138,10 @@ async def test_an_owner_without_coins_and_approval_joins_and_leaves_by_a_relayer
     rest = (keccak256(b"peer"), keccak256(b"box"), network(b"network"))
     named = (key("operator5").address, owner.address, *rest)
 
-    async def file(stake: int, *wanted: Call) -> RequestFile:
+    async def file(pulled: int, *wanted: Call) -> RequestFile:
+        stake = [c.token.approve(c.stakes.address, Amount(pulled))]
         until = UnixSeconds(world.evm.now + 100)
-        made = await sign_requests(node, c, owner, wanted, until, fee, Amount(stake))
+        made = await sign_requests(node, c, owner, (*stake, *wanted), until, fee)
         return decode(encode(made))
 
     async def relayed(made: RequestFile, wanted: Amount | None = None) -> int:
@@ -172,7 +173,7 @@ async def test_requests_of_another_market_signer_or_order_are_not_sent() -> None
     until, fee = UnixSeconds(world.evm.now + 100), Amount(USD)
 
     leave = c.stakes.exit()
-    made = await sign_requests(node, c, owner, (leave, leave), until, fee, Amount(0))
+    made = await sign_requests(node, c, owner, (leave, leave), until, fee)
     stolen = replace(made, account=BOSS.address)
     body = replace(made.requests[0].request, max_fee=Amount(9 * USD))
     dearer = replace(made, requests=(replace(made.requests[0], request=body),))

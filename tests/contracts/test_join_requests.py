@@ -9,12 +9,13 @@ import pytest
 from contracts.evm_node import EvmNode
 from contracts.foreign_market import foreign_market
 from contracts.market import CHAIN_ID, Market, key
-from quorate_contracts.relayed_requests import RequestFile, calls_to_relay
+from quorate_contracts.account.relayed_requests import RequestFile, calls_to_relay
+from quorate_contracts.encodings import OPEN_MAX
 from quorate_node.base.config import Config
 from quorate_node.base.gpu_settings import EVERY_GPU, GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.owner_desk import OwnerDesk
-from quorate_node.cli.requesting import OPEN_MAX, Wish, requests_for
+from quorate_node.cli.requesting import Wish, requests_for
 from quorate_node.gpu.gpu_slots import LaidOut, lay_out
 from quorate_node.status.diagnostics import _wanted
 from quorate_protocol.codec.hashing import keccak256

@@ -17,9 +17,9 @@ from quorate_contracts.deploy import Contracts, Deployment
 from quorate_contracts.open_cases import OLDEST_SECONDS, OpenCases, due_at
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, BlockNumber, Hash32
-from quorate_runtime.beacon.bls import public_key
 from quorate_runtime.chain.rpc import RpcFailure
 from quorate_runtime.chain.types import BlockHead, RawLog
+from quorate_runtime.keys.bls import public_key
 
 
 @dataclass

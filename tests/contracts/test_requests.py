@@ -7,11 +7,11 @@ import pytest
 
 from contracts.evm import Evm, refused
 from contracts.market import BOSS, CHAIN_ID, CLASS, COORDINATOR, Key, Market, key, market, network
+from quorate_contracts.account.relayed_requests import relayed_call
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.generated.stakes import Stakes
-from quorate_contracts.relayed_requests import relayed_call
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import keccak256
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.envelope import HALF_ORDER
 from quorate_protocol.messages.requests import (

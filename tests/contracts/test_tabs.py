@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from contracts.world import CLIENT_CLOSE, COORDINATOR_CLOSE, Sent, World, account, market
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import DAY, USD
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH
 

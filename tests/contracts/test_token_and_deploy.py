@@ -9,7 +9,7 @@ from quorate_contracts.deploy import Contracts, created_address
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Seconds
-from quorate_runtime.beacon.bls import public_key
+from quorate_runtime.keys.bls import public_key
 
 
 @pytest.mark.rule("3.1")

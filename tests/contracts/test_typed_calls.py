@@ -4,13 +4,13 @@ import pytest
 
 from contracts.evm import refused
 from contracts.market import COORDINATOR, POSTER, STATEMENT, Key, Market, key, market
+from quorate_contracts.account.relayed_requests import relayed_call
 from quorate_contracts.artifact import CONTRACTS, artifact
 from quorate_contracts.encodings import DRAWS_MAX, pairs, read_pair, session, voucher
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.generated.escrow import Locked, PaidMany, Payroll, Receipts, Redeemed
 from quorate_contracts.generated.gas_bounds import BOUNDS, gas_of
-from quorate_contracts.relayed_requests import relayed_call
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import USD
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.requests import CloseTabRequest, LockRequest, WithdrawRequest

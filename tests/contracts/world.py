@@ -19,8 +19,8 @@ from contracts.evm import CHAIN_ID, NOBODY, SECRETS, Log, PyEvm, Reverted
 from quorate_contracts.abi_codec import encode
 from quorate_contracts.deploy import created_address
 from quorate_contracts.generated.gas_bounds import BOUNDS, gas_of
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import keccak256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import DAY, USD
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 

@@ -14,17 +14,17 @@ from urllib.parse import SplitResult
 from fuzz.guided_outer import Answer, Session, scratch_folder
 from quorate.base.errors import UnavailableError, from_answer
 from quorate.client.base.coordinator_api import ServerEvent, _tree, _view, server_events
-from quorate_content.images.pinned_image import PinnedImage, parse_pinned
+from quorate_content.images.image_names import PinnedImage, parse_pinned
 from quorate_content.images.registry_http import RegistryHttp, TransferRate
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_node.executors.sandbox.bwrap_status import PIDS_MAX, status_number
 from quorate_node.jobs.registry_image import fetch_archive
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Round, Seconds
-from quorate_runtime.beacon import bls
-from quorate_runtime.beacon.beacon_client import SCHEME, TRIES, HttpBeacon, fetch_info
+from quorate_runtime.http.beacon_client import SCHEME, TRIES, HttpBeacon, fetch_info
+from quorate_runtime.keys import bls
 from support.fuzz_properties import pieces
 
 T = TypeVar("T")

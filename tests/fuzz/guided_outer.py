@@ -14,8 +14,9 @@ import aiohttp
 from yarl import URL
 
 from quorate.base.errors import QuorateError
-from quorate.images.tag_resolution import MANIFEST_TYPES, TaggedImage, resolve
-from quorate_content.sealed import _seal, check_sealed, open_sealed, output_key
+from quorate.images.tag_resolution import KINDS, resolve
+from quorate_content.images.image_names import TaggedImage
+from quorate_content.transfer.sealed import _seal, check_sealed, open_sealed, output_key
 from quorate_node.executors.base.outputs import OutputCaps
 from quorate_node.executors.docker.outputs_tar import collect_tar
 from quorate_protocol.messages.bearer import Bearer, make_token, read_token
@@ -121,7 +122,7 @@ def fuzz_registry(data: bytes) -> None:
     """A registry's challenge, token and manifest, separated by empty lines, for resolving a tag."""
     challenge, token, manifest = (*data.split(b"\n\n", 2), b"", b"")[:3]
     head = challenge.decode("latin-1").replace("\r", "").replace("\n", "")
-    kind = {"Content-Type": MANIFEST_TYPES[0]}
+    kind = {"Content-Type": KINDS[0]}
     answers = [
         Answer(401, {"WWW-Authenticate": head}, b""),
         Answer(200, {}, token),

@@ -24,11 +24,10 @@ from quorate_content.dag.content_limits import BadSource, Bounds
 from quorate_content.dag.disk_tree import TreeWriter
 from quorate_content.dag.unixfs import V1_2025, build_directory, build_file
 from quorate_content.dag.walk import Block, DagWalk, NullSink, TreePath
-from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.archive_reader import read_archive, sanitized_archive
 from quorate_content.images.image_info import ImageLimits
-from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_content.store import fetch
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_node.executors.sandbox.rootfs import unpack
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import frames

@@ -32,11 +32,11 @@ from quorate_protocol.messages.signed import Accept, Commit, Stop
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Hash32, Milliseconds, Round, Seconds, UnixSeconds
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.keys.crypto import new_secret
 from support.fuzz_properties import COUNTS, codec_inputs
 from support.journal.memory_journal import MemoryDisk, MemoryJournal
 from support.value_strategies import values_of
+from support.virtual_clock import VirtualClock
 
 EXAMPLES = 60 * int(os.environ.get("QUORATE_FUZZ", "1"))
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model.effects import SendPayroll
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.messages.signed import Order, Voucher
-from quorate_protocol.rules.receipts import receipt_checks, receipt_list
+from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.units import Address, Hash32, Label
 from quorate_protocol.units import Outcome as JobOutcome
@@ -83,7 +83,7 @@ class AccountChecks:
         self.lists[job_id] = core.state.eligible(core.state.jobs[job_id])
         snapshot = core.state.eligible_snapshots[body.ack.message.eligible_root]
         slots = core.state.slot_lists[snapshot.list_number].slots
-        for check in receipt_list.checks(body, slots):
+        for check in receipt_pins.list_checks(body, slots):
             assert check.is_good, f"I9: not every staked owner could be drawn: {check}"
         self._check_group(body)
         self.conduct.judged(core, body)

@@ -24,8 +24,8 @@ from quorate_coordinator.core.model.effects import (
 )
 from quorate_node.core import effects as node_effects
 from quorate_node.core import events as node_events
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.job_spec import JobSpec

@@ -16,8 +16,8 @@ from quorate_coordinator.core.money import receipts
 from quorate_node.core.events import AssignmentReceived, VerdictReceived
 from quorate_node.core.phases import Done, Lapsed
 from quorate_node.market import verdict_checks
-from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.codec.eip712 import digest
+from quorate_protocol.codec.merkle import Log
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.beacon_rounds import round_time

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.order_terms import OrderTerms

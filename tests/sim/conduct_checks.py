@@ -11,8 +11,8 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Decided, Job
 from quorate_coordinator.core.model.lease import Declined, Lapsed, Lease, Revealed, Silent, Stopped
 from quorate_coordinator.core.model.tables import NEWEST_ROUND
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple, sha256
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DRAW_TRIES, Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.receipt import Receipt

@@ -30,8 +30,8 @@ from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.model.tables import OWN
 from quorate_coordinator.core.money import ledger, payees, receipts
 from quorate_coordinator.market.frame_handler import PendingRefreshes
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers
 from quorate_protocol.messages.beacon_rounds import round_at

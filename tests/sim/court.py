@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from quorate_coordinator.core.model.effects import OpenCase, ShownRun
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_tuple, sha256
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages.beacon_rounds import round_at, round_time
 from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, signer

@@ -2,7 +2,7 @@
 
 from quorate_node.core.events import AssignmentReceived
 from quorate_node.core.phases import Declined, Execution
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.units import DeclineReason, Hash32
 from sim.coverage import Coverage
 from sim.parties import DOMAIN

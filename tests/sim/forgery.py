@@ -9,8 +9,8 @@ that in a receipt or show none. These receipts are built from every real one wit
 from collections.abc import Iterator
 from functools import partial
 
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DRAW_TRIES, TIERS
 from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.messages.eligible_list import EligibleList, ShownSlot

@@ -5,7 +5,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from quorate_coordinator.core.model.effects import ShownRun
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DAY, Limits
 from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
 from quorate_protocol.messages.envelope import signer

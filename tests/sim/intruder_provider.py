@@ -4,7 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 from quorate_node.core import events, phases
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal

@@ -10,7 +10,7 @@ from functools import partial
 from random import Random
 
 from quorate_coordinator.core.model.entities import Decided, Job
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.signed import Witness

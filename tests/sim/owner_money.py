@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from quorate_coordinator.core.model.effects import ShownRun
 from quorate_node.core import effects, events
 from quorate_node.core.phases import Done, Revealed
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Order

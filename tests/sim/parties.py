@@ -5,12 +5,12 @@ Keys are cached, because making one costs more than a step.
 
 from functools import cache
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address, Round, Small
-from quorate_runtime.beacon.bls import keygen, public_key, sign_round
+from quorate_runtime.keys.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))

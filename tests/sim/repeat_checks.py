@@ -3,7 +3,7 @@
 Written from PROTOCOL §5 Faults alone.
 """
 
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
 from quorate_protocol.units import Address, Hash32, Label, Outcome, UnixSeconds

@@ -9,7 +9,7 @@ slots are free again after the commits.
 from collections.abc import Callable
 from random import Random
 
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope

@@ -14,8 +14,8 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.limits import FRAME_BYTES_MAX
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Seconds
+from quorate_runtime.actor.journal_port import JournalFailed
 from quorate_runtime.clock import SystemClock
-from quorate_runtime.journal.journal_port import JournalFailed
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import (
     Challenge,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.declared_types import Json
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.refusals import Refused

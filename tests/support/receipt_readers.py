@@ -10,7 +10,7 @@ from quorate_protocol.messages.receipt import Receipt, document
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.provider_world import make_terms
 from support.markets.scripted_market import COORDINATOR, DOMAIN, INFO, STATEMENT, Market

@@ -2,12 +2,12 @@
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import document_cid
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.envelope import Sign, seal
 from quorate_protocol.messages.receipt import Receipt, Report, document
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import DOMAIN, STATEMENT
 

@@ -14,9 +14,9 @@ from msgspec.structs import fields
 
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.declared_types import is_value_type
+from quorate_protocol.codec.eip712 import Domain, digest, struct_hash, type_string
 from quorate_protocol.codec.hashing import hash_list, hash_tuple, keccak256
-from quorate_protocol.crypto.eip712 import Domain, digest, struct_hash, type_string
-from quorate_protocol.crypto.merkle import Log, merkle_root, prove
+from quorate_protocol.codec.merkle import Log, merkle_root, prove
 from quorate_protocol.messages import commitment
 from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.envelope import seal

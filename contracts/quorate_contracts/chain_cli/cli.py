@@ -1,9 +1,7 @@
 """`quorate chain deploy|fund|relay|key|networks`: a market's contracts on a chain you choose."""
 
 import asyncio
-import fcntl
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -18,6 +16,7 @@ from quorate_protocol.limits import BY_NAME
 from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Amount
+from quorate_runtime.files import file_lock
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import KeystoreError
 from quorate_runtime.process.command_errors import (
@@ -192,9 +191,9 @@ def relay(
     as_json: AsJson = False,
 ) -> None:
     """Send what an account without coins signed. It pays you in tokens, at most what it signed."""
+    from quorate_contracts.account.relaying import read_file
     from quorate_contracts.chain_cli import deploy_command
     from quorate_contracts.chain_cli.deployer_key import open_key
-    from quorate_contracts.chain_cli.relaying import read_file
 
     with _sentences():
         url, file = _chain_url(network, chain_url), read_file(requests)
@@ -261,17 +260,10 @@ def _alone(out: Path) -> Iterator[None]:
     if not out.parent.is_dir():
         raise Refused(Code.MALFORMED, f"--out {out}: there is no folder {out.parent}")
     place = out.with_name(out.name + ".lock")
-    handle = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            told = f"another `quorate chain deploy` works on {out}: wait until it has ended"
-            raise Refused(Code.BUSY, told) from error
+    told = f"another `quorate chain deploy` works on {out}: wait until it has ended"
+    with file_lock(place, Refused(Code.BUSY, told)):
         yield
         place.unlink(missing_ok=True)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

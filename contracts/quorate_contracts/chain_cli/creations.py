@@ -33,10 +33,8 @@ class Creator:
     report: Callable[[str], None]
 
     async def create_all(self, creations: tuple[Creation, ...]) -> None:
-        """Returns once all contracts stand in blocks.
-
-        Raises Refused if an address can no longer be reached, Unavailable if the chain takes too
-        long. Calling it again goes on.
+        """Returns once all contracts stand in blocks. Raises Refused if an address can no longer be
+        reached, Unavailable if the chain takes too long. Calling it again goes on.
         """
         for wave in waves(creations):
             await self._create_wave(wave)
@@ -89,7 +87,7 @@ class Creator:
         except RpcFailure as failure:
             match classify(failure.message):
                 case Answer.KNOWN | Answer.NONCE_USED:
-                    pass  # not re-raised: a block has this nonce, or will; its code decides
+                    pass  # a block has this nonce, or will; its code decides
                 case Answer.UNFUNDED | Answer.NEVER:
                     raise Refused(
                         Code.CHAIN, f"{creation.name}: the chain node says: {failure.message}"
@@ -111,7 +109,6 @@ class Creator:
 
 
 def lost(creation: Creation) -> str:
-    """Returns the sentence for a contract whose nonce went to another transaction."""
     return (
         f"{creation.name}: the deployer used nonce {creation.nonce} for something else, or the "
         f"creation failed, so this contract cannot stand at its address"

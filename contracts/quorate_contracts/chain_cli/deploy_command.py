@@ -9,28 +9,28 @@ from pathlib import Path
 import typer
 from aiohttp import ClientSession
 
+from quorate_contracts.account.relayed_requests import RequestFile
+from quorate_contracts.account.relaying import Relay, Relayed, told
 from quorate_contracts.chain_cli.deployment_run import Cost, DeploymentRun, Wanted
 from quorate_contracts.chain_cli.funding import Funding, Gift
 from quorate_contracts.chain_cli.networks import Network
-from quorate_contracts.chain_cli.relaying import Relay, Relayed, told
 from quorate_contracts.chain_cli.token_check import address_of
 from quorate_contracts.chain_cli.verification import folder_of
 from quorate_contracts.deploy import Contracts, Deployment, digest
 from quorate_contracts.money_texts import Currency, coins
-from quorate_contracts.relayed_requests import RequestFile
 from quorate_contracts.trusted_deployment import read as read_deployment
 from quorate_protocol.limits import BY_NAME, USD, Limits
 from quorate_protocol.messages.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Seconds, usd
-from quorate_runtime.beacon.beacon_client import fetch_info
-from quorate_runtime.beacon.bls import PUBLIC_KEY_BYTES
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import GWEI
 from quorate_runtime.chain.rpc import Rpc
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.http.beacon_client import fetch_info
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.urls import web_url
+from quorate_runtime.keys.bls import PUBLIC_KEY_BYTES
 
 # The beacon of a new deployment: drand's quicknet, or one that serves rounds in drand's format.
 #
@@ -94,7 +94,7 @@ def _key(text: str) -> bytes:
     try:
         key = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
-        key = b"?"  # not re-raised: its length is refused below
+        key = b"?"  # its length is refused below
     if len(key) != PUBLIC_KEY_BYTES:
         raise Refused(Code.MALFORMED, f"--beacon-key: a key has {2 * PUBLIC_KEY_BYTES} hex digits")
     return key
@@ -121,9 +121,8 @@ async def deploy(
     note: Callable[[str], None],
     as_json: bool,
 ) -> None:
-    """Runs the command. `may_pay` None asks at the terminal.
-
-    Raises Refused and Unavailable with sentences for people.
+    """Runs the command. `may_pay` None asks at the terminal. Raises Refused and Unavailable with
+    sentences for people.
     """
     limits, token = BY_NAME[typed.limits], None
     if typed.token:
@@ -196,7 +195,6 @@ async def relay(
 
 
 def gift_line(gift: Gift) -> str:
-    """Says what an account had and what it was sent."""
     had = f"had {usd(gift.had_amount)} USD and {coins(gift.had_wei)} coins"
     sent = [f"{usd(gift.amount)} USD"] if gift.amount else []
     sent += [f"{coins(gift.wei)} coins for gas"] if gift.wei else []

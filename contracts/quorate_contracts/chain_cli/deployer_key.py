@@ -16,9 +16,8 @@ WHOSE = "deployer"
 
 
 def open_key(path: Path, password_file: Path | None) -> KeySigner:
-    """Opens the key. Raises KeystoreError, which names the file and the remedy.
-
-    A version 3 file needs its passphrase; a file with 64 hex digits needs none.
+    """Opens the key. Raises KeystoreError, which names the file and the remedy. A version 3 file
+    needs its passphrase; a file with 64 hex digits needs none.
     """
     if not path.exists():
         raise KeystoreError(f"--key {path}: no such file; make one: quorate chain key {path}")
@@ -31,7 +30,6 @@ def open_key(path: Path, password_file: Path | None) -> KeySigner:
 
 
 def create_key(path: Path, password_file: Path | None) -> KeySigner:
-    """Makes a new key file, never over another file. Raises KeystoreError or Refused."""
     _check_name(path)
     if path.exists():
         raise KeystoreError(f"{path} exists. Move it away first if you really want a new key.")
@@ -53,7 +51,7 @@ def _from_hex(path: Path, text: bytes) -> KeySigner:
         if len(secret) == 32:
             return KeySigner(secret)
     except ValueError:
-        pass  # not re-raised: the sentence below says what the file should hold
+        pass  # the sentence below says what the file should hold
     raise KeystoreError(
         f"--key {path}: it holds neither a wallet's key file (JSON, version 3) nor 64 hex digits"
     )

@@ -44,12 +44,10 @@ class Begun(Struct, frozen=True):
 
 
 def begun_path(out: Path) -> Path:
-    """Returns the file's path."""
     return out.with_name(out.name + ".begun")
 
 
 def begun_of(deployer: Address, nonce: int, plan: Plan) -> Begun:
-    """Returns the content for a plan."""
     code = keccak256(b"".join(item.data for item in plan.creations))
     return Begun(deployer, nonce, Hash32(code), plan.deployment)
 
@@ -60,7 +58,7 @@ def read_begun(out: Path) -> Begun | None:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return None  # not re-raised: nothing has begun
+        return None
     try:
         begun: Begun = canonical.decode(Begun, data)
     except Refused as refused:
@@ -70,7 +68,6 @@ def read_begun(out: Path) -> Begun | None:
 
 
 def write_begun(out: Path, begun: Begun) -> None:
-    """Writes the file durably."""
     write_atomic(begun_path(out), canonical.encode(begun))
 
 
@@ -107,10 +104,8 @@ class DeploymentRun:
     report: Callable[[str], None]
 
     async def check(self) -> tuple[Plan, Cost]:
-        """Returns the plan and its cost. Sends nothing.
-
-        Raises Refused, which names what is wrong with the chain, the token, the key's coins or the
-        files of an earlier run.
+        """Returns the plan and its cost. Sends nothing. Raises Refused, which names what is wrong
+        with the chain, the token, the key's coins or the files of an earlier run.
         """
         wanted, account = self.wanted, self.signer.address
         await check_chain_id(self.client, wanted.chain_id)
@@ -140,7 +135,6 @@ class DeploymentRun:
         return plan, cost
 
     async def send(self, plan: Plan) -> Deployment:
-        """Creates what is missing, writes `deployment.json`, and returns the deployment."""
         out = self.wanted.out
         begun = read_begun(out)
         if begun is None:

@@ -3,12 +3,12 @@
 The tokens are minted if the market has a test token. Otherwise they are the key's own.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from quorate_contracts.account.delivery import LONG_SECONDS, hand_over, mined
 from quorate_contracts.calls import ask
 from quorate_contracts.chain_check import check_chain_id
 from quorate_contracts.chain_cli.token_check import address_of
@@ -17,15 +17,12 @@ from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.messages.ports import Signer
-from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, Hash32, usd
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.rpc import RpcFailure
-from quorate_runtime.chain.transactions import TRANSFER_GAS, Transaction, sign
+from quorate_runtime.chain.transactions import TRANSFER_GAS
 
-WAIT_SECONDS = 300.0
-POLL_SECONDS = 0.5
 KEYS_WITH_MONEY = ("owner", "operator", "account", "posting")
 FAUCET = keccak256(b"FAUCET()")[:4]
 
@@ -111,7 +108,7 @@ class Funding:
         try:
             answer = await self.client.call(self.deployment.token, FAUCET)
         except Refused:
-            return False  # not re-raised: a token of others has no such function
+            return False  # a token of others has no such function
         return int.from_bytes(answer, "big") == 1
 
     async def _must_hold(self, gifts: Sequence[Gift], is_minted: bool) -> None:
@@ -132,21 +129,17 @@ class Funding:
             )
 
     async def _send(self, what: str, nonce: int, call: Call, wei: int = 0) -> None:
-        bid = first_bid(await self.client.fees(), self.client.fee_cap_wei)
-        fields = (nonce, call.to, call.data, wei, call.gas, bid.fee_max, bid.tip_max)
-        signed = sign(Transaction(self.deployment.chain_id, *fields), self.signer)
+        chain_id = self.deployment.chain_id
         try:
-            self._sent.append((what, await self.client.send_raw(signed.raw)))
+            digest = await hand_over(self.client, chain_id, self.signer, nonce, call, wei)
         except RpcFailure as failure:
             detail = f"{what}: the chain node says: {failure.message}"
             raise Refused(Code.CHAIN, detail) from failure
+        self._sent.append((what, digest))
 
     async def _mined(self, what: str, digest: Hash32) -> None:
-        limit = asyncio.get_running_loop().time() + WAIT_SECONDS
-        while (receipt := await self.client.receipt(digest)) is None:
-            if asyncio.get_running_loop().time() > limit:
-                raise Unavailable(f"{what}: no block took it within {WAIT_SECONDS:g} s")
-            await asyncio.sleep(POLL_SECONDS)
+        late = f"{what}: no block took it within {LONG_SECONDS:g} s"
+        receipt = await mined(self.client, digest, late)
         if not receipt.success:
             raise Refused(Code.CHAIN, f"{what}: the transaction was reverted")
         self.report(what)

@@ -13,7 +13,7 @@ def address_of(name: str, text: str) -> Address:
     try:
         found = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
-        found = b""  # not re-raised: its length is refused below
+        found = b""  # its length is refused below
     if len(found) != 20:
         raise Refused(Code.MALFORMED, f"{name} {text[:60]!r}: an address is 0x and 40 hex digits")
     return Address(found)
@@ -42,5 +42,5 @@ async def _number(
     try:
         answer = await client.call(token, keccak256(function.encode())[:4] + arguments)
     except Refused:
-        return None  # not re-raised: a contract without this function is no token
+        return None  # a contract without this function is no token
     return int.from_bytes(answer, "big") if len(answer) == 32 else None

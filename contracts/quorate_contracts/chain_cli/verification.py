@@ -19,12 +19,10 @@ SOURCES = Path(__file__).parents[1] / "vyper"
 
 
 def folder_of(out: Path) -> Path:
-    """Returns the folder beside a deployment file, such as deployment-verification."""
     return out.with_name(f"{out.stem}-verification")
 
 
 def standard_json(name: str) -> dict[str, object]:
-    """Returns the compiler's input for one contract: its sources and the settings."""
     files = artifact(name).sources
     return {
         "language": "Vyper",

@@ -61,7 +61,6 @@ class Module:
     messages: set[str] = field(default_factory=set)
 
     def type_of(self, entry: dict[str, Json], name: str, is_input: bool) -> str:
-        """Returns the Python type of a parameter, field or result."""
         kind = str(entry["type"])
         array = fullmatch(r"(.+)\[\d*\]", kind)
         if array:
@@ -98,7 +97,6 @@ class Module:
         return self.structs[key]
 
     def add_class(self, name: str, members: Sequence[dict[str, Json]], text: str) -> None:
-        """Adds a frozen dataclass."""
         lines = []
         for each in members:
             own = snake(str(each["name"]))
@@ -109,7 +107,6 @@ class Module:
         )
 
     def method(self, entry: dict[str, Json]) -> str:
-        """Returns the method of one external function."""
         own = str(entry["name"])
         inputs: list[dict[str, Json]] = entry["inputs"]
         outputs: list[dict[str, Json]] = entry["outputs"]
@@ -130,7 +127,6 @@ class Module:
 
 
 def text_of(name: str, abi: Sequence[dict[str, Json]], notices: Mapping[str, str]) -> str:
-    """Returns the source of one contract's module, not yet formatted."""
     module = Module(name, notices)
     methods = [module.method(entry) for entry in abi if entry["type"] == "function"]
     events = [entry for entry in abi if entry["type"] == "event"]
@@ -161,7 +157,6 @@ def _parts(module: Module, methods: Sequence[str], events: Sequence[str]) -> Ite
 
 
 def _reader(types: Sequence[str]) -> str:
-    """Returns the reader that makes a query's answer of the decoded results."""
     if len(types) > 1:
         return "values"
     array = fullmatch(r"tuple\[(\w+), \.\.\.\]", types[0])
@@ -172,7 +167,6 @@ def _reader(types: Sequence[str]) -> str:
 
 
 def _docstring(text: str) -> str:
-    """Returns the lines of a method's docstring, wrapped."""
     one_line = f'        """{text}"""'
     if len(one_line) <= WIDTH:
         return f"{one_line}\n"
@@ -191,7 +185,6 @@ def _canonical(entry: dict[str, Json]) -> str:
 
 
 def snake(name: str) -> str:
-    """The Python name of a name in camel case, or of a constant."""
     return name.lower() if name.isupper() else sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
@@ -204,7 +197,6 @@ def _singular(name: str) -> str:
 
 
 def write(texts: Mapping[str, str], folder: Path = FOLDER) -> None:
-    """Writes the modules and formats them."""
     folder.mkdir(exist_ok=True)
     for name in CONTRACTS:
         (folder / f"{snake(CLASSES.get(name, name))}.py").write_text(texts[name])

@@ -42,7 +42,6 @@ class Call:
 
     @property
     def text(self) -> str:
-        """Says what a person calls with a key that is kept elsewhere."""
         return f"{self.name} of 0x{self.to.hex()}"
 
 
@@ -73,7 +72,6 @@ class Contract:
     def _query(
         self, function: str, read: Callable[[Sequence[Json]], R], *arguments: object
     ) -> Query[R]:
-        """Returns a query whose answer is `read` of the decoded results."""
         kind = artifact(self.NAME).functions[function]
 
         def decode(data: bytes) -> R:
@@ -99,7 +97,6 @@ def _text(argument: object) -> str | None:
 
 
 def _arguments(kind: Function, values: Sequence[object]) -> list[object]:
-    """Returns the arguments of a call as eth-abi takes them."""
     pairs = zip(kind.inputs, values, strict=True)
     return [value if each == "bytes" else plain(value) for each, value in pairs]
 
@@ -119,27 +116,22 @@ def plain(value: object) -> object:
 
 
 def one(results: Sequence[Json]) -> Json:
-    """Reads a query with one plain result."""
     return results[0]
 
 
 def values(results: Sequence[Json]) -> tuple[Json, ...]:
-    """Reads several plain results, or one list of plain values."""
     return tuple(_list(results[0])) if len(results) == 1 else tuple(results)
 
 
 def struct_of(kind: type[R]) -> Callable[[Sequence[Json]], R]:
-    """Returns a reader of one struct."""
     return lambda results: made(kind, _list(results[0]))
 
 
 def structs_of(kind: type[R]) -> Callable[[Sequence[Json]], tuple[R, ...]]:
-    """Returns a reader of a list of structs."""
     return lambda results: tuple(made(kind, _list(item)) for item in _list(results[0]))
 
 
 def made(kind: type[R], members: Sequence[Json]) -> R:
-    """Returns a struct or event of its decoded members, structs and lists among them too."""
     hints = list(_hints(kind).values())  # type: ignore[arg-type]
     if len(hints) != len(members):
         raise ValueError(f"{kind.__name__} has {len(hints)} members, not {len(members)}")
@@ -156,7 +148,6 @@ def _read(hint: object, value: Json) -> object:
 
 @cache
 def _hints(kind: type) -> dict[str, object]:
-    """Annotations by member. ClassVars are none."""
     found = get_type_hints(kind)
     return {name: hint for name, hint in found.items() if get_origin(hint) is not ClassVar}
 

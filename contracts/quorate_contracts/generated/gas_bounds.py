@@ -70,7 +70,6 @@ COUNTS = {"Stakes.open_slots": 1, "Stakes.open_slots_for": 2}
 
 
 def gas_of(contract: str, function: str, arguments: Sequence[object]) -> int:
-    """Returns the gas to give a call."""
     name = f"{contract}.{function}"
     base, *each = BOUNDS[name]
     items = [len(value) for value in arguments if isinstance(value, list)]

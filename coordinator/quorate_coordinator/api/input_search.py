@@ -11,11 +11,11 @@ import http.client
 
 from quorate_content.dag.cid import Cid, parse
 from quorate_content.dag.content_limits import BadSource, TruncatedSource
-from quorate_content.images.pinned_image import MANIFEST_TYPES, PinnedImage, parse_pinned
-from quorate_content.images.registry_http import RegistryHttp, TransferRate, scheme_of
+from quorate_content.images.image_names import MANIFEST_TYPES, PinnedImage, parse_pinned, scheme_of
+from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.store.fetch_order import Source, gateway_source, in_order
 from quorate_content.store.http_answer import probe
-from quorate_content.threads import Stopped, StopSignal
+from quorate_content.store.threads import Stopped, StopSignal
 from quorate_coordinator.storage.staging import Staging, owner_name
 from quorate_protocol.messages.job_spec import JobSpec, is_image_cid
 from quorate_protocol.refusals import Code, Refused, Unavailable

@@ -23,7 +23,7 @@ from quorate_coordinator.status.history import HistoryQuery, query_of
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import JobSpec

@@ -8,7 +8,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.jobs import Job, Shown
 from quorate_contracts.log_search import newest_logs, topic_of
 from quorate_coordinator.chain.queries import RETRY_SECONDS
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.signed import Order
 from quorate_protocol.refusals import Code, Refused, Unavailable

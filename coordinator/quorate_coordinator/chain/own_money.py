@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from quorate_contracts import encodings
+from quorate_contracts.account import goals
+from quorate_contracts.account.delivery import send_all
 from quorate_contracts.calls import ask, transact
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import escrow
@@ -21,16 +23,7 @@ from quorate_protocol.limits import DAY
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import tabs
 from quorate_protocol.rules.tabs import Pay
-from quorate_protocol.units import (
-    ZERO_ADDRESS,
-    Address,
-    Amount,
-    BlockNumber,
-    Hash32,
-    Seconds,
-    UnixSeconds,
-    usd,
-)
+from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, Seconds, UnixSeconds, usd
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.sender import Sender, Unfunded
 from quorate_runtime.chain.transactions import TRANSFER_GAS
@@ -81,11 +74,9 @@ class OwnMoney:
 
     @property
     def account(self) -> Address:
-        """The coordinator's account."""
         return self.sender.address
 
     async def retirement(self) -> Retirement:
-        """Asks the chain how far the retirement is."""
         stakes = self.contracts.stakes
         retired_at = await ask(self.client, stakes.exited_at(self.account))
         after: Seconds = self.contracts.deployment.constants().unbond_after
@@ -96,18 +87,6 @@ class OwnMoney:
             bond=await ask(self.client, stakes.bond_of(self.account)),
             now=UnixSeconds((await self.client.head()).time),
         )
-
-    async def retire(self) -> None:
-        """Starts the unbonding of the bond. Calling it again does nothing."""
-        if not (await self.retirement()).retired_at:
-            await self.send("retire", self.contracts.stakes.exit())
-
-    async def unbond(self) -> Amount:
-        """Takes the bond back to the account, and returns it. Raises Refused before its time."""
-        bond = (await self.retirement()).bond
-        if bond:
-            await self.send("unbond", self.contracts.stakes.unbond_coordinator())
-        return bond
 
     async def bond_lacks(self) -> Amount:
         """Returns what was burned of the bond; 0 for one that leaves."""
@@ -125,9 +104,8 @@ class OwnMoney:
                 f"{usd(amount)} USD of bond are missing, and the account has {usd(held)}: send it "
                 f"more (0x{self.account.hex()})",
             )
-        stakes, name = self.contracts.stakes, await self.once("top-up")
-        await self.send(f"{name}-approve", self.contracts.token.approve(stakes.address, amount))
-        await self.send(name, stakes.top_up(amount))
+        stakes = self.contracts.stakes.address
+        await self.send(*goals.top_up(self.contracts, amount, await self._allowance(stakes)))
 
     # ---- capital in Escrow
 
@@ -145,27 +123,11 @@ class OwnMoney:
             currency = currency_of(self.contracts.deployment)
             lacks = currency.send(self.account, amount - held)
             raise Refused(Code.BAD_AMOUNT, f"the account has {usd(held)} USD: {lacks}")
-        place, token = self.contracts.escrow, self.contracts.token
-        # A repeat after a kill waits for the deposit that it sent, which still has its allowance.
-        if await ask(self.client, token.allowance(self.account, place.address)) < amount:
-            await self.send(await self.once("approve"), token.approve(place.address, amount))
-        await self.send(await self.once("deposit"), place.deposit(amount, ZERO_ADDRESS))
-        if of is not None:
-            words = encodings.pairs([(of, amount)])
-            await self.send(await self.once("pass-on"), place.pay(words))
-
-    async def take_out(self, amount: Amount) -> None:
-        """Moves a part of the balance in Escrow to the account's tokens."""
-        await self.send(await self.once("take-out"), self.contracts.escrow.withdraw(amount))
+        allowance = await self._allowance(self.contracts.escrow.address)
+        await self.send(*goals.deposit_of(self.contracts, amount, of, allowance))
 
     async def limits(self, of: Address | None = None) -> LimitsOf:
-        """Returns what the posting key may move in a day, and what it moved today."""
         return await ask(self.client, self.contracts.escrow.limits_of(of or self.account))
-
-    async def set_limits(self, payroll: Amount, locks: Amount) -> None:
-        """Says what the posting key may pay, and what it may lock and give back, in a day."""
-        call = self.contracts.escrow.set_limits(payroll, locks)
-        await self.send(await self.once("limits"), call)
 
     async def limits_suggested(self) -> tuple[Amount, Amount]:
         """Returns the limits that the last 30 days suggest, for payrolls and for locks."""
@@ -210,42 +172,17 @@ class OwnMoney:
         """Returns a tab for a payee: the account's, or that of another payer."""
         return await ask(self.client, self.contracts.escrow.tab(payer or self.account, payee))
 
-    async def lock(self, payee: Address, amount: Amount) -> None:
-        """Locks more for a provider."""
-        await self.send(await self.once("lock"), self.contracts.escrow.lock(payee, amount))
-
-    async def close(self, payee: Address) -> None:
-        """Announces the end of a guarantee."""
-        await self.send(await self.once("close"), self.contracts.escrow.close(payee))
-
-    async def finish(self, payee: Address) -> None:
-        """Takes back what is left of a tab whose delay has passed."""
-        call = self.contracts.escrow.finish(self.account, payee)
-        await self.send(await self.once("finish"), call)
-
     # ---- keys
 
     async def statement_key(self) -> Address:
-        """Returns the statement key that the chain knows."""
         return await ask(self.client, self.contracts.stakes.operator_key(self.account))
 
     async def posting_key(self) -> Address:
-        """Returns the posting key that the chain knows."""
         return await ask(self.client, self.contracts.stakes.posting_key(self.account))
-
-    async def replace_statement_key(self, key: Address) -> None:
-        """Names another statement key."""
-        await self.send(f"statement-{key.hex()}", self.contracts.stakes.rotate_key(key))
-
-    async def replace_posting_key(self, key: Address) -> None:
-        """Names another posting key."""
-        call = self.contracts.stakes.change_posting_key(key)
-        await self.send(f"posting-{key.hex()}-{await self.once('swap')}", call)
 
     # ---- tokens and coins
 
     async def balance(self) -> Amount:
-        """Returns the account's tokens."""
         return await ask(self.client, self.contracts.token.balance_of(self.account))
 
     async def spendable(self, of: Address | None = None) -> Holding:
@@ -255,12 +192,6 @@ class OwnMoney:
         tokens = await ask(self.client, self.contracts.token.balance_of(key))
         return Holding(tokens, max(0, await self.client.balance(key) - gas))
 
-    async def send_tokens(self, to: Address, amount: Amount) -> None:
-        """Sends tokens. While such a transaction waits to be mined, calling it again waits for that
-        one.
-        """
-        await self.send(await self.once("withdraw"), self.contracts.token.transfer(to, amount))
-
     async def send_coins(self, to: Address) -> int:
         """Sends all coins but the gas of this transaction, and returns them in wei. It returns 0
         if there are too few.
@@ -268,23 +199,24 @@ class OwnMoney:
         value = (await self.spendable()).wei
         if not value:
             return 0
-        purpose = await self.once("coins")
+        purpose = f"coins-{await self.client.nonce(self.account)}"
         await transact(self.sender, purpose, Call(to, b"", TRANSFER_GAS), value)
         return value
 
-    async def once(self, what: str) -> str:
-        """Returns a purpose that stays the same until its transaction is in a block."""
-        return f"{what}-{await self.client.nonce(self.account)}"
+    async def _allowance(self, spender: Address) -> Amount:
+        return await ask(self.client, self.contracts.token.allowance(self.account, spender))
 
-    async def send(self, purpose: str, call: Call) -> None:
-        """Sends a call of the account once. Raises Refused with the contract's reason, or with what
-        the account lacks for gas.
+    async def send(self, *calls: Call) -> None:
+        """Sends calls of the account. While one waits for a block, sending the same waits for it.
+
+        Raises Refused with the contract's reason, or with what the account lacks for gas.
         """
+        nonce = await self.client.nonce(self.account)
         try:
-            await transact(self.sender, purpose, call)
+            await send_all(self.sender, calls, nonce)
         except Unfunded as error:
             currency = currency_of(self.contracts.deployment)
-            wei = await self.client.gas_cost(call.gas)
+            wei = await self.client.gas_cost(sum(call.gas for call in calls))
             wei -= min(wei, await self.client.balance(self.account))
             raise Refused(
                 Code.CHAIN,
@@ -293,7 +225,6 @@ class OwnMoney:
 
 
 def payroll_call(contracts: Contracts, account: Address, root: Hash32, pays: Sequence[Pay]) -> Call:
-    """Returns the payroll of an account."""
     words = encodings.pairs((pay.payee, pay.cumulative) for pay in pays)
     return contracts.escrow.payroll(account, root, words)
 

@@ -85,6 +85,5 @@ async def _accuse(
         who = case.run.assignment.message.provider
         told = f"{usd(cost)} USD in Escrow are burned, whatever the jury says"
         money_parts.confirm(yes, f"Accuse 0x{who.hex()}? {told}")
-        name = await money.once(f"accuse-{execution.hex()}")
-        await money.send(name, money.contracts.court.open_case(case.shown(), pay))
+        await money.send(money.contracts.court.open_case(case.shown(), pay))
         return execution, who, cost

@@ -45,10 +45,10 @@ from quorate_coordinator.status import report_command
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.quantity_input import size_bytes, span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.actor.journal_port import JournalError
 from quorate_runtime.durable import FileDamaged
 from quorate_runtime.files import write_atomic
 from quorate_runtime.http.urls import web_url
-from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.keys import unlock_command
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of

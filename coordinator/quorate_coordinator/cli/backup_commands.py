@@ -67,7 +67,7 @@ def restore(
     """Make a new folder of a second place. With --check: only read it, and say what it holds."""
     from quorate_coordinator.storage.restoring import check_place
     from quorate_coordinator.storage.restoring import restore as restored
-    from quorate_runtime.journal.journal_port import JournalError
+    from quorate_runtime.actor.journal_port import JournalError
 
     folder = home_of(home)
     try:

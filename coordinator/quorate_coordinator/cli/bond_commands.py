@@ -14,7 +14,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, UnixSeconds, usd
 
 if TYPE_CHECKING:
-    from quorate_contracts.relayed_requests import RequestFile
+    from quorate_contracts.account.relayed_requests import RequestFile
     from quorate_coordinator.base.config import Settings
     from quorate_coordinator.base.coordinator_keys import MoneyKeys
 
@@ -61,7 +61,7 @@ def request(
     """Sign this coordinator's exit, for somebody else to send within a day: as `retire`, without
     coins. The relayer is paid in tokens.
     """
-    from quorate_contracts.relayed_requests import write_file
+    from quorate_contracts.account.relayed_requests import write_file
 
     fee = Amount(max_fee * 10**6)
     with money_commands.sentences():
@@ -79,7 +79,7 @@ def request(
 async def _sign(
     folder: Path, settings: "Settings", keys: "MoneyKeys", fee: Amount, yes: bool
 ) -> "RequestFile":
-    from quorate_contracts.relayed_requests import sign_requests
+    from quorate_contracts.account.relayed_requests import sign_requests
 
     async with money_commands.own_money(folder, settings, keys) as money:
         found = await money.retirement()
@@ -89,11 +89,5 @@ async def _sign(
         money_commands.confirm(yes, "Sign?")
         until = UnixSeconds(int(time.time()) + VALID_SECONDS)
         return await sign_requests(
-            money.client,
-            money.contracts,
-            keys.account,
-            [money.contracts.stakes.exit()],
-            until,
-            fee,
-            Amount(0),
+            money.client, money.contracts, keys.account, [money.contracts.stakes.exit()], until, fee
         )

@@ -137,7 +137,7 @@ async def _limit(
             )
             told = f"{usd(payroll)} USD of payrolls and {usd(locks)} USD of locks in a day"
             money_parts.confirm(yes, f"Let the posting key move {told}?")
-            await money.set_limits(payroll, locks)
+            await money.send(money.contracts.escrow.set_limits(payroll, locks))
             now = await money.limits()
         pays, locked = await money.limits_suggested()
         return {
@@ -192,16 +192,17 @@ async def _guarantee(
 async def _change(money: "OwnMoney", payee: Address, act: str, yes: bool) -> None:
     from quorate_coordinator.chain.own_money import amount_of
 
+    escrow = money.contracts.escrow
     if act == "close":
         told = "its provider takes no more work of this coordinator beyond its own trust"
         money_parts.confirm(yes, f"Close this guarantee? {told}")
-        await money.close(payee)
+        await money.send(escrow.close(payee))
     elif act == "finish":
-        await money.finish(payee)
+        await money.send(escrow.finish(money.account, payee))
     else:
         sum_ = amount_of(act, await money.capital(), "--raise")
         money_parts.confirm(yes, f"Lock {usd(sum_)} USD more?")
-        await money.lock(payee, sum_)
+        await money.send(escrow.lock(payee, sum_))
 
 
 def payroll(
@@ -250,5 +251,5 @@ async def _payroll(
         if pays:
             money_parts.confirm(yes, f"Pay {usd(sum_)} USD to {len(pays)} accounts?")
             call = payroll_call(contracts, account, state.own.log.root(), pays)
-            await money.send(await money.once("payroll-by-hand"), call)
+            await money.send(call)
         return len(pays), sum_

@@ -1,7 +1,6 @@
 """`quorate coordinator retire|withdraw`: how the operator's money comes out."""
 
 import asyncio
-import fcntl
 import json
 import shlex
 import sys
@@ -22,6 +21,7 @@ from quorate_coordinator.cli.status_command import served_url_of
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, usd
+from quorate_runtime.files import file_lock
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.locked_keys import LockedKeys
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
@@ -83,7 +83,7 @@ async def _retire(
     folder: Path, settings: "Settings", keys: "MoneyKeys", wait: bool, yes: bool, json_: bool
 ) -> None:
     async with own_money(folder, settings, keys) as money:
-        found = await money.retirement()
+        found, escrow = await money.retirement(), money.contracts.escrow
         if not found.is_registered:
             raise Refused(Code.NOT_REGISTERED, "this coordinator was never registered: no bond")
         if not found.retired_at:
@@ -93,19 +93,20 @@ async def _retire(
                 f"{usd(found.bond)} USD can be taken {_span(after)} later"
             )
             confirm(yes, "Retire?")
-            await money.retire()
+            await money.send(money.contracts.stakes.exit())
             found = await money.retirement()
         for each in await money.guarantees():
             if not each.tab.closes_at:
-                await money.close(each.payee)
+                await money.send(escrow.close(each.payee))
             elif found.now > each.tab.closes_at:
-                await money.finish(each.payee)
+                await money.send(escrow.finish(money.account, each.payee))
         left = await running(settings)
         while found.bond and found.now < found.due_at and wait:
             await asyncio.sleep(POLL_SECONDS)
             found = await money.retirement()
         if found.bond and found.now >= found.due_at:
-            note(f"{usd(await money.unbond())} USD of bond came back to the account")
+            await money.send(money.contracts.stakes.unbond_coordinator())
+            note(f"{usd(found.bond)} USD of bond came back to the account")
             found = await money.retirement()
         held = await money.balance()
         keys_hold = [await money.spendable(key.address) for key in (keys.account, keys.posting)]
@@ -148,7 +149,7 @@ async def _withdraw(
             posting = await stack.enter_async_context(posting_money(folder, settings, keys))
             accusations = await posting.capital()
             if accusations:
-                await posting.take_out(accusations)
+                await posting.send(posting.contracts.escrow.withdraw(accusations))
             rows.append(("posting key", posting, await posting.spendable()))
         sum_ = amount_of(text, held) if held else Amount(0)
         rows[0] = ("account", money, Holding(sum_, rows[0][2].wei))
@@ -164,11 +165,11 @@ async def _withdraw(
             tokens = await money.balance() if to is not None else Amount(0)
             out = Amount(max(0, min(free, sum_ - tokens)))
             if out:
-                await money.take_out(out)
+                await money.send(money.contracts.escrow.withdraw(out))
             for _, one, holding in rows if to is not None else ():
                 assert to is not None, "nothing is sent without a receiver"
                 if holding.tokens:
-                    await one.send_tokens(to, holding.tokens)
+                    await one.send(one.contracts.token.transfer(to, holding.tokens))
                     sent = Amount(sent + holding.tokens)
                 if everything:
                     coins += await one.send_coins(to)
@@ -397,12 +398,8 @@ async def asked(settings: "Settings", path: str) -> bytes | None:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lets one command at a time send from the account. Raises Refused if another one does."""
-    with (folder / "account.lock").open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            told = f"another command sends from the account of {folder}: wait until it has ended"
-            raise Refused(Code.BUSY, told) from error
+    told = f"another command sends from the account of {folder}: wait until it has ended"
+    with file_lock(folder / "account.lock", Refused(Code.BUSY, told)):
         yield
 
 
@@ -436,8 +433,8 @@ def _span(seconds: int) -> str:
 @contextmanager
 def sentences() -> Iterator[None]:
     """Turns errors into one sentence on stderr and an exit code."""
+    from quorate_runtime.actor.journal_port import JournalError
     from quorate_runtime.durable import FileDamaged
-    from quorate_runtime.journal.journal_port import JournalError
 
     try:
         yield

@@ -63,12 +63,12 @@ async def _swap(
         if name == "statement":
             known = await money.statement_key()
             if known != new.address:
-                await money.replace_statement_key(new.address)
+                await money.send(money.contracts.stakes.rotate_key(new.address))
             replaced = keys.statement.address
         else:
             known = await money.posting_key()
             if known != new.address:
-                await money.replace_posting_key(new.address)
+                await money.send(money.contracts.stakes.change_posting_key(new.address))
             replaced = keys.posting.address
         kept = coordinator_keys.put_next(folder / "keys", name, replaced)
     return "0x" + new.address.hex(), kept

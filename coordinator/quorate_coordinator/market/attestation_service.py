@@ -16,8 +16,8 @@ from quorate_coordinator.market.challenges import Challenges
 from quorate_coordinator.market.record_checker import RecordChecker
 from quorate_protocol.messages.ports import Beacon, Clock, Peers
 from quorate_protocol.units import ZERO_ADDRESS, Address
-from quorate_runtime.attestation.verifications import Standard, Verifications, Verifier
 from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.peers.verifications import Standard, Verifications, Verifier
 
 STORE_OWNER = "attestation"
 

@@ -33,7 +33,7 @@ from quorate_protocol.messages.ports import Beacon, Clock, Peers
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.audit_draw import Drawn
 from quorate_protocol.units import Address, Hash32, Round, Seconds, UnixSeconds
-from quorate_runtime.attestation.verifications import Verifications, Verifier
+from quorate_runtime.peers.verifications import Verifications, Verifier
 
 CHALLENGES_MAX = 64
 CHALLENGE_SECONDS_MAX = 1800.0

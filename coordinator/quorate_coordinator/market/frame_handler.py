@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
-from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.sealed import check_sealed
 from quorate_coordinator.base.storage_sizes import ciphertext_most
 from quorate_coordinator.core.audit import assignment as assignments
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
@@ -27,7 +27,7 @@ from quorate_coordinator.market.attestation_service import AttestationService
 from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages import offer as offers

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from quorate_coordinator.core.model.entities import Provider
 from quorate_coordinator.core.model.state import State
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.offer import OfferEnvelope

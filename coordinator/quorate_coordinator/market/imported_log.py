@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.codec.eip712 import Domain
+from quorate_protocol.codec.merkle import Log
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.messages.views import ReputationHead
@@ -20,8 +20,8 @@ from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.reputation.public_log import LogOf, after_line
 from quorate_protocol.units import Address
 from quorate_runtime.files import write_atomic
+from quorate_runtime.http.log_file import lines_of
 from quorate_runtime.keys.crypto import recover
-from quorate_runtime.reputation.log_file import lines_of
 
 PROVIDERS_MAX = 100_000
 COPY_BYTES = 1 << 20

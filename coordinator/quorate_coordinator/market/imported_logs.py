@@ -15,8 +15,8 @@ from quorate_contracts.deploy import Contracts
 from quorate_coordinator.base.config import Config
 from quorate_coordinator.market.attestation_service import coordinator_key
 from quorate_coordinator.market.imported_log import ImportedLog
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.views import ImportedReputation, ImportedView
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -24,7 +24,7 @@ from quorate_protocol.rules.reputation import fold
 from quorate_protocol.units import Address
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.http.client_sessions import plain_session
-from quorate_runtime.reputation.log_download import LogDownload
+from quorate_runtime.http.log_download import LogDownload
 
 FOLDER = "imported"
 SHOWN_MAX = 1_000  # providers of one log in one answer

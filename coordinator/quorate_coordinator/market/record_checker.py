@@ -21,14 +21,14 @@ from quorate_coordinator.core.model.entities import Provider
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules
 from quorate_protocol.codec import cids
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.envelope import signer
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Hash32, Round
-from quorate_runtime.attestation.verifications import Fetch, Verifier
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import recover
+from quorate_runtime.peers.verifications import Fetch, Verifier
 
 LOOK_SECONDS = 0.5
 CHECKS_MAX = 2  # at once: each computes for about a second

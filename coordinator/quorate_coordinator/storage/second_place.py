@@ -116,7 +116,8 @@ def copy_once(home: Path, place: Path, owner: Owner, now: int) -> Marker:
     `now` is the second at which it is called. Raises `Unavailable` with the reason and the remedy.
     """
     try:
-        with file_lock(place / LOCK, f"{place} is in use by another process", RETRY_SECONDS):
+        busy = Unavailable(f"{place} is in use by another process", RETRY_SECONDS)
+        with file_lock(place / LOCK, busy):
             return _round(home, place, owner, now)
     except (OSError, sqlite3.Error) as error:
         told = getattr(error, "strerror", None) or error

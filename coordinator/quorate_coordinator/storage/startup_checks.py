@@ -17,10 +17,10 @@ from quorate_coordinator.core.money.transactions import LOCKS, PAYROLL, REDEEM
 from quorate_coordinator.storage.archive import RunArchive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, usd
+from quorate_runtime.actor.journal_port import JournalError
 from quorate_runtime.chain import ChainClient
 from quorate_runtime.chain.send_records import ensure
 from quorate_runtime.durable import FileDamaged
-from quorate_runtime.journal.journal_port import JournalError
 
 log = logging.getLogger(__name__)
 RUNS_COMPARED = 100

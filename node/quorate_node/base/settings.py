@@ -11,7 +11,7 @@ from pathlib import Path
 from quorate_node.base import gpu_settings
 from quorate_node.base.config import GATEWAY_EXAMPLE, KUBO_EXAMPLE, SLOTS_MAX, Settings
 from quorate_protocol.codec import canonical
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
 from quorate_runtime.files import file_lock, private_folder, write_atomic
 from quorate_runtime.http.urls import web_url
@@ -36,7 +36,7 @@ def changing(home: Path) -> Iterator[None]:
         return
     place = shlex.quote(str(home))
     busy = f"another command changes the settings of {place} now: type this again"
-    with file_lock(home / LOCK_FILE, busy, LOCKED_SECONDS):
+    with file_lock(home / LOCK_FILE, Unavailable(busy, LOCKED_SECONDS)):
         yield
 
 

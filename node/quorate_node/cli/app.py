@@ -25,9 +25,9 @@ from quorate_node.cli.settle_command import settle
 from quorate_node.cli.status import status
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.actor.journal_port import JournalError
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.durable import FileDamaged
-from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.keys import unlock_command
 from quorate_runtime.keys.keystore import KeystoreError
 from quorate_runtime.process import crash_points, gc_tuning, logs

@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 
 from msgspec import Struct
 
+from quorate_contracts.account.delivery import send_again
+from quorate_contracts.account.goals import StakeSlot
 from quorate_contracts.calls import Step
 from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_node.cli.withdrawal import Wait, balance_calls, collect_all, is_collectable, pay_waits
 from quorate_node.owner import stake_classes
-from quorate_node.owner.account_state import AccountState, StakeSlot
-from quorate_node.owner.stake_release import close_step, perform, possible_step, surplus
+from quorate_node.owner.account_state import AccountState
+from quorate_node.owner.stake_release import close_step, possible_step, surplus
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds, usd
 
 
@@ -101,7 +103,7 @@ async def _finish(
     elif steps or await is_collectable(desk):
         with desk.sender() as sender:
             for step in steps:
-                await perform(sender, step)
+                await send_again(sender, step.purpose, step.call)
                 done.append(f"sent {step.call.function.replace('_', ' ')}")
             collected, behind = await collect_all(desk, sender)
         done += collected

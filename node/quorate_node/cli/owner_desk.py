@@ -11,6 +11,8 @@ from pathlib import Path
 
 import aiohttp
 
+from quorate_contracts.account import goals
+from quorate_contracts.account.delivery import send_all
 from quorate_contracts.calls import Step, ask, transact
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
@@ -129,25 +131,20 @@ class OwnerDesk:
 
         Repeated, it sends only what is missing then. Raises Refused if the wallet has too little.
         """
-        state, stakes = await self.state(), self.contracts.stakes
-        lacks = state.lacks
-        if not lacks:
-            return Amount(0), []
-        approve = self.contracts.token.approve(stakes.address, lacks)
-        add = stakes.top_up(lacks)
+        nonce, state = await self.client.nonce(self.keys.account), await self.state()
+        lacks, contracts = state.lacks, self.contracts
         if self.keys.owner is None:
-            return Amount(0), [approve.text, add.text]
+            return Amount(0), [call.text for call in goals.top_up(contracts, lacks)]
         if state.tokens < lacks:
             raise Refused(
                 Code.BAD_AMOUNT,
                 f"{usd(lacks)} USD of stake are missing, and the wallet 0x{state.account.hex()} "
                 f"has {usd(state.tokens)}: send it more",
             )
+        query = contracts.token.allowance(state.account, contracts.stakes.address)
+        calls = goals.top_up(contracts, lacks, await ask(self.client, query))
         with self.sender() as sender:
-            # Until a block has the transactions, the nonce and so their names stay the same.
-            name = f"top-up/{await self.client.nonce(state.account)}"
-            await transact(sender, f"{name}/approve", approve)
-            await transact(sender, name, add)
+            await send_all(sender, calls, nonce)
         return lacks, []
 
     async def _try(self, sender: Sender, step: Step) -> Refused | None:

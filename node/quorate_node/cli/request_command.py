@@ -20,7 +20,7 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import KeystoreError
 
 if TYPE_CHECKING:
-    from quorate_contracts.relayed_requests import RequestFile
+    from quorate_contracts.account.relayed_requests import RequestFile
 
 WISHES = "join, leave, unbond, withdraw or payout"
 
@@ -44,7 +44,7 @@ def request(
     """Sign what should be done on chain, for somebody else to send: the owner needs no coins. The
     relayer is paid in tokens, at most --max-fee for each request.
     """
-    from quorate_contracts.relayed_requests import write_file
+    from quorate_contracts.account.relayed_requests import write_file
 
     folder = options.home_of(home)
     try:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from quorate_contracts.encodings import OPEN_MAX
+from quorate_contracts.account import goals
+from quorate_contracts.account.relayed_requests import RequestFile, sign_requests
 from quorate_contracts.generated.contract_calls import Call
-from quorate_contracts.relayed_requests import RequestFile, sign_requests
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_node.owner.registration import (
@@ -14,7 +14,6 @@ from quorate_node.owner.registration import (
     register_call,
     registration_state,
 )
-from quorate_node.owner.stake_release import close_step, take_back_step
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, UnixSeconds
 
@@ -42,42 +41,33 @@ async def requests_for(
 
     Raises Refused if nothing is left to ask for, or the owner's key is not here.
     """
-    owner, stake, contracts = keys.owner, Amount(0), desk.contracts
+    owner, contracts = keys.owner, desk.contracts
     if owner is None:
         raise Refused(Code.UNSUPPORTED, "the owner's key is not here: it alone signs requests")
     calls: list[Call] = []
     if wish is Wish.JOIN:
-        calls, stake = await _join(desk, keys, wanted)
+        calls = await _join(desk, keys, wanted)
     elif wish is Wish.PAYOUT:
         calls = [contracts.stakes.change_payout(payout or owner.address)]
     else:
         state = await desk.state()
         if wish is Wish.LEAVE:
-            calls = [close_step(contracts, slot).call for slot in state.open_slots()]
+            calls = goals.close_slots(contracts, state.slots)
         elif wish is Wish.UNBOND:
-            due = [slot for slot in state.closed_slots() if slot.back_at <= state.read_at]
-            calls = [take_back_step(contracts, slot).call for slot in due]
-        elif state.balance > max_fee:  # the fee comes out of it
-            calls = [contracts.escrow.withdraw(state.balance)]
+            calls = goals.take_back(contracts, state.closed_slots(), state.read_at)
+        else:  # the fee comes out of the balance
+            calls = goals.withdraw(contracts.escrow, state.balance, keep=max_fee)
     if not calls:
         raise Refused(Code.WRONG_PHASE, f"{wish}: the chain has it already, or not yet")
-    return await sign_requests(desk.client, contracts, owner, calls, deadline, max_fee, stake)
+    return await sign_requests(desk.client, contracts, owner, calls, deadline, max_fee)
 
 
-async def _join(
-    desk: OwnerDesk, keys: ProviderKeys, wanted: Mapping[Hash32, int]
-) -> tuple[list[Call], Amount]:
+async def _join(desk: OwnerDesk, keys: ProviderKeys, wanted: Mapping[Hash32, int]) -> list[Call]:
     calls: list[Call] = []
     found = await registration_state(desk.client, desk.contracts, keys, wanted)
     if not found.is_registered:
         calls.append(register_call(desk.contracts, keys, await _network(desk)))
-    for host_class, left in sorted(found.short.items()):
-        while left > 0:
-            calls.append(desk.contracts.stakes.open_slots(host_class, min(left, OPEN_MAX)))
-            left -= OPEN_MAX
-    # Opening slots also restores what was burned of others.
-    lacks = (await desk.state()).lacks if calls else Amount(0)
-    return calls, Amount(found.stake_missing + lacks)
+    return calls + goals.open_slots(desk.contracts, found.short, found.stake_missing)
 
 
 async def _network(desk: OwnerDesk) -> Hash32:

@@ -6,6 +6,8 @@ typed again: it finishes that transfer, and sends nothing twice.
 
 from msgspec import Struct
 
+from quorate_contracts.account.delivery import send_all
+from quorate_contracts.account.goals import withdraw as withdraw_balance
 from quorate_contracts.calls import ask, transact
 from quorate_node.cli.owner_desk import OwnerDesk, earnings
 from quorate_protocol.codec import canonical
@@ -93,12 +95,10 @@ async def collect_all(desk: OwnerDesk, sender: Sender) -> tuple[list[str], list[
             continue
         if amount:
             done.append(f"collected {usd(amount)} USD from {name}{to}")
+    nonce = await desk.client.nonce(desk.keys.account)
     balance = await ask(desk.client, desk.contracts.escrow.balance_of(desk.keys.account))
     if balance:
-        # Until a block has the transaction, the nonce and so its name stay the same.
-        nonce = await desk.client.nonce(desk.keys.account)
-        call = desk.contracts.escrow.withdraw(balance)
-        await transact(sender, f"withdraw/{balance}/{nonce}", call)
+        await send_all(sender, withdraw_balance(desk.contracts.escrow, balance), nonce)
         done.append(f"withdrew {usd(balance)} USD of your balance in Escrow{to}")
     return done, waits
 
@@ -114,7 +114,7 @@ async def balance_calls(desk: OwnerDesk) -> list[str]:
     """The call that takes the balance out of Escrow, for an owner's key that is not here."""
     escrow = desk.contracts.escrow
     balance = await ask(desk.client, escrow.balance_of(desk.keys.account))
-    return [escrow.withdraw(balance).text] if balance else []
+    return [call.text for call in withdraw_balance(escrow, balance)]
 
 
 async def pay_waits(desk: OwnerDesk) -> list[Wait]:

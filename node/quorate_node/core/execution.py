@@ -28,7 +28,7 @@ from quorate_node.core.phases import (
     Starting,
 )
 from quorate_node.core.terms import Terms
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
 from quorate_protocol.messages.beacon_rounds import round_at, round_time
 from quorate_protocol.messages.classes import determinism_class

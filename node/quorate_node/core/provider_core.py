@@ -25,9 +25,9 @@ from quorate_node.core.jury_draws import Case
 from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed
 from quorate_node.core.terms import Terms
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.codec.tables import Table, Tables
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, WITHDRAWN, SlotOffer, in_steps
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Code, Refused

@@ -5,7 +5,7 @@ The journal keeps each change, so that a replay makes the same decisions.
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import USD, Limits
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.offer import SlotOffer

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from quorate_content.dag.cid import Cid, from_digest, parse
 from quorate_content.dag.disk_tree import cid_of_path
-from quorate_content.sealed import seal_directory
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.sealed import seal_directory
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.market.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical

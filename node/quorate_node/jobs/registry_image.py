@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from quorate_content.images.pinned_image import MANIFEST_TYPES, PinnedImage
+from quorate_content.images.image_names import MANIFEST_TYPES, PinnedImage
 from quorate_content.images.registry_http import RegistryHttp
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.jobs.cuda_requirements import image_env

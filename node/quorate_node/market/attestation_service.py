@@ -26,7 +26,7 @@ from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.ports import Peers
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Seconds
-from quorate_runtime.attestation.verifications import Fetch, Verifications, Verifier
+from quorate_runtime.peers.verifications import Fetch, Verifications, Verifier
 
 SEND_SECONDS = Seconds(20)  # a coordinator asks drawn providers before it answers
 

@@ -13,7 +13,7 @@ from quorate_node.base.operator_keys import HelloSigner, OperatorKeys
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.market.coordinator_client import Coordinator, fetch_info, saved_info_path
 from quorate_node.market.coordinator_dialer import CoordinatorDialer
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.ports import Clock, Handler
 from quorate_protocol.messages.views import InfoView

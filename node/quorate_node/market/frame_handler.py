@@ -9,7 +9,7 @@ from typing import Protocol
 
 from quorate_node.core import events
 from quorate_node.core.phases import FAULTED
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import AnyEnvelope, Recover, signer
 from quorate_protocol.refusals import Code, Refused

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from quorate_node.base.operator_keys import OperatorKeys
 from quorate_node.base.provider_keys import ProviderKeys
-from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.peer_ids import peer_key
+from quorate_protocol.codec.eip712 import Domain
+from quorate_protocol.codec.peer_ids import peer_key
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.key_binding import SignedBinding, sign_binding
 from quorate_protocol.messages.offer import OfferEnvelope

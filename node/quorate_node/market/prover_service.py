@@ -35,13 +35,13 @@ from quorate_attestation.sessions import prover_session
 from quorate_attestation.sessions.prover_session import ProverState
 from quorate_attestation.sessions.schedule import challenge_round, check_start
 from quorate_node.market.published_records import PublishedRecords
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Round, Small, UnixSeconds
-from quorate_runtime.attestation.verifications import Verifier
+from quorate_runtime.peers.verifications import Verifier
 
 T = TypeVar("T")
 EngineOf = Callable[[GpuClaim], Engine]

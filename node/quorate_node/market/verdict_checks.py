@@ -27,8 +27,8 @@ from quorate_protocol.rules.receipts.receipt_bill import paid_by_client
 from quorate_protocol.rules.receipts.receipt_draws import VerifyRound
 from quorate_protocol.rules.receipts.receipt_pins import Pins
 from quorate_protocol.units import Address, Amount, Hash32, Round, Sequence, UnixSeconds
-from quorate_runtime.beacon.bls import verify_round
 from quorate_runtime.files import private_folder, write_atomic
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.process.health import Board
 

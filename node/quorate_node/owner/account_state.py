@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from quorate_contracts.account.goals import StakeSlot
 from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import OPEN_BLOCK, SLOT_PAGE
@@ -18,18 +19,6 @@ from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, H
 from quorate_runtime.chain import ChainClient
 
 SLOT_PAGES_MAX = 1024
-
-
-class StakeSlot(Struct, frozen=True):
-    """One stake slot of the owner.
-
-    `back_at` is when its stake may be taken back; 0 means that the slot is open.
-    """
-
-    host_class: Hash32
-    place: int
-    from_block: BlockNumber
-    back_at: UnixSeconds
 
 
 class AccountState(Struct, frozen=True):

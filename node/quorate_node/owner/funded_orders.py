@@ -16,7 +16,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import jobs
 from quorate_contracts.log_search import newest_logs, topic_of
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Assignment, Commit, CommitReceipt, Order, Reveal

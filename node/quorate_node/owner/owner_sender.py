@@ -11,6 +11,7 @@ from pathlib import Path
 
 from quorate_contracts.deploy import Deployment
 from quorate_protocol.messages.ports import Clock, Signer
+from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain import ChainClient, Sender
 from quorate_runtime.files import file_lock
 
@@ -43,5 +44,5 @@ def owner_lock(home: Path) -> Iterator[None]:
         f"another command or the daemon sends transactions of {place} now: type this again in a "
         "minute"
     )
-    with file_lock(home / LOCK_FILE, busy, LOCKED_SECONDS):
+    with file_lock(home / LOCK_FILE, Unavailable(busy, LOCKED_SECONDS)):
         yield

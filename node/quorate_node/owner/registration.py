@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
+from quorate_contracts.account.delivery import send_all
+from quorate_contracts.account.goals import open_slots
 from quorate_contracts.calls import ask, transact
 from quorate_contracts.chain_check import check_chain, check_chain_id
 from quorate_contracts.deploy import Contracts
@@ -43,7 +45,7 @@ class RegistrationState:
     owner_coins: int
     operator_coins: int
     tokens: Amount
-    stake_missing: Amount  # for run slots without a stake slot
+    stake_missing: Amount  # for run slots without a stake slot, and what was burned of the others
     has_left: bool  # for good: it opens no slot any more
     short: Mapping[Hash32, int]  # host class -> run slots without a stake slot
     currency: Currency  # names the token and coin that are missing
@@ -122,13 +124,24 @@ async def registration_state(
         owner_coins=await client.balance(account),
         operator_coins=await client.balance(keys.operator.address),
         tokens=await ask(client, contracts.token.balance_of(account)),
-        stake_missing=Amount(sum(short.values()) * contracts.deployment.constants().slot_stake),
+        stake_missing=await _stake_missing(client, contracts, account, sum(short.values())),
         has_left=await ask(client, stakes.exited_at(account)) > 0,
         short=short,
         currency=await read_currency(
             client, contracts.deployment.chain_id, contracts.deployment.token
         ),
     )
+
+
+async def _stake_missing(
+    client: ChainClient, contracts: Contracts, account: Address, short: int
+) -> Amount:
+    """What opening so many slots pulls: the stake of all slots that the account then holds."""
+    if not short:
+        return Amount(0)
+    held = await ask(client, contracts.stakes.held(account))
+    whole = (held + short) * contracts.deployment.constants().slot_stake
+    return Amount(whole - await ask(client, contracts.stakes.stake_of(account)))
 
 
 def is_staked(config: Config) -> bool:
@@ -257,19 +270,18 @@ async def register(
 
     It also replaces a lost operator key. It skips what the chain has already.
     """
-    stakes, found = (contracts.stakes, await registration_state(client, contracts, keys, wanted))
-    place = f"{contracts.deployment.stakes.hex()[:8]}"
+    found = await registration_state(client, contracts, keys, wanted)
     if not found.is_registered:
         call = register_call(contracts, keys, network_of(public_url))
-        await transact(sender, f"register/{place}", call)
+        await transact(sender, f"register/{contracts.deployment.stakes.hex()[:8]}", call)
     elif found.operator_key not in {signer.address for signer in keys.operators()}:
         await rotate(contracts, keys, sender)
-    for host_class, short in found.short.items():
-        length = await ask(client, stakes.slot_count(host_class))
-        purpose = f"{place}/{host_class.hex()[:8]}/{length}+{short}"
-        stake = Amount(short * contracts.deployment.constants().slot_stake)
-        await transact(sender, f"approve/{purpose}", contracts.token.approve(stakes.address, stake))
-        await transact(sender, f"slots/{purpose}", stakes.open_slots(host_class, short))
+    nonce = await client.nonce(keys.account)
+    found = await registration_state(client, contracts, keys, wanted)
+    query = contracts.token.allowance(keys.account, contracts.stakes.address)
+    allowance = await ask(client, query)
+    calls = open_slots(contracts, found.short, found.stake_missing, allowance)
+    await send_all(sender, calls, nonce)
     await _fund_operator(client, keys, sender, found)
     return await registration_state(client, contracts, keys, wanted)
 

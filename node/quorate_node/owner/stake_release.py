@@ -9,19 +9,20 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from quorate_contracts.calls import Step, simulate, transact
+from quorate_contracts.account.delivery import send_again
+from quorate_contracts.account.goals import StakeSlot
+from quorate_contracts.calls import Step, simulate
 from quorate_contracts.deploy import Contracts
 from quorate_node.base.dates import date_text
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.owner.account_state import AccountState, StakeSlot, stake_slots
+from quorate_node.owner.account_state import AccountState, stake_slots
 from quorate_node.owner.owner_sender import owner_sender
 from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, usd
-from quorate_runtime.chain import ChainClient, Sender
+from quorate_runtime.chain import ChainClient
 from quorate_runtime.process.log_throttle import LogThrottle
 
-ATTEMPTS_MAX = 8  # of one step whose transaction reverted
 LOOKS_PER_UNBONDING = 12  # a devnet's daemon looks each 15 seconds
 LOOK_MOST_SECONDS = 180.0
 LOOK_LEAST_SECONDS = 1.0
@@ -61,20 +62,6 @@ async def possible_step(
             continue  # not re-raised: it is the contract's answer
         return step
     return None
-
-
-async def perform(sender: Sender, step: Step) -> None:
-    """Sends the step once. If its transaction reverted earlier, it sends another one.
-
-    Call it only for a step that is possible now.
-    """
-    for attempt in range(ATTEMPTS_MAX):
-        try:
-            await transact(sender, f"{step.purpose}/{attempt}", step.call)
-            return
-        except Refused:
-            if attempt == ATTEMPTS_MAX - 1 or not await sender.known(f"{step.purpose}/{attempt}"):
-                raise
 
 
 def surplus(state: AccountState, host_class: Hash32, wanted: int) -> tuple[StakeSlot, ...]:
@@ -188,7 +175,7 @@ class StakeRelease:
         deployment = self._contracts.deployment
         with owner_sender(self._home, self._client, self._owner, self._clock, deployment) as sender:
             for step in steps:
-                await perform(sender, step)
+                await send_again(sender, step.purpose, step.call)
                 log.info("stake: sent %s", step.call.name)
                 await asyncio.sleep(0)
 

@@ -82,11 +82,11 @@ def pack_without_network(job: "Job") -> "tuple[PackedJob, bool]":
 
     No registry, engine or package index is asked, so that tags, builds and requirements stay open.
     """
-    from quorate.images.tag_resolution import parse_tagged
     from quorate.job.packing import is_path, pack
     from quorate.job.sweep import element_job, elements
     from quorate.programs.entrypoint import with_archives_entrypoint
     from quorate.programs.preparation import Preparer
+    from quorate_content.images.image_names import parse_tagged
 
     async def any_python(_image: str) -> "ImagePython":
         from quorate.images.image_python import ImagePython

@@ -8,7 +8,7 @@ from quorate.job.host_class import ClassRow
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.offer_verification import CheckedOffer
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.peer_ids import peer_id
+from quorate_protocol.codec.peer_ids import peer_id
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour

@@ -58,7 +58,7 @@ async def _read(
     from quorate_runtime.chain.client import ChainClient
     from quorate_runtime.chain.rpc import Rpc
     from quorate_runtime.http.client_sessions import plain_session
-    from quorate_runtime.reputation.log_download import LogDownload
+    from quorate_runtime.http.log_download import LogDownload
 
     async with plain_session() as session:
         client = ChainClient(Rpc(checked_url(rpc), session))

@@ -12,8 +12,8 @@ from quorate.client.base.client_ledger import OrderRecord
 from quorate.client.base.session import ClientSession
 from quorate.client.money.vouchers import Vouchers
 from quorate.trust.charge_verification import CheckedVerdict, is_our_class
-from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.eip712 import digest as digest_of
+from quorate_protocol.codec.eip712 import Domain
+from quorate_protocol.codec.eip712 import digest as digest_of
 from quorate_protocol.limits import BEACON_AHEAD_MAX
 from quorate_protocol.messages import beacon_rounds, envelope, job_spec
 from quorate_protocol.messages.envelope import Envelope, Recover, seal, signer

@@ -19,12 +19,12 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.reputation import fold
 from quorate_protocol.rules.reputation.log_document import LINES_MAX, FoldedLog, first_difference
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.reputation import log_file
+from quorate_runtime.http import log_file
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from quorate_runtime.reputation.log_download import LogDownload
+    from quorate_runtime.http.log_download import LogDownload
 
 COMPARISONS_MAX = 5  # tries to ask for numbers while the log does not grow
 
@@ -102,7 +102,7 @@ async def download(
     Raises EvidenceError, which names the line; UnavailableError; UsageError.
     """
     from quorate_runtime.http.client_sessions import plain_session
-    from quorate_runtime.reputation.log_download import LogDownload
+    from quorate_runtime.http.log_download import LogDownload
 
     with tempfile.TemporaryFile() as body:
         async with plain_session() as session:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from quorate.base.errors import UnavailableError, UsageError
 from quorate.images.local_engine import EngineImage, local_engine, needed_engine
-from quorate.images.tag_resolution import TaggedImage, has_manifest, parse_tagged
+from quorate.images.tag_resolution import has_manifest
 from quorate.job.quantities import format_size
+from quorate_content.images.image_names import TaggedImage, parse_tagged
 from quorate_protocol.codec import cids
 from quorate_protocol.refusals import Refused
 

@@ -13,16 +13,8 @@ import aiohttp
 
 from quorate.base.errors import EvidenceError, QuorateError, UnavailableError, UsageError
 from quorate.images.image_python import MACHINES, ImagePython, version_of
-from quorate.images.tag_resolution import (
-    MANIFEST_TYPES,
-    SECONDS_MAX,
-    TaggedImage,
-    bearer_token,
-    bounded_body,
-    parse_tagged,
-    read_manifest,
-    scheme_of,
-)
+from quorate.images.tag_resolution import SECONDS_MAX, bearer_token, bounded_body, read_manifest
+from quorate_content.images.image_names import MANIFEST_TYPES, TaggedImage, parse_tagged, scheme_of
 from quorate_protocol.codec import canonical
 
 CONFIG_BYTES_MAX = 1 << 20
@@ -108,7 +100,7 @@ def _platform_digest(manifests: list[Any], image: TaggedImage) -> str:
 
 async def _blob(session: aiohttp.ClientSession, url: str, image: TaggedImage) -> bytes:
     """Returns a blob. Public registries send the client on to another host for it."""
-    headers: dict[str, str] = {"Accept": ", ".join(MANIFEST_TYPES)}
+    headers: dict[str, str] = {"Accept": MANIFEST_TYPES}
     for _ in range(2):
         async with session.get(url, headers=headers, max_redirects=3) as response:
             if response.status == 401 and "Authorization" not in headers:

@@ -11,59 +11,17 @@ machine are read over plain HTTP, as engines do; all others over HTTPS.
 
 import asyncio
 import hashlib
-import ipaddress
-import re
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from quorate.base.errors import EvidenceError, UnavailableError, UsageError
-from quorate_protocol.codec import canonical
+from quorate_content.images.image_names import MANIFEST_TYPES, TaggedImage, scheme_of
+from quorate_content.images.registry_http import TOKEN_BYTES_MAX, challenge_of, token_in
 
 MANIFEST_BYTES_MAX = 4 << 20
-TOKEN_BYTES_MAX = 64 << 10
 SECONDS_MAX = 30.0
-MANIFEST_TYPES = (
-    "application/vnd.oci.image.index.v1+json",
-    "application/vnd.docker.distribution.manifest.list.v2+json",
-    "application/vnd.oci.image.manifest.v1+json",
-    "application/vnd.docker.distribution.manifest.v2+json",
-)
-HUB, HUB_HOST = "docker.io", "registry-1.docker.io"
-NAME_MAX = 255
-_PART = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
-_TAGGED = re.compile(
-    rf"([a-z0-9][a-z0-9.:-]{{0,100}}/)?((?:{_PART}/)*{_PART}):([A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})"
-)
-_CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
-
-
-@dataclass(frozen=True, slots=True)
-class TaggedImage:
-    """The parts of `name:tag`. `name` is the engine's form, `path` the registry's."""
-
-    name: str
-    host: str
-    path: str
-    tag: str
-
-
-def parse_tagged(text: str) -> TaggedImage | None:
-    """Returns the parts of `[host[:port]/]path:tag`, or None. As with engines, a host has a dot or
-    a port, or is localhost.
-    """
-    match = _TAGGED.fullmatch(text) if len(text) <= NAME_MAX else None
-    if match is None:
-        return None
-    first, path, tag = (match[1] or "").rstrip("/"), match[2], match[3]
-    if first and not ("." in first or ":" in first or first == "localhost"):
-        first, path = "", f"{first}/{path}"
-    host = first or HUB
-    name = f"{first}/{path}" if first else path
-    if host == HUB:
-        return TaggedImage(name, HUB_HOST, path if "/" in path else f"library/{path}", tag)
-    return TaggedImage(name, host, path, tag)
+KINDS = MANIFEST_TYPES.split(", ")
 
 
 async def resolve(session: aiohttp.ClientSession, image: TaggedImage) -> str:
@@ -106,7 +64,7 @@ async def read_manifest(
 
     Raises UsageError if there is no such image, UnavailableError if the registry cannot tell.
     """
-    headers = {"Accept": ", ".join(MANIFEST_TYPES)}
+    headers = {"Accept": MANIFEST_TYPES}
     for attempt in range(2):
         async with session.get(url, headers=headers, allow_redirects=False) as response:
             if response.status == 401 and attempt == 0:
@@ -125,7 +83,7 @@ async def read_manifest(
                     f"the registry {image.host} answers {response.status}; try again, or name the "
                     f"image by digest"
                 )
-            if response.headers.get("Content-Type", "").partition(";")[0] not in MANIFEST_TYPES:
+            if response.headers.get("Content-Type", "").partition(";")[0] not in KINDS:
                 raise UsageError(
                     f"image: the registry {image.host} has {image.path}:{image.tag} in an old "
                     "form without digest; name another image"
@@ -143,9 +101,8 @@ async def bearer_token(session: aiohttp.ClientSession, challenge: str, image: Ta
     """Returns the anonymous token of a public registry. A remote registry cannot direct this
     request to our own machine.
     """
-    parts = dict(_CHALLENGE.findall(challenge))
-    realm = parts.pop("realm", "")
-    if not challenge.startswith("Bearer ") or not _is_like(realm, scheme_of(image.host)):
+    realm, parts = challenge_of(challenge)
+    if not _is_like(realm, scheme_of(image.host)):
         raise UsageError(
             f"image: the registry {image.host} requires a login, which is not supported yet; "
             "use a public image"
@@ -157,13 +114,12 @@ async def bearer_token(session: aiohttp.ClientSession, challenge: str, image: Ta
                 f"({response.status})"
             )
         try:
-            tree = canonical.loads(await bounded_body(response, TOKEN_BYTES_MAX, image))
+            token = token_in(await bounded_body(response, TOKEN_BYTES_MAX, image))
         except ValueError as error:
             raise UnavailableError(
                 f"the registry {image.host} sent an unreadable token: {error}"
             ) from error
-    token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
-    if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+    if not token:
         raise UnavailableError(f"the registry {image.host} sent no token")
     return token
 
@@ -191,13 +147,3 @@ async def bounded_body(
                 f"the registry {image.host} sends more than {bytes_max} bytes; nothing was ordered"
             )
     return bytes(body)
-
-
-def scheme_of(host: str) -> str:
-    """Returns "http" for this machine and "https" for all others."""
-    name = urlsplit(f"//{host}").hostname or ""
-    try:
-        is_here = ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        is_here = name == "localhost"
-    return "http" if is_here else "https"

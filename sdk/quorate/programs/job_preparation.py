@@ -93,7 +93,8 @@ class JobPreparation:
 
     async def _with_image(self, job: Job) -> Job:
         """Looks in the local engine first, then asks the registry what a tag means now."""
-        from quorate.images.tag_resolution import parse_tagged, resolve
+        from quorate.images.tag_resolution import resolve
+        from quorate_content.images.image_names import parse_tagged
 
         if job.build is not None:
             archive = await self._engine_images().built(job.build)

@@ -18,8 +18,8 @@ from quorate_attestation.proof_document import PROOF_BYTES_MAX
 from quorate_attestation.records import Attested
 from quorate_attestation.sessions.recheck import recheck
 from quorate_protocol.codec import cids
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import signer
 from quorate_protocol.messages.offer import Offer, SlotOffer, gpus_needed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from quorate.base.errors import EvidenceError
 from quorate_protocol.codec import canonical as canonical_module
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.beacon_rounds import Timing
 from quorate_protocol.messages.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT, determinism_class

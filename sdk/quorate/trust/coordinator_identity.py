@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from quorate.base.errors import EvidenceError, ProfileError
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import BY_NAME, Limits
 from quorate_protocol.messages.beacon_rounds import Timing
 from quorate_protocol.messages.ports import BeaconInfo

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.offer import OfferEnvelope, validate

@@ -11,7 +11,7 @@ from quorate.base.errors import UnavailableError, translated
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.receipts import receipt_list
+from quorate_protocol.rules.receipts import receipt_pins
 from quorate_protocol.units import BlockNumber
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class _ChainReader:
             for first in range(0, length, SLOT_PAGE)
         ]
         listed = [found for page in pages for found in page]
-        for check in receipt_list.checks(self._body, [*map(_slot, range(length), listed)]):
+        for check in receipt_pins.list_checks(self._body, [*map(_slot, range(length), listed)]):
             yield check
         for item in self._body.slots:
             if item.slot is None or item.slot.index >= len(listed):

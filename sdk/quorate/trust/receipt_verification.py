@@ -13,7 +13,7 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
 from quorate_protocol.rules.receipts.receipt_pins import Pins
 from quorate_protocol.units import Address, Round
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 
 if TYPE_CHECKING:

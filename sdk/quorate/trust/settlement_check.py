@@ -16,7 +16,7 @@ from quorate_protocol.messages.signed import Summary
 from quorate_protocol.messages.views import ReputationHead
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
-from quorate_runtime.reputation import log_file
+from quorate_runtime.http import log_file
 
 if TYPE_CHECKING:
     from quorate_contracts.deploy import Deployment

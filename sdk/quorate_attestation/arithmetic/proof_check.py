@@ -14,7 +14,7 @@ from quorate_attestation.challenge import PAGES, PRODUCTS
 from quorate_attestation.parameters import BUCKET, TILE
 from quorate_attestation.proof_document import Proof, chain_stages, product_roots
 from quorate_attestation.seeds import Chain, Tile
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32
 

@@ -14,8 +14,8 @@ from quorate_attestation.claims import check_sizes, standard_sizes
 from quorate_attestation.parameters import Parameters
 from quorate_attestation.proof_document import Proof
 from quorate_attestation.records import attested, check_challenge, check_lifetime
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.receipt import Check, Report

@@ -23,8 +23,7 @@ BlockSupply = Callable[[ExpectedBlock], Block | None]
 class ByteReader(Protocol):
     """Anything with a blocking `readinto`."""
 
-    def readinto(self, buffer: memoryview, /) -> int | None:
-        """Fills some of the buffer and returns how many bytes; 0 means the end."""
+    def readinto(self, buffer: memoryview, /) -> int | None: ...
 
 
 class Progress(Protocol):
@@ -207,7 +206,6 @@ def is_within(expected: ExpectedBlock | None, path: TreePath) -> bool:
 
 
 def _finish(walk: DagWalk, known: BlockSupply | None, within: TreePath) -> None:
-    """Completes the walk from known blocks after the CAR's end."""
     while (expected := walk.expected) is not None and is_within(expected, within):
         block = known(expected) if known is not None else None
         if block is None:
@@ -217,9 +215,7 @@ def _finish(walk: DagWalk, known: BlockSupply | None, within: TreePath) -> None:
 
 def _advance(walk: DagWalk, cid: Cid, known: BlockSupply | None, within: TreePath) -> bool:
     """Feeds known blocks until the walk expects block `cid`. Returns False if it expects another
-    block that is not known.
-
-    The walk can end without `cid`; then `cid` was not expected here.
+    block that is not known. The walk can end without `cid`; then `cid` was not expected here.
     """
     while (expected := walk.expected) is not None and is_within(expected, within):
         if expected.cid.same_block(cid):

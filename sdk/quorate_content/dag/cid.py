@@ -37,7 +37,6 @@ class Codec(IntEnum):
 @dataclass(frozen=True, slots=True)
 class Cid:
     """One content identifier. `digest` is the sha2-256 of the block. Version 0 is always dag-pb.
-
     `inline` is the block itself if this is an identity CID, else None.
     """
 
@@ -101,7 +100,6 @@ def parse(text: str) -> Cid:
 
 
 def parse_bytes(raw: bytes) -> Cid:
-    """Returns the CID whose binary form is exactly `raw`."""
     cid, end = parse_prefix(raw)
     if end != len(raw):
         raise malformed(f"{len(raw) - end} unexpected bytes after the CID")
@@ -151,7 +149,6 @@ def inline_cid(block: bytes, codec: Codec = Codec.RAW) -> Cid:
 
 def typed_cid(text: str) -> Cid:
     """Returns the CIDv1 of what a person typed: a CID of version 1, or of version 0 (`Qm...`).
-
     Raises `Refused(MALFORMED)`.
     """
     return parse(text.strip()).as_v1()
@@ -168,7 +165,6 @@ EMPTY = raw_cid(b"")  # of an empty file
 
 
 def node_cid(block: bytes, version: int = 1) -> Cid:
-    """Returns the CID of an encoded dag-pb node."""
     return Cid(version, Codec.DAG_PB, Hash32(sha256(block).digest()))
 
 

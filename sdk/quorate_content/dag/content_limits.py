@@ -75,5 +75,4 @@ def malformed(detail: str) -> Refused:
 
 
 def oversize(what: str, limit: int) -> Refused:
-    """A refusal for content that is larger than a bound."""
     return Refused(Code.OVERSIZE, f"{what}: at most {limit}")

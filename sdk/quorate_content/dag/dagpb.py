@@ -71,12 +71,10 @@ def encode_link(link: Link) -> bytes:
 
 
 def encode_node(links: Sequence[Link], data: bytes) -> bytes:
-    """Encodes a canonical block: the links in the given order, then the data."""
     return b"".join(map(encode_link, links)) + b"\x0a" + encode_varint(len(data)) + data
 
 
 def file_data(sizes: Sequence[int]) -> bytes:
-    """Encodes the UnixFS message of an inner node of a file."""
     return (
         b"\x08\x02\x18"
         + encode_varint(sum(sizes))

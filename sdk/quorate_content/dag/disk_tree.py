@@ -64,7 +64,6 @@ class TreeWriter:
         self._blocks = LocalBlocks(target, self.nodes)
 
     def enter(self, path: TreePath) -> None:
-        """Makes the directory and opens it."""
         self._reserve_entry(path, 0)
         name, parent = path[-1] if path else self.target, self._parent(path)
         try:
@@ -87,9 +86,7 @@ class TreeWriter:
 
     def open(self, path: TreePath, size: int) -> None:
         """Creates the file after it reserved the space, so that a full disk shows before the
-        download.
-
-        fallocate is not used: on a tmpfs it costs as much as writing the file.
+        download. fallocate is not used: on a tmpfs it costs as much as writing the file.
         """
         self.total += size
         self._reserve_entry(path, size)
@@ -101,7 +98,6 @@ class TreeWriter:
         self._file = os.open(name, flags, 0o600, dir_fd=parent)
 
     def write(self, path: TreePath, offset: int, data: Block) -> None:
-        """Writes all the bytes."""
         assert self._file is not None
         if self.is_replaying and isinstance(data, memoryview):
             return  # read from this very file; bytes inside a node may not have been written yet
@@ -127,7 +123,6 @@ class TreeWriter:
         os.close(descriptor)
 
     def node(self, cid: Cid, block: Block) -> None:
-        """Keeps the node once."""
         if cid.digest not in self.nodes:
             self._node_bytes += len(block)
             if self._node_bytes > self._bounds.node_bytes_max:
@@ -138,18 +133,15 @@ class TreeWriter:
                 self.journal.flush()
 
     def leaf(self, expected: ExpectedBlock, block: Block) -> None:
-        """Records where the leaf is in the tree."""
         if len(self._located) < LOCATED_MAX:
             self._located.setdefault(expected.cid.digest, expected)
 
     def seen(self, cid: Cid) -> bool:
-        """Returns whether the block was written already."""
         return cid.digest in self.nodes or cid.digest in self._located
 
     def known(self, expected: ExpectedBlock) -> Block | None:
-        """Returns a block that was written already or is empty, or None.
-
-        Blocks repeat. And bitswap does not send the empty block, so nobody waits for it.
+        """Returns a block that was written already or is empty, or None. Blocks repeat. And bitswap
+        does not send the empty block, so nobody waits for it.
         """
         if expected.cid.same_block(EMPTY):
             return b""
@@ -178,9 +170,7 @@ class TreeWriter:
 
 def entry_bytes(is_inside: bool, size: int) -> int:
     """Returns the disk bytes that a file or directory counts as; `is_inside` means inside a
-    directory.
-
-    Without a minimum, a few megabytes of empty files would use up all inodes.
+    directory. Without a minimum, a few megabytes of empty files would use up all inodes.
     """
     return max(size, ENTRY_BYTES) if is_inside else size
 
@@ -197,7 +187,6 @@ class LocalBlocks:
         self._descriptor = -1
 
     def supply(self, expected: ExpectedBlock) -> Block | None:
-        """Returns the block for an expected place, valid until the next call, or None."""
         if expected.cid.codec == Codec.DAG_PB and expected.cid.digest in self._nodes:
             return self._nodes[expected.cid.digest]
         if expected.role is Role.SHARD:
@@ -208,7 +197,6 @@ class LocalBlocks:
         return leaf_block(data)
 
     def close(self) -> None:
-        """Closes the file that was read last."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._open_path, self._descriptor = None, -1
@@ -224,7 +212,7 @@ class LocalBlocks:
             if wanted > len(self._buffer):
                 self._buffer = memoryview(bytearray(wanted))
             count = os.preadv(self._descriptor, [self._buffer[:wanted]], expected.offset)
-        except OSError:  # not re-raised: an unreadable block is absent, and the caller reports that
+        except OSError:  # an unreadable block is absent, and the caller reports that
             return None
         return self._buffer[:count] if count == wanted else None
 
@@ -236,7 +224,6 @@ class LocalBlocks:
 
 
 def path_in_tree(root: Path, path: TreePath) -> Path:
-    """Returns the path of an entry of the tree at `root`."""
     return root.joinpath(*(os.fsdecode(name) for name in path))
 
 
@@ -251,14 +238,13 @@ def resume_walk(walk: DagWalk, blocks: LocalBlocks, stopped: Callable[[], None])
             return
         try:
             walk.feed(block)
-        except BadSource:  # not re-raised: the part on disk ends here, and the rest is fetched
+        except BadSource:  # the part on disk ends here, and the rest is fetched
             return
 
 
 def cid_of_path(path: str | Path, profile: Profile = V1_2025, bounds: Bounds | None = None) -> Cid:
-    """Returns the CID of a file or directory. Blocks, so call it in a thread.
-
-    Raises `Refused(MALFORMED)` for links, devices, pipes and bad names.
+    """Returns the CID of a file or directory. Blocks, so call it in a thread. Raises
+    `Refused(MALFORMED)` for links, devices, pipes and bad names.
     """
     return build_path(Path(path), profile, None, None, bounds or Bounds()).cid
 
@@ -382,8 +368,6 @@ def _path_text(path: TreePath) -> str:
 
 
 def keep_nodes(nodes: Nodes) -> Emit:
-    """Returns an `emit` function that fills `nodes`."""
-
     def emit(cid: Cid, block: bytes) -> None:
         nodes[cid.digest] = block
 
@@ -391,27 +375,24 @@ def keep_nodes(nodes: Nodes) -> Emit:
 
 
 def dump_nodes(nodes: Nodes) -> bytes:
-    """Encodes nodes for the store: each after its length."""
     return b"".join(encode_varint(len(block)) + block for block in nodes.values())
 
 
 def load_nodes(path: str | Path, bounds: Bounds) -> Nodes:
     """Reads nodes written by `dump_nodes` or a journal, up to a truncated end. A missing file means
-    no nodes.
-
-    Each node is listed under its true hash.
+    no nodes. Each node is listed under its true hash.
     """
     nodes: Nodes = {}
     try:
         with open(path, "rb") as file:
             raw = file.read(2 * bounds.node_bytes_max)
-    except FileNotFoundError:  # not re-raised: a file of one block has no nodes
+    except FileNotFoundError:  # a file of one block has no nodes
         return nodes
     at = 0
     while at < len(raw):
         try:
             length, at = decode_varint(raw, at)
-        except ValueError:  # not re-raised: a kill can cut the end of a journal
+        except ValueError:  # a kill can cut the end of a journal
             break
         block = raw[at : at + length]
         if len(block) < length:
@@ -425,7 +406,7 @@ def remove_tree(path: str | Path) -> None:
     """Removes a file or a read-only tree. Absent is fine."""
     try:
         is_directory = stat.S_ISDIR(os.lstat(path).st_mode)
-    except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is already gone
+    except (FileNotFoundError, NotADirectoryError):
         return
     if not is_directory:
         with suppress(FileNotFoundError):

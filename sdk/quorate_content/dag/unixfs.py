@@ -29,10 +29,8 @@ file's own bytes.
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How a tree is cut into blocks.
-
-    `estimate_block`: a directory is sharded by the size of its block; otherwise by the size of its
-    names and CIDs.
+    """How a tree is cut into blocks. `estimate_block`: a directory is sharded by the size of its
+    block; otherwise by the size of its names and CIDs.
     """
 
     name: str
@@ -71,7 +69,6 @@ class FileBuilder:
         self._leaves = 0
 
     def add(self, chunk: bytes | memoryview) -> None:
-        """Hashes one chunk. The caller may reuse the buffer afterwards."""
         if self._profile.raw_leaves:
             leaf = Built(raw_cid(chunk), len(chunk), len(chunk))
         else:
@@ -123,7 +120,6 @@ class FileBuilder:
 def build_file(
     chunks: Iterable[bytes | memoryview], profile: Profile = V1_2025, emit: Emit | None = None
 ) -> Built:
-    """Builds a file from chunks of `profile.chunk_bytes` and returns its root."""
     builder = FileBuilder(profile, emit)
     for chunk in chunks:
         builder.add(chunk)
@@ -131,7 +127,6 @@ def build_file(
 
 
 def cid_of_bytes(data: bytes, profile: Profile = V1_2025) -> Cid:
-    """Returns the CID of a file with these bytes."""
     view = memoryview(data)
     return build_file(
         (view[at : at + profile.chunk_bytes] for at in range(0, len(view), profile.chunk_bytes)),
@@ -163,7 +158,6 @@ def build_directory(
 def _shard(
     items: list[tuple[bytes, Link]], depth: int, profile: Profile, emit: Emit | None
 ) -> Built:
-    """Builds one HAMT shard. The bucket is byte `depth` of the name's murmur3 hash (fanout 256)."""
     if depth == 8:
         raise malformed("two names of a directory have the same 64-bit hash; rename one")
     buckets: dict[int, list[tuple[bytes, Link]]] = {}

@@ -6,7 +6,6 @@ VARINT_BYTES_MAX = 9
 
 
 def encode_varint(value: int) -> bytes:
-    """Encodes a non-negative integer as a minimal varint."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()

@@ -56,20 +56,16 @@ class _Leave:
 class Sink(Protocol):
     """Receives what a walk finds. Calls nest properly, and offsets within a file only grow."""
 
-    def enter(self, path: TreePath) -> None:
-        """A directory begins."""
+    def enter(self, path: TreePath) -> None: ...
 
-    def leave(self, path: TreePath) -> None:
-        """The directory is complete."""
+    def leave(self, path: TreePath) -> None: ...
 
-    def open(self, path: TreePath, size: int) -> None:
-        """A file of `size` bytes begins."""
+    def open(self, path: TreePath, size: int) -> None: ...
 
     def write(self, path: TreePath, offset: int, data: Block) -> None:
         """Verified bytes of the open file."""
 
-    def close(self, path: TreePath, size: int) -> None:
-        """The file is complete."""
+    def close(self, path: TreePath, size: int) -> None: ...
 
     def node(self, cid: Cid, block: Block) -> None:
         """A verified dag-pb node that cannot be rebuilt from the tree's files."""
@@ -83,33 +79,24 @@ class Sink(Protocol):
 class NullSink:
     """A sink that ignores everything, for walks that only verify or only navigate."""
 
-    def enter(self, path: TreePath) -> None:
-        """Does nothing."""
+    def enter(self, path: TreePath) -> None: ...
 
-    def leave(self, path: TreePath) -> None:
-        """Does nothing."""
+    def leave(self, path: TreePath) -> None: ...
 
-    def open(self, path: TreePath, size: int) -> None:
-        """Does nothing."""
+    def open(self, path: TreePath, size: int) -> None: ...
 
-    def write(self, path: TreePath, offset: int, data: Block) -> None:
-        """Does nothing."""
+    def write(self, path: TreePath, offset: int, data: Block) -> None: ...
 
-    def close(self, path: TreePath, size: int) -> None:
-        """Does nothing."""
+    def close(self, path: TreePath, size: int) -> None: ...
 
-    def node(self, cid: Cid, block: Block) -> None:
-        """Does nothing."""
+    def node(self, cid: Cid, block: Block) -> None: ...
 
-    def leaf(self, expected: ExpectedBlock, block: Block) -> None:
-        """Does nothing."""
+    def leaf(self, expected: ExpectedBlock, block: Block) -> None: ...
 
 
 class DagWalk:
     """Feed it the block for `expected` until `expected` is None. It reads the blocks of identity
-    CIDs by itself.
-
-    Raises `BadSource` for wrong bytes, and `Refused` if the content breaks a rule.
+    CIDs by itself. Raises `BadSource` for wrong bytes, and `Refused` if the content breaks a rule.
     """
 
     def __init__(self, root: Cid, sink: Sink, bounds: Bounds, is_directory: bool = False) -> None:
@@ -134,9 +121,8 @@ class DagWalk:
 
     @property
     def entry(self) -> ExpectedBlock | None:
-        """Returns the root block of the file or directory that comes next or was begun last.
-
-        None when the DAG is complete.
+        """Returns the root block of the file or directory that comes next or was begun last. None
+        when the DAG is complete.
         """
         expected = self.expected
         return expected if expected is None or expected.role is Role.ENTRY else self._begun
@@ -153,7 +139,6 @@ class DagWalk:
         self._settle()
 
     def skip(self) -> None:
-        """Skips the expected block and everything below it."""
         self._pop()
         self._settle()
 
@@ -344,7 +329,7 @@ def check_path(path: TreePath, bounds: Bounds) -> None:
     is_text = True
     try:
         name.decode()
-    except UnicodeDecodeError:  # not re-raised: the check below refuses it
+    except UnicodeDecodeError:  # the check below refuses it
         is_text = False
     is_dots = name in (b"", b".", b"..")
     if (

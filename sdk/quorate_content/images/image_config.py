@@ -10,15 +10,12 @@ from quorate_content.images.tar_checks import checked_name, member_bytes
 from quorate_protocol.refusals import Code, Refused
 
 _JSON_DEPTH_MAX = 32
-
-
 _JSON_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def parse_json(data: bytes, where: str) -> object:
-    """Parses JSON after a check of its depth.
-
-    The parser recurses in C, and a library may have raised the recursion limit beyond the stack.
+    """Parses JSON after a check of its depth. The parser recurses in C, and a library may have
+    raised the recursion limit beyond the stack.
     """
     depth = 0
     for bracket in re.findall(rb"[\[\]{}]", _JSON_STRING.sub(b"", data)):
@@ -32,14 +29,12 @@ def parse_json(data: bytes, where: str) -> object:
 
 
 def json_object(value: object, where: str) -> dict[str, object]:
-    """Returns the value if it is a JSON object, else refuses it."""
     if not isinstance(value, dict):
         raise Refused(Code.MALFORMED, f"{where} is not a JSON object")
     return value
 
 
 def text_list(value: object, where: str) -> tuple[str, ...]:
-    """Returns a list of strings as a tuple; None is an empty one."""
     if value is None:
         return ()
     if not isinstance(value, list) or not all(
@@ -59,7 +54,6 @@ def _is_text(text: str) -> bool:
 def read_manifest(
     archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], limits: ImageLimits
 ) -> dict[str, object]:
-    """Returns the one entry of `manifest.json`."""
     if "manifest.json" not in members:
         raise Refused(
             Code.MALFORMED, "no manifest.json in the archive; give a file written by `docker save`"
@@ -88,7 +82,6 @@ def manifest_parts(manifest: dict[str, object], limits: ImageLimits) -> tuple[st
 
 
 def read_volumes(config: dict[str, object], limits: ImageLimits) -> tuple[str, ...]:
-    """Returns the paths of the volumes that the image declares, sorted."""
     inner = json_object(config.get("config") or {}, "config")
     volumes = text_list(sorted(json_object(inner.get("Volumes") or {}, "Volumes")), "Volumes")
     if len(volumes) > limits.volumes or any(len(path) > limits.path_bytes for path in volumes):
@@ -112,7 +105,6 @@ def build_image_info(
     volumes: tuple[str, ...],
     limits: ImageLimits,
 ) -> ImageInfo:
-    """Puts the checked parts of the config together."""
     inner = json_object(config.get("config") or {}, "config")
     labels = json_object(inner.get("Labels") or {}, "Labels")
     env, *words = (text_list(inner.get(name), name) for name in ("Env", "Entrypoint", "Cmd"))

@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from quorate_protocol.refusals import Code, Refused
 
 LABEL_PYTHON = "quorate.python"
-
-
 LABEL_SHELL = "quorate.shell"
-
-
 SHELLS = ("sh", "bash", "dash", "ash", "zsh", "ksh")
 
 
@@ -38,10 +34,8 @@ class ImageLimits:
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What an image says about itself.
-
-    `config_digest` is hex and equals the id that an engine gives the image. `has_env` says whether
-    the image has /usr/bin/env.
+    """What an image says about itself. `config_digest` is hex and equals the id that an engine
+    gives the image. `has_env` says whether the image has /usr/bin/env.
     """
 
     config_digest: str
@@ -61,7 +55,6 @@ class ImageInfo:
     unpacked_bytes: int = 0  # total of all layers
 
     def label(self, name: str) -> str | None:
-        """Returns the value of a label, or None."""
         return dict(self.labels).get(name)
 
 

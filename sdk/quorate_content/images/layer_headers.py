@@ -46,7 +46,6 @@ class LayerEntry:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a directory."""
         return self.kind == tarfile.DIRTYPE
 
 
@@ -59,9 +58,8 @@ class _Pending:
 
 
 def read_layer_headers(source: IO[bytes], where: str) -> Iterator[LayerEntry]:
-    """Yields each entry of a layer's plain bytes and skips its data.
-
-    Raises Refused(MALFORMED | UNSUPPORTED | OVERSIZE), which names the layer `where`.
+    """Yields each entry of a layer's plain bytes and skips its data. Raises Refused(MALFORMED |
+    UNSUPPORTED | OVERSIZE), which names the layer `where`.
     """
     pending = _Pending()
     position = 0
@@ -86,7 +84,6 @@ def read_layer_headers(source: IO[bytes], where: str) -> Iterator[LayerEntry]:
 
 
 def _block(source: IO[bytes], where: str, position: int) -> bytes:
-    """Returns the next header, or nothing at the end of the layer."""
     block = source.read(_BLOCK)
     if not block and position:
         return b""
@@ -118,7 +115,6 @@ def _size(block: bytes, where: str) -> int:
 
 
 def _extended(source: IO[bytes], size: int, where: str) -> bytes:
-    """Returns the data of an extended header with its padding."""
     if size > _EXTENDED_BYTES_MAX:
         raise Refused(
             Code.OVERSIZE,
@@ -134,7 +130,6 @@ def _extended(source: IO[bytes], size: int, where: str) -> bytes:
 
 
 def _take_extended(kind: bytes, data: bytes, pending: _Pending, where: str) -> None:
-    """Adds an extended header to what is known of the next entry."""
     is_mixed = bool(pending.kinds) and (
         kind not in _LONG or not pending.kinds.isdisjoint({kind, tarfile.XHDTYPE})
     )

@@ -42,9 +42,7 @@ def opened_layers(
     path: Path, info: ImageInfo, limits: ImageLimits | None = None
 ) -> Iterator[list["Layer"]]:
     """Yields the layers of a checked archive, lowest first, for executors that unpack without an
-    engine.
-
-    Errors are those of `read_archive`.
+    engine. Errors are those of `read_archive`.
     """
     limits = limits or ImageLimits()
     with open_archive(path, limits) as archive:

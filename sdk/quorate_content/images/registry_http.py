@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 from quorate_content.dag.content_limits import TruncatedSource
+from quorate_content.images.image_names import scheme_of
 from quorate_content.store.deadline_socket import DeadlineSocket
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import address_of, is_public
@@ -35,10 +36,8 @@ _CHALLENGE = re.compile(r'(realm|service|scope)="([^"]{0,1000})"')
 
 @dataclass(frozen=True, slots=True)
 class TransferRate:
-    """How fast a registry must send.
-
-    The least rate is an average over a whole image, after a grace time. `silence_seconds` is the
-    longest time without a byte.
+    """How fast a registry must send. The least rate is an average over a whole image, after a grace
+    time. `silence_seconds` is the longest time without a byte.
     """
 
     bytes_per_second_min: int = 128 << 10
@@ -47,10 +46,8 @@ class TransferRate:
 
 
 class RegistryHttp:
-    """Requests to one repository of one registry, for one fetch. Blocking.
-
-    `may_be_private`: the registry's address may be private, because the owner named this image or
-    it is a devnet.
+    """Requests to one repository of one registry, for one fetch. Blocking. `may_be_private`: the
+    registry's address may be private, because the owner named this image or it is a devnet.
     """
 
     def __init__(
@@ -62,16 +59,13 @@ class RegistryHttp:
         self._begun, self._received = time.monotonic(), 0
 
     def head(self, what: str, accept: str) -> None:
-        """Asks whether `/v2/<path>/<what>` is there. Raises as `get` does."""
         with self._ask("HEAD", what, accept):
             pass
 
     @contextmanager
     def get(self, what: str, accept: str = "*/*") -> Iterator[http.client.HTTPResponse]:
-        """Yields the response to `/v2/<path>/<what>`, with its body unread.
-
-        Raises Refused(UNKNOWN) if the registry demands a login for it, Unavailable if the registry
-        fails.
+        """Yields the response to `/v2/<path>/<what>`, with its body unread. Raises Refused(UNKNOWN)
+        if the registry demands a login for it, Unavailable if the registry fails.
         """
         with self._ask("GET", what, accept) as response:
             yield response
@@ -90,9 +84,8 @@ class RegistryHttp:
             ) from error
 
     def chunks(self, response: http.client.HTTPResponse, bytes_max: int) -> Iterator[bytes]:
-        """Yields the body in chunks.
-
-        Raises Refused(MALFORMED) if it is longer than `bytes_max`, Unavailable if it is too slow.
+        """Yields the body in chunks. Raises Refused(MALFORMED) if it is longer than `bytes_max`,
+        Unavailable if it is too slow.
         """
         total = 0
         while chunk := response.read1(CHUNK_BYTES):
@@ -152,10 +145,8 @@ class RegistryHttp:
             raise Unavailable(f"the registry {self._host} answers {status}", 10.0)
 
     def _anonymous_token(self, challenge: str) -> str:
-        """Returns the token that a public registry gives to everybody. It never sends a login."""
-        parts = dict(_CHALLENGE.findall(challenge))
-        realm = parts.pop("realm", "")
-        if not challenge.startswith("Bearer ") or not realm:
+        realm, parts = challenge_of(challenge)
+        if not realm:
             raise Refused(
                 Code.UNKNOWN,
                 f"image: the registry {self._host} wants a login, which jobs cannot give",
@@ -167,11 +158,10 @@ class RegistryHttp:
             self._check_status(response.status)
             body = b"".join(self.chunks(response, TOKEN_BYTES_MAX))
         try:
-            tree = canonical.loads(body)
+            token = token_in(body)
         except ValueError as error:
             raise Unavailable(f"the registry {self._host} sent no token: {error}", 60.0) from error
-        token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
-        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+        if not token:
             raise Unavailable(f"the registry {self._host} sent no token", 60.0)
         return token
 
@@ -199,9 +189,8 @@ class RegistryHttp:
             connection.close()
 
     def _connected(self, place: SplitResult) -> socket.socket:
-        """Connects to an address that was checked.
-
-        It does not look up the name again, because that might give another address.
+        """Connects to an address that was checked. It does not look up the name again, because that
+        might give another address.
         """
         host, last = place.hostname or "", None
         for family, address in self._addresses(
@@ -219,7 +208,7 @@ class RegistryHttp:
                 self._stop.attach(link)
                 return link
             except OSError as error:
-                # Not re-raised here: a name may have other addresses. The last error is raised
+                # A name may have other addresses. The last error is raised
                 # below.
                 link.close()
                 last = error
@@ -251,13 +240,19 @@ class RegistryHttp:
         return public  # type: ignore[return-value]  # as above
 
 
-def scheme_of(host: str) -> str:
-    """Returns "http" for this machine, else "https", as engines do."""
-    name = urlsplit(f"//{host}").hostname or ""
-    address = address_of(name if ":" not in name else f"[{name}]")
-    return (
-        "http" if name == "localhost" or (address is not None and address.is_loopback) else "https"
-    )
+def challenge_of(header: str) -> tuple[str, dict[str, str]]:
+    """Returns the realm of a WWW-Authenticate header ("" if it has none) and what to ask it."""
+    parts = dict(_CHALLENGE.findall(header))
+    realm = parts.pop("realm", "")
+    return (realm if header.startswith("Bearer ") else ""), parts
+
+
+def token_in(body: bytes) -> str:
+    """Returns the token that a registry sent, or "". Raises ValueError if it is not JSON."""
+    tree = canonical.loads(body)
+    token = (tree.get("token") or tree.get("access_token")) if isinstance(tree, dict) else None
+    is_token = isinstance(token, str) and token.isascii() and token.isprintable()
+    return str(token) if is_token else ""
 
 
 def redirect_target(url: str, location: str) -> str:

@@ -17,9 +17,8 @@ _READ_MAX = 4 << 20
 
 
 class BoundedReader(io.RawIOBase):
-    """A seekable reader that refuses large single reads and positions beyond a bound.
-
-    The tar module reads extended headers whole, and a compressed layer may expand without end.
+    """A seekable reader that refuses large single reads and positions beyond a bound. The tar
+    module reads extended headers whole, and a compressed layer may expand without end.
     """
 
     def __init__(self, source: IO[bytes], position_max: int, beyond: Refused) -> None:
@@ -34,21 +33,17 @@ class BoundedReader(io.RawIOBase):
         return self._source.read(size)
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        """Moves to a position from the start, the only kind that the tar module asks for."""
         if whence != 0 or offset > self._position_max:
             raise self._beyond
         return self._source.seek(offset)
 
     def tell(self) -> int:
-        """Returns the position from the start."""
         return self._source.tell()
 
     def seekable(self) -> bool:
-        """Returns True."""
         return True
 
     def readable(self) -> bool:
-        """Returns True."""
         return True
 
 
@@ -101,7 +96,6 @@ def read_members(
 
 
 def checked_name(name: str, where: str, limits: ImageLimits) -> str:
-    """Returns the clean form of a member's name, or refuses one that leads out of the archive."""
     if len(name.encode("utf-8", "surrogateescape")) > limits.path_bytes:
         raise Refused(Code.MALFORMED, f"{where}: a path is longer than {limits.path_bytes} bytes")
     if name.startswith("/") or ".." in name.split("/") or "\0" in name:
@@ -110,15 +104,12 @@ def checked_name(name: str, where: str, limits: ImageLimits) -> str:
 
 
 def clean_name(name: str) -> str:
-    """Returns the normal form of a path."""
     return posixpath.normpath(name)
 
 
 def regular_member(members: dict[str, tarfile.TarInfo], name: str) -> tarfile.TarInfo:
-    """Returns the regular file behind a name.
-
-    `docker save` writes a repeated layer as a link to the first one, so one link inside the archive
-    is followed.
+    """Returns the regular file behind a name. `docker save` writes a repeated layer as a link to
+    the first one, so one link inside the archive is followed.
     """
     member = members.get(clean_name(name))
     if member is not None and (member.issym() or member.islnk()):
@@ -132,7 +123,6 @@ def regular_member(members: dict[str, tarfile.TarInfo], name: str) -> tarfile.Ta
 def member_bytes(
     archive: tarfile.TarFile, members: dict[str, tarfile.TarInfo], name: str, bytes_max: int
 ) -> bytes:
-    """Returns the content of a member of at most `bytes_max` bytes."""
     member = regular_member(members, name)
     if member.size > bytes_max:
         raise Refused(Code.OVERSIZE, f"{name}: {member.size} bytes, at most {bytes_max}")

@@ -34,9 +34,8 @@ create index if not exists block_root on block(root);
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Where a block is: in the object `root`, in the file or directory at `path`.
-
-    `is_entry`: a whole file or directory begins with it. `size` is that of a leaf, else None.
+    """Where a block is: in the object `root`, in the file or directory at `path`. `is_entry`: a
+    whole file or directory begins with it. `size` is that of a leaf, else None.
     """
 
     root: Cid
@@ -51,7 +50,6 @@ class BlockPlace:
         return self.is_entry or self.size is None
 
     def expected(self, cid: Cid) -> ExpectedBlock:
-        """Returns the block as a walk from the root would expect it."""
         role = Role.ENTRY if self.is_entry else Role.FILE
         return ExpectedBlock(cid, self.path, role, self.offset, self.size)
 
@@ -63,14 +61,13 @@ class BlockIndex:
         self._guard = threading.Lock()
         try:
             self._base = _open(path)
-        except sqlite3.DatabaseError:  # not re-raised: the rows are computed again
+        except sqlite3.DatabaseError:  # the rows are computed again
             for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
                 with suppress(FileNotFoundError):
                     name.unlink()
             self._base = _open(path)
 
     def close(self) -> None:
-        """Closes the database."""
         with self._guard:
             self._base.close()
 
@@ -103,7 +100,6 @@ class BlockIndex:
                 raise
 
     def forget(self, root: Cid) -> None:
-        """Removes an object's rows."""
         name = str(root.as_v1())
         if root.codec != Codec.DAG_PB:
             return
@@ -113,7 +109,6 @@ class BlockIndex:
             self._base.execute("delete from root where cid = ?", (name,))
 
     def find(self, cid: Cid) -> tuple[BlockPlace, ...]:
-        """Returns some of the places of a block; none if no object has it."""
         query = """select root.cid, path, is_entry, offset, size from block
                    join root on root.id = block.root where digest = ? limit ?"""
         with self._locked():

@@ -47,7 +47,7 @@ from quorate_content.store.lease import Lease, Stat
 from quorate_content.store.locks import FileLock
 from quorate_content.store.object_builder import FinishedObject, ObjectBuilder
 from quorate_content.store.store_files import PUT_PREFIX, StoreFiles
-from quorate_content.threads import StopSignal, StreamReader, in_thread
+from quorate_content.store.threads import StopSignal, StreamReader, in_thread
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 
@@ -73,7 +73,6 @@ class ObjectFetch:
         self._tally = tally
 
     def run(self, root: Cid, sources: tuple[Source, ...], progress: Progress | None) -> None:
-        """Fetches what is missing and publishes the object."""
         folder = Path(self._files.work(self._work))
         old_nodes = load_nodes(folder / "nodes", self._bounds)
         with open(folder / "nodes", "wb") as journal:
@@ -115,9 +114,7 @@ def car_pieces(
     from_entry: TreePath = (),
 ) -> Iterator[bytes]:
     """Yields the object's CAR in pieces of about 1 MiB. Blocks are not hashed again, because every
-    reader hashes them.
-
-    `from_entry` leaves out the entries before that one, without reading them.
+    reader hashes them. `from_entry` leaves out the entries before that one, without reading them.
     """
     sought = from_entry
 
@@ -170,23 +167,14 @@ class ByteCounts:
             self._counts[source] = self._counts.get(source, 0) + count
 
     def by_source(self) -> dict[str, int]:
-        """Returns a copy: bytes by source, in the order in which the sources first sent some."""
         with self._guard:
             return dict(self._counts)
 
 
 THREADS = 64  # most of them wait for the network
-
-
 DAY_SECONDS = 86_400.0
-
-
 SPARE_BYTES = 64 * MIB
-
-
 LOCK_PAUSE_SECONDS = 0.02
-
-
 ENSURE_TRIES = 16
 
 
@@ -266,9 +254,8 @@ class ContentStore:
         until: float | None = None,
         deadline_seconds: float = DAY_SECONDS,
     ) -> Stat:
-        """Takes a whole DAG from a CAR, verifies it, and pins it as `put` does.
-
-        Raises `Refused` if a block is missing, wrong or too large.
+        """Takes a whole DAG from a CAR, verifies it, and pins it as `put` does. Raises `Refused` if
+        a block is missing, wrong or too large.
         """
         stop, work = StopSignal(deadline_seconds), PUT_PREFIX + secrets.token_hex(8)
         bounds = replace(Bounds(), bytes_max=bytes_max)
@@ -314,32 +301,25 @@ class ContentStore:
 
     async def pin(self, cid: Cid, owner: str | Owner, until: float | None = None) -> None:
         """Pins stored content for `owner` until `until`. It can extend a pin but never shortens
-        one.
-
-        Raises `Refused(NOT_STORED | QUOTA)`.
+        one. Raises `Refused(NOT_STORED | QUOTA)`.
         """
         async with await self.lease(cid):
             await in_thread(self._threads, lambda: self._files.pin(cid, owner_of(owner), until))
 
     async def unpin(self, cid: Cid, owner: str) -> None:
-        """Ends one owner's pin. The content stays until its space is needed."""
         await in_thread(self._threads, lambda: self._files.index.unpin(str(cid.as_v1()), owner))
 
     async def unpin_all(self, owner: str) -> None:
-        """Ends all pins of one owner."""
         await in_thread(self._threads, lambda: self._files.index.unpin_all(owner))
 
     async def owners_of(self, cid: Cid) -> list[str]:
-        """Returns the owners that pin stored content now."""
         return await in_thread(self._threads, lambda: self._files.index.owners_of(str(cid.as_v1())))
 
     async def stat(self, cid: Cid) -> Stat | None:
-        """Returns what is stored under the CID, or None."""
         entry = await in_thread(self._threads, lambda: self._files.entry(cid))
         return None if entry is None else Stat(cid, entry.size)
 
     async def objects(self) -> list[ListedObject]:
-        """Returns all stored objects, sorted by their CIDs."""
         return await in_thread(self._threads, self._files.index.objects)
 
     async def resolve(self, digest: bytes) -> Cid | None:
@@ -350,13 +330,11 @@ class ContentStore:
         return None if found is None else parse(found)
 
     async def is_pinned_for(self, cid: Cid, owner: str) -> bool:
-        """Returns whether this owner pins the object now."""
         return await in_thread(
             self._threads, lambda: self._files.index.is_pinned_for(str(cid.as_v1()), owner)
         )
 
     async def extend_pins(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
-        """Extends existing pins of these (digest, owner) pairs to at least `until`."""
         await in_thread(self._threads, lambda: self._files.index.extend_pins(named, until))
 
     async def transfer_pins(self, moves: Sequence[PinTransfer]) -> list[bytes]:
@@ -366,15 +344,12 @@ class ContentStore:
         return await in_thread(self._threads, lambda: self._files.index.transfer_pins(moves))
 
     async def owned(self) -> dict[str, int]:
-        """Returns the bytes that each owner has pinned or is adding."""
         return await in_thread(self._threads, self._files.index.owned)
 
     async def set_weights(self, weights: Mapping[str, int]) -> None:
-        """Sets the weights of owners."""
         await in_thread(self._threads, lambda: self._files.index.set_weights(weights))
 
     async def used_bytes(self) -> int:
-        """Returns the bytes of all objects and of work in progress."""
         return await in_thread(self._threads, self._files.index.used)
 
     async def available_bytes(self) -> int:
@@ -404,7 +379,6 @@ class ContentStore:
         return Lease(Stat(cid, entry.size), self._files.place(cid), lock)
 
     async def block(self, cid: Cid) -> bytes:
-        """Returns the root block of a stored object."""
         async with await self.lease(cid) as lease:
             return await in_thread(self._threads, lambda: self._root_block(cid, lease.path))
 

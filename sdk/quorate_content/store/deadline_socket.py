@@ -11,7 +11,7 @@ import time
 from typing import cast
 
 from quorate_content.dag.content_limits import TruncatedSource
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 
 HEAD_BYTES_MAX = 64 * 1024
 BYTES_PER_SECOND_MIN = 2 * 1024
@@ -41,16 +41,13 @@ class DeadlineSocket:
         self.is_head = True
 
     def sendall(self, data: bytes) -> None:
-        """Sends the request."""
         self._connection.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        """Returns the file from which `http.client` reads the answer."""
         raw = self._connection.makefile(mode, buffering=0)  # type: ignore[call-overload]
         return io.BufferedReader(_Receiver(self, cast(io.RawIOBase, raw)))
 
     def close(self) -> None:
-        """Closes the connection, once the answer is closed too."""
         self._connection.close()
 
     def before(self) -> None:

@@ -25,7 +25,7 @@ from quorate_content.dag.walk import DagWalk, TreePath
 from quorate_content.store import fetch_order
 from quorate_content.store.fetch_order import Answer, Source
 from quorate_content.store.http_answer import AbsentHere, Body, car_answer, check_car, probe
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_protocol.refusals import Unavailable
 
 STALL_SECONDS = 10.0  # without a byte, or with too few of them
@@ -98,7 +98,6 @@ class _Fetch:
                 self._read(turn)
 
     def _needs_a_source(self) -> bool:
-        """Feeds known blocks. Returns whether another one is missing."""
         while (expected := self._walk.expected) is not None:
             block = self._writer.known(expected)
             if block is None:
@@ -108,7 +107,6 @@ class _Fetch:
 
     @property
     def _is_finding(self) -> bool:
-        """Returns whether no source has sent a block yet."""
         return self._walk.blocks_done == self._blocks_before
 
     @property
@@ -132,20 +130,18 @@ class _Fetch:
             if answer is Answer.NOT_AT_HAND:
                 self._reasons[source.label] = "it does not have it at hand"
         except TimeoutError:
-            # Not re-raised: the source does not know probes and searches already.
+            # The source does not know probes and searches already.
             self._stop.check()
             answer, self._reasons[source.label] = Answer.NOT_AT_HAND, "no answer to a probe"
         except (TruncatedSource, OSError, http.client.HTTPException) as error:
-            # Not re-raised: the source may still answer the request itself.
+            # The source may still answer the request itself.
             self._stop.check()
             answer, self._reasons[source.label] = Answer.NOT_AT_HAND, str(error)
         except BadSource as error:
-            # Not re-raised: the other sources may have it.
             answer, self._reasons[source.label] = Answer.USELESS, error.detail
         self._turns = fetch_order.after(self._turns, answer)
 
     def _read(self, turn: fetch_order.Turn) -> None:
-        """Reads one answer of the first source, as far as it goes."""
         walk, source = self._walk, turn.source
         blocks, bytes_done, pause = walk.blocks_done, walk.bytes_done, 0.2
         self._pause(turn.pause_seconds)
@@ -158,7 +154,6 @@ class _Fetch:
         except DiskFull:
             raise
         except (TruncatedSource, Unavailable, OSError, http.client.HTTPException) as error:
-            # Not re-raised: the source failed and gets another turn after the others.
             self._stop.check()
             is_cut = isinstance(error, TruncatedSource)
             answer, self._may_come = Answer.CUT if is_cut else Answer.FAILED, True
@@ -168,7 +163,7 @@ class _Fetch:
                 pause = 0.0
             self._reasons[source.label] = str(error) or type(error).__name__
         except BadSource as error:
-            # Not re-raised: this source lacks the content or sent wrong data. Verified blocks stay,
+            # This source lacks the content or sent wrong data. Verified blocks stay,
             # and the other sources may be right.
             self._may_come |= walk.blocks_done > self._blocks_before
             is_entry = isinstance(error, AbsentHere) and wanted.cid != self._root

@@ -48,7 +48,6 @@ class Source:
 
 
 def in_order(*groups: Iterable[Source]) -> tuple[Source, ...]:
-    """Joins groups of sources in their order. A URL that comes twice counts where it comes last."""
     found: dict[str, Source] = {}
     for group in groups:
         for source in group:
@@ -71,7 +70,7 @@ def host_name(kind: str, url: str) -> str:
     """Returns a source's name for byte counts: its kind and its host, without a path."""
     try:
         place = urlsplit(url).netloc.rpartition("@")[2]
-    except ValueError:  # not re-raised: the fetch reports that the URL is wrong
+    except ValueError:  # the fetch reports that the URL is wrong
         place = ""
     return f"{kind} {place[:120] or 'without a host'}"
 
@@ -107,7 +106,6 @@ Turns = tuple[Turn, ...]
 
 
 def first_turns(sources: Iterable[Source]) -> Turns:
-    """Returns the queue at the begin of a fetch."""
     return tuple(Turn(source, source.searches) for source in sources)
 
 

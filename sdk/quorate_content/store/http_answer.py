@@ -15,7 +15,7 @@ from quorate_content.dag.cid import Cid
 from quorate_content.dag.content_limits import BadSource, TruncatedSource
 from quorate_content.store.deadline_socket import DeadlineSocket
 from quorate_content.store.fetch_order import Answer, Source
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.http.client_networks import address_of, is_public
 
@@ -39,7 +39,6 @@ def car_answer(
     stall_seconds: float,
     may_drip: bool,
 ) -> Iterator[http.client.HTTPResponse]:
-    """Asks for a CAR at `<source>/<target>`; its head must come within `answer_seconds`."""
     with _request(
         source,
         "GET",
@@ -57,7 +56,6 @@ def probe(
     source: Source, root: Cid, stop: StopSignal, answer_seconds: float, may_search: bool = False
 ) -> Answer:
     """Asks whether the source has the content at hand, or with `may_search` whether it finds it.
-
     Raises `AbsentHere` if it does not, and what a failed connection raises.
     """
     headers = {"Accept": RAW_TYPE} | ({} if may_search else {"Cache-Control": "only-if-cached"})
@@ -77,7 +75,6 @@ def probe(
 def raw_answer(
     source: Source, root: Cid, stop: StopSignal, answer_seconds: float
 ) -> Iterator[http.client.HTTPResponse]:
-    """Asks for the raw root block; each part of the answer must come within `answer_seconds`."""
     with _request(
         source,
         "GET",
@@ -117,7 +114,6 @@ class Body:
         self._response, self._stop = response, stop
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer` and returns how many bytes; 0 means the end."""
         try:
             count = self._response.readinto(buffer)
         except (OSError, http.client.HTTPException) as error:

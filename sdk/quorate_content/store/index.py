@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.durable import SMALL_CACHE
@@ -151,7 +152,6 @@ class PinTransfer:
 
 
 def owner_of(owner: str | Owner) -> Owner:
-    """Turns a name into an `Owner` with the store's quota and weight 1."""
     return owner if isinstance(owner, Owner) else Owner(owner)
 
 
@@ -172,35 +172,23 @@ class Index:
         self._base.executescript(REBUILD)
 
     def close(self) -> None:
-        """Closes the database."""
         with self._guard:
             self._base.close()
 
     # -------------------------------------------------------------------------------------- objects
 
     def find(self, cid: str) -> StoredObject | None:
-        """Returns the object's row, or None."""
-        with self._locked():
-            row = self._base.execute(
-                "select cid, size, stored from object where cid = ?", (cid,)
-            ).fetchone()
-        return None if row is None else StoredObject(*row)
+        rows = self._rows("select cid, size, stored from object where cid = ?", cid)
+        return StoredObject(*rows[0]) if rows else None
 
     def find_digest(self, digest: bytes) -> str | None:
-        """Returns the CID of an object whose root block has this sha2-256 digest, or None."""
-        with self._locked():
-            row = self._base.execute(
-                "select cid from object where digest = ?", (digest,)
-            ).fetchone()
-        return None if row is None else str(row[0])
+        rows = self._rows("select cid from object where digest = ?", digest)
+        return str(rows[0][0]) if rows else None
 
     def all_cids(self) -> list[str]:
-        """Returns the CIDs of all objects."""
-        with self._locked():
-            return [str(row[0]) for row in self._base.execute("select cid from object")]
+        return [str(cid) for (cid,) in self._rows("select cid from object")]
 
     def objects(self) -> list[ListedObject]:
-        """Returns all objects, sorted by their CIDs."""
         with self._transaction():
             self._delete_expired_pins()
             rows = self._base.execute("select cid, size, pins > 0 from object order by cid")
@@ -216,7 +204,6 @@ class Index:
             self._base.execute(query, (now, cid, now - 1))
 
     def add(self, cid: str, digest: bytes, size: int, stored: int, reservation: str) -> None:
-        """Adds a published object and ends its reservation."""
         query = """insert into object select ?, ?, ?, ?, ?, count(*) from pin where cid = ?
                    on conflict(cid) do update
                    set size = excluded.size, stored = excluded.stored, used_at = excluded.used_at"""
@@ -225,7 +212,6 @@ class Index:
             self._base.execute("delete from reservation where id = ?", (reservation,))
 
     def forget(self, cid: str) -> None:
-        """Removes the object's row and its pins."""
         with self._transaction():
             self._base.execute("delete from pin where cid = ?", (cid,))
             self._base.execute("delete from object where cid = ?", (cid,))
@@ -264,39 +250,26 @@ class Index:
         return True
 
     def unpin(self, cid: str, owner: str) -> None:
-        """Removes one owner's pin. Pins of others stay."""
         with self._locked():
             self._base.execute("delete from pin where cid = ? and owner = ?", (cid, owner))
 
     def unpin_all(self, owner: str) -> None:
-        """Removes all pins of one owner."""
         with self._transaction():
             self._base.execute("delete from pin where owner = ?", (owner,))
 
     def owners_of(self, cid: str) -> list[str]:
-        """Returns the owners that pin an object now."""
         query = "select owner from pin where cid = ? and until > ?"
-        with self._locked():
-            return [str(owner) for (owner,) in self._base.execute(query, (cid, self._now()))]
+        return [str(owner) for (owner,) in self._rows(query, cid, self._now())]
 
     def is_pinned(self, cid: str) -> bool:
-        """Returns whether any pin is in force."""
-        with self._locked():
-            return (
-                self._base.execute(
-                    "select 1 from pin where cid = ? and until > ?", (cid, self._now())
-                ).fetchone()
-                is not None
-            )
+        query = "select 1 from pin where cid = ? and until > ? limit 1"
+        return bool(self._rows(query, cid, self._now()))
 
     def is_pinned_for(self, cid: str, owner: str) -> bool:
-        """Returns whether this owner pins an object now."""
         query = "select 1 from pin where cid = ? and owner = ? and until > ?"
-        with self._locked():
-            return self._base.execute(query, (cid, owner, self._now())).fetchone() is not None
+        return bool(self._rows(query, cid, owner, self._now()))
 
     def extend_pins(self, named: Sequence[tuple[bytes, str]], until: float) -> None:
-        """Extends existing pins of these (digest, owner) pairs to at least `until`."""
         query = (
             "update pin set until = max(until, ?) where owner = ? and cid in (select cid from "
             "object where digest = ?)"
@@ -383,17 +356,14 @@ class Index:
     # --------------------------------------------------------------------------------- reservations
 
     def used(self) -> int:
-        """Returns the bytes of all objects and reservations."""
         with self._locked():
             return self._used()
 
     def reserve(
         self, work: str, owner: Owner, size: int, quota: int, owner_quota: int
     ) -> int | None:
-        """Reserves `size` bytes in total for one piece of work.
-
-        Returns 0 when done, the number of bytes that the store lacks, or None if the owner's quota
-        would be exceeded.
+        """Reserves `size` bytes in total for one piece of work. Returns 0 when done, the number of
+        bytes that the store lacks, or None if the owner's quota would be exceeded.
         """
         query = (
             "insert into reservation values(?, ?, ?) on conflict(id) do update set bytes = "
@@ -424,19 +394,15 @@ class Index:
         return 0
 
     def release(self, work: str) -> None:
-        """Ends a reservation."""
         with self._locked():
             self._base.execute("delete from reservation where id = ?", (work,))
 
     def reservations(self) -> list[str]:
-        """Returns the ids of all reservations, in progress or left behind."""
-        with self._locked():
-            return [str(row[0]) for row in self._base.execute("select id from reservation")]
+        return [str(name) for (name,) in self._rows("select id from reservation")]
 
     # --------------------------------------------------------------------------------------- owners
 
     def owned(self) -> dict[str, int]:
-        """Returns the bytes that each owner has pinned or reserved."""
         with self._transaction():
             self._delete_expired_pins()
             return {
@@ -445,7 +411,6 @@ class Index:
             }
 
     def set_weights(self, weights: Mapping[str, int]) -> None:
-        """Sets the weights of owners that hold something."""
         with self._transaction():
             for name, weight in weights.items():
                 self._set_weight(name, weight)
@@ -459,6 +424,10 @@ class Index:
     def _owned(self, owner: str) -> int:
         row = self._base.execute("select bytes from owner where name = ?", (owner,)).fetchone()
         return 0 if row is None else int(row[0])
+
+    def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        with self._locked():
+            return self._base.execute(query, values).fetchall()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -27,7 +27,6 @@ class Lease:
 
     @property
     def path(self) -> Path:
-        """Returns where the object is."""
         return Path(self._place)
 
     def release(self) -> None:
@@ -35,7 +34,6 @@ class Lease:
         self._lock.release()
 
     async def __aenter__(self) -> "Lease":
-        """Returns the lease itself."""
         return self
 
     async def __aexit__(
@@ -44,5 +42,4 @@ class Lease:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends the lease."""
         self.release()

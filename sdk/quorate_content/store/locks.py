@@ -17,7 +17,6 @@ class FileLock:
         self._path, self._descriptor = path, descriptor
 
     def release(self) -> None:
-        """Releases the lock. A second call does nothing."""
         if self._descriptor < 0:
             return
         try:
@@ -25,7 +24,7 @@ class FileLock:
             with suppress(FileNotFoundError):
                 os.unlink(self._path)
         except BlockingIOError:
-            # Not re-raised: others still hold it, and the last of them removes the file.
+            # Others still hold it, and the last of them removes the file.
             pass
         finally:
             os.close(self._descriptor)
@@ -33,13 +32,12 @@ class FileLock:
 
 
 def try_lock(path: str | Path, is_shared: bool) -> FileLock | None:
-    """Returns the lock, or None if another holder has it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         is_current = os.stat(path).st_ino == os.fstat(descriptor).st_ino
     except (BlockingIOError, FileNotFoundError):
-        # Not re-raised: held, or just removed by its last holder; the caller tries again.
+        # Held, or just removed by its last holder; the caller tries again.
         is_current = False
     except BaseException:
         os.close(descriptor)

@@ -13,7 +13,7 @@ from quorate_content.dag.unixfs import V1_2025, Built, FileBuilder
 from quorate_content.dag.walk import DagWalk
 from quorate_content.store.index import Owner
 from quorate_content.store.store_files import StoreFiles
-from quorate_content.threads import StopSignal, StreamReader
+from quorate_content.store.threads import StopSignal, StreamReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,6 @@ class FinishedObject:
     nodes: Nodes
 
     def publish(self, files: StoreFiles, work: str) -> None:
-        """Makes the tree an object of the store."""
         files.publish(self.cid, work, self.nodes, self.size, self.disk_bytes)
 
 
@@ -45,7 +44,6 @@ class ObjectBuilder:
         self._stop = stop
 
     def copy(self, source: Path, progress: Progress | None = None) -> FinishedObject:
-        """Copies a local file or directory. `progress` is told the bytes copied so far."""
         nodes: Nodes = {}
         writer = self._writer()
         writer.progress = progress
@@ -56,7 +54,6 @@ class ObjectBuilder:
         return FinishedObject(built.cid, writer.total, writer.disk_bytes, nodes)
 
     def read(self, reader: StreamReader) -> FinishedObject:
-        """Reads one file from a stream."""
         nodes: Nodes = {}
         target = f"{self._files.work(self._work)}/tree"
         with open(target, "xb", buffering=0) as file:
@@ -65,7 +62,6 @@ class ObjectBuilder:
         return FinishedObject(built.cid, built.size, built.size, nodes)
 
     def read_car(self, reader: StreamReader, root: Cid) -> FinishedObject:
-        """Reads a DAG from a CAR."""
         writer = self._writer()
         walk = DagWalk(root, writer, self._bounds)
         try:

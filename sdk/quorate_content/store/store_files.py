@@ -70,26 +70,21 @@ class StoreFiles:
         self._recover()
 
     def place(self, cid: Cid) -> str:
-        """Returns where the object is or would be."""
         return self._place_in("objects", cid)
 
     def nodes(self, cid: Cid) -> Nodes:
-        """Returns the object's dag-pb nodes by digest."""
         return self._nodes.get(cid, lambda: load_nodes(self._place_in("nodes", cid), Bounds()))
 
     def work(self, name: str) -> str:
-        """Returns the folder of one piece of work, and makes it if absent."""
         place = f"{self._text}/tmp/{name}"
         with suppress(FileExistsError):
             os.mkdir(place)
         return place
 
     def has(self, cid: Cid) -> bool:
-        """Returns whether the object's file exists."""
         return _exists(self.place(cid))
 
     def try_lock(self, name: str, is_shared: bool) -> FileLock | None:
-        """Returns the lock of a CID or a piece of work, or None if it is held."""
         return try_lock(f"{self._text}/locks/{name}", is_shared)
 
     def reserve(self, work: str, owner: Owner, size: int) -> None:
@@ -166,17 +161,14 @@ class StoreFiles:
         self.discard(work)
 
     def discard(self, work: str) -> None:
-        """Removes a piece of work and its reservation."""
         remove_tree_in(f"{self._text}/tmp", work)
         self.index.release(work)
 
     def pin(self, cid: Cid, owner: Owner, until: float | None) -> None:
-        """Pins the object for `owner`. The caller holds a lock of the CID. `Refused(QUOTA)`."""
         if not self.index.pin(str(cid.as_v1()), owner, until, self._quota_of(owner)):
             raise self._over(owner, f"{cid} is")
 
     def entry(self, cid: Cid) -> StoredObject | None:
-        """Returns the object's row and records the use, or None if the object is absent."""
         name = str(cid.as_v1())
         entry = self.index.find(name)
         if entry is None or not self.has(cid):
@@ -224,9 +216,8 @@ class StoreFiles:
         remove_tree(self.place(cid))
 
     def _recover(self) -> None:
-        """Makes index and files agree after a kill.
-
-        Forgets rows without objects, adds objects without rows, and drops abandoned work.
+        """Makes index and files agree after a kill. Forgets rows without objects, adds objects
+        without rows, and drops abandoned work.
         """
         for name in self.index.all_cids():
             if not self.has(parse(name)) or not _exists(self._place_in("nodes", parse(name))):
@@ -292,10 +283,8 @@ class StoreFiles:
 
 
 class NodeCache:
-    """The verified nodes of objects that were read last. Safe from any thread.
-
-    Readers ask for a directory block by block. To read and hash all its nodes for each of them took
-    most of the time.
+    """The verified nodes of objects that were read last. Safe from any thread. Readers ask for a
+    directory block by block. To read and hash all its nodes for each of them took most of the time.
     """
 
     def __init__(self) -> None:
@@ -335,7 +324,7 @@ def _exists(place: str) -> bool:
     """
     try:
         os.stat(place)
-    except (FileNotFoundError, NotADirectoryError):  # not re-raised: it is the answer
+    except (FileNotFoundError, NotADirectoryError):
         return False
     return True
 

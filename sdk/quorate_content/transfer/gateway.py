@@ -69,7 +69,7 @@ class CombinedStores:
         try:
             block = await self.block(cid) if self.block is not None else None
         except Unavailable as error:
-            block, trouble = None, error  # not re-raised here: raised below unless a store has it
+            block, trouble = None, error  # raised below unless a store has it
         found: ContentStore | bytes | None = block
         places: list[tuple[ContentStore, BlockPlace]] = []
         for store in self.stores:
@@ -97,7 +97,6 @@ def add_gateway_routes(
 
 
 def refusal_response(error: Refused | Unavailable) -> web.Response:
-    """Turns an error into its HTTP response: {"code", "sentence", "detail"}."""
     if isinstance(error, Refused):
         wait = {"Retry-After": "2"} if error.code is Code.BUSY else None
         tree = {
@@ -112,12 +111,10 @@ def refusal_response(error: Refused | Unavailable) -> web.Response:
 
 
 def answers_refusals(handler: Handler) -> Handler:
-    """Wraps a handler so that its refusals become responses."""
-
     async def run(request: web.Request) -> web.StreamResponse:
         try:
             return await handler(request)
-        except (Refused, Unavailable) as error:  # not re-raised: this is the answer
+        except (Refused, Unavailable) as error:
             return refusal_response(error)
 
     return run
@@ -171,7 +168,6 @@ class Gateway:
         self._bodies: Counter[str] = Counter()  # being sent, by network
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        """Answers GET and HEAD."""
         return await answers_refusals(self._get)(request)
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
@@ -283,7 +279,7 @@ class Gateway:
                 # Half of the answer is sent, so only a broken connection can report the error.
                 raise ConnectionResetError(f"{query.cid} was removed while it was sent") from error
             except ConnectionResetError:
-                return response  # not re-raised: the reader went away
+                return response
         with suppress(ConnectionResetError):  # a reader with every block does not wait for the end
             await response.write_eof()
         return response
@@ -323,7 +319,6 @@ class LeasedFile(web.FileResponse):
         self._lease = lease
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
-        """Sends the whole file and ends the lease."""
         try:
             return await super().prepare(request)
         finally:

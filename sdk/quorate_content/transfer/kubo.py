@@ -30,7 +30,6 @@ class Kubo:
         self._session, self._url = session, url.rstrip("/")
 
     async def version(self) -> str:
-        """Returns the daemon's version. Every version is accepted."""
         return str((await self._one("version")).get("Version", ""))
 
     async def gateway_url(self) -> str:
@@ -44,7 +43,7 @@ class Kubo:
         try:
             answer = await self._one("pin/ls", arg=str(cid), type="recursive", names="true")
         except Refused:
-            return None  # not re-raised: the daemon answers so for content that is not pinned
+            return None  # the daemon answers so for content that is not pinned
         keys = answer.get("Keys")
         found = keys.get(str(cid)) if isinstance(keys, dict) else None
         return str(found.get("Name", "")) if isinstance(found, dict) else None
@@ -70,7 +69,6 @@ class Kubo:
             await self._one("pin/add", arg=str(cid), name=kept)
 
     async def provide(self, cid: Cid) -> None:
-        """Announces the content to the daemon's network. Raises `Refused` if it has no peers."""
         try:
             lines = await self._lines("provide/once", {"arg": str(cid)}, None, 60)
         except Refused as refused:
@@ -92,7 +90,6 @@ class Kubo:
         form: aiohttp.FormData | None,
         seconds: float,
     ) -> list[Json]:
-        """Sends one command and returns its JSON lines. `Refused` with the daemon's message."""
         url = f"{self._url}/api/v0/{command}"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=seconds + 30.0)
         try:
@@ -154,7 +151,7 @@ def _json_lines(body: bytes) -> list[Json]:
         try:
             tree = json.loads(line)
         except ValueError:
-            continue  # not re-raised: errors come as plain text, and the caller quotes them
+            continue  # errors come as plain text, and the caller quotes them
         if isinstance(tree, dict):
             found.append(tree)
     return found

@@ -10,7 +10,7 @@ from quorate_content.dag.content_limits import MIB, BadSource, Bounds
 from quorate_content.dag.dagpb import Kind, decode_node
 from quorate_content.store.fetch_order import Source
 from quorate_content.store.http_answer import RAW_TYPE, Body, raw_answer
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.http.client_sessions import read_bounded
 
@@ -60,9 +60,8 @@ async def root_size(session: aiohttp.ClientSession, gateway: str, cid: Cid) -> i
 
 
 def root_from(sources: Sequence[Source], cid: Cid, deadline_seconds: float) -> bytes:
-    """Returns the verified root block from the first source that sends it. The call blocks.
-
-    Raises `Unavailable` if none sends it in time.
+    """Returns the verified root block from the first source that sends it. The call blocks. Raises
+    `Unavailable` if none sends it in time.
     """
     stop = StopSignal(deadline_seconds)
     for source in sources:
@@ -70,7 +69,7 @@ def root_from(sources: Sequence[Source], cid: Cid, deadline_seconds: float) -> b
             with raw_answer(source, cid, stop, min(ANSWER_SECONDS, deadline_seconds)) as response:
                 block = _read(Body(response, stop)) if response.status == 200 else b""
         except (BadSource, Unavailable, OSError, http.client.HTTPException):
-            continue  # not re-raised: another source may have it
+            continue  # another source may have it
         if block and raw_cid(block).digest == cid.digest:
             return block
     raise Unavailable(f"no source sent the root block of {cid}", retry_after=30.0)

@@ -88,7 +88,6 @@ class _Uploads:
     now: Callable[[], float]
 
     async def put(self, request: web.Request) -> web.StreamResponse:
-        """Handles one upload."""
         found = await self.authorize(request)
         grant = (
             found
@@ -169,7 +168,6 @@ async def upload_file(
     cid: Cid,
     headers: dict[str, str] | None = None,
 ) -> Stat:
-    """Sends one file that is not in a store, such as a sealed output. `cid` is its expected CID."""
     try:
         async with session.put(
             url, data=_pieces(path), headers=headers, allow_redirects=False

@@ -135,10 +135,8 @@ class UploadPace:
 
 @dataclass(frozen=True, slots=True)
 class UploadGrant:
-    """Permission for one upload.
-
-    `is_awaited`: if the store is full, the uploader should wait and try again, because the fault is
-    the store's.
+    """Permission for one upload. `is_awaited`: if the store is full, the uploader should wait and
+    try again, because the fault is the store's.
     """
 
     store: ContentStore

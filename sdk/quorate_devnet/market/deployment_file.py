@@ -17,9 +17,9 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import BlockNumber
-from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.files import PUBLIC_MODE, write_atomic
+from quorate_runtime.http.beacon_client import fetch_info
 from quorate_runtime.keys.crypto import KeySigner
 
 FILE_BYTES_MAX = 1 << 20

@@ -36,15 +36,12 @@ _DECODER = msgspec.json.Decoder()
 
 
 def encode(value: object) -> bytes:
-    """Canonical bytes of a value."""
     return text_writer.encode(value)
 
 
 def decode(cls: type[T], data: bytes, bytes_max: int = 1 << 20) -> T:
-    """The value of type `cls` that `data` encodes canonically.
-
-    For other data it raises `Refused` with `OVERSIZE`, `MALFORMED`, `UNKNOWN_FIELD` or
-    `NOT_CANONICAL`.
+    """The value of type `cls` that `data` encodes canonically. For other data it raises `Refused`
+    with `OVERSIZE`, `MALFORMED`, `UNKNOWN_FIELD` or `NOT_CANONICAL`.
     """
     if len(data) <= bytes_max:
         try:
@@ -69,7 +66,6 @@ def _refuse(cls: type[T], data: bytes, bytes_max: int) -> None:
 
 
 def canonical(tree: Json) -> bytes:
-    """Canonical bytes of a JSON tree."""
     return _ENCODER.encode(tree).encode()
 
 
@@ -93,9 +89,8 @@ def parse(data: bytes, bytes_max: int) -> Json:
 
 
 def loads(data: bytes) -> Json:
-    """The tree of any JSON text from another program, canonical or not.
-
-    Raises ValueError for data that is not JSON or is nested too deep.
+    """The tree of any JSON text from another program, canonical or not. Raises ValueError for data
+    that is not JSON or is nested too deep.
     """
     try:
         check_structure(data, max(len(data), 1 << 20))
@@ -130,10 +125,7 @@ def to_json(value: object) -> Json:
 
 
 def from_json(cls: type[T], tree: Json, path: str = "") -> T:
-    """The value of type `cls` of a JSON tree.
-
-    Raises `Refused` with the path of the wrong field; `path` is put before it.
-    """
+    """Raises `Refused` with the path of the wrong field; `path` is put before it."""
     try:
         value: T = reader_of(cls)(tree)
     except Wrong as wrong:

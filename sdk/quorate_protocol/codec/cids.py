@@ -26,10 +26,7 @@ def cid_text(codec: int, digest: Hash32) -> str:
 
 
 def cid_parts(text: str, field: str = "cid") -> tuple[int, Hash32]:
-    """The codec and the digest of a CID.
-
-    Raises `Refused(MALFORMED)` with the field's name for any but the canonical text of a CID.
-    """
+    """Raises `Refused(MALFORMED)` with the field's name for any but the canonical text of a CID."""
     return _parts(text, field)
 
 

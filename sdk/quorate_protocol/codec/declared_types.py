@@ -23,6 +23,5 @@ def is_value_type(kind: Any) -> bool:
 
 
 def camel(name: str) -> str:
-    """A snake_case name in camelCase."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)

@@ -33,9 +33,8 @@ def _library() -> ctypes.PyDLL:
 
 
 class _Sponge:
-    """The state of a hash and a buffer for its digest.
-
-    They are reused, because to make them costs more than to hash.
+    """The state of a hash and a buffer for its digest. They are reused, because to make them costs
+    more than to hash.
     """
 
     __slots__ = ("_library", "absorb", "buffer", "digest", "out", "reset", "state")
@@ -66,7 +65,6 @@ class _Sponges:
         self._free: list[_Sponge] = []
 
     def hash(self, data: bytes) -> bytes:
-        """The keccak256 of some bytes."""
         if type(data) is not bytes:
             return _keccak_by_library(data)
         try:
@@ -98,9 +96,8 @@ _KNOWN_HASHES = (
 
 
 def _fastest() -> Callable[[bytes], bytes]:
-    """The fastest keccak256 that works: sponges, or else the library's public class.
-
-    Sponges need C functions that another version of the library may not have.
+    """The fastest keccak256 that works: sponges, or else the library's public class. Sponges need C
+    functions that another version of the library may not have.
     """
     try:
         sponges = _Sponges()
@@ -123,14 +120,12 @@ EMPTY_HASH = keccak256(b"")
 
 
 def sha256(data: bytes) -> Hash32:
-    """The 32-byte SHA-256 of some bytes."""
     return Hash32(_sha256(data).digest())
 
 
 def word(value: int | bytes) -> bytes:
-    """The 32-byte ABI word of a static value.
-
-    Unsigned integers, bools and 20-byte addresses get zeros on the left; 32 bytes stay as they are.
+    """The 32-byte ABI word of a static value. Unsigned integers, bools and 20-byte addresses get
+    zeros on the left; 32 bytes stay as they are.
     """
     if isinstance(value, int):
         return value.to_bytes(32, "big")

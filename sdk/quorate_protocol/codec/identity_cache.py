@@ -16,10 +16,8 @@ V = TypeVar("V")
 
 
 class Kept(Generic[K, V]):
-    """A function of one frozen value that caches its newest results.
-
-    It holds between `newest` and twice as many results in two generations, and drops the older
-    generation at once.
+    """A function of one frozen value that caches its newest results. It holds between `newest` and
+    twice as many results in two generations, and drops the older generation at once.
     """
 
     __slots__ = ("__weakref__", "_compute", "_newest", "_old", "_young")
@@ -31,7 +29,6 @@ class Kept(Generic[K, V]):
         _all.add(self)
 
     def __call__(self, value: K) -> V:
-        """The function's result for a value."""
         place = id(value)
         found = self._young.get(place)
         if found is not None:

@@ -29,7 +29,6 @@ class Packed(Generic[T]):
         self._decoder: msgpack.Decoder[T] = msgpack.Decoder(kind, strict=False)
 
     def encode(self, value: T) -> bytes:
-        """MessagePack bytes of a value."""
         return encode(value)
 
     def decode(self, data: bytes | memoryview) -> T:
@@ -59,7 +58,6 @@ def encode_rows(rows: list[tuple[Any, Any]]) -> bytes:
 
 
 def _with_texts(tree: Any) -> Any:
-    """The tree with its large integers as decimal text."""
     if isinstance(tree, Mapping):
         return {_with_texts(key): _with_texts(item) for key, item in tree.items()}
     if isinstance(tree, list | tuple):

@@ -36,22 +36,18 @@ class Part(Protocol):
     """A part of the state, such as a `Table`, that takes part in the transactions of `Tables`."""
 
     def join(self, waiting: "list[Part]") -> None:
-        """Makes the part add itself to `waiting` at its first write in each transaction.
-
-        The owner of the list clears it after a commit or a rollback.
+        """Makes the part add itself to `waiting` at its first write in each transaction. The owner
+        of the list clears it after a commit or a rollback.
         """
 
     def is_clean(self) -> bool:
         """Whether no write waits for the commit."""
 
-    def commit(self) -> None:
-        """Makes the writes part of the state."""
+    def commit(self) -> None: ...
 
-    def rollback(self) -> None:
-        """Takes the writes back."""
+    def rollback(self) -> None: ...
 
-    def pack(self) -> bytes:
-        """Bytes of the committed state."""
+    def pack(self) -> bytes: ...
 
     def load(self, data: bytes) -> None:
         """Replaces the state. Raises `Refused` if the bytes are not a state of this part."""
@@ -59,16 +55,13 @@ class Part(Protocol):
 
 @memo
 def _rows_of(kinds: tuple[object, object]) -> Packed[list[tuple[object, object]]]:
-    """Returns the decoder of a table's rows. It is made once for each pair of types, because replay
-    and tests make a core many times.
-    """
+    """It is made once for each pair of types, because replay and tests make a core many times."""
     return Packed(list[tuple[kinds[0], kinds[1]]])  # type: ignore[valid-type]
 
 
 class Table(MutableMapping[K, V], Generic[K, V]):
-    """A dict with transactions.
-
-    `key_kind` and `value_kind` are the types of keys and values in snapshots. They may be unions.
+    """A dict with transactions. `key_kind` and `value_kind` are the types of keys and values in
+    snapshots. They may be unions.
     """
 
     def __init__(self, key_kind: object, value_kind: object) -> None:
@@ -84,7 +77,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._waiting: list[Part] | None = None
 
     def join(self, waiting: list[Part]) -> None:
-        """Makes the table add itself to `waiting` at its first write in each transaction."""
         self._waiting = waiting
         if not self.is_clean():
             waiting.append(self)
@@ -119,9 +111,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
     def get(self, key: K, /, default: D) -> V | D: ...
 
     def get(self, key: K, /, default: D | None = None) -> V | D | None:
-        """Does the same as `dict.get`.
-
-        `Mapping.get` would raise and catch an exception for each missing row.
+        """Does the same as `dict.get`. `Mapping.get` would raise and catch an exception for each
+        missing row.
         """
         if self._deleted and key in self._deleted:
             return default
@@ -144,9 +135,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
             follower.add(key)
 
     def _move_to_end(self, key: K) -> None:
-        """Moves a row that a step has deleted and now writes again to the end, as a dict does.
-
-        No rule does that, so taking it back may copy the whole table.
+        """Moves a row that a step has deleted and now writes again to the end, as a dict does. No
+        rule does that, so taking it back may copy the whole table.
         """
         if key in self._deleted:
             if self._committed is None:
@@ -172,11 +162,9 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return len(self._rows) - len(self._deleted)
 
     def is_clean(self) -> bool:
-        """Whether no write waits for the commit."""
         return not self._earlier_rows and not self._deleted
 
     def commit(self) -> None:
-        """Makes the writes part of the table. Costs O(changes)."""
         if self._deleted:
             for key in self._deleted:
                 del self._rows[key]
@@ -185,7 +173,6 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         self._committed = None
 
     def rollback(self) -> None:
-        """Takes the writes back. Costs O(changes)."""
         for follower in self._all_followers():
             follower.update([key for key, _ in self._earlier_rows], self._deleted)
         self._rows = (
@@ -207,12 +194,10 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return rows
 
     def pack(self) -> bytes:
-        """Returns the bytes of the rows, in their order."""
         assert self.is_clean(), "a snapshot holds committed rows only"
         return packed.encode_rows(list(self._rows.items()))
 
     def load(self, data: bytes) -> None:
-        """Replaces all rows. Raises `Refused` if the bytes are not rows of these types."""
         rows = cast(list[tuple[K, V]], self._packed.decode(data))
         self.rollback()
         gone, self._rows = self._rows, dict(rows)
@@ -223,10 +208,8 @@ class Table(MutableMapping[K, V], Generic[K, V]):
         return [*self._followers, *(follower for follower, _ in self._selective_followers)]
 
     def _report_to_selective_followers(self, key: K, value: V) -> None:
-        """Reports a write to the followers that collect only some writes.
-
-        It compares the row with the one before this write. So if two writes cancel each other out,
-        it reports both.
+        """Reports a write to the followers that collect only some writes. It compares the row with
+        the one before this write. So if two writes cancel each other out, it reports both.
         """
         is_there = key in self
         for follower, matters in self._selective_followers:
@@ -248,14 +231,12 @@ class Tables:
         assert not self._waiting, "the last transaction was neither committed nor rolled back"
 
     def commit(self) -> None:
-        """Makes all writes since `begin` part of the state."""
         self._parts()
         for part in self._waiting:
             part.commit()
         self._waiting.clear()
 
     def rollback(self) -> None:
-        """Takes back all writes since `begin`."""
         self._parts()
         for part in self._waiting:
             part.rollback()
@@ -281,9 +262,7 @@ class Tables:
         return packed.encode({name: Raw(part.pack()) for name, part in parts})
 
     def restore(self, data: bytes) -> None:
-        """Replaces the state by a snapshot's. Raises `Refused(MALFORMED)` if the snapshot has other
-        tables.
-        """
+        """Raises `Refused(MALFORMED)` if the snapshot has other tables."""
         tables = _SNAPSHOT.decode(data)
         parts = self._parts()
         if tables.keys() != parts.keys():

@@ -20,12 +20,10 @@ CUSTOM: dict[Any, Writer] = {}
 
 
 def encode(value: object) -> bytes:
-    """Canonical bytes of a value."""
     return writer_of(type(value))(value).encode()
 
 
 def enclose(name: str, write: Writer, value: object) -> bytes:
-    """Canonical bytes of an object with one field, which holds the value."""
     return f'{{"{name}":{write(value)}}}'.encode()
 
 
@@ -38,7 +36,6 @@ def keep(kind: type, newest: int) -> None:
 
 @memo
 def writer_of(kind: Any) -> Writer:
-    """The writer of any type that the codec knows."""
     if hasattr(kind, "__supertype__"):
         return writer_of(kind.__supertype__)
     origin = get_origin(kind)
@@ -140,9 +137,8 @@ def _struct_writer(kind: Any, tag: str) -> Writer:
 
 
 def _sparse_writer(kind: Any) -> Writer:
-    """Returns a writer of a Struct class with `omit_defaults`, for fields that came later.
-
-    It leaves out a field that has its default, so older documents keep their bytes.
+    """Returns a writer of a Struct class with `omit_defaults`, for fields that came later. It
+    leaves out a field that has its default, so older documents keep their bytes.
     """
     found: list[tuple[str, str, Any, Writer]] = []
 
@@ -158,9 +154,8 @@ def _sparse_writer(kind: Any) -> Writer:
 
 
 def _later_writer(kind: Any, tag: str) -> Writer:
-    """Returns a writer of a type that names fields in `LATER_FIELDS`.
-
-    It leaves out such a field while it has its default, so older documents keep their bytes.
+    """Returns a writer of a type that names fields in `LATER_FIELDS`. It leaves out such a field
+    while it has its default, so older documents keep their bytes.
     """
     defaults = {f.name: f.default for f in fields(kind) if f.name in kind.LATER_FIELDS}
     found: dict[frozenset[str], tuple[str, Callable[[Any], Any], list[Writer]]] = {}

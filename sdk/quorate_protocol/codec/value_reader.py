@@ -36,7 +36,6 @@ class Wrong(Exception):
         self._path = ""
 
     def inside(self, step: str) -> "Wrong":
-        """Adds the field or the index in which the wrong part was found."""
         dot = "." if self._path and not self._path.startswith("[") else ""
         self._path = f"{step}{dot}{self._path}"
         return self
@@ -49,13 +48,11 @@ class Wrong(Exception):
 
 
 def expected(what: str, got: object) -> Never:
-    """Raises `Wrong`, which says what was expected and what was there."""
     raise Wrong(Code.MALFORMED, f"expected {what}, got {str(got)[:64]!r}")
 
 
 @memo
 def reader_of(kind: Any) -> Reader:
-    """The reader of any type that the codec knows."""
     if hasattr(kind, "__supertype__"):
         return _newtype_reader(kind)
     origin = get_origin(kind)
@@ -277,7 +274,6 @@ def _inside(key: str, read: Reader, tree: Json) -> Any:
 
 
 def _read(readers: list[tuple[str, Reader]], tree: dict[str, Json]) -> list[Any]:
-    """Reads fields in order. A `Wrong` names the field that it is inside of."""
     made: list[Any] = []
     add = made.append
     try:

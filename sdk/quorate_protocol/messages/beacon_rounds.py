@@ -17,7 +17,6 @@ def round_time(info: BeaconInfo, number: Round) -> UnixSeconds:
 
 
 def round_at(info: BeaconInfo, unix: int) -> Round:
-    """The newest round that has appeared at `unix`; 0 before the first."""
     if unix < info.genesis_time:
         return Round(0)
     return Round((unix - info.genesis_time) // info.period + 1)
@@ -30,9 +29,7 @@ def first_round_after(info: BeaconInfo, unix: int) -> Round:
 
 class Timing(Struct, frozen=True):
     """The numbers of a deployment that fix which round draws a batch, and the least times between
-    signed messages.
-
-    A receipt holds them beside the beacon's key.
+    signed messages. A receipt holds them beside the beacon's key.
     """
 
     genesis: int  # unix seconds; round 1 appears then
@@ -64,5 +61,4 @@ class Timing(Struct, frozen=True):
         return Round(newest + BEACON_AHEAD_MIN)
 
     def appears_at(self, number: int) -> UnixSeconds:
-        """The moment at which a round appears."""
         return UnixSeconds(self.genesis + (number - 1) * self.period)

@@ -32,7 +32,6 @@ def _digest(chain_id: int, coordinator: Address, bearer: Bearer) -> Hash32:
 
 
 def make_token(bearer: Bearer, chain_id: int, coordinator: Address, sign: Sign) -> str:
-    """Value of the Authorization header, signed with the key that `bearer` names."""
     signature = sign(_digest(chain_id, coordinator, bearer))
     return f"{SCHEME} {bearer.account.hex()}.{bearer.key.hex()}.{bearer.expires}.{signature.hex()}"
 
@@ -40,9 +39,8 @@ def make_token(bearer: Bearer, chain_id: int, coordinator: Address, sign: Sign) 
 def read_token(
     header: str, chain_id: int, coordinator: Address, recover: Recover, now: UnixSeconds
 ) -> Bearer:
-    """Checks form, expiry and signature of a header, and returns its content.
-
-    Raises `Refused(BAD_SIGNATURE | EXPIRED | WRONG_SIGNER)`.
+    """Checks form, expiry and signature of a header, and returns its content. Raises
+    `Refused(BAD_SIGNATURE | EXPIRED | WRONG_SIGNER)`.
     """
     try:
         scheme, token = header.split(" ")

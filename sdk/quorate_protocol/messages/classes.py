@@ -48,9 +48,8 @@ GPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
 
 
 class HostClass(Struct, frozen=True):
-    """The properties of a machine on which the bits of a result depend.
-
-    For a CPU class the GPU fields are empty or zero, and the other way round.
+    """The properties of a machine on which the bits of a result depend. For a CPU class the GPU
+    fields are empty or zero, and the other way round.
     """
 
     architecture: str  # CPU or GPU architecture, one of those above
@@ -64,7 +63,6 @@ class HostClass(Struct, frozen=True):
 
     @property
     def is_gpu(self) -> bool:
-        """Whether this is a class of GPUs."""
         return self.architecture in GPU_ARCHITECTURES
 
     def validate(self) -> None:
@@ -92,15 +90,12 @@ class HostClass(Struct, frozen=True):
             raise Refused(Code.MALFORMED, f"hostClass: {str(self)[:300]} is not a known class")
 
     def id(self) -> Hash32:
-        """32-byte id of the class.
-
-        GPU: H("gpu", architecture, SM count, MIG profile, driver branch, world size).
-        CPU: H("cpu", architecture, level, vendor).
+        """32-byte id of the class. GPU: H("gpu", architecture, SM count, MIG profile, driver
+        branch, world size). CPU: H("cpu", architecture, level, vendor).
         """
         return _id_of(self)
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        """The determinism environment of this class, sorted by name."""
         return tuple(sorted(GPU_ENVIRONMENT if self.is_gpu else CPU_ENVIRONMENT))
 
 
@@ -134,8 +129,7 @@ def determinism_class(
 
 @lru_cache(maxsize=4096)
 def job_class(kind: JobKind, comparator: Comparator, host_class: Hash32) -> Hash32:
-    """Id of the class in which a provider earns trust: H(kind, comparator, host class).
-
-    Neither the image nor the client is part of it.
+    """Id of the class in which a provider earns trust: H(kind, comparator, host class). Neither the
+    image nor the client is part of it.
     """
     return hash_tuple(int(kind), int(comparator), host_class)

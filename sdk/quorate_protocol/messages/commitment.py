@@ -12,17 +12,15 @@ def result_digest(exit_status: ExitStatus, output_digest: Hash32) -> Hash32:
 
 
 def commitment(assignment_hash: Hash32, provider: Address, salt: Hash32, result: Hash32) -> Hash32:
-    """`Commit.commitment`: H(assignmentHash, provider, salt32, resultDigest).
-
-    Another provider cannot copy it, because it holds the first provider's address.
+    """`Commit.commitment`: H(assignmentHash, provider, salt32, resultDigest). Another provider
+    cannot copy it, because it holds the first provider's address.
     """
     return hash_tuple(assignment_hash, provider, salt, result)
 
 
 def assignment_id(job_id: Hash32, index: int, blind: Hash32) -> Hash32:
-    """Returns `Assignment.assignment_id`: H(jobId, index, blind32).
-
-    The blind, a random value, hides the job. So auditors cannot tell which job they check.
+    """Returns `Assignment.assignment_id`: H(jobId, index, blind32). The blind, a random value,
+    hides the job. So auditors cannot tell which job they check.
     """
     return hash_tuple(job_id, index, blind)
 
@@ -33,7 +31,6 @@ def secret_hash(secret: Hash32) -> Hash32:
 
 
 def opens(commit: Commit, reveal: Reveal) -> bool:
-    """Whether the reveal opens the commitment."""
     return _is_of(commit, reveal, result_digest(reveal.exit_status, reveal.output_digest))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.merkle import FullLog, Inclusion, is_included
+from quorate_protocol.codec.merkle import FullLog, Inclusion, is_included
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 
@@ -26,16 +26,14 @@ class ShownSlot(Struct, frozen=True):
     proof: Inclusion  # `proof.index` is the index, `proof.count` the list's length
 
     def is_under(self, root: Hash32) -> bool:
-        """Whether the list with this root has this entry at this index."""
         if self.slot is not None and self.slot.index != self.proof.index:
             return False
         return is_included(root, _entry(self.slot), self.proof)
 
 
 class EligibleList:
-    """The slots that may be drawn, in order of their index.
-
-    To make a list costs O(length) hashes; to look up a slot costs none.
+    """The slots that may be drawn, in order of their index. To make a list costs O(length) hashes;
+    to look up a slot costs none.
     """
 
     __slots__ = ("_log", "_of_owner", "_places", "length", "root", "slots")
@@ -60,19 +58,16 @@ class EligibleList:
         return self._places[index]
 
     def count_of(self, owner: Address) -> int:
-        """How many slots of the list belong to one owner."""
         if self._of_owner is None:
             self._of_owner = Counter(slot.owner for slot in self.slots)
         return self._of_owner[owner]
 
     def show(self, indices: Iterable[int]) -> tuple[ShownSlot, ...]:
-        """The entries at these indices with their proofs, each index once and in order."""
         return tuple(
             ShownSlot(self._places[index], self._log.prove(index)) for index in sorted(set(indices))
         )
 
     def changes(self, places: list[StakeSlot | None]) -> FullLog:
-        """Returns the log of another list of the same length, made from this list's log."""
         pairs = enumerate(zip(places, self._places, strict=True))
         return self._log.changed(
             {index: _entry(new) for index, (new, old) in pairs if new is not old and new != old}

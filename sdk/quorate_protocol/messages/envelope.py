@@ -6,10 +6,9 @@ It has the same bytes on the wire, in receipts and in the HTTP API.
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from quorate_protocol.codec import canonical, text_writer, value_reader
+from quorate_protocol.codec import canonical, eip712, text_writer, value_reader
 from quorate_protocol.codec.identity_cache import Kept
 from quorate_protocol.codec.value_reader import Wrong, reader_of
-from quorate_protocol.crypto import eip712
 from quorate_protocol.messages.signed import MESSAGE_TYPES, Message
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
@@ -37,7 +36,6 @@ class Envelope(Readable, Generic[M], frozen=True):
     sig: Signature
 
     def digest(self, domain: eip712.Domain) -> Hash32:
-        """The EIP-712 digest that was signed."""
         return eip712.digest(domain, self.message)
 
 
@@ -45,14 +43,11 @@ AnyEnvelope = Envelope[Message]
 
 
 def seal(domain: eip712.Domain, message: S, sign: Sign) -> Envelope[S]:
-    """Signs a message."""
     return Envelope(message, sign(eip712.digest(domain, message)))
 
 
 def signer(domain: eip712.Domain, envelope: AnyEnvelope, recover: Recover) -> Address:
-    """Returns the address of the key that signed. Raises `Refused(BAD_SIGNATURE)` for malleable and
-    malformed signatures.
-    """
+    """Raises `Refused(BAD_SIGNATURE)` for malleable and malformed signatures."""
     check_signature_form(envelope.sig)
     return recover(envelope.digest(domain), envelope.sig)
 
@@ -68,14 +63,11 @@ def check_signature_form(sig: Signature) -> None:
 
 
 def to_json(envelope: AnyEnvelope) -> canonical.Json:
-    """JSON tree `{type, body, sig}` of an envelope."""
     return canonical.to_json(envelope)
 
 
 def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope[M]:
-    """Returns the envelope of a JSON tree. Raises `Refused` for any type but `expected`, if that is
-    given.
-    """
+    """Raises `Refused` for any type but `expected`, if that is given."""
     try:
         return _read(tree, expected)
     except Wrong as wrong:
@@ -83,14 +75,11 @@ def from_json(tree: canonical.Json, expected: type[M] | None = None) -> Envelope
 
 
 def encode(envelope: AnyEnvelope) -> bytes:
-    """Canonical bytes of an envelope."""
     return _TEXTS(envelope).encode()
 
 
 def decode(data: bytes, expected: type[M] | None = None) -> Envelope[M]:
-    """Returns the envelope of canonical bytes. Raises `Refused` for any other form of the same
-    JSON.
-    """
+    """Raises `Refused` for any other form of the same JSON."""
     tree = canonical.parse(data, ENVELOPE_BYTES_MAX)
     envelope: Envelope[M] = from_json(tree, expected)
     if canonical.canonical(tree) != data:

@@ -141,9 +141,8 @@ class AttestationSent(Struct, frozen=True, tag=True):
 
 
 class VoucherSent(Struct, frozen=True, tag=True):
-    """The coordinator's cumulative debt to the provider.
-
-    At each connection the provider sends the newest one back, in case the coordinator has lost it.
+    """The coordinator's cumulative debt to the provider. At each connection the provider sends the
+    newest one back, in case the coordinator has lost it.
     """
 
     voucher: Envelope[Voucher]
@@ -181,7 +180,6 @@ _WRITE = text_writer.writer_of(Frame)
 
 
 def encode(frame: Frame) -> bytes:
-    """Canonical bytes of a frame."""
     return text_writer.enclose("frame", _WRITE, frame)
 
 

@@ -6,7 +6,7 @@ attestation level 1 measures them.
 
 from msgspec import Struct
 
-from quorate_protocol.codec import canonical
+from quorate_protocol.messages.document import Document
 from quorate_protocol.refusals import Code, Refused
 
 DEVICES_MAX = 64
@@ -53,7 +53,7 @@ class GpuPath(Struct, frozen=True):
     kind: str  # one of PATHS
 
 
-class GpuInventory(Struct, frozen=True):
+class GpuInventory(Document, frozen=True):
     """All GPUs of one machine, in the driver's order, and the paths between them."""
 
     driver_version: str = ""  # for example "550.54.15"; "" without a driver
@@ -62,12 +62,7 @@ class GpuInventory(Struct, frozen=True):
     paths: tuple[GpuPath, ...] = ()  # one for each pair, in order
     version: int = 1
 
-    def encode(self) -> bytes:
-        """Bytes of the canonical document."""
-        return canonical.encode(self)
-
     def validate(self) -> None:
-        """Raises `Refused(MALFORMED)` for counts, lengths or places out of bounds."""
         count = len(self.devices)
         if self.version != 1 or count > DEVICES_MAX or len(self.paths) > count * (count - 1) // 2:
             raise Refused(

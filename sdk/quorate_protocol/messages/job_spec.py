@@ -7,9 +7,9 @@ import re
 from typing import ClassVar
 
 from quorate_protocol.codec import canonical, cids, text_writer
-from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.merkle import merkle_root
+from quorate_protocol.codec.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX, TREE_ENTRIES_MAX
+from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.readable import Readable
 from quorate_protocol.refusals import Code, Refused
@@ -82,7 +82,7 @@ class Compare(Readable, frozen=True):
     atol_ppm: Ppm = Ppm(0)  # absolute tolerance, for `numeric` only
 
 
-class JobSpec(Readable, frozen=True):
+class JobSpec(Document, frozen=True):
     """One job: its program, inputs, limits and the way its results are compared."""
 
     LATER_FIELDS: ClassVar[tuple[str, ...]] = ("public",)  # left out at their defaults
@@ -109,18 +109,6 @@ class JobSpec(Readable, frozen=True):
     start_within: Seconds = START_WITHIN_DEFAULT
     version: int = 1
 
-    def encode(self) -> bytes:
-        """Bytes of the canonical document."""
-        return text_writer.encode(self)
-
-    def digest(self) -> Hash32:
-        """sha2-256 of the document: `Order.spec_hash`."""
-        return sha256(self.encode())
-
-    def cid(self) -> str:
-        """CID of the document (v1, raw)."""
-        return cids.document_cid(self.encode())
-
     def input_bytes(self) -> int:
         """Declared bytes of its inputs, and of its image if that is named by a CID."""
         return sum(item.size_bytes for item in self.inputs) + self.image_bytes
@@ -143,7 +131,6 @@ text_writer.keep(
 
 
 def decode(data: bytes) -> JobSpec:
-    """The spec of a canonical document, validated."""
     spec = canonical.decode(JobSpec, data, SPEC_BYTES_MAX)
     validate(spec)
     return spec
@@ -156,7 +143,6 @@ def image_digest(image: str) -> Hash32:
 
 
 def is_image_cid(image: str) -> bool:
-    """Whether the image is named by its CID, not by name@sha256:digest."""
     return "@" not in image
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from quorate_protocol.crypto import eip712
+from quorate_protocol.codec import eip712
 from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.refusals import Code, Refused
@@ -39,7 +39,6 @@ def sign_binding(
     sign: Callable[[Hash32], Signature],
     sign_as_peer: Callable[[bytes], Signature],
 ) -> SignedBinding:
-    """Signs a binding with the account's key `key` and with its peer key."""
     digest = eip712.digest(domain, binding)
     return SignedBinding(binding, key, sign(digest), sign_as_peer(digest))
 
@@ -70,14 +69,11 @@ def check_binding(
 
 
 class KnownBindings:
-    """The newest binding of each account.
-
-    It is kept in memory only. After a restart an older binding counts once more, which harms
-    nobody: its sender has proved the peer key in it.
+    """The newest binding of each account. It is kept in memory only. After a restart an older
+    binding counts once more, which harms nobody: its sender has proved the peer key in it.
     """
 
     def __init__(self, accounts_max: int = BINDINGS_MAX) -> None:
-        """Learns the bindings of at most `accounts_max` accounts."""
         self._accounts_max = accounts_max
         self._newest: dict[Address, KeyBinding] = {}
         self._owners: dict[Hash32, Address] = {}  # peer key -> account of its newest binding
@@ -111,5 +107,4 @@ class KnownBindings:
         self._owners[binding.peer_key] = binding.account
 
     def newest(self, account: Address) -> KeyBinding | None:
-        """The newest binding of an account, or None."""
         return self._newest.get(account)

@@ -7,10 +7,11 @@ An offer is a canonical document of at most 4 KiB. The operator key signs its di
 import re
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.signed import SignedOffer
@@ -54,7 +55,7 @@ class Gpu(Readable, frozen=True):
     driver: str
 
 
-class Hardware(Readable, frozen=True):
+class Hardware(Document, frozen=True):
     """The inventory: the hardware of the provider's machine, as the provider reports it.
 
     It is a canonical document of its own. An offer names its digest, and the provider's gateway
@@ -65,14 +66,6 @@ class Hardware(Readable, frozen=True):
     memory_bytes: int
     disk_bytes: int
     gpus: tuple[Gpu, ...] = ()
-
-    def encode(self) -> bytes:
-        """Bytes of the canonical document."""
-        return canonical.encode(self)
-
-    def digest(self) -> Hash32:
-        """Digest of the document's CID (v1, raw, sha2-256)."""
-        return sha256(self.encode())
 
 
 class SlotOffer(Readable, frozen=True):
@@ -100,7 +93,7 @@ class SlotOffer(Readable, frozen=True):
     cuda: int = 0  # ten times the newest CUDA of the driver: 124 is 12.4; 0 = unknown
 
 
-class Offer(Readable, frozen=True):
+class Offer(Document, frozen=True):
     """The document of an offer: what the provider sells, and until when."""
 
     provider: Address
@@ -120,12 +113,7 @@ class Offer(Readable, frozen=True):
     store_bytes: int = BYTES_OF_SLOT_MAX
     version: int = VERSION
 
-    def encode(self) -> bytes:
-        """Bytes of the canonical document."""
-        return canonical.encode(self)
-
     def signed(self) -> SignedOffer:
-        """The message that the operator key signs."""
         return SignedOffer(self.provider, self.seq, self.expires, sha256(self.encode()))
 
 
@@ -234,9 +222,8 @@ def _check_slot(slot: SlotOffer) -> None:
 
 
 def in_steps(size: int) -> int:
-    """Rounds a number of bytes down to 1, 1.25, 1.5 or 1.75 times a power of two.
-
-    So an offer changes seldom, and says little of what happens on its owner's machine.
+    """Rounds a number of bytes down to 1, 1.25, 1.5 or 1.75 times a power of two. So an offer
+    changes seldom, and says little of what happens on its owner's machine.
     """
     spare = max(0, size.bit_length() - 3)
     return min(size >> spare << spare, BYTES_OF_SLOT_MAX)
@@ -273,7 +260,6 @@ def without_times(offer: Offer) -> Offer:
 
 
 def old_version(version: object) -> Refused:
-    """The refusal of an offer's document of another version than this module's."""
     return Refused(
         Code.UNSUPPORTED,
         f"offer: version {str(version)[:16]} is not taken, only version {VERSION}; install a "
@@ -282,9 +268,8 @@ def old_version(version: object) -> Refused:
 
 
 def check_version(tree: canonical.Json) -> None:
-    """Refuses the JSON tree of an `OfferEnvelope` by name if its document has another version.
-
-    The codec alone would only name the first field that it does not know. Any other tree passes.
+    """Refuses the JSON tree of an `OfferEnvelope` by name if its document has another version. The
+    codec alone would only name the first field that it does not know. Any other tree passes.
     """
     offer = tree.get("offer") if isinstance(tree, dict) else None
     version = offer.get("version") if isinstance(offer, dict) else None

@@ -41,14 +41,12 @@ def encode_with(offer: OfferEnvelope, records: Sequence[bytes]) -> bytes:
         try:
             return encode(OfferGossip(offer, tuple(records[:count])))
         except Refused:
-            continue  # not re-raised: peers fetch a record that was left out by its CID
+            continue  # peers fetch a record that was left out by its CID
     return encode(OfferGossip(offer))
 
 
 def decode(data: bytes) -> OfferGossip:
-    """The message of canonical bytes. Raises `Refused` for other bytes, and for a record that no
-    slot names.
-    """
+    """Raises `Refused` for other bytes, and for a record that no slot names."""
     try:
         message = canonical.decode(OfferGossip, data, OFFER_GOSSIP_BYTES_MAX)
     except Refused:

@@ -7,38 +7,23 @@ document.
 
 import re
 
-from quorate_protocol.codec import canonical, cids
-from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.readable import Readable
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.document import Document
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Hash32
 
 NAME_DEFAULT = "job"
 TERMS_BYTES_MAX = 4096
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-class OrderTerms(Readable, frozen=True):
+class OrderTerms(Document, frozen=True):
     """What the client calls its job."""
 
     name: str = NAME_DEFAULT
     version: int = 1
 
-    def encode(self) -> bytes:
-        """Bytes of the canonical document."""
-        return canonical.encode(self)
-
-    def digest(self) -> Hash32:
-        """sha2-256 of the document: `Order.terms_hash`."""
-        return sha256(self.encode())
-
-    def cid(self) -> str:
-        """CID of the document (v1, raw)."""
-        return cids.document_cid(self.encode())
-
 
 def decode(data: bytes) -> OrderTerms:
-    """The terms of a canonical document, validated."""
     terms = canonical.decode(OrderTerms, data, TERMS_BYTES_MAX)
     validate(terms)
     return terms

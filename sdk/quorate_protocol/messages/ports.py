@@ -20,21 +20,17 @@ from quorate_protocol.units import Address, Milliseconds, Round, Seconds, Signat
 class Clock(Protocol):
     """The only source of time."""
 
-    def now(self) -> float:
-        """The present time in unix seconds (UTC)."""
+    def now(self) -> float: ...
 
-    async def sleep(self, seconds: float) -> None:
-        """Waits for some seconds. A virtual clock advances instead."""
+    async def sleep(self, seconds: float) -> None: ...
 
 
 # ------------------------------------------------------------------------------------------- beacon
 
 
 class BeaconRound(Struct, frozen=True):
-    """One beacon round in the format of drand.
-
-    `randomness` is sha256(signature). The BLS signature is over sha256(round as 8 big-endian
-    bytes).
+    """One beacon round in the format of drand. `randomness` is sha256(signature). The BLS signature
+    is over sha256(round as 8 big-endian bytes).
     """
 
     round: Round
@@ -125,16 +121,14 @@ class Exit(Struct, frozen=True):
 
 
 class EngineRefuses(Refused):
-    """`Executor.start` raises it when a working engine refuses a task for a long time.
-
-    The cause may be the job or this machine; the executor cannot tell which.
+    """`Executor.start` raises it when a working engine refuses a task for a long time. The cause
+    may be the job or this machine; the executor cannot tell which.
     """
 
 
 class Executor(Protocol):
-    """Runs tasks in a sandbox.
-
-    Every call is idempotent by lease id, and safe to repeat after a restart of the daemon.
+    """Runs tasks in a sandbox. Every call is idempotent by lease id, and safe to repeat after a
+    restart of the daemon.
     """
 
     sandbox: Sandbox
@@ -165,16 +159,14 @@ class Executor(Protocol):
         Refused(UNKNOWN) for an image that does not exist, and EngineRefuses, which is a Refused.
         """
 
-    async def state(self, lease_id: str) -> TaskState:
-        """The present state of a lease's container."""
+    async def state(self, lease_id: str) -> TaskState: ...
 
     async def wait(self, lease_id: str) -> Exit:
         """Waits for the exit. Enforces max_duration, also across a restart of the daemon."""
 
     def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Standard output and error as the task wrote them, at most 1 MiB for each lease.
-
-        They are not part of the result.
+        """Standard output and error as the task wrote them, at most 1 MiB for each lease. They are
+        not part of the result.
         """
 
     async def collect(self, lease_id: str, destination: Path) -> None:
@@ -204,9 +196,8 @@ class GpuProbe(Protocol):
     """Reads the machine's GPUs. Its caller runs it in a thread, because drivers can be slow."""
 
     def inventory(self) -> GpuInventory:
-        """The GPUs that the driver reports; none if the machine has no driver.
-
-        Raises Unavailable if a driver is there and does not work.
+        """The GPUs that the driver reports; none if the machine has no driver. Raises Unavailable
+        if a driver is there and does not work.
         """
 
 
@@ -220,30 +211,24 @@ The account is 0x-hex, or "" if it is unknown. If it raises Refused, the sender 
 
 
 class Peers(Protocol):
-    """Signed requests and answers between two peers (docs/lifecycle.md).
-
-    A frame may arrive more than once, so handlers must be idempotent.
+    """Signed requests and answers between two peers (docs/lifecycle.md). A frame may arrive more
+    than once, so handlers must be idempotent.
     """
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """Sends one frame of at most 1 MiB and waits for the answer.
-
-        Raises Unavailable when the peer is not connected or does not answer, and Refused when the
-        peer refuses.
+        """Sends one frame of at most 1 MiB and waits for the answer. Raises Unavailable when the
+        peer is not connected or does not answer, and Refused when the peer refuses.
         """
 
-    def connected(self) -> frozenset[Address]:
-        """The peers that are connected now."""
+    def connected(self) -> frozenset[Address]: ...
 
-    async def close(self) -> None:
-        """Closes all connections."""
+    async def close(self) -> None: ...
 
 
 class PeerServer(Peers, Protocol):
     """The peers that dialed in, over one transport or several."""
 
-    def network_of(self, peer: Address) -> str:
-        """The IP address from which a connected peer was seen; "" if it is not connected."""
+    def network_of(self, peer: Address) -> str: ...
 
     def connection_number(self, peer: Address) -> int:
         """Counts the connections of the program. A newer one has a higher number; 0 is none."""
@@ -279,9 +264,8 @@ class Gossip(Protocol):
     """
 
     async def publish(self, data: bytes) -> None:
-        """Sends a message to the topic.
-
-        Refused(OVERSIZE) for more than GOSSIP_BYTES_MAX bytes. Unavailable if no neighbour listens.
+        """Sends a message to the topic. Refused(OVERSIZE) for more than GOSSIP_BYTES_MAX bytes.
+        Unavailable if no neighbour listens.
         """
 
     def subscribe(self, validate: Validate) -> AsyncIterator[bytes]:
@@ -291,8 +275,7 @@ class Gossip(Protocol):
         oldest ones.
         """
 
-    async def close(self) -> None:
-        """Leaves the topic. The iterator ends."""
+    async def close(self) -> None: ...
 
 
 # ------------------------------------------------------------------------------------------- signer

@@ -4,10 +4,10 @@ The Verdict has the hash of everything else in the body. So nobody but the coord
 receipt, and anyone can check it without the network; see `rules.receipts`.
 """
 
-from quorate_protocol.codec import canonical, cids, text_writer
-from quorate_protocol.codec.hashing import sha256
+from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.messages.beacon_rounds import Timing
 from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.eligible_list import ShownSlot
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import (
@@ -92,7 +92,7 @@ class TakenFromChain(Readable, frozen=True):
     parties: tuple[RegisteredProvider, ...]  # in order of the executions
 
 
-class Evidence(Readable, frozen=True):
+class Evidence(Document, frozen=True):
     """The body of a receipt without its Verdict. `Verdict.evidence_hash` is its digest.
 
     `withdrawals` name each owner of an active slot that is not drawn from, so that a reader with
@@ -128,10 +128,6 @@ class Evidence(Readable, frozen=True):
     stop: Envelope[Stop] | None  # the client's; only in the receipt of a job that it ended
     version: int
 
-    def digest(self) -> Hash32:
-        """sha2-256 of the canonical bytes: `Verdict.evidence_hash`."""
-        return sha256(text_writer.encode(self))
-
 
 class Receipt(Evidence, frozen=True):
     """The body of a receipt: the evidence and the coordinator's Verdict on it."""
@@ -139,20 +135,10 @@ class Receipt(Evidence, frozen=True):
     verdict: Envelope[Verdict]
 
     def evidence(self) -> Evidence:
-        """The body without the Verdict."""
         return Evidence(*_values(self))  # type: ignore[arg-type]
-
-    def encode(self) -> bytes:
-        """Canonical bytes of the body."""
-        return text_writer.encode(self)
-
-    def cid(self) -> str:
-        """CID of the canonical bytes (v1, raw)."""
-        return cids.document_cid(self.encode())
 
 
 def decided(evidence: Evidence, verdict: Envelope[Verdict]) -> Receipt:
-    """The receipt of a Verdict on this evidence."""
     return Receipt(*_values(evidence), verdict)  # type: ignore[call-arg, arg-type]
 
 
@@ -176,15 +162,12 @@ class Report(Readable, frozen=True):
 
     @property
     def valid(self) -> bool:
-        """Whether every check is good."""
         return bool(self.checks) and all(check.is_good for check in self.checks)
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """The checks that failed."""
         return tuple(check for check in self.checks if not check.is_good)
 
 
 def document(receipt: Receipt) -> bytes:
-    """Bytes of a receipt's file `{body, cid}`."""
     return canonical.canonical({"body": canonical.to_json(receipt), "cid": receipt.cid()})

@@ -39,9 +39,8 @@ from quorate_protocol.units import (
 
 
 class KeyBinding(Readable, frozen=True):
-    """Operator key and peer key: these network keys belong to this account.
-
-    The Ed25519 peer key signs the same EIP-712 digest as the operator key.
+    """Operator key and peer key: these network keys belong to this account. The Ed25519 peer key
+    signs the same EIP-712 digest as the operator key.
     """
 
     account: Address  # the provider's account
@@ -95,9 +94,8 @@ class Heartbeat(Readable, frozen=True):
 
 
 class Order(Readable, frozen=True):
-    """Client session: what to run, for how much, how surely.
-
-    The EIP-712 digest of an order is the id of its job (`jobId`).
+    """Client session: what to run, for how much, how surely. The EIP-712 digest of an order is the
+    id of its job (`jobId`).
     """
 
     client: Address
@@ -148,9 +146,8 @@ class Ack(Readable, frozen=True):
 
 
 class Assignment(Readable, frozen=True):
-    """Coordinator: it gives one execution to one provider.
-
-    `assignment_id` hides the job, so an auditor cannot tell which execution it repeats.
+    """Coordinator: it gives one execution to one provider. `assignment_id` hides the job, so an
+    auditor cannot tell which execution it repeats.
     """
 
     assignment_id: Hash32  # H(jobId, index, blind32)
@@ -175,9 +172,8 @@ class Accept(Readable, frozen=True):
 
 
 class Decline(Readable, frozen=True):
-    """Provider: it does not run the assignment, or not yet.
-
-    After its Accept, a Decline means that the provider gives up.
+    """Provider: it does not run the assignment, or not yet. After its Accept, a Decline means that
+    the provider gives up.
     """
 
     assignment_hash: Hash32
@@ -205,9 +201,8 @@ class CommitReceipt(Readable, frozen=True):
 
 
 class Witness(Readable, frozen=True):
-    """Client session or watcher: it saw the primary's commit before the beacon round appeared.
-
-    It names the Ack that it knows, so the coordinator cannot show another one later.
+    """Client session or watcher: it saw the primary's commit before the beacon round appeared. It
+    names the Ack that it knows, so the coordinator cannot show another one later.
     """
 
     commit_hash: Hash32  # digest of the Commit
@@ -313,9 +308,8 @@ class Summary(Readable, frozen=True):
 
 
 class Voucher(Readable, frozen=True):
-    """Client session, or coordinator: what the payer owes the payee in total.
-
-    A client pays a coordinator, and a coordinator pays a provider, with its statement key.
+    """Client session, or coordinator: what the payer owes the payee in total. A client pays a
+    coordinator, and a coordinator pays a provider, with its statement key.
     """
 
     payer: Address  # the client's or the coordinator's account

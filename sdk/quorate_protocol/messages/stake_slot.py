@@ -20,13 +20,11 @@ class StakeSlot(Struct, frozen=True):
     active_until: BlockNumber = FOREVER  # the first block at which it is active no longer
 
     def is_active(self, block: BlockNumber) -> bool:
-        """Whether the slot is active at a block."""
         return self.active_from <= block < self.active_until
 
     def entry(self) -> Hash32:
-        """Hash of the slot in the eligible list.
-
-        H(index, owner, operatorKey, payout, network, activeFrom, activeUntil).
+        """Hash of the slot in the eligible list. H(index, owner, operatorKey, payout, network,
+        activeFrom, activeUntil).
         """
         return hash_tuple(
             self.index,

@@ -68,9 +68,8 @@ class AckView(Readable, frozen=True):
 
 
 class OfferView(Readable, frozen=True):
-    """One row of GET /v1/offers: an offer and the record of its provider.
-
-    `signature` is the operator key's over `offer.signed()`, so that anybody can check the offer.
+    """One row of GET /v1/offers: an offer and the record of its provider. `signature` is the
+    operator key's over `offer.signed()`, so that anybody can check the offer.
     """
 
     offer: Offer
@@ -90,7 +89,6 @@ class OfferView(Readable, frozen=True):
     rank_ppm: tuple[Ppm, ...] = ()
 
     def envelope(self) -> OfferEnvelope:
-        """The offer as its provider signed it."""
         return OfferEnvelope(self.offer, Envelope(self.offer.signed(), self.signature))
 
 
@@ -141,9 +139,8 @@ class RunView(Readable, frozen=True):
 
 
 class JobEvent(Readable, frozen=True):
-    """One line of a run's history, which the API also sends as a server-sent event.
-
-    A line named `committed` has the `commit`, so that the client can witness it.
+    """One line of a run's history, which the API also sends as a server-sent event. A line named
+    `committed` has the `commit`, so that the client can witness it.
     """
 
     seq: Sequence
@@ -157,9 +154,8 @@ class JobEvent(Readable, frozen=True):
 
 
 class AccountView(Readable, frozen=True):
-    """The answer to GET /v1/accounts/{address}: the money of a client.
-
-    The client owes `charged` minus `vouched`. Both are cumulative.
+    """The answer to GET /v1/accounts/{address}: the money of a client. The client owes `charged`
+    minus `vouched`. Both are cumulative.
     """
 
     client: Address

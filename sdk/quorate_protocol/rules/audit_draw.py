@@ -34,16 +34,13 @@ class Party(Protocol):
     """Somebody who has or had an execution of the job: a slot, or a registered provider."""
 
     @property
-    def owner(self) -> Address:
-        """The provider's account."""
+    def owner(self) -> Address: ...
 
     @property
-    def payout(self) -> Address:
-        """The account that claims its pay."""
+    def payout(self) -> Address: ...
 
     @property
-    def network(self) -> Hash32:
-        """Its network."""
+    def network(self) -> Hash32: ...
 
 
 class Skipped(Struct, frozen=True):
@@ -150,9 +147,8 @@ def tries_in(
 
 
 def excluded_by(skips: Sequence[Skipped], batch: int, draw_pass: int) -> list[StakeSlot]:
-    """Slots of skipped providers that a further try of this pass passes over.
-
-    A silent provider is not asked again. One that declined is asked again in a later pass, once.
+    """Slots of skipped providers that a further try of this pass passes over. A silent provider is
+    not asked again. One that declined is asked again in a later pass, once.
     """
     declined = Counter(skip.slot.owner for skip in skips if skip.has_declined)
     return [
@@ -165,15 +161,13 @@ def excluded_by(skips: Sequence[Skipped], batch: int, draw_pass: int) -> list[St
 
 
 def is_outright(decline: Decline) -> bool:
-    """Whether a provider says that it will not run the execution at all.
-
-    One that names a time keeps its place until then; a batch without it waits until acceptBy.
+    """Whether a provider says that it will not run the execution at all. One that names a time
+    keeps its place until then; a batch without it waits until acceptBy.
     """
     return decline.start_by == 0
 
 
 def is_taken(slot: StakeSlot, taken: Sequence[Party]) -> bool:
-    """Whether the slot has the owner, the payout or the network of somebody who is taken."""
     return any(_same_party(slot, other) for other in taken)
 
 
@@ -211,8 +205,7 @@ def rate_ppm(rule: Label, tier: VerifyTier, trust: Trust, stakes: CheatingIncent
 
 
 def is_held(rule: Label, audited: bool) -> bool:
-    """Whether the pay of an accepted job is held until its verdict is final.
-
-    Audited jobs, and all jobs in small markets, are final at once. No other code decides this.
+    """Whether the pay of an accepted job is held until its verdict is final. Audited jobs, and all
+    jobs in small markets, are final at once. No other code decides this.
     """
     return rule is Label.ADAPTIVE and not audited

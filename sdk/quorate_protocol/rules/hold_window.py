@@ -32,10 +32,8 @@ def window_jobs(tier: VerifyTier, limits: Limits) -> int:
 
 
 def after_job(window: Window, client: Address, price: Price, median: Price, length: int) -> Window:
-    """The window after one more accepted job of a client.
-
-    The job adds min(1, price / class median) of a job, or nothing when the client already has its
-    share of the stretch. `length` is W.
+    """The window after one more accepted job of a client. The job adds min(1, price / class median)
+    of a job, or nothing when the client already has its share of the stretch. `length` is W.
     """
     clients = window.clients
     if client not in clients and len(clients) < CLIENTS_BEFORE_SHARES:

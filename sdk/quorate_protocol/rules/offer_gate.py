@@ -13,7 +13,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope, validate
@@ -81,11 +81,9 @@ class OfferGate:
         self._known: OrderedDict[Address, _Known] = OrderedDict()
 
     def replace_snapshot(self, snapshot: MarketSnapshot) -> None:
-        """Judges later messages by another snapshot."""
         self._snapshot = snapshot
 
     def judge(self, data: bytes, now: float) -> Judged:
-        """Judges the bytes of one `OfferGossip` message; `now` is in Unix seconds."""
         try:
             envelope = offer_gossip.decode(data).offer
             key = validate(

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import EXECUTIONS_MAX, Limits
 from quorate_protocol.messages import job_spec, order_terms
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
@@ -89,7 +89,6 @@ def validate(
 
 
 def check_price_tier(tier: PriceTier) -> None:
-    """Refuses a price tier that is not offered yet."""
     if tier is not PriceTier.ON_DEMAND:
         raise Refused(
             Code.UNSUPPORTED,

@@ -22,17 +22,14 @@ def fetch_bytes(spec: JobSpec) -> int:
 
 
 def fetch_seconds_max(spec: JobSpec) -> int:
-    """The longest fetch that an Accept of this job may quote."""
     return _seconds_max(fetch_bytes(spec))
 
 
 def store_seconds_max(spec: JobSpec) -> int:
-    """The longest sealing and uploading of outputs that an Accept of this job may quote."""
     return _seconds_max(spec.resources.output_bytes)
 
 
 def check(accept: Accept, spec: JobSpec) -> None:
-    """Raises Refused if the Accept quotes more than the bounds. The text names the bound."""
     for name, quoted, most in (
         ("quotedFetchSeconds", accept.quoted_fetch_seconds, fetch_seconds_max(spec)),
         ("quotedStoreSeconds", accept.quoted_store_seconds, store_seconds_max(spec)),

@@ -91,12 +91,10 @@ def executions_priced(rule: Label) -> int:
 
 
 def executions_expected(rule: Label) -> int:
-    """Returns the number of executions that a client usually pays: those that agree."""
     return 2 if rule is Label.QUORUM_2 else 1
 
 
 def cost_of(order: Order, executions: int, seconds: int, fee_bps: Bps) -> Amount:
-    """Returns what so many executions of so many seconds cost at the order's price, with fee."""
     pays = Amount(_pay_of_seconds(order, seconds) * executions)
     return Amount(pays + share_bps(pays, fee_bps))
 
@@ -115,7 +113,6 @@ def charge_limit(order: Order, rule: Label, fee_bps: Bps) -> Amount:
 
 
 def _pay_of_seconds(order: Order, seconds: int) -> Amount:
-    """Pay of one execution at the order's price."""
     return pay_for(Milliseconds(seconds * 1000), order.max_price_per_hour, Amount(2**127))
 
 
@@ -186,7 +183,6 @@ class Ran(Struct, frozen=True):
 
 
 def repeats_in(ran: Sequence[Ran]) -> list[Repeat]:
-    """Returns each repeat among a job's executions with the result that it repeats."""
     results = {item.assignment_hash: item.result for item in ran}
     return [
         Repeat(item.repeats, results[item.repeats], item.result) for item in ran if item.repeats
@@ -194,7 +190,6 @@ def repeats_in(ran: Sequence[Ran]) -> list[Repeat]:
 
 
 def counting(ran: Sequence[Ran]) -> list[Ran]:
-    """Returns the executions that were drawn or matched, but those of who contradicted itself."""
     void = confirmation.contradicted(repeats_in(ran))
     return [item for item in ran if not item.repeats and item.assignment_hash not in void]
 
@@ -208,7 +203,6 @@ class Bill(Struct, frozen=True):
 
     @property
     def is_readable(self) -> bool:
-        """Whether the client may read the output and logs of the job."""
         return bool(self.by_client)
 
 
@@ -286,7 +280,6 @@ def _covered(order: Order, ack: Ack, billed: list[Ran]) -> list[Ran]:
 
 
 def _confirming(ran: Sequence[Ran], group: Sequence[Ran]) -> list[Ran]:
-    """Returns the repeats of the group's result by members of it."""
     result = {item.assignment_hash: item.result for item in group}
     return [item for item in ran if item.repeats in result and item.result == result[item.repeats]]
 
@@ -312,7 +305,6 @@ def _billed(
     ran: Sequence[Ran],
     has_audit_billed: bool,
 ) -> list[Ran]:
-    """Returns the executions that the client pays, in CommitSet order."""
     is_read = [item for item in honest if item.assignment_hash in verdict.read]
     match verdict.outcome:
         case Outcome.ACCEPTED:

@@ -36,7 +36,6 @@ class Tab(Struct, frozen=True):
 
     @property
     def free(self) -> Amount:
-        """What vouchers can still take."""
         return Amount(self.locked - self.paid)
 
 
@@ -124,7 +123,6 @@ def payroll(
 
 def limit_suggested(days: Sequence[Amount]) -> Amount:
     """Returns the day's limit to suggest for a posting key: twice the largest of the last 30 days.
-
     A thief of the key moves at most the limits of two days, around a midnight.
     """
     return Amount(max(LIMIT_LEAST, LIMIT_MULTIPLE * max(days[-LIMIT_DAYS:], default=0)))

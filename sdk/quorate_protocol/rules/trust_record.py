@@ -21,9 +21,8 @@ class Trust(Struct, frozen=True):
     strikes: tuple[UnixSeconds, ...] = ()  # times of the last faults, at most eight
 
     def error_ppm(self) -> int:
-        """Expected error rate e = m·λ/(m+k), at least 1 ppm.
-
-        With a strike, λ counts as at least .05·2^(−k/100).
+        """Expected error rate e = m·λ/(m+k), at least 1 ppm. With a strike, λ counts as at least
+        .05·2^(−k/100).
         """
         rate = self.lambda_ppm
         if self.strikes:
@@ -31,9 +30,8 @@ class Trust(Struct, frozen=True):
         return max(1, TRUST_PRIOR * rate // (TRUST_PRIOR + self.passed))
 
     def suspicion_ppm(self) -> int:
-        """Assumed probability c that this provider lies, which `verdict.risk` uses.
-
-        c = .2 for newcomers, else 10e within .001 and .2.
+        """Assumed probability c that this provider lies, which `verdict.risk` uses. c = .2 for
+        newcomers, else 10e within .001 and .2.
         """
         if self.passed < TRUST_NEWCOMER:
             return 200_000
@@ -45,18 +43,15 @@ class Trust(Struct, frozen=True):
         return self if len(live) == len(self.strikes) else replace(self, strikes=live)
 
     def live_strikes(self, now: UnixSeconds) -> int:
-        """Count of strikes of the last 90 days."""
         return len(self.at(now).strikes)
 
     def leaf(self, provider: Address, job_class: Hash32) -> Hash32:
-        """Hash of this trust as an entry of `Ack.stateRoot`."""
         return hash_tuple(provider, job_class, self.passed, self.lambda_ppm, len(self.strikes))
 
 
 def after_audit(trust: Trust, passed: bool, now: UnixSeconds) -> Trust:
-    """The trust after one more audited execution.
-
-    λ moves by 1/300 of the way to 0 or 1. A fault also resets k and adds a strike.
+    """The trust after one more audited execution. λ moves by 1/300 of the way to 0 or 1. A fault
+    also resets k and adds a strike.
     """
     target = 0 if passed else PPM_ONE
     rate = Ppm(trust.lambda_ppm + (target - trust.lambda_ppm) // LAMBDA_RATE)

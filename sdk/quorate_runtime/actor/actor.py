@@ -23,15 +23,9 @@ from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.step import Core, Effect, Input, StepOutcome
 from quorate_protocol.units import Hash32, UnixSeconds
-from quorate_runtime.actor.actor_codec import ActorCodec
+from quorate_runtime.actor.actor_codec import PackedCodec
+from quorate_runtime.actor.journal_port import Appended, JournalError, JournalPort, Record, Snapshot
 from quorate_runtime.actor.outbox import OnRefused, Outbox, Perform, is_performing
-from quorate_runtime.journal.journal_port import (
-    Appended,
-    JournalError,
-    JournalPort,
-    Record,
-    Snapshot,
-)
 from quorate_runtime.process.crash_points import crash_point
 from quorate_runtime.process.metrics import LabelledCounter, add_gauge
 
@@ -60,9 +54,8 @@ class _Entry(Generic[E]):
 
 
 class Actor(Generic[E, F]):
-    """Runs one core with its journal and its outbox, all on one event loop.
-
-    Call `bind`, then `start`, then `run` in a TaskGroup.
+    """Runs one core with its journal and its outbox, all on one event loop. Call `bind`, then
+    `start`, then `run` in a TaskGroup.
     """
 
     def __init__(
@@ -70,14 +63,13 @@ class Actor(Generic[E, F]):
         core: Core[E, F],
         journal: JournalPort,
         clock: Clock,
-        codec: ActorCodec[E, F],
+        codec: PackedCodec[E, F],
         random_source: RandomSource,
         *,
         inbox_max: int = INBOX_MAX,
         snapshot_every: int = SNAPSHOT_EVERY,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Makes an actor that cannot perform effects yet: `bind` completes it."""
         registry = registry or CollectorRegistry()
         self.core, self._journal, self._clock, self._codec = core, journal, clock, codec
         self._random, self._snapshot_every = random_source, snapshot_every
@@ -109,7 +101,6 @@ class Actor(Generic[E, F]):
 
     async def start(self) -> None:
         """Restores the newest snapshot, replays later events and queues effects that are not done.
-
         Raises `JournalError` for a journal that is damaged or of another version.
         """
         assert self._outbox.is_bound, "bind comes before start"
@@ -142,9 +133,8 @@ class Actor(Generic[E, F]):
         )
 
     async def run(self) -> None:
-        """Takes events and performs effects until it is cancelled.
-
-        Raises what ends it: a failed append, or a bug in a step or in `perform`.
+        """Takes events and performs effects until it is cancelled. Raises what ends it: a failed
+        append, or a bug in a step or in `perform`.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -170,16 +160,13 @@ class Actor(Generic[E, F]):
 
     @property
     def newest_at(self) -> UnixSeconds:
-        """The time of the newest event; 0 before the first."""
         return self._at
 
     async def save(self) -> None:
-        """Writes a snapshot of now, so that no later start replays what came before."""
         if self._journal.last_offset:
             await self._save_snapshot()
 
     def is_settled(self) -> bool:
-        """Returns whether no event waits for its step or its append, and no effect waits."""
         return self._inbox.empty() and not self._flying and not self._outbox.pending
 
     # ---- one event
@@ -326,9 +313,8 @@ class Actor(Generic[E, F]):
 
 @contextmanager
 def _of_this_version(what: str) -> Iterator[None]:
-    """Turns a refusal while reading the journal into a `JournalError` about its version.
-
-    The checksum was right, so another version of this program wrote those bytes.
+    """Turns a refusal while reading the journal into a `JournalError` about its version. The
+    checksum was right, so another version of this program wrote those bytes.
     """
     try:
         yield

@@ -1,6 +1,6 @@
 """Encodes an actor's events and effects as MessagePack, with a version."""
 
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from quorate_protocol.codec import packed
 from quorate_protocol.codec.packed import Packed
@@ -12,26 +12,11 @@ VERSION = 2
 """The version of the encoding of events and effects. Version 1 was canonical JSON."""
 
 
-class ActorCodec(Protocol[E, F]):
-    """Encodes and decodes one core's events and effects. It writes version `version`."""
-
-    version: int
-
-    def encode_event(self, event: E) -> bytes:
-        """Encodes an event."""
-
-    def decode_event(self, version: int, data: bytes) -> E:
-        """Decodes an event; `Refused` for an unknown version or wrong bytes."""
-
-    def encode_effect(self, effect: F) -> bytes:
-        """Encodes an effect."""
-
-    def decode_effect(self, version: int, data: bytes) -> F:
-        """Decodes an effect; `Refused` for an unknown version or wrong bytes."""
-
-
 class PackedCodec(Generic[E, F]):
-    """`ActorCodec` in MessagePack. Events and effects are each a union of tagged Structs."""
+    """Encodes and decodes one core's events and effects, each a union of tagged Structs.
+
+    Decoding raises `Refused` for another version or wrong bytes.
+    """
 
     def __init__(self, event_kind: Any, effect_kind: Any, version: int = VERSION) -> None:
         self.version = version
@@ -39,20 +24,16 @@ class PackedCodec(Generic[E, F]):
         self._effects: Packed[F] = Packed(effect_kind)
 
     def encode_event(self, event: E) -> bytes:
-        """Encodes an event."""
         return packed.encode(event)
 
     def decode_event(self, version: int, data: bytes) -> E:
-        """Decodes an event; `Refused` for another version or wrong bytes."""
         self._check(version)
         return self._events.decode(data)
 
     def encode_effect(self, effect: F) -> bytes:
-        """Encodes an effect."""
         return packed.encode(effect)
 
     def decode_effect(self, version: int, data: bytes) -> F:
-        """Decodes an effect; `Refused` for another version or wrong bytes."""
         self._check(version)
         return self._effects.decode(data)
 

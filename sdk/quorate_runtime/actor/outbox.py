@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.step import Effect
-from quorate_runtime.journal.journal_port import JournalFailed, JournalPort
+from quorate_runtime.actor.journal_port import JournalFailed, JournalPort
 from quorate_runtime.process.crash_points import crash_point
 from quorate_runtime.process.metrics import LabelledCounter, add_gauge
 
@@ -39,9 +39,8 @@ events from others.
 
 
 class Outbox(Generic[F]):
-    """Keeps the effects of each lane in order, and performs them.
-
-    The actor bounds their number: it takes no events while too many effects are pending.
+    """Keeps the effects of each lane in order, and performs them. The actor bounds their number: it
+    takes no events while too many effects are pending.
     """
 
     def __init__(
@@ -76,23 +75,19 @@ class Outbox(Generic[F]):
         )
 
     def bind(self, perform: Perform[F], on_refused: OnRefused[F] | None = None) -> None:
-        """Says how effects are performed. Call it once.
-
-        The outbox awaits `on_refused` before it marks an effect done, so that an event which it
-        submits is durable first.
+        """Says how effects are performed. Call it once. The outbox awaits `on_refused` before it
+        marks an effect done, so that an event which it submits is durable first.
         """
         assert self._perform is None, "an outbox is bound once"
         self._perform, self._on_refused = perform, on_refused
 
     @property
     def is_bound(self) -> bool:
-        """Whether `bind` was called."""
         return self._perform is not None
 
     async def run(self) -> None:
-        """Performs effects until it is cancelled.
-
-        It starts all tasks of lanes itself: a task made anywhere else could outlive a cancellation.
+        """Performs effects until it is cancelled. It starts all tasks of lanes itself: a task made
+        anywhere else could outlive a cancellation.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -106,7 +101,6 @@ class Outbox(Generic[F]):
             self._mark_done()
 
     def add(self, effect: F) -> None:
-        """Takes a durable effect, which `run` performs."""
         self.pending += 1
         name = effect.lane
         lane = self._lanes.get(name)
@@ -131,9 +125,8 @@ class Outbox(Generic[F]):
         del self._lanes[lane]
 
     async def _finish(self, effect: F) -> None:
-        """Performs the effect until it works or is refused.
-
-        Another exception is a bug, and ends the actor.
+        """Performs the effect until it works or is refused. Another exception is a bug, and ends
+        the actor.
         """
         assert self._perform is not None, "bind comes before run"
         kind = type(effect).__name__
@@ -183,9 +176,8 @@ class Outbox(Generic[F]):
             del self._pauses[lane]
 
     def _mark_done(self) -> None:
-        """Marks all effects that finished in one turn of the loop, in one call.
-
-        After a crash before the mark, the effect is performed again.
+        """Marks all effects that finished in one turn of the loop, in one call. After a crash
+        before the mark, the effect is performed again.
         """
         keys, self._done = self._done, []
         if not keys:

@@ -2,10 +2,9 @@
 
 `rpc` (one request) · `web3_provider` (web3 over it) · `types` (blocks, logs, receipts) · `client`
 (typed reads) · `compared_client` (two nodes that must agree) · `transactions` (EIP-1559 signing) ·
-`fee_bids` (what a transaction offers) · `send_records` (what was signed, on disk) · `sent_before`
-(what was sent elsewhere) · `account_nonces` (which purpose has which nonce) · `sender` (each
-purpose once) · `follower` (logs through reorganisations) · `node_errors`, `revert` (what a refusal
-means).
+`fee_bids` (what a transaction offers) · `send_records` (what was signed, on disk) ·
+`account_nonces` (which purpose has which nonce) · `sender` (each purpose once) · `follower` (logs
+through reorganisations) · `node_errors` (what a refusal means).
 
 Depth: a block at the head has depth 1, so k = 1 means "mined".
 """

@@ -12,19 +12,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from quorate_protocol.messages.ports import Signer
-from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address, BlockNumber, Hash32
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, BlockNumber, Hash32, Signature
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.fee_bids import Bid, first_bid, lowered_bid, outbidding, raised_bid
+from quorate_runtime.chain.rpc import RpcFailure
 from quorate_runtime.chain.send_records import Attempt, SendRecord, SendRecords
-from quorate_runtime.chain.sent_before import was_sent
 from quorate_runtime.chain.transactions import TRANSFER_GAS, Transaction, sign
-from quorate_runtime.chain.types import Receipt
+from quorate_runtime.chain.types import Json, Receipt, hex_integer, member
+from quorate_runtime.keys.crypto import recover
 from quorate_runtime.process.crash_points import crash_point
 
 # If a nonce was used this many blocks ago and no node shows a receipt of ours, another program used
 # it.
 LOST_BLOCKS = 8
+
+DYNAMIC_FEE = "0x2"  # the type of transaction (EIP-1559) whose signature is checked
+_SIGNED = ("chainId", "nonce", "maxPriorityFeePerGas", "maxFeePerGas", "gas", "value")
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +62,9 @@ class AccountNonces:
 
     @property
     def address(self) -> Address:
-        """The account that pays and signs."""
         return self.signer.address
 
     def records(self) -> SendRecords:
-        """Returns the records of this account on this chain."""
         if self._records is None:
             self._records = SendRecords(self._path, self._domain, self.address)
         return self._records
@@ -74,9 +76,8 @@ class AccountNonces:
             self._records = None
 
     async def prepare(self, wanted: SendRecord) -> SendRecord:
-        """Returns the stored entry of a purpose.
-
-        For a new purpose it chooses a nonce, signs a transaction and stores both.
+        """Returns the stored entry of a purpose. For a new purpose it chooses a nonce, signs a
+        transaction and stores both.
         """
         records = self.records()
         found = await asyncio.to_thread(records.find, wanted.purpose)
@@ -95,9 +96,8 @@ class AccountNonces:
         return found
 
     def was_unsent(self, attempt: Attempt) -> bool:
-        """Records that an attempt is handed to a node now.
-
-        Returns True if this is certainly the first time.
+        """Records that an attempt is handed to a node now. Returns True if this is certainly the
+        first time.
         """
         if attempt.hash not in self._unsent:
             return False
@@ -120,9 +120,8 @@ class AccountNonces:
             return await self._add_attempt(records, entry, bid, cancels=entry.attempts[-1].cancels)
 
     async def raise_fees_before(self, entry: SendRecord) -> None:
-        """Raises the fee of earlier transactions whose fee is now below the base fee.
-
-        They delay this one, and perhaps no caller waits for them any more.
+        """Raises the fee of earlier transactions whose fee is now below the base fee. They delay
+        this one, and perhaps no caller waits for them any more.
         """
         records = self.records()
         fees, mined = await self.client.fees(), await self.client.nonce(self.address)
@@ -191,16 +190,13 @@ class AccountNonces:
             )
 
     async def is_removed(self, receipt: Receipt) -> bool:
-        """Returns whether the chain has another block at the receipt's height.
-
-        It returns False if the node lacks a block of that height, because such a node proves
-        nothing.
+        """Returns whether the chain has another block at the receipt's height. It returns False if
+        the node lacks a block of that height, because such a node proves nothing.
         """
         block = await self.client.block(receipt.block)
         return block is not None and block.hash != receipt.block_hash
 
     async def is_outdated(self, receipt: Receipt) -> bool:
-        """Returns whether a stored outcome does not hold now."""
         if receipt.success:
             return await self.is_removed(receipt)
         now = await self.client.receipt(receipt.transaction)
@@ -237,10 +233,8 @@ class AccountNonces:
         self._confirmed = told
 
     async def _lower_fee(self, records: SendRecords, entry: SendRecord) -> SendRecord:
-        """Signs one more attempt for less, where fees fell.
-
-        The account may have enough coins for today's price, after nodes refused a higher one for
-        lack of coins.
+        """Signs one more attempt for less, where fees fell. The account may have enough coins for
+        today's price, after nodes refused a higher one for lack of coins.
         """
         fees = await self.client.fees()
         async with self._lock:
@@ -279,7 +273,6 @@ class AccountNonces:
         return replace(entry, attempts=(*entry.attempts, attempt))
 
     def _signed(self, entry: SendRecord, bid: Bid) -> SendRecord:
-        """Returns the entry with one attempt, which is signed and not stored."""
         crash_point("chain.before-sign")
         transaction = Transaction(
             chain_id=self._chain_id,
@@ -302,3 +295,63 @@ def _bid_of(entry: SendRecord) -> Bid:
 
 def _pair(bid: Bid) -> tuple[int, int]:
     return bid.fee_max, bid.tip_max
+
+
+async def was_sent(client: ChainClient, account: Address, nonce: int, deep: BlockNumber) -> bool:
+    """Returns whether a block up to `deep` has the account's transaction with this nonce.
+
+    A node's count costs nothing to invent; the signature of the last transaction cannot be.
+    Two nodes that agree are believed. So is a single node that has deleted the old states, or that
+    shows a transaction of another type: nothing can be proved with it.
+    """
+    if client.is_compared:
+        return True
+    try:
+        block = await _block_of(client, account, nonce, deep)
+        if block is None:
+            return False
+        tree = await client.rpc.read("eth_getBlockByNumber", hex(block), True)
+    except (Unavailable, RpcFailure) as error:
+        log.warning("nonce %d of 0x%s is one node's word: %s", nonce, account.hex(), error)
+        return True  # many nodes delete old states
+    trees = member(tree, "transactions")
+    own = [item for item in trees or () if _is_named(item, account, nonce)]
+    return any(item.get("type") != DYNAMIC_FEE or signer(item) == account for item in own)
+
+
+async def _block_of(
+    client: ChainClient, account: Address, nonce: int, deep: BlockNumber
+) -> BlockNumber | None:
+    """Returns the block that used the nonce, or None if the account had used it before all."""
+    low, high = 0, int(deep)  # not used at `low`, used at `high`
+    if await client.nonce(account, BlockNumber(low)) > nonce:
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if await client.nonce(account, BlockNumber(middle)) > nonce:
+            high = middle
+        else:
+            low = middle
+    return BlockNumber(high)
+
+
+def _is_named(tree: Json, account: Address, nonce: int) -> bool:
+    sender = str(member(tree, "from")).lower()
+    return sender == "0x" + account.hex() and member(tree, "nonce") == hex(nonce)
+
+
+def signer(tree: Json) -> Address | None:
+    """Returns who signed a transaction; None if its form is wrong."""
+    from eth_account.typed_transactions.typed_transaction import TypedTransaction
+
+    fields = {name: tree.get(name) for name in _SIGNED}
+    fields |= {"type": 2, "data": tree.get("input"), "accessList": tree.get("accessList") or []}
+    try:
+        # As octets: the library refuses a text whose letters show no checksum, as nodes answer.
+        fields["to"] = bytes.fromhex(str(tree.get("to") or "0x").removeprefix("0x"))
+        digest = Hash32(bytes(TypedTransaction.from_dict(fields).hash()))
+        parts = [hex_integer(tree.get(name), 256).to_bytes(32, "big") for name in ("r", "s")]
+        parity = hex_integer(tree.get("yParity", tree.get("v")), 8)
+        return recover(digest, Signature(b"".join(parts) + bytes([27 + parity])))
+    except (Refused, Unavailable, ValueError, TypeError):
+        return None  # no signature of the account is shown

@@ -14,8 +14,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.chain.fee_bids import GWEI, TIP_LEAST_WEI, first_bid
-from quorate_runtime.chain.node_errors import Answer, classify
-from quorate_runtime.chain.revert import is_revert, revert_reason
+from quorate_runtime.chain.node_errors import Answer, classify, is_revert, revert_reason
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
 from quorate_runtime.chain.types import (
     BlockHead,
@@ -66,16 +65,13 @@ class ChainClient:
         return self._w3
 
     async def chain_id(self) -> int:
-        """Returns the id of the chain that the node serves."""
         return integer(await self._read("eth_chainId", lambda w3: w3.eth.chain_id))
 
     async def block(self, which: BlockId = "latest") -> BlockHead | None:
-        """Returns a header, or None if there is no such block."""
         tree = await self._read("eth_getBlock", lambda w3: w3.eth.get_block(_block_id(which)))
         return None if tree is None else head_from(tree)
 
     async def head(self) -> BlockHead:
-        """Returns the newest header."""
         found = await self.block("latest")
         if found is None:
             raise Unavailable("the chain node has no block")
@@ -122,7 +118,6 @@ class ChainClient:
         return tuple(sorted(timed, key=lambda log: (log.block, log.log_index)))
 
     async def receipt(self, transaction: Hash32) -> Receipt | None:
-        """Returns a receipt, or None while no block has the transaction."""
         tree = await self._read(
             "eth_getTransactionReceipt",
             lambda w3: w3.eth.get_transaction_receipt(_as_any(transaction)),
@@ -133,13 +128,11 @@ class ChainClient:
         return receipt_from(tree, head.time if head else 0)
 
     async def has_transaction(self, block: Hash32, transaction: Hash32) -> bool:
-        """Returns whether a block has a transaction."""
         tree = await self._read("eth_getBlock", lambda w3: w3.eth.get_block(_block_id(block)))
         found = None if tree is None else member(tree, "transactions")
         return isinstance(found, list | tuple) and transaction in found
 
     async def call_data(self, transaction: Hash32) -> bytes:
-        """Returns the data of a transaction that is in a block."""
         tree = await self._read(
             "eth_getTransactionByHash", lambda w3: w3.eth.get_transaction(_as_any(transaction))
         )
@@ -153,9 +146,8 @@ class ChainClient:
         block: BlockId = "latest",
         value: int = 0,
     ) -> bytes:
-        """Calls a contract, or runs code where `to` is None, without a transaction.
-
-        Raises Refused(CHAIN, reason) if it reverts.
+        """Calls a contract, or runs code where `to` is None, without a transaction. Raises
+        Refused(CHAIN, reason) if it reverts.
         """
         asked = _call_object(to, data, sender, value)
         try:
@@ -168,9 +160,7 @@ class ChainClient:
     async def estimate_gas(
         self, to: Address | None, data: bytes, sender: Address, value: int = 0
     ) -> int:
-        """Returns the gas that a transaction needs. Raises Refused(CHAIN, reason) if it would
-        revert.
-        """
+        """Raises Refused(CHAIN, reason) if it would revert."""
         asked = _call_object(to, data, sender, value)
         try:
             return integer(
@@ -197,7 +187,6 @@ class ChainClient:
         )
 
     async def code(self, account: Address, block: BlockId = "latest") -> bytes:
-        """Returns a contract's code, or b"" if the address has none."""
         return octets(
             await self._read(
                 "eth_getCode", lambda w3: w3.eth.get_code(_as_any(account), _block_id(block))
@@ -223,7 +212,6 @@ class ChainClient:
 
     async def _recent_prices(self, head: BlockHead) -> tuple[int, int]:
         """Returns the highest median tip among recent blocks, and the median of their base fees.
-
         The newest base fee replaces a higher median. If the node does not tell, the tip is 0.
         """
         try:
@@ -232,7 +220,7 @@ class ChainClient:
                 lambda w3: w3.eth.fee_history(FEE_BLOCKS, _as_any(head.number), [50]),
             )
         except (RpcFailure, Unavailable):
-            # Not re-raised: some nodes have no such method, or answer nonsense to it.
+            # Some nodes have no such method, or answer nonsense to it.
             return 0, head.base_fee_wei
         rows, fees = member(tree, "reward"), member(tree, "baseFeePerGas")
         if not isinstance(rows, list | tuple) or not isinstance(fees, list | tuple):
@@ -288,7 +276,7 @@ class ChainClient:
         except (Unavailable, RpcFailure):
             raise
         except (BlockNotFound, TransactionNotFound):
-            return None  # not re-raised: this is an answer
+            return None
         except Exception as error:  # see above
             kind = type(error).__name__
             raise Unavailable(
@@ -316,7 +304,6 @@ def _as_any(value: Any) -> Any:
 
 
 def _block_id(which: BlockId) -> Any:
-    """Returns a block as web3 takes it: a number, a tag, or a hash as text."""
     return _hex(which) if isinstance(which, bytes) else which
 
 

@@ -28,9 +28,8 @@ def chain_client(
     fee_cap_wei: int = FEE_CAP_GWEI * GWEI,
     answered: Callable[[], None] = lambda: None,
 ) -> ChainClient:
-    """Returns a client of the one or two nodes that are named. An empty URL names none.
-
-    `answered` is called at each answer of the first.
+    """Returns a client of the one or two nodes that are named. An empty URL names none. `answered`
+    is called at each answer of the first.
     """
     first, *others = [url for url in urls if url]
     client = ChainClient(Rpc(first, session, answered=answered), fee_cap_wei)
@@ -50,7 +49,6 @@ class ComparedClient(ChainClient):
         self._names = f"the chain nodes {first.rpc.url} and {second.rpc.url}"
 
     async def chain_id(self) -> int:
-        """Returns the id of the chain that both serve."""
         return await self._agreed("the chain", lambda node: node.chain_id())
 
     async def head(self) -> BlockHead:
@@ -65,7 +63,6 @@ class ComparedClient(ChainClient):
         return found
 
     async def block(self, which: BlockId = "latest") -> BlockHead | None:
-        """Returns a header, or None if both lack it."""
         if which == "latest":
             return await self.head()
         return await self._agreed(f"block {_shown(which)}", lambda node: node.block(which))
@@ -79,14 +76,12 @@ class ComparedClient(ChainClient):
         *,
         only: Hash32 | None = None,
     ) -> tuple[RawLog, ...]:
-        """Returns logs with the hashes of their blocks. Raises RpcFailure if one refuses."""
         return await self._agreed(
             f"the logs of blocks {first} to {last}",
             lambda node: node.logs(first, last, addresses, topics, only=only),
         )
 
     async def receipt(self, transaction: Hash32) -> Receipt | None:
-        """Returns a receipt, or None if both lack it."""
         return await self._agreed(
             f"the receipt of 0x{transaction.hex()}",
             lambda node: node.receipt(transaction),
@@ -95,7 +90,6 @@ class ComparedClient(ChainClient):
         )
 
     async def has_transaction(self, block: Hash32, transaction: Hash32) -> bool:
-        """Returns whether a block has a transaction."""
         what = f"the transactions of block {_shown(block)}"
         return await self._agreed(what, lambda node: node.has_transaction(block, transaction))
 
@@ -107,7 +101,6 @@ class ComparedClient(ChainClient):
         block: BlockId = "latest",
         value: int = 0,
     ) -> bytes:
-        """Calls a contract without a transaction, at a block that both have."""
         at = await self._numbered(block)
         what = f"a call of 0x{(to or b'').hex()} at block {_shown(at)}"
         return await self._agreed(what, lambda node: node.call(to, data, sender, at, value))
@@ -131,7 +124,6 @@ class ComparedClient(ChainClient):
         return await self._agreed(what, lambda node: node.nonce(account, at))
 
     async def code(self, account: Address, block: BlockId = "latest") -> bytes:
-        """Returns a contract's code at a block that both have."""
         at = await self._numbered(block)
         return await self._agreed(
             f"the code of 0x{account.hex()}", lambda node: node.code(account, at)
@@ -145,9 +137,8 @@ class ComparedClient(ChainClient):
         return Fees(head.base_fee_wei, min(each.tip_wei for each in fees), usual)
 
     async def send_raw(self, raw: bytes) -> Hash32:
-        """Hands a transaction to both nodes. One that takes it is enough.
-
-        A refusal counts only if both refuse. So one node cannot have it signed again.
+        """Hands a transaction to both nodes. One that takes it is enough. A refusal counts only if
+        both refuse. So one node cannot have it signed again.
         """
         sent = await asyncio.gather(
             *(node.send_raw(raw) for node in self._nodes), return_exceptions=True

@@ -30,9 +30,8 @@ def first_bid(fees: Fees, cap_wei: int) -> Bid:
 
 
 def raised_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | str:
-    """Returns a bid of 12.5 % more, or today's price if that is more.
-
-    If there is no higher bid, it returns a text that says why.
+    """Returns a bid of 12.5 % more, or today's price if that is more. If there is no higher bid, it
+    returns a text that says why.
     """
     cap_wei = _cap(fees, cap_wei)
     tip = max(_raised(last.tip_max), fees.tip_wei)
@@ -46,9 +45,8 @@ def raised_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | str:
 
 
 def lowered_bid(last: Bid, fees: Fees, cap_wei: int) -> Bid | None:
-    """Returns today's price if it is at least an eighth lower than `last`, else None.
-
-    It is only for a transaction that no node has taken.
+    """Returns today's price if it is at least an eighth lower than `last`, else None. It is only
+    for a transaction that no node has taken.
     """
     now = first_bid(fees, cap_wei)
     return now if _raised(now.fee_max) <= last.fee_max else None

@@ -49,22 +49,19 @@ class Checkpoint(Struct, frozen=True):
 
 
 class Cursor(Struct, frozen=True):
-    """Where to continue: checkpoints, oldest first, at most `TRAIL_MAX`.
-
-    The consumer stores it together with what it made of the logs.
+    """Where to continue: checkpoints, oldest first, at most `TRAIL_MAX`. The consumer stores it
+    together with what it made of the logs.
     """
 
     trail: tuple[Checkpoint, ...] = ()
 
     def then(self, checkpoint: Checkpoint) -> "Cursor":
-        """Returns the cursor with one more checkpoint."""
         return Cursor((*self.trail, checkpoint)[-TRAIL_MAX:])
 
 
 class LogBatch(Struct, frozen=True):
-    """The logs of blocks `first` to `last.number`, in order, all at depth k or more.
-
-    Often there are none.
+    """The logs of blocks `first` to `last.number`, in order, all at depth k or more. Often there
+    are none.
     """
 
     first: BlockNumber
@@ -75,9 +72,8 @@ class LogBatch(Struct, frozen=True):
 
 
 class Reorganised(Struct, frozen=True):
-    """The chain replaced blocks.
-
-    The consumer must forget all logs of blocks above `kept`. New logs of them follow.
+    """The chain replaced blocks. The consumer must forget all logs of blocks above `kept`. New logs
+    of them follow.
     """
 
     kept: BlockNumber | None  # None when all delivered blocks were replaced
@@ -85,9 +81,8 @@ class Reorganised(Struct, frozen=True):
 
 
 class LogFollower:
-    """Delivers each log of some contracts once per history of the chain.
-
-    If the cursor is empty, it begins at block `start`.
+    """Delivers each log of some contracts once per history of the chain. If the cursor is empty, it
+    begins at block `start`.
     """
 
     def __init__(
@@ -116,16 +111,15 @@ class LogFollower:
         self._has_more = True  # whether the next step is likely to find something
 
     async def batches(self) -> AsyncIterator[LogBatch | Reorganised]:
-        """Yields batches as blocks appear, and notices of reorganisations, until cancelled.
-
-        While the node does not answer, it waits.
+        """Yields batches as blocks appear, and notices of reorganisations, until cancelled. While
+        the node does not answer, it waits.
         """
         while True:
             pause = self._poll
             try:
                 step = await self.step()
             except Unavailable as error:
-                # Not re-raised: nothing is lost, because the same range is read again.
+                # Nothing is lost, because the same range is read again.
                 log.warning("logs wait for the chain: %s", error)
                 pause, step = max(pause, error.retry_after), None
             if step is not None:
@@ -134,10 +128,8 @@ class LogFollower:
                 await self._clock.sleep(pause)
 
     async def step(self) -> LogBatch | Reorganised | None:
-        """Returns the next batch or notice, or None if there is nothing new.
-
-        Raises Unavailable if the node does not answer, or the chain replaces blocks during the
-        reading.
+        """Returns the next batch or notice, or None if there is nothing new. Raises Unavailable if
+        the node does not answer, or the chain replaces blocks during the reading.
         """
         head = await self._client.head()
         self._has_more = head.hash != self._read_to
@@ -175,13 +167,12 @@ class LogFollower:
                 top.number, top.number, self._addresses, self._topics, only=top.hash
             )
         except RpcFailure:
-            return None  # not re-raised: the reading of a range knows what to do
+            return None  # the reading of a range knows what to do
         self._read_to, self._has_more = head.hash, False
         cursor = self._cursor.then(Checkpoint(top.number, top.hash))
         return LogBatch(top.number, top, head, logs, cursor)
 
     async def _next_range(self, head: BlockHead) -> LogBatch | None:
-        """Returns the logs of the next blocks, or None if there is nothing new."""
         first = BlockNumber(
             self._cursor.trail[-1].number + 1 if self._cursor.trail else self._start
         )
@@ -217,10 +208,8 @@ class LogFollower:
         return block is not None and block.hash == checkpoint.hash
 
     async def _read(self, first: BlockNumber, top: BlockNumber, head: BlockHead) -> LogBatch | None:
-        """Returns the logs of a range.
-
-        Returns None if the range must be smaller, or if the chain replaced blocks during the
-        reading.
+        """Returns the logs of a range. Returns None if the range must be smaller, or if the chain
+        replaced blocks during the reading.
         """
         before = await self._client.block(top)
         try:
@@ -243,10 +232,7 @@ class LogFollower:
     async def _logs(
         self, first: BlockNumber, top: BlockNumber, head: BlockNumber
     ) -> tuple[RawLog, ...]:
-        """Returns the logs of a range.
-
-        It asks for the newest blocks one by one, by their hash.
-        """
+        """Returns the logs of a range. It asks for the newest blocks one by one, by their hash."""
         old = BlockNumber(min(top, head - NEW_BLOCKS))
         found: list[RawLog] = []
         if old >= first:

@@ -86,7 +86,6 @@ class Rpc:
             try:
                 return await self.request(method, *params)
             except Unavailable:
-                # Not re-raised: the last try, below, raises what it meets.
                 await asyncio.sleep(RETRY_SECONDS * 2**attempt)
         return await self.request(method, *params)
 
@@ -110,6 +109,6 @@ def _raise_failure(code: int, message: str, data: Json) -> Json:
     try:
         output = bytes.fromhex(text[2:]) if isinstance(text, str) and text.startswith("0x") else b""
     except ValueError:
-        # Not re-raised: some nodes put words there, and the message has them already.
+        # Some nodes put words there, and the message has them already.
         output = b""
     raise RpcFailure(code, message, output)

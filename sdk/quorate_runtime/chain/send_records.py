@@ -75,7 +75,6 @@ class SendRecord:
 
     @property
     def is_refused(self) -> bool:
-        """Whether nodes have refused every attempt."""
         return all(attempt.refused for attempt in self.attempts)
 
 
@@ -94,15 +93,13 @@ class SendRecords:
         self._db = _opened(path)
 
     def find(self, purpose: str) -> SendRecord | None:
-        """Returns the entry of a purpose."""
         with self._using():
             rows = self._select("purpose = ?", purpose)
         return rows[0] if rows else None
 
     def unsettled(self, nonce_max: int) -> tuple[SendRecord, ...]:
-        """Returns entries without an outcome whose nonce is at most `nonce_max`.
-
-        The lowest comes first. There are at most `UNSETTLED_MAX`.
+        """Returns entries without an outcome whose nonce is at most `nonce_max`. The lowest comes
+        first. There are at most `UNSETTLED_MAX`.
         """
         with self._using():
             return self._select(
@@ -110,9 +107,6 @@ class SendRecords:
             )
 
     def settled(self, first: int, last: int) -> tuple[SendRecord, ...]:
-        """Returns entries with an outcome and a nonce from `first` to `last`, at most
-        `UNSETTLED_MAX`.
-        """
         with self._using():
             return self._select(
                 "receipt IS NOT NULL AND nonce BETWEEN ? AND ? ORDER BY nonce LIMIT ?",
@@ -122,7 +116,6 @@ class SendRecords:
             )
 
     def nonces(self, first: int) -> frozenset[int]:
-        """Returns the nonces from `first` on that some purpose has."""
         with self._using():
             rows = self._db.execute(
                 "SELECT nonce FROM sends WHERE domain=? AND account=? AND nonce>=?",
@@ -131,7 +124,6 @@ class SendRecords:
             return frozenset(row[0] for row in rows)
 
     def next_nonce(self) -> int:
-        """Returns the nonce after the highest that some purpose has; 0 without a purpose."""
         with self._using():
             query = "SELECT coalesce(max(nonce) + 1, 0) FROM sends WHERE domain=? AND account=?"
             return int(self._db.execute(query, self._key).fetchone()[0])
@@ -159,14 +151,12 @@ class SendRecords:
                 self._insert(entry.nonce, attempt)
 
     def attempt(self, entry: SendRecord, attempt: Attempt) -> None:
-        """Stores one more attempt at the same nonce."""
         with self._changing():
             self._insert(entry.nonce, attempt)
 
     def mark(
         self, attempt: Attempt, *, taken: bool | None = None, refused: bool | None = None
     ) -> None:
-        """Stores what a node answered; None leaves a mark as it is."""
         query = (
             "UPDATE attempts SET taken=coalesce(?, taken), refused=coalesce(?, refused) "
             "WHERE hash=?"
@@ -188,7 +178,6 @@ class SendRecords:
             self._insert(nonce, attempt)
 
     def settle(self, purpose: str, receipt: Receipt, reason: str) -> None:
-        """Stores the outcome of a purpose."""
         with self._using():
             self._db.execute(
                 "UPDATE sends SET receipt=?, reason=? WHERE domain=? AND account=? AND purpose=?",
@@ -196,9 +185,8 @@ class SendRecords:
             )
 
     def reopen(self, entry: SendRecord) -> None:
-        """Removes the outcome, because a reorganisation removed the block.
-
-        No node may have the transactions any more.
+        """Removes the outcome, because a reorganisation removed the block. No node may have the
+        transactions any more.
         """
         with self._changing():
             self._db.execute(
@@ -212,7 +200,6 @@ class SendRecords:
             )
 
     def forget(self, entry: SendRecord) -> None:
-        """Removes a purpose whose nonce another transaction has used."""
         with self._changing():
             self._db.execute(
                 "DELETE FROM attempts WHERE domain=? AND account=? AND nonce=?",
@@ -224,13 +211,11 @@ class SendRecords:
             )
 
     def close(self) -> None:
-        """Closes the file."""
         with self._lock:
             self._db.close()
 
     @contextmanager
     def _using(self) -> Iterator[None]:
-        """Lets one thread at a time use the file."""
         try:
             with self._lock:
                 yield
@@ -316,9 +301,8 @@ class SendRecords:
 
 
 def ensure(path: Path) -> None:
-    """Makes the file if there is none.
-
-    Raises FileDamaged if it is not whole, Unavailable while nobody can tell.
+    """Makes the file if there is none. Raises FileDamaged if it is not whole, Unavailable while
+    nobody can tell.
     """
     _opened(path).close()
 
@@ -370,7 +354,6 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _check_tables(path: Path, connection: sqlite3.Connection) -> None:
-    """Raises FileDamaged if another kind of file was put in the place of this one."""
     for table, columns in (
         ("sends", "domain, account, purpose, nonce, data, receipt"),
         ("attempts", "hash, nonce, raw, taken, refused, cancels"),

@@ -20,8 +20,7 @@ from quorate_protocol.units import Address
 from quorate_runtime.chain.account_nonces import AccountNonces
 from quorate_runtime.chain.client import FEE_CAP_GWEI, ChainClient
 from quorate_runtime.chain.fee_bids import GWEI
-from quorate_runtime.chain.node_errors import Answer, classify
-from quorate_runtime.chain.revert import revert_reason
+from quorate_runtime.chain.node_errors import Answer, classify, revert_reason
 from quorate_runtime.chain.rpc import RpcFailure
 from quorate_runtime.chain.send_records import SendRecord, SendRecords
 from quorate_runtime.chain.types import Receipt
@@ -100,7 +99,6 @@ class Sender:
 
     @property
     def address(self) -> Address:
-        """The account that pays and signs."""
         return self._nonces.address
 
     async def send(
@@ -123,9 +121,12 @@ class Sender:
         Raises `Unfunded` in the same way if the account has too few coins. Raises Unavailable if it
         is not at depth k within the deadline. Call again to go on waiting.
         """
-        wanted = SendRecord(
-            purpose=purpose, nonce=-1, to=to, data=data, value=value, gas=gas or 0, attempts=()
+        return await self._sent(
+            _unsigned(Outgoing(purpose, to, data, value, gas)), deadline_seconds
         )
+
+    async def _sent(self, wanted: SendRecord, deadline_seconds: float) -> Receipt:
+        purpose = wanted.purpose
         limit = self._clock.now() + deadline_seconds
         sent_at = bumped_at = None
         while True:
@@ -149,7 +150,7 @@ class Sender:
                     await self._send_up_to(entry, again=sent_at is not None)
                     sent_at = now
             except Unavailable as error:
-                # Not re-raised: the deadline decides how long the node may fail.
+                # The deadline decides how long the node may fail.
                 log.warning("%s waits for the chain: %s", purpose, error)
                 pause, reason = max(pause, error.retry_after), str(error)
             else:
@@ -168,29 +169,10 @@ class Sender:
         It waits for all together. Purposes that were signed before keep their nonces; a concurrent
         `send` may take one in between. It raises the first failure after all have ended.
         """
-        for item in outgoing:
-            await self._nonces.prepare(
-                SendRecord(
-                    purpose=item.purpose,
-                    nonce=-1,
-                    to=item.to,
-                    data=item.data,
-                    value=item.value,
-                    gas=item.gas or 0,
-                    attempts=(),
-                )
-            )
-        sends = (
-            self.send(
-                item.purpose,
-                item.to,
-                item.data,
-                value=item.value,
-                gas=item.gas,
-                deadline_seconds=deadline_seconds,
-            )
-            for item in outgoing
-        )
+        wanted = [_unsigned(item) for item in outgoing]
+        for item in wanted:
+            await self._nonces.prepare(item)
+        sends = (self._sent(item, deadline_seconds) for item in wanted)
         ended = await asyncio.gather(*sends, return_exceptions=True)
         receipts = []
         for result in ended:
@@ -215,7 +197,6 @@ class Sender:
         self._nonces.close()
 
     async def _outcome_on_chain(self, entry: SendRecord) -> _Outcome:
-        """Returns what the chain says of a purpose. Raises Refused if its transaction reverted."""
         records = self._nonces.records()
         if entry.receipt is not None:
             # A transaction that a reorganisation removed is sent again: others may wait for it,
@@ -253,7 +234,7 @@ class Sender:
         try:
             return (await self._outcome_on_chain(entry)).is_in_block
         except Refused:
-            return True  # not re-raised: it reverted, and its own caller hears of it
+            return True  # it reverted, and its own caller hears of it
 
     async def _confirm_failure(self, receipt: Receipt) -> None:
         """Raises Unavailable unless the node says it again, and the block has the transaction."""
@@ -275,19 +256,17 @@ class Sender:
         try:
             await self._client.call(entry.to, entry.data, self.address, receipt.block, entry.value)
         except Refused as refused:
-            # Not re-raised: this is the reason that was asked for.
             return refused.detail
         except Unavailable as error:
-            # Not re-raised: how it ended is known, and no node may ever again have the state of
+            # How it ended is known, and no node may ever again have the state of
             # that block.
             return f"reverted, for a reason that the node does not give: {error}"
         out_of_gas = receipt.gas_used >= entry.gas
         return "out of gas" if out_of_gas else "reverted, but not when called again after its block"
 
     async def _send_up_to(self, entry: SendRecord, again: bool) -> None:
-        """Sends this entry and those with lower nonces, which would delay it.
-
-        It sends those that no node has taken yet, or all if `again`.
+        """Sends this entry and those with lower nonces, which would delay it. It sends those that
+        no node has taken yet, or all if `again`.
         """
         await self._nonces.unblock_earlier_nonces(entry)
         records = self._nonces.records()
@@ -349,6 +328,18 @@ class Sender:
         if now is not None and answer is Answer.NEVER:
             await self._nonces.cancel(now)
         raise Unavailable(f"{entry.purpose}: the chain node says: {failure.message}") from failure
+
+
+def _unsigned(item: Outgoing) -> SendRecord:
+    return SendRecord(
+        purpose=item.purpose,
+        nonce=-1,
+        to=item.to,
+        data=item.data,
+        value=item.value,
+        gas=item.gas or 0,
+        attempts=(),
+    )
 
 
 def _ended(receipt: Receipt, reason: str) -> Receipt:

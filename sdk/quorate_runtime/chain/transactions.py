@@ -51,7 +51,6 @@ def sign(transaction: Transaction, signer: Signer) -> Signed:
 
 
 def _fields(transaction: Transaction) -> dict[str, object]:
-    """Returns the transaction as eth-account and web3 name its fields."""
     t = transaction
     return {
         "type": 2,

@@ -97,14 +97,12 @@ def hex_integer(value: Json, bits: int) -> int:
 
 
 def member(tree: Json, name: str) -> Json:
-    """Returns a member of an object, or None if the object has none of that name."""
     if not isinstance(tree, dict):
         raise Unavailable(f"the chain node sent no object with {name!r}")
     return tree.get(name)
 
 
 def head_from(tree: Json) -> BlockHead:
-    """Returns a header from web3's `get_block`."""
     return BlockHead(
         number=BlockNumber(integer(member(tree, "number"), NUMBER_BITS)),
         hash=Hash32(octets(member(tree, "hash"), 32)),
@@ -115,9 +113,8 @@ def head_from(tree: Json) -> BlockHead:
 
 
 def log_from(tree: Json, block_time: int) -> RawLog:
-    """Returns a log from web3's `get_logs`.
-
-    `block_time` is used when the node does not send the time.
+    """Returns a log from web3's `get_logs`. `block_time` is used when the node does not send the
+    time.
     """
     time = member(tree, "blockTimestamp")
     topics = member(tree, "topics")
@@ -136,7 +133,6 @@ def log_from(tree: Json, block_time: int) -> RawLog:
 
 
 def receipt_from(tree: Json, block_time: int) -> Receipt:
-    """Returns a receipt from web3's `get_transaction_receipt`."""
     created = member(tree, "contractAddress")
     revert = member(tree, "revertReason")
     logs = member(tree, "logs")
@@ -158,7 +154,6 @@ def receipt_from(tree: Json, block_time: int) -> Receipt:
 
 
 def _address(value: Json) -> Address:
-    """web3 writes addresses as 0x and 40 hex digits."""
     found = hex_octets(value)
     if len(found) != 20:
         raise Unavailable(f"the chain node sent {_shown(value)} for an address")

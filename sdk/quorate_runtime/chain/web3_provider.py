@@ -16,7 +16,7 @@ from web3.middleware.validation import block_validator
 from web3.providers.async_base import AsyncBaseProvider
 from web3.types import RPCEndpoint, RPCResponse
 
-from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain.rpc import Rpc, RpcFailure
 
 SEND = "eth_sendRawTransaction"
@@ -34,7 +34,6 @@ BlockValidation = FormattingMiddlewareBuilder.build(
 class BoundedProvider(AsyncBaseProvider):
     """An asynchronous web3 provider: one request per call, a deadline, a limit on answer bytes.
 
-    `chain_id` is the chain that the caller trusts. Raises Refused(CHAIN) if the node names another.
     `raise_failures`: raise the node's own RpcFailure instead of web3's exceptions, which lose its
     error code.
     """
@@ -43,11 +42,9 @@ class BoundedProvider(AsyncBaseProvider):
     # send us to any address in our network, so web3 must not follow them.
     global_ccip_read_enabled = False
 
-    def __init__(
-        self, rpc: Rpc, chain_id: int | None = None, *, raise_failures: bool = False
-    ) -> None:
+    def __init__(self, rpc: Rpc, raise_failures: bool) -> None:
         super().__init__()
-        self._rpc, self._chain_id, self._raise_failures = rpc, chain_id, raise_failures
+        self._rpc, self._raise_failures = rpc, raise_failures
 
     async def make_request(self, method: RPCEndpoint, params: Any) -> RPCResponse:
         """Sends a request. A read is repeated when the node is away, a transaction never is."""
@@ -60,15 +57,9 @@ class BoundedProvider(AsyncBaseProvider):
             data = {"data": "0x" + failure.data.hex()} if failure.data else {}
             error = {"code": failure.code, "message": failure.message, **data}
             return {"jsonrpc": "2.0", "id": 1, "error": error}  # type: ignore[typeddict-item]
-        if method == "eth_chainId" and self._chain_id is not None and result != hex(self._chain_id):
-            raise Refused(
-                Code.CHAIN,
-                f"the chain node serves chain {str(result)[:40]}, not {hex(self._chain_id)}",
-            )
         return {"jsonrpc": "2.0", "id": 1, "result": result}
 
     async def is_connected(self, show_traceback: bool = False) -> bool:
-        """Returns whether the node answers."""
         try:
             await self._rpc.request("eth_chainId")
         except (Unavailable, RpcFailure):
@@ -78,14 +69,11 @@ class BoundedProvider(AsyncBaseProvider):
         return True
 
 
-def make_web3(
-    rpc: Rpc, chain_id: int | None = None, *, raise_failures: bool = False
-) -> AsyncWeb3[BoundedProvider]:
+def make_web3(rpc: Rpc, *, raise_failures: bool = False) -> AsyncWeb3[BoundedProvider]:
     """Returns an AsyncWeb3 over our transport, without web3's names, gas prices and gas estimates.
-
     A request asks the node for what it names and for nothing else.
     """
-    provider = BoundedProvider(rpc, chain_id, raise_failures=raise_failures)
+    provider = BoundedProvider(rpc, raise_failures)
     return AsyncWeb3(provider, middleware=[(BlockValidation, "blocks")])
 
 

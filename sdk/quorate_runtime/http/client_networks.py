@@ -28,10 +28,8 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @lru_cache(maxsize=4096)
 def network_of(remote: str | None) -> str:
-    """Returns the name under which an address counts.
-
-    That is an IPv4 address itself, or the /48 of an IPv6 address, because one site owns the whole
-    /48.
+    """Returns the name under which an address counts. That is an IPv4 address itself, or the /48 of
+    an IPv6 address, because one site owns the whole /48.
     """
     address = address_of(remote or "")
     if address is None:
@@ -42,9 +40,8 @@ def network_of(remote: str | None) -> str:
 
 
 def address_of(text: str) -> IpAddress | None:
-    """Returns the address in `1.2.3.4`, `1.2.3.4:5`, `[::1]:5` or `fe80::1%eth0`, else None.
-
-    IPv4 inside IPv6 becomes IPv4.
+    """Returns the address in `1.2.3.4`, `1.2.3.4:5`, `[::1]:5` or `fe80::1%eth0`, else None. IPv4
+    inside IPv6 becomes IPv4.
     """
     text = text.strip()
     if text.startswith("["):
@@ -54,24 +51,21 @@ def address_of(text: str) -> IpAddress | None:
     try:
         found = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:
-        return None  # not re-raised: a name or rubbish is not an address
+        return None  # a name or rubbish is not an address
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 
 def registered_network(address: IpAddress) -> Hash32:
-    """Returns the network of an address, as a provider's registration names it on chain.
-
-    It is IPv4 /24 or IPv6 /48, left-aligned after the version byte.
+    """Returns the network of an address, as a provider's registration names it on chain. It is IPv4
+    /24 or IPv6 /48, left-aligned after the version byte.
     """
     prefix = address.packed[:3] if address.version == 4 else address.packed[:6]
     return Hash32((bytes([address.version]) + prefix).ljust(32, b"\0"))
 
 
 def is_public(address: IpAddress) -> bool:
-    """Returns whether the whole internet can reach this address.
-
-    False for this machine, for private networks, and for IPv6 addresses that only translate to
-    those.
+    """Returns whether the whole internet can reach this address. False for this machine, for
+    private networks, and for IPv6 addresses that only translate to those.
     """
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
@@ -84,9 +78,8 @@ def is_public(address: IpAddress) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Reverse proxies that may name the client's address.
-
-    Only the header that they set themselves counts, because a client could send the other one.
+    """Reverse proxies that may name the client's address. Only the header that they set themselves
+    counts, because a client could send the other one.
     """
 
     networks: tuple[Network, ...] = ()
@@ -94,16 +87,14 @@ class Proxies:
 
     @classmethod
     def of(cls, networks: tuple[str, ...], header: str = X_FORWARDED_FOR) -> "Proxies":
-        """Makes the value from the texts of the settings.
-
-        Raises ValueError, which names a text that is no network, or an unknown header.
+        """Makes the value from the texts of the settings. Raises ValueError, which names a text
+        that is no network, or an unknown header.
         """
         if header not in (X_FORWARDED_FOR, FORWARDED):
             raise ValueError(f"{header!r}: {X_FORWARDED_FOR} or {FORWARDED}")
         return cls(tuple(ipaddress.ip_network(text) for text in networks), header)
 
     def trusts(self, remote: str) -> bool:
-        """Returns whether this address belongs to a trusted proxy."""
         address = address_of(remote)
         return address is not None and any(address in network for network in self.networks)
 
@@ -130,7 +121,6 @@ class Proxies:
         return [hop for hop in text[-4096:].split(",") if hop.strip()]
 
     def middleware(self) -> "Middleware":
-        """Makes the middleware that sets each request's `remote` to the client's address."""
         from aiohttp import web
 
         @web.middleware

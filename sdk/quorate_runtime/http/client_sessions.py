@@ -15,16 +15,13 @@ NO_ENCODING = {"Accept-Encoding": "identity"}
 
 def plain_session(**options: Any) -> aiohttp.ClientSession:
     """Makes an `aiohttp.ClientSession` that asks for uncompressed answers and never decompresses.
-
     Callers pass `allow_redirects=False` with each request.
     """
     return aiohttp.ClientSession(auto_decompress=False, headers=NO_ENCODING, **options)
 
 
 async def read_bounded(response: aiohttp.ClientResponse, bytes_max: int) -> bytes:
-    """Reads the whole body.
-
-    Raises Unavailable if it is longer than `bytes_max`. `content.read(n)` would only return what
+    """Raises Unavailable if it is longer than `bytes_max`. `content.read(n)` would only return what
     has arrived so far.
     """
     raw = bytearray()

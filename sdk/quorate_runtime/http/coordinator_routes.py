@@ -69,7 +69,6 @@ class Route(Generic[A]):
 
     @property
     def method(self) -> str:
-        """GET, POST or PUT."""
         return self.call.partition(" ")[0]
 
     @property

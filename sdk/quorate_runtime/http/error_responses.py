@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from quorate_protocol.refusals import MEANINGS, Code, Refused, Unavailable
-from quorate_runtime.journal.journal_port import JournalFailed
+from quorate_runtime.actor.journal_port import JournalFailed
 
 log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -27,9 +27,8 @@ OF_STATUS: dict[int, Code] = {
 
 
 class Busy(Refused):
-    """The refusal of a request because too many come at once.
-
-    `retry_after` says after how many whole seconds to try again.
+    """The refusal of a request because too many come at once. `retry_after` says after how many
+    whole seconds to try again.
     """
 
     def __init__(self, detail: str, retry_after_seconds: float) -> None:
@@ -48,7 +47,6 @@ def refusal_answer(
 
 
 def coded(code: Code, detail: str, status: int | None = None) -> web.Response:
-    """Makes the answer for a refusal code."""
     meaning = MEANINGS[code]
     return refusal_answer(code.value, meaning.sentence, detail, status or meaning.status)
 
@@ -62,7 +60,6 @@ def internal() -> web.Response:
 
 @web.middleware
 async def failures(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Middleware that turns every error of a handler into an answer."""
     try:
         return await handler(request)
     except (Refused, Unavailable) as error:  # becomes the answer
@@ -106,8 +103,7 @@ def _answer_of(error: Refused | Unavailable) -> web.Response:
 
 
 async def mark_started(request: web.Request, _: web.StreamResponse) -> None:
-    """Records that the answer has begun, so that no other one can follow.
-
-    It is a signal handler for `on_response_prepare`.
+    """Records that the answer has begun, so that no other one can follow. It is a signal handler
+    for `on_response_prepare`.
     """
     request[STARTED] = True

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import logging
 import os
+import resource
 import socket
 import sys
 import termios
@@ -24,7 +25,6 @@ from quorate_protocol.refusals import Code, Unavailable
 from quorate_runtime.http.client_networks import Proxies, network_of
 from quorate_runtime.http.error_responses import OF_STATUS, coded, internal
 from quorate_runtime.http.listener_limits import ListenerLimits
-from quorate_runtime.process.file_descriptors import connections_max
 
 log = logging.getLogger(__name__)
 LINE_BYTES_MAX = 8 * 1024
@@ -54,7 +54,6 @@ class OpenConnections:
         self.connections_max = self.bounds.connections_max
 
     def admit(self, address: str, is_proxy: bool = False) -> bool:
-        """Returns whether one more connection fits. If so, it counts from now on."""
         fits_here = is_proxy or self.by_address[address] < self.bounds.address_connections_max
         if fits_here and self.by_address.total() < self.connections_max:
             self.by_address[address] += 1
@@ -63,15 +62,13 @@ class OpenConnections:
         return False
 
     def release(self, address: str) -> None:
-        """Stops counting a connection that has ended."""
         self.by_address[address] -= 1
         if self.by_address[address] <= 0:
             del self.by_address[address]
 
     def close_slow_readers(self, now: float) -> None:
-        """Closes connections whose reader does not take its answer.
-
-        Such an answer keeps a file, a slot or memory in use.
+        """Closes connections whose reader does not take its answer. Such an answer keeps a file, a
+        slot or memory in use.
         """
         for connection in [item for item in self.connections if item.reads_too_slowly(now)]:
             self.closed_slow += 1
@@ -93,9 +90,8 @@ class OpenConnections:
 
 
 class BoundedConnection(RequestHandler):
-    """One connection.
-
-    It closes itself at once if there are too many, and answers protocol errors in our form.
+    """One connection. It closes itself at once if there are too many, and answers protocol errors
+    in our form.
     """
 
     __slots__ = ("_address", "_mark", "_open_connections", "_socket")
@@ -122,7 +118,6 @@ class BoundedConnection(RequestHandler):
         self._socket: socket.socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Counts the connection, or closes it when there are too many."""
         peer = transport.get_extra_info("peername")
         remote = peer[0] if isinstance(peer, tuple) else None
         address = network_of(remote)
@@ -138,7 +133,6 @@ class BoundedConnection(RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Stops counting the connection."""
         if self._address:
             self._open_connections.release(self._address)
             self._open_connections.connections.discard(self)
@@ -147,7 +141,6 @@ class BoundedConnection(RequestHandler):
 
     def reads_too_slowly(self, now: float) -> bool:
         """Returns whether bytes wait for this reader and it has taken too few of them for a while.
-
         The kernel's counters say so, also for bytes that the kernel itself sends.
         """
         if self._socket is None:
@@ -161,7 +154,7 @@ class BoundedConnection(RequestHandler):
                 return False
             info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
         except (OSError, ValueError):
-            return False  # not re-raised: it is closed already, or not TCP
+            return False  # it is closed already, or not TCP
         acked = int.from_bytes(info[_ACKED_AT:_INFO_BYTES], sys.byteorder)
         if len(info) < _INFO_BYTES or self._mark is None:
             self._mark = (now, acked)
@@ -175,15 +168,14 @@ class BoundedConnection(RequestHandler):
         return False
 
     def shut_down(self) -> None:
-        """Shuts the socket down.
-
-        Closing the transport would not stop a file that the kernel is sending.
+        """Shuts the socket down. Closing the transport would not stop a file that the kernel is
+        sending.
         """
         if self._socket is not None:
             try:
                 self._socket.shutdown(socket.SHUT_RDWR)
             except OSError:
-                return  # not re-raised: it is closed already
+                return
 
     def handle_error(
         self,
@@ -192,9 +184,8 @@ class BoundedConnection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answers a request that is not HTTP, and logs nothing.
-
-        It logs a bug that no handler caught.
+        """Answers a request that is not HTTP, and logs nothing. It logs a bug that no handler
+        caught.
         """
         is_gone = isinstance(exc, ConnectionError)
         if status >= 500 and status != 504 and not is_gone:
@@ -241,11 +232,9 @@ class Listener(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """The URL that it listens at."""
         return f"http://{self._host}:{self._port}"
 
     async def start(self) -> None:
-        """Starts to listen. Raises OSError if the port is taken."""
         self._open_connections.connections_max = connections_max(
             self._open_connections.bounds.connections_max
         )
@@ -261,7 +250,6 @@ class Listener(web.BaseSite):
         self._slow_reader_task = loop.create_task(self._close_slow_readers(), name="slow readers")
 
     async def stop(self) -> None:
-        """Stops listening."""
         if self._slow_reader_task is not None:
             self._slow_reader_task.cancel()
             await asyncio.gather(self._slow_reader_task, return_exceptions=True)
@@ -271,3 +259,42 @@ class Listener(web.BaseSite):
         while True:
             await asyncio.sleep(self._open_connections.bounds.write_seconds / 3)
             self._open_connections.close_slow_readers(time.monotonic())
+
+
+# A shell gives 1,024 open files, and strangers may open 8,192 connections. Without a reserve the
+# process could not open files, ask the chain node, or accept other connections.
+WANTED = 16_384
+KEPT = 1_024  # for files, uploads, chain and beacon
+
+
+def connections_max(wanted: int) -> int:
+    """Returns how many connections there may be. That is `wanted`, or half the limit of open files
+    if that is less.
+    """
+    most = _raised()
+    fitting = min(wanted, max(most - KEPT, most // 2))
+    if fitting < wanted:
+        log.warning(
+            "%d files may be open, so %d connections and not %d: raise it by ulimit -n or "
+            "LimitNOFILE",
+            most,
+            fitting,
+            wanted,
+        )
+    return fitting
+
+
+def _raised() -> int:
+    """Raises the soft limit as far as wanted and allowed; returns it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= WANTED:
+        return WANTED if soft == resource.RLIM_INFINITY else soft
+    most = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError) as error:
+        log.warning(
+            "the limit of open files stays at %d: %s", soft, error
+        )  # then fewer connections are allowed.
+        return soft
+    return most

@@ -10,7 +10,6 @@ CHARACTERS_MAX = 2_000
 
 def chain_urls(texts: Sequence[str], example: str) -> tuple[str, str]:
     """Returns the URLs of one or two chain nodes, as --rpc names them; "" for each that is missing.
-
     Raises Refused for a third one, and for the same one twice, which could compare nothing.
     """
     urls = [web_url("--chain-url", text, example) for text in texts]
@@ -22,9 +21,8 @@ def chain_urls(texts: Sequence[str], example: str) -> tuple[str, str]:
 
 
 def web_url(name: str, text: str, example: str) -> str:
-    """Returns `text` without a slash at its end.
-
-    Raises Refused, which names the flag or field, if it is no http or https URL with a host.
+    """Returns `text` without a slash at its end. Raises Refused, which names the flag or field, if
+    it is no http or https URL with a host.
     """
     is_text = len(text) <= CHARACTERS_MAX and text.isprintable() and " " not in text
     try:

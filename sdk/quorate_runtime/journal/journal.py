@@ -25,9 +25,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from quorate_runtime.journal import journal_files as files
-from quorate_runtime.journal.journal_batch import pack_done, pack_event
-from quorate_runtime.journal.journal_port import (
+from quorate_runtime.actor.journal_port import (
     Appended,
     JournalBusy,
     JournalError,
@@ -38,6 +36,8 @@ from quorate_runtime.journal.journal_port import (
     Snapshot,
     Stored,
 )
+from quorate_runtime.journal import journal_files as files
+from quorate_runtime.journal.journal_batch import pack_done, pack_event
 from quorate_runtime.process.crash_points import crash_point
 
 BATCH_MAX = 1024  # requests in one transaction
@@ -75,7 +75,6 @@ class Journal:
     """`JournalPort` over one folder. `commits` counts transactions, to measure the group commit."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, lock: int) -> None:
-        """Use `open`."""
         self.folder = folder
         self.commits = 0
         self.last_offset = self._written = files.last_offset(connection)
@@ -124,7 +123,6 @@ class Journal:
     def append(
         self, record: Record, effects: Sequence[KeyedEffect] = ()
     ) -> asyncio.Future[Appended]:
-        """See `JournalPort`."""
         self._check_usable()
         self.last_offset = offset = self.last_offset + 1
         fresh = self._outbox.add(offset, record.version, effects)
@@ -134,14 +132,12 @@ class Journal:
         return future
 
     def mark_done(self, keys: Sequence[str]) -> asyncio.Future[None]:
-        """See `JournalPort`."""
         self._check_usable()
         future: asyncio.Future[None] = self._loop.create_future()
         self._ask(_Done(pack_done(self._outbox.done(keys)), future))
         return future
 
     def save_snapshot(self, snapshot: Snapshot) -> asyncio.Future[None]:
-        """See `JournalPort`."""
         self._check_usable()
         assert 0 < snapshot.offset <= self.last_offset, "a snapshot follows an event"
         future: asyncio.Future[None] = self._loop.create_future()
@@ -163,19 +159,15 @@ class Journal:
         return files.Drop(until, self._outbox.carried(until))
 
     def replay(self, after: int = 0) -> Iterator[Stored]:
-        """See `JournalPort`."""
         return files.read_events(self.folder, after)
 
     def pending_effects(self) -> Sequence[Pending]:
-        """See `JournalPort`."""
         return self._outbox.pending()
 
     def load_snapshot(self) -> Snapshot | None:
-        """See `JournalPort`."""
         return files.read_snapshot(self.folder)
 
     async def close(self) -> None:
-        """See `JournalPort`."""
         if self._closed:
             return
         self._closed = True
@@ -226,7 +218,6 @@ class Journal:
                 self._tell(partial(_settle, results))
 
     def _gather(self) -> tuple[list[_Request], bool]:
-        """Takes the waiting requests, about BATCH_MAX at most; also whether the journal is open."""
         batch: list[_Request] = []
         is_lazy = True
         deadline: float | None = None
@@ -249,9 +240,8 @@ class Journal:
         return batch, True
 
     def _write(self, batch: list[_Request]) -> list[_Result]:
-        """Writes one transaction; returns each caller's future with its result.
-
-        Raises if the transaction is not on disk.
+        """Writes one transaction; returns each caller's future with its result. Raises if the
+        transaction is not on disk.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         results: list[_Result] = []
@@ -290,16 +280,15 @@ class Journal:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            # Not re-raised: the loop was closed before the journal, so no caller waits. What is on
+            # The loop was closed before the journal, so no caller waits. What is on
             # disk stays there.
             pass
 
     # ---- back on the loop's thread
 
     def _fail(self, error: Exception, batch: list[_Request]) -> None:
-        """Fails every request of this batch and every queued one, so none is acknowledged.
-
-        It runs on the loop's thread, as the appends do, so no append comes in between.
+        """Fails every request of this batch and every queued one, so none is acknowledged. It runs
+        on the loop's thread, as the appends do, so no append comes in between.
         """
         self._failure = JournalFailed(
             f"{files.database(self.folder)}: an append could not be made durable ({error}). "

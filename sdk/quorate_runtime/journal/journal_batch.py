@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from quorate_protocol.units import Hash32, UnixSeconds
-from quorate_runtime.journal.journal_port import KeyedEffect, Pending, Record
+from quorate_runtime.actor.journal_port import KeyedEffect, Pending, Record
 
 _EVENT = struct.Struct(">BIQ32sII")
 _EFFECT = struct.Struct(">HI")
@@ -35,7 +35,6 @@ class Event(msgspec.Struct, frozen=True):
     effects: tuple[KeyedEffect, ...]
 
     def pending(self, offset: int) -> Iterator[tuple[Place, Pending]]:
-        """Its effects as the outbox holds them, each with its place."""
         for index, (key, payload) in enumerate(self.effects):
             yield (offset, index), Pending(key, offset, self.record.version, payload)
 
@@ -47,7 +46,6 @@ class Done(msgspec.Struct, frozen=True):
 
 
 def pack_event(record: Record, effects: Sequence[KeyedEffect]) -> bytes:
-    """Encodes an event with its effects."""
     head = _EVENT.pack(
         _IS_EVENT, record.version, record.at, record.random, len(record.payload), len(effects)
     )
@@ -61,12 +59,10 @@ def pack_event(record: Record, effects: Sequence[KeyedEffect]) -> bytes:
 
 
 def pack_done(places: Sequence[Place]) -> bytes:
-    """Encodes marks of done effects."""
     return _DONE.pack(_IS_DONE, len(places)) + b"".join([_PLACE.pack(*place) for place in places])
 
 
 def unpack(data: bytes) -> Iterator[Event | Done]:
-    """Yields the parts of a batch, in order. Raises ValueError if the bytes are no batch."""
     at = 0
     try:
         while at < len(data):

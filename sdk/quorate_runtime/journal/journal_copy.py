@@ -24,7 +24,6 @@ class JournalCut:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Opens the journal in `folder`, which must have one."""
         path = database(folder)
         self._source = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=10.0
@@ -127,10 +126,8 @@ class JournalCut:
 
 
 def check_copy(folder: Path) -> tuple[int, int]:
-    """Reads all of a journal's copy and checks every checksum; writes nothing.
-
-    Returns the offset and the second of its newest event. Raises `JournalError` as opening the
-    journal does.
+    """Reads all of a journal's copy and checks every checksum; writes nothing. Returns the offset
+    and the second of its newest event. Raises `JournalError` as opening the journal does.
     """
     snapshot = files.read_snapshot(folder)
     offset = snapshot.offset if snapshot is not None else 0

@@ -10,10 +10,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from quorate_runtime.durable import SMALL_CACHE, is_outside_cause, newer, older, remedy
-from quorate_runtime.files import sync_folder
-from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
-from quorate_runtime.journal.journal_port import (
+from quorate_runtime.actor.journal_port import (
     JournalDamaged,
     JournalError,
     KeyedEffect,
@@ -21,6 +18,9 @@ from quorate_runtime.journal.journal_port import (
     Snapshot,
     Stored,
 )
+from quorate_runtime.durable import SMALL_CACHE, is_outside_cause, newer, older, remedy
+from quorate_runtime.files import sync_folder
+from quorate_runtime.journal.journal_batch import Done, Event, Place, unpack
 
 # The journal's index of effects in memory: the pending ones, and the keys that are known.
 #
@@ -39,21 +39,17 @@ class PendingEffects:
 
     @property
     def keys(self) -> int:
-        """The number of known keys."""
         return len(self._known)
 
     def pending(self) -> list[Pending]:
-        """Returns the effects that are not done, in order."""
         return list(self._pending.values())
 
     def carried(self, until: int) -> list[tuple[Place, Pending]]:
-        """Returns the pending effects of events up to offset `until`, each with its place."""
         return [(place, item) for place, item in self._pending.items() if place[0] <= until]
 
     def add(
         self, offset: int, version: int, effects: Sequence[KeyedEffect]
     ) -> Sequence[KeyedEffect]:
-        """Adds the effects whose keys are new to the pending ones, and returns them."""
         fresh: list[KeyedEffect] = []
         for key, payload in effects:
             if key not in self._known:
@@ -69,7 +65,6 @@ class PendingEffects:
         return [place for place in places if self._pending.pop(place, None) is not None]
 
     def forget(self, until: int) -> None:
-        """Removes the keys of events up to offset `until` whose effects are done."""
         self._known = {
             key: place
             for key, place in self._known.items()
@@ -79,7 +74,6 @@ class PendingEffects:
     # ---- from what is on disk
 
     def restore(self, items: Iterable[tuple[Place, Pending]]) -> None:
-        """Adds effects from the disk. A later part of the journal may mark them done."""
         for place, item in items:
             self._known[item.key] = place
             self._pending[place] = item
@@ -111,9 +105,8 @@ CREATE TABLE snapshots (offset INTEGER PRIMARY KEY, version INTEGER NOT NULL,
 
 
 class Drop(Struct, frozen=True):
-    """What a new snapshot makes unnecessary: the events up to offset `until`.
-
-    `carried` are their effects that are still pending, which are kept.
+    """What a new snapshot makes unnecessary: the events up to offset `until`. `carried` are their
+    effects that are still pending, which are kept.
     """
 
     until: int
@@ -121,7 +114,6 @@ class Drop(Struct, frozen=True):
 
 
 def database(folder: Path) -> Path:
-    """Returns the path of the database file; its WAL lies beside it."""
     return folder / "journal.db"
 
 
@@ -157,9 +149,8 @@ def open_for_writing(folder: Path, pages_max: int | None) -> sqlite3.Connection:
 
 
 def _check_whole(path: Path, connection: sqlite3.Connection) -> None:
-    """Finds what checksums of rows cannot show: missing rows at the end.
-
-    It reads every page, as the replay does too.
+    """Finds what checksums of rows cannot show: missing rows at the end. It reads every page, as
+    the replay does too.
     """
     problem = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if problem != "ok":
@@ -189,16 +180,14 @@ def create(folder: Path, path: Path) -> None:
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Opens a journal's file as it is."""
     return sqlite3.connect(
         path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
 
 
 def last_offset(connection: sqlite3.Connection) -> int:
-    """Returns the newest event's offset; 0 for an empty journal.
-
-    The snapshots count too, because the events before a snapshot may be deleted.
+    """Returns the newest event's offset; 0 for an empty journal. The snapshots count too, because
+    the events before a snapshot may be deleted.
     """
     return int(
         connection.execute(
@@ -209,14 +198,12 @@ def last_offset(connection: sqlite3.Connection) -> int:
 
 
 def snapshot_offsets(connection: sqlite3.Connection) -> list[int]:
-    """Returns the offsets of the snapshots that are kept, oldest first."""
     return [row[0] for row in connection.execute("SELECT offset FROM snapshots ORDER BY offset")]
 
 
 def write_batch(connection: sqlite3.Connection, first: int, last: int, payload: bytes) -> None:
-    """Inserts one row with the events `first` to `last` and the marks between them.
-
-    For a batch of marks alone, `last` is `first` - 1.
+    """Inserts one row with the events `first` to `last` and the marks between them. For a batch of
+    marks alone, `last` is `first` - 1.
     """
     connection.execute(
         "INSERT INTO batches (first, last, payload, checksum) VALUES (?, ?, ?, ?)",
@@ -255,9 +242,8 @@ def write_snapshot(connection: sqlite3.Connection, snapshot: Snapshot, drop: Dro
 
 
 def read_events(folder: Path, after: int) -> Iterator[Stored]:
-    """Yields the events after offset `after`, in order, and checks each batch.
-
-    Raises JournalDamaged at the first event that is missing or has a wrong checksum.
+    """Yields the events after offset `after`, in order, and checks each batch. Raises
+    JournalDamaged at the first event that is missing or has a wrong checksum.
     """
     path = database(folder)
     expected = after
@@ -273,7 +259,6 @@ def read_events(folder: Path, after: int) -> Iterator[Stored]:
 
 
 def read_outbox(connection: sqlite3.Connection, folder: Path) -> PendingEffects:
-    """Reads the effects that are not done, and the keys of all events that are kept."""
     path, index = database(folder), PendingEffects()
     with _reading(path):
         for *row, checksum in connection.execute(
@@ -348,9 +333,8 @@ def read_snapshot(folder: Path) -> Snapshot | None:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turns errors of SQLite and the system into `JournalError` or `JournalDamaged`.
-
-    Only a broken file is called damaged: a backup does not help against a full disk.
+    """Turns errors of SQLite and the system into `JournalError` or `JournalDamaged`. Only a broken
+    file is called damaged: a backup does not help against a full disk.
     """
     try:
         yield

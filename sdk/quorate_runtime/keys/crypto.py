@@ -9,9 +9,9 @@ from functools import lru_cache
 
 from coincurve import PrivateKey, PublicKey
 from nacl.exceptions import BadSignatureError, CryptoError
-from nacl.public import Box, SealedBox
 from nacl.public import PrivateKey as NaClPrivateKey
 from nacl.public import PublicKey as NaClPublicKey
+from nacl.public import SealedBox
 from nacl.signing import SigningKey, VerifyKey
 
 from quorate_protocol.codec.hashing import keccak256
@@ -23,10 +23,7 @@ STREAM_BLOCK = 128  # values
 
 
 def recover(digest: Hash32, sig: Signature) -> Address:
-    """Returns the address that signed a 32-byte digest (`envelope.Recover`).
-
-    Raises Refused(BAD_SIGNATURE) for a malleable, malformed or impossible signature.
-    """
+    """Raises Refused(BAD_SIGNATURE) for a malleable, malformed or impossible signature."""
     check_signature_form(sig)
     try:
         key = PublicKey.from_signature_and_message(
@@ -39,24 +36,20 @@ def recover(digest: Hash32, sig: Signature) -> Address:
 
 @lru_cache(maxsize=1024)
 def recover_again(digest: Hash32, sig: Signature) -> Address:
-    """Recovers as `recover` does, with a cache, for signatures that repeat.
-
-    A client sends its session with each order and its token with each request.
+    """Recovers as `recover` does, with a cache, for signatures that repeat. A client sends its
+    session with each order and its token with each request.
     """
     return recover(digest, sig)
 
 
 def address_of(public_key: bytes) -> Address:
-    """Returns the EVM address of a 65-byte uncompressed public key."""
     assert len(public_key) == 65 and public_key[0] == 4, "an uncompressed point is needed"
     return Address(keccak256(public_key[1:])[12:])
 
 
 def new_secret() -> Hash32:
-    """Returns 32 fresh random bytes.
-
-    They serve as a secp256k1 secret (out of range once in 2^128), an Ed25519 seed or an X25519
-    secret.
+    """Returns 32 fresh random bytes. They serve as a secp256k1 secret (out of range once in 2^128),
+    an Ed25519 seed or an X25519 secret.
     """
     return Hash32(os.urandom(32))
 
@@ -86,14 +79,12 @@ class KeySigner:
     """A signer (`ports.Signer`) with its key in memory."""
 
     def __init__(self, secret: bytes) -> None:
-        """Raises ValueError for a secret that is no secp256k1 key."""
         if len(secret) != 32:
             raise ValueError("an account secret has 32 bytes")
         self._key = PrivateKey(secret)
         self.address = address_of(self._key.public_key.format(compressed=False))
 
     def sign(self, digest: bytes) -> Signature:
-        """Returns the deterministic (RFC 6979) low-s signature of a 32-byte digest: r | s | v."""
         assert len(digest) == 32, "sign digests, not messages"
         raw = self._key.sign_recoverable(digest, hasher=None)
         return Signature(raw[:64] + bytes([raw[64] + 27]))
@@ -108,7 +99,6 @@ class PeerKey:
         self.public = Hash32(bytes(self._key.verify_key))
 
     def sign(self, message: bytes) -> Signature:
-        """Returns the 64-byte signature of a message."""
         return Signature(self._key.sign(message).signature)
 
 
@@ -133,9 +123,8 @@ class BoxKey:
         self.public = Hash32(bytes(self._key.public_key))
 
     def open_sealed(self, sealed: bytes) -> bytes:
-        """Returns the message that an anonymous sender sealed with `seal_to`.
-
-        Raises Refused(DOES_NOT_OPEN) for anything else.
+        """Returns the message that an anonymous sender sealed with `seal_to`. Raises
+        Refused(DOES_NOT_OPEN) for anything else.
         """
         try:
             return SealedBox(self._key).decrypt(sealed)
@@ -144,28 +133,9 @@ class BoxKey:
                 Code.DOES_NOT_OPEN, "it was not sealed to this box key, or it was changed"
             ) from error
 
-    def box(self, to: Hash32, plain: bytes) -> bytes:
-        """Encrypts and authenticates a message for a public key.
-
-        Returns a random 24-byte nonce and the ciphertext.
-        """
-        return bytes(Box(self._key, NaClPublicKey(to)).encrypt(plain))
-
-    def open_box(self, sender: Hash32, boxed: bytes) -> bytes:
-        """Returns the message that `sender` boxed to this key.
-
-        Raises Refused(DOES_NOT_OPEN) for anything else.
-        """
-        try:
-            return Box(self._key, NaClPublicKey(sender)).decrypt(boxed)
-        except (CryptoError, ValueError) as error:
-            # ValueError: the box is shorter than its nonce.
-            raise Refused(Code.DOES_NOT_OPEN, "that sender did not box this to this key") from error
-
 
 def seal_to(public: Hash32, plain: bytes) -> bytes:
-    """Returns a libsodium sealed box: anyone can make it, and only the key's owner opens it.
-
-    It is 48 bytes longer than the message.
+    """Returns a libsodium sealed box: anyone can make it, and only the key's owner opens it. It is
+    48 bytes longer than the message.
     """
     return SealedBox(NaClPublicKey(public)).encrypt(plain)

@@ -49,9 +49,7 @@ class AgentSigner:
     address: Address
 
     def sign(self, digest: bytes) -> Signature:
-        """Returns the agent's signature of a 32-byte digest. KeystoreError if the agent has
-        ended.
-        """
+        """KeystoreError if the agent has ended."""
         found = _ask(self.keys, {"do": "sign", "key": self.name, "digest": digest.hex()})
         if found is None or "signature" not in found:
             raise KeystoreError("the agent has ended; run the command again")
@@ -59,7 +57,6 @@ class AgentSigner:
 
 
 def agent_of(keys: Path) -> Agent | None:
-    """Returns the agent of a folder of keys, or None if none runs."""
     found = _ask(keys, {"do": "about"})
     if found is None or UNTIL not in found:
         return None
@@ -117,7 +114,6 @@ def _address(keys: Path) -> Iterator[str]:
 
 
 def _ask(keys: Path, question: dict[str, str]) -> dict[str, Any] | None:
-    """Returns the agent's answer, or None if no agent answers."""
     try:
         with (
             _address(keys) as path,
@@ -129,7 +125,7 @@ def _ask(keys: Path, question: dict[str, str]) -> dict[str, Any] | None:
                 return None
             connection.sendall(json.dumps(question).encode() + b"\n")
             found: Any = json.loads(_line(connection))
-    except (OSError, ValueError):  # not re-raised: without an agent the passphrase is asked for
+    except (OSError, ValueError):  # without an agent the passphrase is asked for
         return None
     return found if isinstance(found, dict) else None
 
@@ -145,7 +141,6 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def _uid_of(connection: socket.socket) -> int:
-    """Returns the user of the process at the other end."""
     raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return int(struct.unpack("3i", raw)[1])
 
@@ -165,7 +160,7 @@ def _serve(keys: Path, signers: dict[str, Any], until: float) -> None:
                 listener.settimeout(min(60.0, max(0.1, until - time.time())))
                 try:
                     connection, _ = listener.accept()
-                except TimeoutError:  # not re-raised: the end is checked again
+                except TimeoutError:  # the end is checked again
                     continue
                 with connection:
                     if not _answer(connection, signers, until):
@@ -203,7 +198,6 @@ def _answer(connection: socket.socket, signers: dict[str, Any], until: float) ->
 
 
 def _say(text: str) -> None:
-    """Prints the one line that the starting command waits for."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -42,9 +42,8 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Keystore:
-    """The keys of one role.
-
-    Names are file names without `.json`: operator, payout, session, peer, box.
+    """The keys of one role. Names are file names without `.json`: operator, payout, session, peer,
+    box.
     """
 
     folder: Path
@@ -53,9 +52,8 @@ class Keystore:
 
     @classmethod
     def at(cls, folder: Path, passphrase: str, limits: Limits) -> "Keystore":
-        """Returns the keystore in a folder. It makes the folder if it is missing.
-
-        The passphrases of a devnet's keys are cheap to guess, so do not use such keys elsewhere.
+        """Returns the keystore in a folder. It makes the folder if it is missing. The passphrases
+        of a devnet's keys are cheap to guess, so do not use such keys elsewhere.
         """
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return cls(
@@ -68,11 +66,9 @@ class Keystore:
         return f"Keystore({str(self.folder)!r})"  # without the passphrase
 
     def has(self, name: str) -> bool:
-        """Returns whether a key of that name exists."""
         return self._path(name).exists()
 
     def create_account(self, name: str, secret: Hash32 | None = None) -> KeySigner:
-        """Writes a new account key, or imports `secret`."""
         secret = secret or new_secret()
         signer = KeySigner(secret)
         self._write(name, secret, {"address": signer.address.hex(), "kind": Kind.ACCOUNT.value})
@@ -83,25 +79,21 @@ class Keystore:
         return KeySigner(self._read(name))
 
     def create_peer(self, name: str = "peer") -> PeerKey:
-        """Writes a new Ed25519 key."""
         secret = new_secret()
         key = PeerKey(secret)
         self._write(name, secret, {"public": key.public.hex(), "kind": Kind.PEER.value})
         return key
 
     def peer(self, name: str = "peer") -> PeerKey:
-        """Opens the Ed25519 key."""
         return PeerKey(self._read(name))
 
     def create_box(self, name: str = "box") -> BoxKey:
-        """Writes a new X25519 key."""
         secret = new_secret()
         key = BoxKey(secret)
         self._write(name, secret, {"public": key.public.hex(), "kind": Kind.BOX.value})
         return key
 
     def box(self, name: str = "box") -> BoxKey:
-        """Opens the X25519 key."""
         return BoxKey(self._read(name))
 
     def _path(self, name: str) -> Path:
@@ -143,9 +135,8 @@ class Keystore:
 
 
 def read_passphrase_file(path: Path) -> str:
-    """Returns the first line of a password file or systemd credential.
-
-    Raises `KeystoreError` if other users can read the file or it is empty.
+    """Returns the first line of a password file or systemd credential. Raises `KeystoreError` if
+    other users can read the file or it is empty.
     """
     lines = read_private(path, PASSPHRASE_BYTES_MAX).decode().splitlines()
     if not lines or not lines[0]:
@@ -154,10 +145,8 @@ def read_passphrase_file(path: Path) -> str:
 
 
 def read_private(path: Path, bytes_max: int) -> bytes:
-    """Returns the content of a file that only its owner can read, at most `bytes_max` bytes.
-
-    Raises KeystoreError, with the remedy, if other users can read the file, or it is missing or too
-    large.
+    """Returns the content of a file that only its owner can read, at most `bytes_max` bytes. Raises
+    KeystoreError, with the remedy, if other users can read the file, or it is missing or too large.
     """
     try:
         with path.open("rb") as file:

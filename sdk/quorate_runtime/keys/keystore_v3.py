@@ -31,9 +31,8 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kdf:
-    """How expensive it is to guess a passphrase: scrypt's cost N, with r = 8 and p = 1.
-
-    One guess takes 128 × N × r bytes of memory.
+    """How expensive it is to guess a passphrase: scrypt's cost N, with r = 8 and p = 1. One guess
+    takes 128 × N × r bytes of memory.
     """
 
     scrypt_n: int
@@ -44,9 +43,8 @@ CHEAP = Kdf(2)  # devnet keys only (PROTOCOL §9)
 
 
 def encrypt(secret: bytes, passphrase: str, kdf: Kdf, extra: dict[str, str]) -> bytes:
-    """Returns the JSON text of a keystore file.
-
-    `extra` are further fields (address, kind, public) beside the crypto section.
+    """Returns the JSON text of a keystore file. `extra` are further fields (address, kind, public)
+    beside the crypto section.
     """
     assert len(secret) == 32, "secrets have 32 bytes"
     salt, iv = os.urandom(32), os.urandom(16)

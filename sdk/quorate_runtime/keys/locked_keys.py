@@ -33,7 +33,7 @@ class LockedKeys:
             text = json.loads(read_private(path, KEY_FILE_BYTES_MAX))["address"]
             address = bytes.fromhex(str(text).removeprefix("0x"))
         except (ValueError, LookupError, TypeError):
-            address = b""  # not re-raised: a file of another wallet may name no address
+            address = b""  # a file of another wallet may name no address
         if len(address) != ADDRESS_BYTES:
             return self.opened(name)
         return LockedSigner(self, name, Address(address))

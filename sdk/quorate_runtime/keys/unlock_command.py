@@ -14,7 +14,6 @@ UNIT_SECONDS = {"m": 60, "min": 60, "h": 3_600, "d": 86_400}
 
 
 def span_seconds(text: str) -> int:
-    """Returns the seconds of `--for`. Raises Refused for another text, and beyond seven days."""
     found = SPAN.fullmatch(text)
     seconds = int(found[1]) * UNIT_SECONDS[found[2]] if found else 0
     if not 0 < seconds <= key_agent.SECONDS_MAX:
@@ -25,9 +24,8 @@ def span_seconds(text: str) -> int:
 def unlock(
     keys: Path, names: Sequence[str], ask: Callable[[], str], span: str, as_json: bool
 ) -> str:
-    """Starts the agent that holds the named keys of a folder. Returns what to print.
-
-    Raises Refused for a wrong span, and KeystoreError if the keys cannot be opened.
+    """Starts the agent that holds the named keys of a folder. Returns what to print. Raises Refused
+    for a wrong span, and KeystoreError if the keys cannot be opened.
     """
     seconds = span_seconds(span)
     agent = key_agent.start(keys, names, ask(), seconds)
@@ -38,7 +36,6 @@ def unlock(
 
 
 def lock(keys: Path, as_json: bool) -> str:
-    """Ends the agent of a folder. Returns what to print."""
     was_open = key_agent.lock(keys)
     if as_json:
         return json.dumps({"wasUnlocked": was_open})

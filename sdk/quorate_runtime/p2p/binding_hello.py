@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.key_binding import SignedBinding, check_binding
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address
@@ -81,17 +81,15 @@ class Greeter:
             return signed
 
     async def welcome(self, stream: StreamSocket) -> None:
-        """The server's side, second half."""
         await stream.send(canonical.encode(HelloAnswer(self.own(), None, "")))
 
 
 async def refuse(stream: StreamSocket, refusal: Refused) -> None:
-    """Tells the dialer why it is refused, and ends the stream."""
     answer = HelloAnswer(None, refusal.code, refusal.detail[:DETAIL_MAX])
     try:
         await stream.send(canonical.encode(answer))
     except ConnectionError:
-        return  # not re-raised: the dialer has gone
+        return
     await stream.close(refusal.code.value)
 
 

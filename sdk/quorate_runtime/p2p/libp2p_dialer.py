@@ -5,14 +5,12 @@ import random
 from collections.abc import Callable
 
 from quorate_protocol.messages.ports import Clock, Handler
-from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Seconds
 from quorate_runtime.p2p.binding_hello import Greeter
 from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL, PeerAddress
 from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.p2p_node import P2pNode
-from quorate_runtime.peers.channel import Channel
-from quorate_runtime.peers.redial import RETRY_MAX_SECONDS, Redial
+from quorate_runtime.peers.redial import RETRY_MAX_SECONDS, Dialer, Redial
 from quorate_runtime.process.log_throttle import LogThrottle
 
 OPEN_SECONDS = Seconds(15)
@@ -20,7 +18,7 @@ OPEN_SECONDS = Seconds(15)
 log = logging.getLogger(__name__)
 
 
-class Libp2pDialer:
+class Libp2pDialer(Dialer):
     """`ports.Peers` with one server, over a node that runs."""
 
     def __init__(
@@ -39,28 +37,13 @@ class Libp2pDialer:
 
         The pause between tries grows to `retry_max` seconds.
         """
-        self._node, self.server, self._peer = node, server, peer
-        self._greeter, self._handler = greeter, handler
-        self._redial = Redial(clock, LogThrottle(log, clock), jitter, retry_max)
-        self.connections = 0  # how many were made
-        self._channel: Channel | None = None
+        super().__init__(peer, handler, Redial(clock, LogThrottle(log, clock), jitter, retry_max))
+        self._node, self.server, self._greeter = node, server, greeter
         self._stream: StreamSocket | None = None
-        self._is_closed = False
 
     async def run(self) -> None:
         """Dials until `close` or until cancelled. Raises the bugs of its handler."""
-        name = f"0x{self._peer.hex()}: no libp2p connection"
-        await self._redial.run(name, self._connect, lambda: self._is_closed)
-
-    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
-        if self._channel is None or peer != self._peer:
-            raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
-        return await self._channel.request(frame, deadline)
-
-    def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
-        return frozenset() if self._channel is None else frozenset([self._peer])
+        await self.dial(f"0x{self._peer.hex()}: no libp2p connection", self._connect)
 
     async def close(self) -> None:
         """Ends the connection. `run` returns after its current pause, or its owner cancels it."""
@@ -69,16 +52,12 @@ class Libp2pDialer:
             await self._stream.close("")
 
     async def _connect(self) -> None:
-        """Dials, says hello and reads until the stream ends."""
         await self._node.wait_until_up()
         stream = await self._node.open_stream(self.server, PEERS_PROTOCOL, OPEN_SECONDS)
         try:
             await self._greeter.dial(stream, self._peer)
-            channel = Channel(stream, "0x" + self._peer.hex(), self._handler)
-            self._channel, self._stream = channel, stream
-            self.connections += 1
-            log.info("connected to 0x%s over libp2p", self._peer.hex())
-            await channel.run()
+            self._stream = stream
+            await self.converse(stream, f"0x{self._peer.hex()} over libp2p")
         finally:
-            self._channel, self._stream = None, None
+            self._stream = None
             await stream.close("")

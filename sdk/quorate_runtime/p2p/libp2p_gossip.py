@@ -40,12 +40,10 @@ class Libp2pGossip:
     """`ports.Gossip` over a node whose config names a topic."""
 
     def __init__(self, node: P2pNode) -> None:
-        """The node may run already."""
         self._node = node
         self._subscription: GossipSubscription | None = None
 
     async def publish(self, data: bytes) -> None:
-        """See `ports.Gossip`."""
         check_size(data)
         try:
             await self._node.publish(data, PUBLISH_SECONDS)
@@ -53,21 +51,19 @@ class Libp2pGossip:
             raise Unavailable(f"the message was not published: {error}", 1.0) from error
 
     def subscribe(self, validate: Validate) -> GossipSubscription:
-        """See `ports.Gossip`."""
         assert self._subscription is None, "one subscription for each member"
         self._subscription = GossipSubscription(validate)
         self._node.listen(_Intake(self._subscription))
         return self._subscription
 
     async def close(self) -> None:
-        """See `ports.Gossip`."""
         if self._subscription is None:
             return
         self._subscription.close()
         try:
             await self._node.stop_listening(PUBLISH_SECONDS)
         except (ConnectionError, TimeoutError):
-            pass  # not re-raised: without a host it takes part in nothing
+            pass  # without a host it takes part in nothing
 
 
 class Neighbours:
@@ -80,7 +76,6 @@ class Neighbours:
         clock: Clock,
         choose: Callable[[Sequence[PeerAddress], int], list[PeerAddress]] = random.sample,
     ) -> None:
-        """`known` gives the peers to choose from, for example all coordinators on the chain."""
         self._node, self._known, self._clock, self._choose = node, known, clock, choose
         self._chosen: list[PeerAddress] = []
 
@@ -92,7 +87,6 @@ class Neighbours:
             await self._clock.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Dials the chosen peers that are not connected, and new ones in place of the lost."""
         known = [peer for peer in self._known() if peer.peer_key != self._node.peer_key]
         self._chosen = [peer for peer in self._chosen if peer in known]
         others = [peer for peer in known if peer not in self._chosen]
@@ -105,7 +99,6 @@ class Neighbours:
         try:
             await self._node.connect(peer, CONNECT_SECONDS)
         except (ConnectionError, TimeoutError) as error:
-            # Not re-raised: the peer is away, and another one is chosen.
             log.info("no gossip neighbour: %s", error)
             return False
         return True

@@ -7,19 +7,18 @@ from collections.abc import Callable
 from quorate_protocol.messages.key_binding import KnownBindings
 from quorate_protocol.messages.ports import Handler
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Seconds
+from quorate_protocol.units import Address
 from quorate_runtime.p2p.binding_hello import Greeter, refuse
 from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL
 from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.p2p_node import P2pNode
 from quorate_runtime.peers.channel import Channel
-from quorate_runtime.peers.hello_places import HelloPlaces
-from quorate_runtime.peers.peer_connections import PeerConnections
+from quorate_runtime.peers.peer_connections import HelloPlaces, PeerConnections
 
 log = logging.getLogger(__name__)
 
 
-class Libp2pPeers:
+class Libp2pPeers(PeerConnections):
     """`ports.PeerServer` over libp2p. A newer connection of an account replaces the older one."""
 
     def __init__(
@@ -32,28 +31,12 @@ class Libp2pPeers:
         """`greeter` speaks for the server's account, and `is_staked` says whose connections keep
         their places first. Make it before the node runs.
         """
+        super().__init__()
         self._handler, self._greeter, self._is_staked = handler, greeter, is_staked
         self._bindings = KnownBindings()
         self._hellos = HelloPlaces()
-        self._connections = PeerConnections()
         self._streams: dict[int, StreamSocket] = {}  # by the number of the connection
         node.serve(PEERS_PROTOCOL, self._converse)
-
-    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
-        return await self._connections.request(peer, frame, deadline)
-
-    def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
-        return self._connections.connected()
-
-    def network_of(self, peer: Address) -> str:
-        """See `ports.PeerServer`."""
-        return self._connections.network_of(peer)
-
-    def connection_number(self, peer: Address) -> int:
-        """See `ports.PeerServer`."""
-        return self._connections.connection_number(peer)
 
     async def close(self) -> None:
         """Ends all connections. The dialers reconnect while the node runs."""
@@ -65,8 +48,8 @@ class Libp2pPeers:
             return
         stream.keep_place(self._is_staked(account))
         channel = Channel(stream, "0x" + account.hex(), self._handler)
-        older = self._connections.newest(account)
-        connection = self._connections.add(account, channel, stream.remote.address)
+        older = self.newest(account)
+        connection = self.add(account, channel, stream.remote.address)
         self._streams[connection.number] = stream
         log.info("peer 0x%s connected from %s", account.hex(), stream.remote.address)
         try:
@@ -75,14 +58,12 @@ class Libp2pPeers:
                 await self._streams[older.number].close("replaced")
             await channel.run()
         except ConnectionError:
-            # Not re-raised: the peer went away while it was welcomed.
             log.info("peer 0x%s went away", account.hex())
         finally:
             del self._streams[connection.number]
-            self._connections.remove(account, connection)
+            self.remove(account, connection)
 
     async def _account_of(self, stream: StreamSocket) -> Address | None:
-        """The account that the other side proved; None if it did not."""
         remote = stream.remote.address
         try:
             if self._hellos.is_crowded(remote):
@@ -91,12 +72,10 @@ class Libp2pPeers:
                 signed = await self._greeter.receive(stream)
             self._bindings.learn(signed.binding)
         except Refused as refusal:
-            # Not re-raised: it is the answer to the peer.
             log.info("peer at %s: hello refused: %s", remote, refusal)
             await refuse(stream, refusal)
             return None
         except (TimeoutError, ConnectionError) as error:
-            # Not re-raised: the peer was silent or broke the connection. The server goes on.
             log.info("peer at %s: no hello: %r", remote, error)
             return None
         return signed.binding.account

@@ -54,7 +54,6 @@ def is_public(text: str) -> bool:
 
 def listen_beside(host: str, port: int) -> str:
     """Returns the multiaddr of the port after an HTTP port; any free port if that is 0.
-
     Refused(MALFORMED) if the host is no IP address, or has no port after this one.
     """
     try:
@@ -67,14 +66,12 @@ def listen_beside(host: str, port: int) -> str:
 
 
 def multiaddr(address: IPv4Address | IPv6Address, port: int) -> str:
-    """Returns the multiaddr of a TCP port."""
     return f"/ip{address.version}/{address}/tcp/{port}"
 
 
 def announced(listened: str, public_url: str) -> str:
-    """Returns the multiaddr that others dial for one that a host listens on; "" if none is known.
-
-    A host that listens on all addresses is reached under the host name of its public URL.
+    """Returns the multiaddr that others dial for one that a host listens on; "" if none is known. A
+    host that listens on all addresses is reached under the host name of its public URL.
     """
     kind, host, port = _parts(listened, port_min=1)
     if kind not in _IP_VERSIONS:
@@ -87,7 +84,7 @@ def announced(listened: str, public_url: str) -> str:
     try:
         return multiaddr(ip_address(public), port)
     except ValueError:
-        return f"/dns/{public}/tcp/{port}"  # not re-raised: it is a name
+        return f"/dns/{public}/tcp/{port}"
 
 
 def _parts(text: str, port_min: int) -> tuple[str, str, int]:
@@ -106,5 +103,5 @@ def _parts(text: str, port_min: int) -> tuple[str, str, int]:
     try:
         is_right = ip_address(host).version == _IP_VERSIONS.get(kind) and "%" not in host
     except ValueError:
-        return none  # not re-raised: the caller says what is wrong with it
+        return none  # the caller says what is wrong with it
     return (kind, host, int(port)) if is_right else none

@@ -35,7 +35,6 @@ class P2pNode:
     """One libp2p host. `serve` and `listen` first, then `run`."""
 
     def __init__(self, config: HostConfig, clock: Clock) -> None:
-        """The host starts with `run`."""
         self.peer_key: Hash32 = PeerKey(config.seed).public
         self.restarts = 0
         self._config, self._clock = config, clock
@@ -50,7 +49,6 @@ class P2pNode:
 
     @property
     def address(self) -> PeerAddress:
-        """What others dial: the announced addresses, or those it listens on once it runs."""
         return PeerAddress(self.peer_key, self._config.announce or self._listen)
 
     def serve(self, protocol: str, converse: Converse) -> None:
@@ -72,9 +70,8 @@ class P2pNode:
         await self.call(HostSession.leave, deadline)
 
     async def run(self) -> None:
-        """Keeps the host running until `close` or until cancelled.
-
-        Raises Unavailable with the remedy if the host cannot start the first time.
+        """Keeps the host running until `close` or until cancelled. Raises Unavailable with the
+        remedy if the host cannot start the first time.
         """
         async with asyncio.TaskGroup() as self._group:
             delay = RESTART_FIRST_SECONDS
@@ -99,27 +96,22 @@ class P2pNode:
         return min(2 * delay, RESTART_MAX_SECONDS)
 
     async def wait_until_up(self) -> None:
-        """Waits until the host runs."""
         async with self._change:
             await self._change.wait_for(lambda: self._running is not None)
 
     @property
     def is_up(self) -> bool:
-        """Whether the host runs now."""
         return self._running is not None
 
     async def open_stream(
         self, peer: PeerAddress, protocol: str, deadline: Seconds
     ) -> StreamSocket:
-        """Opens a stream to a peer, which proves its key. ConnectionError or TimeoutError."""
         return await self.call(lambda session: session.open_stream(peer, protocol), deadline)
 
     async def connect(self, peer: PeerAddress, deadline: Seconds) -> None:
-        """Connects to a peer, for gossip. ConnectionError or TimeoutError."""
         await self.call(lambda session: session.connect(peer), deadline)
 
     async def publish(self, data: bytes, deadline: Seconds) -> None:
-        """Publishes to the topic. Unavailable if no neighbour listens."""
         await self.call(lambda session: session.publish(data), deadline)
 
     async def call(self, function: Callable[[HostSession], Awaitable[R]], deadline: Seconds) -> R:
@@ -179,7 +171,7 @@ class P2pNode:
             if converse is not None:
                 await converse(stream)
         except Exception:
-            # Not re-raised: a bug in one conversation must not end the others. HTTP servers do the
+            # A bug in one conversation must not end the others. HTTP servers do the
             # same.
             log.exception("the conversation with %s failed", stream.remote.address)
         finally:
@@ -191,12 +183,11 @@ async def _stop(thread: TrioThread[HostSession]) -> None:
     try:
         await thread.stop()
     except TimeoutError:
-        # Not re-raised: the thread ends with the process, or when the machine is less busy.
+        # The thread ends with the process, or when the machine is less busy.
         log.error("the libp2p host did not stop in time")
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first error inside nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -17,7 +17,7 @@ from quorate_protocol.limits import FRAME_BYTES_MAX
 from quorate_protocol.messages.ports import Handler
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
-from quorate_runtime.journal.journal_port import JournalFailed
+from quorate_runtime.actor.journal_port import JournalFailed
 
 ID_BYTES = 16
 HEAD_BYTES = 1 + ID_BYTES
@@ -56,22 +56,19 @@ class Socket(Protocol):
     async def receive(self) -> bytes | None:
         """The next message; None when the connection has ended or the data is no message."""
 
-    async def close(self, reason: str) -> None:
-        """Ends the connection. A second call changes nothing."""
+    async def close(self, reason: str) -> None: ...
 
 
 class Channel:
     """Requests and answers over one socket. `run` reads until the socket ends."""
 
     def __init__(self, socket: Socket, peer: str, handler: Handler) -> None:
-        """`peer` is the other side's account as 0x-hex."""
         self._socket, self._peer, self._handler = socket, peer, handler
         self._asked: dict[bytes, asyncio.Future[bytes]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._is_over = False
 
     async def request(self, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers.request`."""
         if len(frame) > FRAME_BYTES_MAX:
             raise Refused(
                 Code.OVERSIZE, f"a frame of {len(frame)} bytes; at most {FRAME_BYTES_MAX}"
@@ -98,9 +95,8 @@ class Channel:
                 answer.exception()
 
     async def run(self) -> None:
-        """Reads until the other side ends the connection or sends a malformed message.
-
-        Raises what the handler raises because of a bug.
+        """Reads until the other side ends the connection or sends a malformed message. Raises what
+        the handler raises because of a bug.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -116,9 +112,8 @@ class Channel:
             await self._socket.close("")
 
     def _end(self) -> None:
-        """Fails the open requests, and cancels answers that could no longer be sent.
-
-        Either side may repeat a request over its next connection.
+        """Fails the open requests, and cancels answers that could no longer be sent. Either side
+        may repeat a request over its next connection.
         """
         self._is_over = True
         for answer in self._asked.values():
@@ -154,7 +149,6 @@ class Channel:
         try:
             result = body if kind is Kind.ANSWER else _error_of(kind, body)
         except Refused:
-            # Not re-raised: the bytes do not encode an error, so the message is malformed.
             return False
         if answer is None or answer.done():
             return True  # late: the request has timed out
@@ -168,13 +162,12 @@ class Channel:
         try:
             kind, body = Kind.ANSWER, await self._handler(self._peer, frame)
         except Refused as refusal:
-            # Not re-raised: it is the answer. The handler has counted it.
+            # It is the answer. The handler has counted it.
             kind, body = (
                 Kind.REFUSED,
                 canonical.encode(_Refusal(refusal.code, refusal.detail[:TEXT_MAX])),
             )
         except Unavailable as failure:
-            # Not re-raised: it is the answer, and the other side retries.
             after = Milliseconds(max(0, int(failure.retry_after * 1000)))
             kind, body = (
                 Kind.UNAVAILABLE,
@@ -200,7 +193,7 @@ class Channel:
         try:
             await self._socket.send(bytes([kind]) + number + body)
         except ConnectionError:
-            # Not re-raised: the other side repeats its request over the next connection.
+            # The other side repeats its request over the next connection.
             log.info("%s went away before its answer", self._peer)
 
 

@@ -24,7 +24,6 @@ class GossipSubscription:
     """An asynchronous iterator over accepted messages."""
 
     def __init__(self, validate: Validate) -> None:
-        """See `ports.Gossip.subscribe`."""
         self.dropped = 0  # messages that the reader was too slow for
         self._validate = validate
         self._queue: deque[bytes] = deque()
@@ -38,12 +37,11 @@ class GossipSubscription:
         try:
             return self._validate(data, forwarder)
         except Exception:
-            # Not re-raised: it would end the host for a bug that a stranger found.
+            # It would end the host for a bug that a stranger found.
             log.exception("the validator of gossip failed")
             return Verdict.IGNORE
 
     def put(self, data: bytes) -> None:
-        """Queues an accepted message. Call it in the reader's loop."""
         if self._is_closed:
             return
         if len(self._queue) >= QUEUE_MAX:
@@ -60,11 +58,9 @@ class GossipSubscription:
         self._news.set()
 
     def __aiter__(self) -> "GossipSubscription":
-        """The iterator itself."""
         return self
 
     async def __anext__(self) -> bytes:
-        """Waits for the next message."""
         while not self._queue:
             if self._is_closed:
                 raise StopAsyncIteration

@@ -20,14 +20,13 @@ from msgspec import Struct
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages.ports import Clock, Handler, Signer
-from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import Address, Hash32, Seconds, Signature
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import Address, Hash32, Signature
 from quorate_runtime.http.error_responses import Busy
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX, Channel
-from quorate_runtime.peers.hello_places import HelloPlaces
-from quorate_runtime.peers.peer_connections import PeerConnections
-from quorate_runtime.peers.redial import RETRY_MAX_SECONDS, Redial
+from quorate_runtime.peers.peer_connections import HelloPlaces, PeerConnections
+from quorate_runtime.peers.redial import RETRY_MAX_SECONDS, Dialer, Redial
 from quorate_runtime.process.log_throttle import LogThrottle
 
 HELLO_TAG = "quorate-peers/1"
@@ -111,43 +110,25 @@ async def _hang_up(ws: WebSocket, code: int, message: bytes = b"") -> None:
         async with asyncio.timeout(2 * CLOSE_SECONDS):
             await ws.close(code=code, message=message)
     except TimeoutError:
-        return  # not re-raised: aiohttp has closed the connection
+        return  # aiohttp has closed the connection
     except asyncio.CancelledError as error:
         _raise_own(error)
 
 
-class WebSocketPeers:
-    """Server side: the peers that dialed in and proved their accounts.
-
-    A newer connection of an account replaces the older one.
+class WebSocketPeers(PeerConnections):
+    """Server side: the peers that dialed in and proved their accounts. A newer connection of an
+    account replaces the older one.
     """
 
     def __init__(self, account: Address, handler: Handler, authorize: Authorize) -> None:
+        super().__init__()
         self._account, self._handler, self._authorize = account, handler, authorize
-        self._connections = PeerConnections()
         self._sockets: dict[int, WebSocket] = {}  # by the number of the connection
         self._count = 0
         self._hellos = HelloPlaces()
 
     def routes(self, path: str = "/v1/peers") -> list[web.RouteDef]:
-        """The routes to add to an aiohttp application."""
         return [web.get(path, self._serve)]
-
-    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
-        return await self._connections.request(peer, frame, deadline)
-
-    def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
-        return self._connections.connected()
-
-    def network_of(self, peer: Address) -> str:
-        """See `ports.PeerServer`."""
-        return self._connections.network_of(peer)
-
-    def connection_number(self, peer: Address) -> int:
-        """See `ports.PeerServer`."""
-        return self._connections.connection_number(peer)
 
     async def close(self) -> None:
         """Ends all connections. The dialers reconnect when a server listens again."""
@@ -180,19 +161,19 @@ class WebSocketPeers:
             with self._hellos.place(remote):
                 account = await self._check_hello(ws)
         except Refused as refusal:
-            # Not re-raised: the close code tells the peer, whose fault it is.
+            # The close code tells the peer, whose fault it is.
             log.info("peer at %s: hello refused: %s", remote, refusal)
             await ws.close(code=CLOSE_REFUSED, message=refusal.code.value.encode())
             return
         except (TimeoutError, ConnectionError, TypeError) as error:
-            # Not re-raised: the peer was silent, broke the connection, or sent a message of another
+            # The peer was silent, broke the connection, or sent a message of another
             # type (aiohttp's TypeError). The server goes on.
             log.info("peer at %s: no hello: %r", remote, error)
             await ws.close()
             return
         channel = Channel(_WsSocket(ws), "0x" + account.hex(), self._handler)
-        older = self._connections.newest(account)
-        connection = self._connections.add(account, channel, remote)
+        older = self.newest(account)
+        connection = self.add(account, channel, remote)
         self._sockets[connection.number] = ws
         log.info("peer 0x%s connected from %s", account.hex(), remote)
         try:
@@ -201,11 +182,10 @@ class WebSocketPeers:
                 await _hang_up(self._sockets[older.number], aiohttp.WSCloseCode.OK, b"replaced")
             await channel.run()
         except ConnectionError:
-            # Not re-raised: the peer went away while it was welcomed.
             log.info("peer 0x%s went away", account.hex())
         finally:
             del self._sockets[connection.number]
-            self._connections.remove(account, connection)
+            self.remove(account, connection)
 
     async def _check_hello(self, ws: web.WebSocketResponse) -> Address:
         """The account of the dialer. `Refused` when it cannot prove it."""
@@ -228,7 +208,7 @@ class WebSocketPeers:
         return hello.account
 
 
-class WebSocketDialer:
+class WebSocketDialer(Dialer):
     """Dialing side: one connection to one server. It reconnects with growing pauses."""
 
     def __init__(
@@ -242,36 +222,17 @@ class WebSocketDialer:
         jitter: Callable[[], float] = random.random,
         retry_max: float = RETRY_MAX_SECONDS,
     ) -> None:
-        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`.
-
-        The pause between tries grows to `retry_max` seconds.
+        """`url` (ws:// or wss://) belongs to `peer`; `signer` is an operator key of `account`. The
+        pause between tries grows to `retry_max` seconds.
         """
-        self._url, self._peer, self._account, self._signer = url, peer, account, signer
-        self._handler = handler
-        self._redial = Redial(clock, LogThrottle(log, clock), jitter, retry_max)
-        self.connections = 0  # how many were made
-        self._channel: Channel | None = None
+        super().__init__(peer, handler, Redial(clock, LogThrottle(log, clock), jitter, retry_max))
+        self._url, self._account, self._signer = url, account, signer
         self._ws: aiohttp.ClientWebSocketResponse | None = None
-        self._is_closed = False
 
     async def run(self) -> None:
         """Dials until `close` or until cancelled. Raises the bugs of its handler."""
         async with aiohttp.ClientSession() as session:
-            await self._redial.run(
-                f"{self._url}: no connection",
-                partial(self._connect, session),
-                lambda: self._is_closed,
-            )
-
-    async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
-        if self._channel is None or peer != self._peer:
-            raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
-        return await self._channel.request(frame, deadline)
-
-    def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
-        return frozenset() if self._channel is None else frozenset([self._peer])
+            await self.dial(f"{self._url}: no connection", partial(self._connect, session))
 
     async def close(self) -> None:
         """Ends the connection. `run` returns after its current pause, or its owner cancels it."""
@@ -280,7 +241,6 @@ class WebSocketDialer:
             await self._ws.close()
 
     async def _connect(self, session: aiohttp.ClientSession) -> None:
-        """Dials, says hello and reads until the connection ends."""
         async with session.ws_connect(
             self._url,
             heartbeat=PING_SECONDS,
@@ -298,14 +258,7 @@ class WebSocketDialer:
                     canonical.encode(Hello(self._account, self._signer.address, sig)).decode()
                 )
                 await _receive(ws, Welcome)
-            channel = Channel(_WsSocket(ws), "0x" + self._peer.hex(), self._handler)
-            self._channel = channel
-            self.connections += 1
-            log.info("connected to %s", self._url)
-            try:
-                await channel.run()
-            finally:
-                self._channel = None
+            await self.converse(_WsSocket(ws), self._url)
 
 
 async def _receive(ws: aiohttp.ClientWebSocketResponse, kind: type[T]) -> T:

@@ -37,7 +37,6 @@ SCAN_SHARE = 0.002  # share of the time for scans of all objects
 
 def tune_memory() -> None:
     """Sets the collector and the allocator; call it once in a daemon, before it has threads.
-
     Objects that exist at the call are never scanned again. Heaps that exist stay.
     """
     mallopt = getattr(
@@ -52,9 +51,8 @@ def tune_memory() -> None:
 
 
 async def collect_periodically(clock: Clock) -> None:
-    """Collects garbage and returns free memory to the machine at intervals, for ever.
-
-    It also drops cached results that were not used for a while.
+    """Collects garbage and returns free memory to the machine at intervals, for ever. It also drops
+    cached results that were not used for a while.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     schedule = CollectionSchedule()

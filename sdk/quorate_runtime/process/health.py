@@ -21,10 +21,8 @@ BLOCK_SECONDS_MAX = 15  # from block to block on the slowest supported chain
 
 
 class Problem(Struct, frozen=True):
-    """One problem of a daemon.
-
-    `name` is one of chain, beacon, engine, disk, room, documents, archive, tables, stake,
-    coordinator, outbox, receipts, stopping.
+    """One problem of a daemon. `name` is one of chain, beacon, engine, disk, room, documents,
+    archive, tables, stake, coordinator, outbox, receipts, stopping.
     """
 
     name: str
@@ -41,25 +39,21 @@ class Board:
         self._known = {}
 
     def put(self, name: str, text: str = "") -> None:
-        """Sets the problem of a part; an empty text clears it."""
         if text:
             self._known[name] = " ".join(text.split())[:500]
         else:
             self._known.pop(name, None)
 
     def has(self, name: str) -> bool:
-        """Returns whether this part has a problem."""
         return name in self._known
 
     def problems(self) -> tuple[Problem, ...]:
-        """Returns all problems, sorted by name."""
         return tuple(Problem(name, self._known[name]) for name in sorted(self._known))
 
 
 def chain_problem(clock: Clock, newest: UnixSeconds, url: str, depth: int = 1) -> str:
-    """Returns "" while the newest followed block is recent enough, else what is wrong.
-
-    `depth` is how many blocks the daemon waits before it follows one.
+    """Returns "" while the newest followed block is recent enough, else what is wrong. `depth` is
+    how many blocks the daemon waits before it follows one.
     """
     lag = int(clock.now()) - newest
     if lag <= CHAIN_LAG_SECONDS_MAX + (depth - 1) * BLOCK_SECONDS_MAX:
@@ -80,13 +74,12 @@ def silence_problem(clock: Clock, answered_at: float, url: str) -> str:
 
 def disk_problem(home: Path) -> str:
     """Returns "" while there is room on the disk, else what is wrong. Blocks for a short time.
-
     Without room the journal's next append fails, which ends the daemon.
     """
     try:
         found = os.statvfs(home)
     except OSError as error:
-        return f"{home} cannot be read: {error.strerror}"  # not re-raised: it is the problem
+        return f"{home} cannot be read: {error.strerror}"
     free = found.f_bavail * found.f_frsize
     if found.f_flag & os.ST_RDONLY:
         return (

@@ -13,9 +13,8 @@ PAUSE_LONGEST_SECONDS = 3_600.0
 
 
 class LogThrottle:
-    """Logs the failures of one thing. Its message may change while the failure lasts.
-
-    The pause after the first line is a minute, and doubles up to an hour.
+    """Logs the failures of one thing. Its message may change while the failure lasts. The pause
+    after the first line is a minute, and doubles up to an hour.
     """
 
     def __init__(self, log: logging.Logger, clock: Clock) -> None:
@@ -24,10 +23,8 @@ class LogThrottle:
         self._pause, self._unlogged = PAUSE_FIRST_SECONDS, 0
 
     def failed(self, sentence: str) -> None:
-        """Counts one more failure.
-
-        It logs `sentence` if this is the first failure or the last log line is old. The line says
-        how many failures had none.
+        """Counts one more failure. It logs `sentence` if this is the first failure or the last log
+        line is old. The line says how many failures had none.
         """
         now = self._clock.now()
         if self._logged_at is None:

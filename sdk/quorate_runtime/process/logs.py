@@ -47,7 +47,6 @@ class FoldRepeats(logging.Filter):
         self._lines: dict[tuple[str, int, str], _Line] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Returns whether to write the line. Adds to it how many were folded before."""
         if record.levelno >= logging.ERROR or record.exc_info:
             return True
         text = record.getMessage()
@@ -144,9 +143,8 @@ def _private(path: str, flags: int) -> int:
 
 
 def redact(text: str) -> str:
-    """Returns the text without secrets: `password=...`, bearer tokens, passwords in URLs.
-
-    Hashes stay.
+    """Returns the text without secrets: `password=...`, bearer tokens, passwords in URLs. Hashes
+    stay.
     """
     return _USER_INFO.sub(
         rf"\1{REDACTED}@", _BEARER.sub(rf"\1{REDACTED}", _SECRET_TEXT.sub(rf"\1{REDACTED}", text))
@@ -154,13 +152,11 @@ def redact(text: str) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line.
-
-    Fields: time, level, logger, message, lease, job, the call's `extra` fields, error.
+    """One JSON object per line. Fields: time, level, logger, message, lease, job, the call's
+    `extra` fields, error.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line of a record."""
         line: dict[str, object] = {
             "time": _time(record),
             "level": record.levelname.lower(),
@@ -178,7 +174,6 @@ class HumanFormatter(logging.Formatter):
     """`time level logger: message lease=... name=value`, errors on the lines below."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line of a record, or several with an error."""
         # Ids are shortened, because people compare beginnings. Line breaks from strangers must not
         # look like new log lines.
         ids = " ".join(f"{name}={value[:10]}" for name, value in _ids().items())

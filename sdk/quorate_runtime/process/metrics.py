@@ -15,10 +15,8 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class LabelledCounter:
-    """A counter with labels.
-
-    It keeps the library's object of each label combination, so that counting costs one dictionary
-    look-up.
+    """A counter with labels. It keeps the library's object of each label combination, so that
+    counting costs one dictionary look-up.
     """
 
     def __init__(
@@ -29,7 +27,6 @@ class LabelledCounter:
         self._children: dict[tuple[str, ...], Counter] = {}
 
     def add(self, *values: str, amount: float = 1.0) -> None:
-        """Adds to the series with these label values. Raises `ValueError` for a negative amount."""
         child = self._children.get(values)
         if child is None:
             assert len(self._children) < SERIES_MAX, (
@@ -42,10 +39,8 @@ class LabelledCounter:
 def add_gauge(
     registry: CollectorRegistry, name: str, help_text: str, read: Callable[[], float]
 ) -> None:
-    """Adds a gauge. Each scrape calls `read` for its value."""
     Gauge(name, help_text, registry=registry).set_function(read)
 
 
 def exposition(registry: CollectorRegistry) -> bytes:
-    """Returns all metrics of a registry as the body of an answer with `CONTENT_TYPE`."""
     return generate_latest(registry)

@@ -59,9 +59,8 @@ def options(kind: type[Struct], base: type[Struct] = Struct) -> dict[str, Option
 
 
 def with_flags(kind: type[Struct], base: type[Struct] = Struct) -> Callable[[Command], Command]:
-    """Gives a command the flags of a struct instead of its parameter `**typed`.
-
-    They come before the parameters that it takes by name only.
+    """Gives a command the flags of a struct instead of its parameter `**typed`. They come before
+    the parameters that it takes by name only.
     """
 
     def decorate(command: Command) -> Command:
@@ -103,7 +102,6 @@ def _parameters(kind: type[Struct], base: type[Struct]) -> Iterable[inspect.Para
 def read_flags(
     kind: type[Struct], typed: dict[str, Any], base: type[Struct] = Struct
 ) -> dict[str, Any]:
-    """Returns the fields' values of what was typed. Raises Refused, which names the flag."""
     defaults = {field.name: field.default for field in fields(kind)}
     values = {}
     for name, option in options(kind, base).items():
@@ -125,7 +123,6 @@ def named_fields(ctx: typer.Context, kind: type[Struct]) -> set[str]:
 
 
 def with_named(kept: S, typed: S, named: Iterable[str]) -> S:
-    """Returns `kept` with the fields that the user named."""
     names = set(named)
     return replace(
         kept, **{name: getattr(typed, name) for name in kept.__struct_fields__ if name in names}

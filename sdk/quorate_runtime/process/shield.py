@@ -8,10 +8,8 @@ T = TypeVar("T")
 
 
 async def finish_before_cancel(work: Awaitable[T], stop: Callable[[], None] | None = None) -> T:
-    """Returns what `work` returns.
-
-    If the caller is cancelled, this calls `stop`, waits until the work has ended in any way, and
-    then raises the cancellation.
+    """Returns what `work` returns. If the caller is cancelled, this calls `stop`, waits until the
+    work has ended in any way, and then raises the cancellation.
     """
     future = asyncio.ensure_future(work)
     try:

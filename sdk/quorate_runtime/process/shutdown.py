@@ -16,9 +16,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 async def serve_until_signal(
     run: Coroutine[None, None, None], leave: Callable[[], Awaitable[None]], seconds: float
 ) -> bool:
-    """Runs `run` until it ends (returns False) or a signal cancels it (returns True).
-
-    `leave` has `seconds` to finish before the cancellation. Raises as `run` does.
+    """Runs `run` until it ends (returns False) or a signal cancels it (returns True). `leave` has
+    `seconds` to finish before the cancellation. Raises as `run` does.
     """
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(run)
     leaving: list[asyncio.Task[None]] = []

@@ -29,17 +29,14 @@ class Notifier:
         self._send("READY=1", text)
 
     def stopping(self, text: str = "") -> None:
-        """Reports that the program shuts down."""
         self._send("STOPPING=1", text)
 
     def status(self, text: str) -> None:
-        """Sends one line for `systemctl status`."""
         self._send("", text)
 
     async def watch(self, clock: Clock) -> None:
-        """Reports twice per watchdog interval that the event loop runs.
-
-        Returns at once if there is no watchdog.
+        """Reports twice per watchdog interval that the event loop runs. Returns at once if there is
+        no watchdog.
         """
         while self._address and self._watchdog_seconds:
             self._send("WATCHDOG=1")
@@ -60,9 +57,8 @@ class Notifier:
 
 
 def _address(text: str) -> str:
-    """Returns the address of a socket path, or of @name in the abstract namespace.
-
-    It returns "" for anything else.
+    """Returns the address of a socket path, or of @name in the abstract namespace. It returns ""
+    for anything else.
     """
     if text.startswith("@"):
         return "\0" + text[1:]

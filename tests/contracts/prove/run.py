@@ -34,7 +34,7 @@ from quorate_contracts.deploy import Creation, created_address
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address
-from quorate_runtime.beacon.bls import keygen, public_key
+from quorate_runtime.keys.bls import keygen, public_key
 
 HALMOS = Path(".venv-prove/bin/halmos")
 CALLER = Address(bytes.fromhex("7fa9385be102ac3eac297483dd6233d62b3e1496"))

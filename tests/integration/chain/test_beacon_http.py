@@ -19,8 +19,8 @@ from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Round, Seconds
-from quorate_runtime.beacon import bls
-from quorate_runtime.beacon.beacon_client import HttpBeacon, fetch_info
+from quorate_runtime.http.beacon_client import HttpBeacon, fetch_info
+from quorate_runtime.keys import bls
 from support.http_server import on_loopback
 
 GENESIS = 1_000_000

@@ -18,7 +18,7 @@ from quorate_contracts.deploy import Contracts, Deployment
 from quorate_contracts.generated.stakes import Announced
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import Address, Hash32
-from quorate_runtime.beacon.bls import words_bytes
+from quorate_runtime.keys.bls import words_bytes
 from support.chain.web3_nodes import Web3Node, web3_node
 
 KINDS = ["devnet", "eth-tester", pytest.param("anvil", marks=pytest.mark.anvil)]

@@ -15,7 +15,7 @@ from py_arkworks_bls12381 import G1Point, G2Point, Scalar
 
 from quorate_devnet.chain.precompiles import NATIVE, NativeComputation
 from quorate_protocol.units import Address
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 from support.chain.chain_nodes import node
 
 PAIRING, MAP_G1, MAP_G2, MSM_G1, MSM_G2 = b"\x0f", b"\x10", b"\x11", b"\x0c", b"\x0e"

@@ -19,7 +19,7 @@ from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_ADDRESS, Amount, BlockNumber, Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import keygen, public_key
+from quorate_runtime.keys.bls import keygen, public_key
 from quorate_runtime.keys.crypto import KeySigner
 from support.chain.chain_nodes import node
 from support.chain.chain_proxy import through

@@ -17,11 +17,11 @@ from quorate_coordinator.core.model.events import RoundAppeared
 from quorate_devnet.beacon import BeaconConfig, LocalBeacon
 from quorate_protocol.messages.beacon_rounds import round_at
 from quorate_protocol.units import Round, Seconds
-from quorate_runtime.beacon import beacon_client as client
-from quorate_runtime.beacon import bls
-from quorate_runtime.beacon.beacon_client import HttpBeacon
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.http import beacon_client as client
+from quorate_runtime.http.beacon_client import HttpBeacon
 from quorate_runtime.http.client_sessions import plain_session
+from quorate_runtime.keys import bls
 from quorate_runtime.process.health import Board
 from support.http_server import on_loopback
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from web3.exceptions import ContractLogicError, OffchainLookup, Web3RPCError
 
-from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import ChainClient, Rpc, RpcFailure
 from quorate_runtime.chain.web3_provider import make_web3
@@ -125,11 +125,3 @@ async def test_a_refusal_keeps_the_nodes_code_and_words() -> None:
         with pytest.raises(RpcFailure, match="nonce too low") as failure:
             await ChainClient(rpc).send_raw(b"\x02")
         assert failure.value.code == -32000
-
-
-async def test_the_provider_refuses_another_chain_than_the_one_it_was_made_for() -> None:
-    async with scripted(lambda method, params: {"result": "0x7a69"}) as (_, rpc):
-        assert await make_web3(rpc, 31337).eth.chain_id == 31337
-        with pytest.raises(Refused) as refusal:
-            await make_web3(rpc, 1).eth.chain_id
-        assert refusal.value.code == Code.CHAIN and "0x7a69" in refusal.value.detail

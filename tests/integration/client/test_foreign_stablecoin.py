@@ -18,8 +18,8 @@ from quorate_devnet.market.bulk_sender import BulkSender
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address, Amount, BlockNumber
-from quorate_runtime.beacon import bls
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner
 from support.chain import foreign_token
 from support.chain.chain_nodes import Node, node

@@ -14,7 +14,8 @@ import pytest
 
 from quorate.base.errors import EvidenceError, UnavailableError, UsageError
 from quorate.images import read_archive
-from quorate.images.tag_resolution import MANIFEST_TYPES, TaggedImage, parse_tagged, resolve
+from quorate.images.tag_resolution import KINDS, resolve
+from quorate_content.images.image_names import TaggedImage, parse_tagged
 from quorate_devnet.market.ports import free_port
 from quorate_node.executors.docker.image_loader import ImageLoader
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -60,7 +61,7 @@ async def test_a_tag_is_resolved_pulled_by_digest_and_run(
     name, _, digest = pinned.partition("@")
     assert name == f"{host}/quorate/test"
     async with session.get(
-        f"http://{host}/v2/quorate/test/manifests/{digest}", headers={"Accept": MANIFEST_TYPES[-1]}
+        f"http://{host}/v2/quorate/test/manifests/{digest}", headers={"Accept": KINDS[-1]}
     ) as response:
         assert "sha256:" + hashlib.sha256(await response.read()).hexdigest() == digest
     async with ending(make_executor("docker-runc", tmp_path), "docker-runc", tmp_path) as executor:

@@ -13,8 +13,8 @@ from quorate.client.base.profile import create_profile
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate_coordinator.core import views
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.codec.eip712 import digest
+from quorate_protocol.codec.merkle import Log
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.views import ReputationHead

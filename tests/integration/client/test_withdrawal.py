@@ -133,7 +133,7 @@ async def test_withdrawal_that_was_killed_goes_on_and_sends_nothing_twice(tmp_pa
     async with client_money(tmp_path, DEPOSIT) as market:
         record = await flow_of(market).begin(Amount(20 * USD), None)
         killed = asyncio.create_task(flow_of(market).advance(record))
-        while not await flow_of(market)._sending._sender.known(f"{record.id}/close/0"):
+        while not await flow_of(market)._sender.known(f"{record.id}/close/0"):
             await asyncio.sleep(0.01)
         killed.cancel()
         await asyncio.gather(killed, return_exceptions=True)

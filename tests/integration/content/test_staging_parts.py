@@ -30,8 +30,8 @@ from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import UNCOMMITTED, InUse, Staging, owner_name
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept
@@ -45,9 +45,9 @@ from quorate_protocol.units import (
     Seconds,
     UnixSeconds,
 )
-from quorate_runtime.clock import VirtualClock, run_virtual
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
+from support.virtual_clock import VirtualClock, run_virtual
 
 MIB = 1 << 20
 SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)

@@ -33,11 +33,11 @@ from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Hash32, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.durable import OtherVersion
 from quorate_runtime.process.health import Board
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
+from support.virtual_clock import VirtualClock
 
 
 @pytest.fixture(params=["memory", "file"])

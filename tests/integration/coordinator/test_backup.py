@@ -30,10 +30,9 @@ from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Bps, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
+from quorate_runtime.actor.journal_port import Record
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.journal.journal_copy import check_copy
-from quorate_runtime.journal.journal_port import Record
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.keys.keystore import Keystore
 from support.cli_prompt import typed
@@ -42,6 +41,7 @@ from support.markets.coordinator_stage import Stage, running, until
 from support.markets.scripted_market import Party
 from support.markets.wired_providers import Floor, Place, WiredProvider
 from support.messages import a_spec
+from support.virtual_clock import VirtualClock
 
 PROVIDER = KeySigner(dev_account(7))
 LAG_SECONDS_MAX = 30

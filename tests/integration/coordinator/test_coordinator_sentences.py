@@ -34,10 +34,10 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
 from quorate_runtime.actor.actor_codec import PackedCodec
-from quorate_runtime.beacon import bls
+from quorate_runtime.actor.journal_port import Record
 from quorate_runtime.http.error_responses import failures
 from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import Record
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from support.cli_prompt import typed
 from support.markets.archiving_market import ArchivingMarket

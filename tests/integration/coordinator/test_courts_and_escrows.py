@@ -25,8 +25,8 @@ from quorate_coordinator.base.config import Settings
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.envelope import seal

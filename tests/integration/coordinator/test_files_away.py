@@ -47,10 +47,10 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
-from quorate_runtime.beacon import bls
+from quorate_runtime.actor.journal_port import Record
 from quorate_runtime.durable import FileDamaged
 from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import Record
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party

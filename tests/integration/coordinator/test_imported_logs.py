@@ -13,11 +13,11 @@ from quorate_protocol.messages.views import ImportedView
 from quorate_protocol.rules.reputation import fold
 from quorate_protocol.units import ZERO_ADDRESS, Address
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.log_source import OTHER, LogSource, serving
 from support.markets.logged_market import serving_log, sixty_jobs
 from support.markets.scripted_market import COORDINATOR, DOMAIN
+from support.virtual_clock import VirtualClock
 
 BONDED = {OTHER.address: OTHER.address}
 

@@ -29,12 +29,12 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.chain.types import Receipt
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.coordinator_stage import Stage, running, until
 from support.markets.scripted_market import HOST, Party
 from support.postgres_server import PostgresServer, postgres_server
+from support.virtual_clock import VirtualClock
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
 CLASS = HOST.id().hex()

@@ -9,8 +9,8 @@ from quorate_coordinator.api.routes import LINES_MAX
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.views import ReputationHead, ReputationLog
+from quorate_runtime.http import log_download
 from quorate_runtime.http.client_sessions import plain_session
-from quorate_runtime.reputation import log_download
 from support.markets.logged_market import serving_log, sixty_jobs
 
 

@@ -39,13 +39,14 @@ from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import Address, Amount, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.clock import SystemClock, VirtualClock
+from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WebSocketDialer, WebSocketPeers
 from support.http_server import on_loopback
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.coordinator_stage import READY_SECONDS, Stage, running, until
 from support.markets.scripted_market import Party
+from support.virtual_clock import VirtualClock
 
 SERVER, PROVIDER = Address(b"\xcc" * 20), KeySigner(b"\x01" * 32)
 

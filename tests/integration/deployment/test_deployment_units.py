@@ -23,7 +23,7 @@ from quorate_coordinator.cli.app import LEAVE_SECONDS
 from quorate_devnet.market.faucet import give
 from quorate_devnet.market.ports import free_port
 from quorate_protocol.codec import canonical
-from quorate_runtime.process.file_descriptors import WANTED
+from quorate_runtime.http.listener import WANTED
 from support.cli_prompt import typed
 from support.markets.coordinator_stage import deployed_stage
 from support.markets.scripted_coordinator import stage

@@ -18,10 +18,11 @@ from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.lease_dirs import DockerOutputs
 from quorate_protocol.messages.ports import EngineRefuses, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Unavailable
-from quorate_runtime.clock import SystemClock, VirtualClock
+from quorate_runtime.clock import SystemClock
 from support.executors.executor_cases import python_task
 from support.executors.own_engine import OwnEngine
 from support.requirements import require
+from support.virtual_clock import VirtualClock
 
 pytestmark = pytest.mark.docker
 OWNER = "test-own-engine"

@@ -14,8 +14,8 @@ from quorate_node.status.node_gateway import Gateway
 from quorate_protocol.limits import DAY
 from quorate_protocol.units import ExitStatus, Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from support.markets.provider_world import HOST, make_spec
+from support.virtual_clock import VirtualClock
 
 LEASE = "ab" * 32
 SALT = Hash32(b"\x05" * 32)

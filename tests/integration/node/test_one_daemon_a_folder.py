@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from quorate_runtime.actor.journal_port import JournalBusy
 from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import JournalBusy
 from support.markets.coordinator_stage import deployed_stage
 from support.markets.scripted_coordinator import stage
 

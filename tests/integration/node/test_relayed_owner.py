@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from quorate_contracts.account.relayed_requests import RequestFile, encode
+from quorate_contracts.account.relaying import Relay, read_file, told
 from quorate_contracts.calls import ask
-from quorate_contracts.chain_cli.relaying import Relay, read_file, told
-from quorate_contracts.relayed_requests import RequestFile, encode
 from quorate_devnet.chain.accounts import dev_account
 from quorate_node.cli.owner_desk import owner_desk
 from quorate_node.cli.requesting import Wish, requests_for

@@ -12,7 +12,7 @@ from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.network.connection.swarm_connection import SwarmConn
 from libp2p.peer.id import ID
 
-from quorate_protocol.crypto.peer_ids import peer_id_bytes
+from quorate_protocol.codec.peer_ids import peer_id_bytes
 from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.units import Seconds
 from quorate_runtime.clock import SystemClock

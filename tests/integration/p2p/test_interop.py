@@ -17,7 +17,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.peer_ids import peer_id
+from quorate_protocol.codec.peer_ids import peer_id
 from quorate_protocol.messages.key_binding import SignedBinding
 from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.refusals import Code, Unavailable

@@ -19,7 +19,7 @@ from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.status.status import read_status
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.peer_ids import peer_id, peer_key
+from quorate_protocol.codec.peer_ids import peer_id, peer_key
 from quorate_protocol.limits import USD
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.envelope import seal

@@ -11,7 +11,7 @@ import trio
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.peer.id import ID
 
-from quorate_protocol.crypto.peer_ids import peer_id, peer_id_bytes
+from quorate_protocol.codec.peer_ids import peer_id, peer_id_bytes
 from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32, Seconds

@@ -16,9 +16,9 @@ from quorate_runtime.p2p.binding_hello import Greeter
 from quorate_runtime.p2p.host.host_config import PEERS_PROTOCOL
 from quorate_runtime.p2p.host.stream_socket import StreamSocket
 from quorate_runtime.p2p.p2p_node import P2pNode
-from quorate_runtime.peers import hello_places
+from quorate_runtime.peers import peer_connections
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
-from quorate_runtime.peers.joined_peers import JoinedPeers
+from quorate_runtime.peers.peer_connections import JoinedPeers
 from support.p2p.p2p_nodes import (
     DOMAIN,
     P2pSite,
@@ -170,7 +170,7 @@ async def test_message_that_is_too_long_ends_the_stream(
 async def test_silent_streams_do_not_take_all_places(
     site: P2pSite, node: P2pNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hello_places, "NETWORK_HELLOS_MAX", 3)
+    monkeypatch.setattr(peer_connections, "NETWORK_HELLOS_MAX", 3)
     silent = [await node.open_stream(site.node.address, PEERS_PROTOCOL, TIMEOUT) for _ in range(3)]
     await eventually(lambda: site.peers._hellos.is_crowded("127.0.0.1"))
     good = canonical.encode(binding_of(ADA, SEED, SIGNERS[ADA]))

@@ -11,8 +11,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.actor.journal_port import JournalFailed
 from quorate_runtime.http.error_responses import Busy, failures, mark_started
-from quorate_runtime.journal.journal_port import JournalFailed
 
 FULL = JournalFailed("journal: the disk is full. Free space, then start again.")
 

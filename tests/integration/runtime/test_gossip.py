@@ -29,7 +29,7 @@ class Topic:
 
 @asynccontextmanager
 async def libp2p_topic() -> AsyncIterator[Topic]:
-    from quorate_protocol.crypto.peer_ids import peer_id
+    from quorate_protocol.codec.peer_ids import peer_id
     from quorate_protocol.units import Seconds
     from quorate_runtime.p2p.libp2p_gossip import Libp2pGossip
     from support.p2p.p2p_nodes import TOPIC, node_of, nodes_up

@@ -26,7 +26,7 @@ from quorate_coordinator.service import Service
 from quorate_node.status.node_gateway import Gateway
 from quorate_protocol.values import replace
 from quorate_runtime.http.listener_limits import ListenerLimits
-from quorate_runtime.peers import hello_places, websocket_peers
+from quorate_runtime.peers import peer_connections, websocket_peers
 from quorate_runtime.peers.channel import MESSAGE_BYTES_MAX
 from support.markets.coordinator_stage import Stage, deployed_stage, running
 from support.requirements import FILES_MIN, require
@@ -340,7 +340,7 @@ async def test_connections_without_a_hello_do_not_take_all_places(
     market: Market, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(websocket_peers, "HELLO_SECONDS", 3.0)
-    monkeypatch.setattr(hello_places, "NETWORK_HELLOS_MAX", 20)
+    monkeypatch.setattr(peer_connections, "NETWORK_HELLOS_MAX", 20)
     found = [await upgraded(market, "127.0.4.3") for _ in range(40)]
     heads = [head.split(b"\r\n")[0] for _, head in found]
     assert (

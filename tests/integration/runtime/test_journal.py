@@ -16,9 +16,7 @@ from pathlib import Path
 import pytest
 
 from quorate_protocol.units import Hash32, UnixSeconds
-from quorate_runtime.journal import journal_files
-from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import (
+from quorate_runtime.actor.journal_port import (
     JournalBusy,
     JournalDamaged,
     JournalError,
@@ -27,6 +25,8 @@ from quorate_runtime.journal.journal_port import (
     Record,
     Snapshot,
 )
+from quorate_runtime.journal import journal_files
+from quorate_runtime.journal.journal import Journal
 from support.journal.memory_journal import MemoryDisk, MemoryJournal
 
 WRITER = Path(__file__).parents[2] / "support" / "journal" / "journal_writer.py"

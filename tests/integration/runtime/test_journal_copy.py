@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from quorate_protocol.units import Hash32, UnixSeconds
+from quorate_runtime.actor.journal_port import JournalDamaged, Record, Snapshot
 from quorate_runtime.journal import journal_files as files
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.journal.journal_copy import JournalCut, check_copy
-from quorate_runtime.journal.journal_port import JournalDamaged, Record, Snapshot
 
 COPIER = """
 import sys

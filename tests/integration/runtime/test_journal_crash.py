@@ -19,10 +19,10 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.step import Input
 from quorate_protocol.units import Amount, Hash32
 from quorate_runtime.actor.actor import Actor
+from quorate_runtime.actor.journal_port import JournalFailed
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.journal import journal_files
 from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import JournalFailed
 from quorate_runtime.process import crash_points
 from support.journal.ledger_core import Effect, Event, Ledger, Notify, Paid, ledger_codec
 

@@ -12,9 +12,7 @@ from quorate_protocol.codec import packed
 from quorate_protocol.units import Amount, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor import Actor
-from quorate_runtime.clock import SystemClock
-from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import (
+from quorate_runtime.actor.journal_port import (
     JournalDamaged,
     JournalError,
     Pending,
@@ -22,6 +20,8 @@ from quorate_runtime.journal.journal_port import (
     Snapshot,
     Stored,
 )
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.journal.journal import Journal
 from support.journal.ledger_core import Effect, Event, Ledger, Paid, ledger_codec
 from support.journal.torn_files import damages, files_of, restore
 

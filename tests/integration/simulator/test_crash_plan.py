@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from quorate_runtime.process.crash_points import Program
 from support.crash.crash_devnet import LATER
 from support.crash.crash_plan import (
     NOT_TRIED,
@@ -26,6 +25,7 @@ from support.crash.crash_plan import (
 )
 from support.crash.crash_processes import processes
 from support.crash.crash_rounds import BUSY, DEEDS, plan_rounds, rounds_of_turn
+from support.crash.points import Program
 from support.crash.program_points import points_of
 
 MARKET = tuple(each for each in Scenario if each not in (*OTHER_MARKETS, Scenario.DEVNET))

@@ -18,7 +18,7 @@ from quorate_coordinator.core.model.events import (
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import transactions
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.receipt import document
 from quorate_protocol.rules.receipts.receipt_checks import verify
 from quorate_protocol.rules.reputation.fold import Trusts

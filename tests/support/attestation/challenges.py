@@ -9,8 +9,8 @@ from quorate_attestation.proof_document import Proof, ProofHeader, StageShown
 from quorate_attestation.provers.engine import Engine
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_attestation.provers.prover import Prover
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import hash_tuple, sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.messages.ports import BeaconRound
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Round, Small
 

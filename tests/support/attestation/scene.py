@@ -37,7 +37,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner
 from support.attestation.challenges import DOMAIN, PEER_KEY, SMALL
 

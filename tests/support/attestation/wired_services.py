@@ -28,8 +28,8 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Hash32, Round, Seconds, UnixSeconds
 from quorate_protocol.units import Sequence as Number
 from quorate_protocol.values import replace
-from quorate_runtime.attestation.verifications import Verifier
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
+from quorate_runtime.peers.verifications import Verifier
 from support.attestation.scene import PARAMETERS
 from support.markets.scripted_market import BLS, COORDINATOR, DOMAIN, GENESIS, INFO, Market, Party
 

@@ -18,7 +18,7 @@ from quorate_devnet.market import genesis
 from quorate_devnet.market.bulk_sender import BulkSender
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Amount, BlockNumber, Hash32, Seconds
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner
 from support.chain.chain_nodes import Node, node
 

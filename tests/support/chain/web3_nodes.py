@@ -19,9 +19,9 @@ from quorate_devnet.chain.server import ChainConfig, running_chain
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address, BlockNumber
-from quorate_runtime.beacon.bls import keygen, public_key
 from quorate_runtime.chain import Rpc
 from quorate_runtime.chain.web3_provider import make_web3
+from quorate_runtime.keys.bls import keygen, public_key
 from support.requirements import require
 
 BEACON = BeaconInfo(public_key(keygen(b"a beacon that no test asks")), DEVNET.beacon_period, 1)

@@ -17,7 +17,7 @@ from quorate_protocol.messages import envelope
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.messages.views import ExecutionView, ProviderView, RunView
 from quorate_protocol.units import Outcome
-from quorate_runtime.reputation.log_download import LogDownload
+from quorate_runtime.http.log_download import LogDownload
 from support.crash.crash_chain import sums_that_do_not_hold
 from support.crash.crash_market import CrashMarket
 from support.crash.crash_processes import processes

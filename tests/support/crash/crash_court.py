@@ -11,10 +11,10 @@ from quorate_contracts.generated import court, stakes
 from quorate_devnet.demo.accounting import ChainHistory, read_chain_history
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain import ChainClient, Rpc
-from quorate_runtime.process.crash_points import Program
 from support.crash.crash_chain import sums_that_do_not_hold
 from support.crash.crash_market import POLL_SECONDS, Armed, CrashMarket, Target
 from support.crash.crash_plan import Trial
+from support.crash.points import Program
 
 PROVIDERS, LIARS = 5, 1
 PARALLEL = 4  # number of jobs in progress, of two clients in turn

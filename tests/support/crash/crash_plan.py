@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 
-from quorate_runtime.process.crash_points import Program
+from support.crash.points import Program
 from support.crash.program_points import points_of
 
 

@@ -28,7 +28,7 @@ from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Price
 from quorate_protocol.values import replace
-from quorate_runtime.process.crash_points import CRASH_VARIABLE, Program
+from quorate_runtime.process.crash_points import CRASH_VARIABLE
 from support.crash.crash_chain import outbid
 from support.crash.crash_checks import Checks
 from support.crash.crash_market import (
@@ -40,6 +40,7 @@ from support.crash.crash_market import (
     Target,
 )
 from support.crash.crash_plan import Scenario, Trial
+from support.crash.points import Program
 
 CLIENT = Path(__file__).with_name("crash_client.py")
 PARALLEL = 3  # jobs in progress at one time

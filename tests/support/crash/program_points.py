@@ -7,7 +7,7 @@ from quorate_coordinator.core.model import effects as coordinator_effects
 from quorate_coordinator.core.model import events as coordinator_events
 from quorate_node.core import effects as provider_effects
 from quorate_node.core import events as provider_events
-from quorate_runtime.process.crash_points import Program, all_points
+from support.crash.points import Program, all_points
 
 CORES: dict[Program, tuple[object, object]] = {
     Program.COORDINATOR: (coordinator_events.Event, coordinator_effects.Effect),

@@ -13,8 +13,8 @@ from itertools import count
 from pathlib import Path
 
 from quorate_protocol.units import Hash32, UnixSeconds
+from quorate_runtime.actor.journal_port import JournalBusy, JournalFailed, Record
 from quorate_runtime.journal.journal import Journal
-from quorate_runtime.journal.journal_port import JournalBusy, JournalFailed, Record
 from quorate_runtime.process import crash_points
 
 CALLERS = 32

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from quorate_protocol.values import replace
-from quorate_runtime.journal.journal_port import (
+from quorate_runtime.actor.journal_port import (
     Appended,
     JournalBusy,
     JournalFailed,

@@ -30,10 +30,10 @@ from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.beacon_client import fetch_info
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.http.beacon_client import fetch_info
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from support.clocks import WrongClock
 from support.markets.scripted_market import HOST

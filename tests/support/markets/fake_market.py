@@ -16,7 +16,7 @@ from aiohttp import web
 from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_contracts.artifact import CONTRACTS
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import envelope, receipt
 from quorate_protocol.messages.bearer import read_token
@@ -49,7 +49,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import recover
 from support.http_server import on_loopback
 from support.markets.fake_work import (

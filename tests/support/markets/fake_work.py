@@ -11,10 +11,10 @@ from pathlib import Path
 
 from aiohttp import web
 
-from quorate_content.sealed import seal_directory
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.sealed import seal_directory
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple, sha256
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import Timing
 from quorate_protocol.messages.classes import HostClass, determinism_class
@@ -79,8 +79,8 @@ from quorate_protocol.units import (
     Small,
     UnixSeconds,
 )
-from quorate_runtime.beacon import bls
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner
 
 HOST = HostClass("x86_64", "v3", "AuthenticAMD")

@@ -3,7 +3,7 @@
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, RunSlots, SlotResources, Terms
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resources

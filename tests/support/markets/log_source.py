@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.codec.merkle import Log
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.messages.views import ReputationHead, ReputationLog

@@ -16,10 +16,10 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Summary
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.http.error_responses import failures
 from support.http_server import on_loopback
 from support.markets.scripted_market import Market, Party
+from support.virtual_clock import VirtualClock
 
 JOBS = 60
 

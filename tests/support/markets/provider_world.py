@@ -11,7 +11,7 @@ from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Execution, Receipted, Revealed
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
-from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope, seal

@@ -40,11 +40,11 @@ from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages.job_spec import EnvVar, Input, input_root
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.http.error_responses import failures
 from quorate_runtime.keys.crypto import KeySigner
 from support.http_server import on_loopback
 from support.markets.coordinator_stage import token as token_for
+from support.virtual_clock import VirtualClock
 
 NOBODY, STRANGER = "nobody", "a stranger"
 CLIENT, OTHER_CLIENT = "its client", "another client"

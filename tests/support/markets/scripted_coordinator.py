@@ -14,8 +14,8 @@ from typing import TypeVar
 import aiohttp
 from aiohttp import web
 
-from quorate_content.sealed import check_sealed
 from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.sealed import check_sealed
 from quorate_content.transfer.staging_routes import add_staging_routes
 from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_contracts.generated.contract_calls import Call
@@ -26,7 +26,7 @@ from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames as frames_module
 from quorate_protocol.messages.bearer import read_token
@@ -56,10 +56,10 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.beacon import bls
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, recover
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
 from support.http_server import on_loopback

@@ -20,8 +20,8 @@ from quorate_coordinator.core.model.effects import (
 from quorate_coordinator.core.model.entities import Decided, Job, Payee
 from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.money import ledger, payees, receipts
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_tuple, sha256
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
@@ -66,7 +66,7 @@ from quorate_protocol.units import (
     WorkStage,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import keygen, public_key, sign_round
+from quorate_runtime.keys.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
 from support.messages import a_spec, an_order
 from support.offers import a_slot, an_offer

@@ -16,10 +16,10 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.staging import Staging
 from quorate_protocol.units import ZERO_HASH, BlockNumber, UnixSeconds
-from quorate_runtime.clock import VirtualClock
 from support.http_server import on_loopback
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party
+from support.virtual_clock import VirtualClock
 
 MIB = 1 << 20
 SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)

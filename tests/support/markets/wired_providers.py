@@ -14,10 +14,10 @@ from pathlib import Path
 import aiohttp
 
 from quorate_content.dag.cid import Cid, parse
-from quorate_content.sealed import seal_directory
+from quorate_content.transfer.sealed import seal_directory
 from quorate_content.transfer.staging_routes import upload_file
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
 from quorate_protocol.messages.classes import determinism_class

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.key_binding import SignedBinding, sign_binding
 from quorate_protocol.messages.signed import KeyBinding
 from quorate_protocol.units import Address, Hash32, Sequence

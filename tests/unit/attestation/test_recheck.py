@@ -10,7 +10,7 @@ from quorate_protocol.messages.receipt import Report
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.units import ByteCount, Hash32, Milliseconds, Small, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import recover
 from support.attestation.challenges import DOMAIN, nonce
 from support.attestation.scene import BEACON_SECRET, PARAMETERS, Scene, claims, open_challenge

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from quorate.base.errors import UsageError
-from quorate.images.tag_resolution import TaggedImage, parse_tagged
 from quorate.job.job import Job
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack
 from quorate.programs.entrypoint import with_archives_entrypoint, with_entrypoint
+from quorate_content.images.image_names import TaggedImage, parse_tagged
 from support.executors.image_archives import entry, image_entries, tar
 
 OWN = ("/entry", "--fast")

@@ -4,7 +4,7 @@ import pytest
 
 from quorate.trust import offer_listener
 from quorate.trust.offer_listener import OfferListener
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import seal

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from quorate_content.threads import Stopped, StopSignal, StreamReader, in_thread
+from quorate_content.store.threads import Stopped, StopSignal, StreamReader, in_thread
 from quorate_protocol.refusals import Refused, Unavailable
 
 THREADS = ThreadPoolExecutor(1)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.archive_reader import read_archive, sanitized_archive
 from quorate_content.images.image_info import ImageLimits, refuse_shell_command
 from quorate_content.images.layer_headers import LayerEntry, read_layer_headers
-from quorate_content.images.sanitized_archive import sanitized_archive
 from quorate_protocol.refusals import Code, Refused
 from support.executors.hostile_layers import (
     BLOCK,

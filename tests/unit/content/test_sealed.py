@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorate_content.dag.disk_tree import cid_of_path
-from quorate_content.sealed import (
+from quorate_content.transfer.sealed import (
     SEALED_CHUNK_BYTES,
     check_sealed,
     nonce,
@@ -131,7 +131,7 @@ def test_validly_sealed_nonsense_does_not_open(tmp_path: Path) -> None:
     """A provider may seal anything under its own salt. The plaintext must still be exactly the one
     CAR of the digest.
     """
-    from quorate_content import sealed as module
+    from quorate_content.transfer import sealed as module
 
     path, digest = sealed(tmp_path)
     with module._opened(path, SALT) as source:
@@ -155,7 +155,7 @@ def test_validly_sealed_nonsense_does_not_open(tmp_path: Path) -> None:
 
 @pytest.mark.rule("3.33")
 def test_exact_multiple_of_the_chunk_has_no_empty_last_chunk() -> None:
-    from quorate_content import sealed as module
+    from quorate_content.transfer import sealed as module
 
     chunks = list(module._seal(iter([bytes(2 * OUTPUT_CHUNK_BYTES)]), output_key(SALT)))
     assert [len(chunk) for chunk in chunks] == [SEALED_CHUNK_BYTES] * 2

@@ -23,7 +23,6 @@ from quorate_protocol.messages.offer import WITHDRAWN, Offer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.keys.crypto import PeerKey
 from support.markets.gpu_provider import PAIR, ROOM, gpu_driver, gpu_slots
 from support.markets.provider_world import (
@@ -36,6 +35,7 @@ from support.markets.provider_world import (
     make_terms,
 )
 from support.offers import a_slot
+from support.virtual_clock import VirtualClock, run_virtual
 
 FIRST, SECOND = Address(b"\x21" * 20), Address(b"\x22" * 20)
 ANSWER = frames.encode(frames.Ok())

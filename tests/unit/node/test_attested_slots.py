@@ -13,10 +13,10 @@ from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.units import Hash32, Round, Small, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from support.gpu.recorded_inventories import recorded
 from support.markets.gpu_provider import ROOM, gpu_terms
 from support.offers import a_slot
+from support.virtual_clock import VirtualClock
 
 PEER_KEY = Hash32(b"\x05" * 32)
 HOPPER = HostClass("hopper", sm_count=132, driver_branch="550")

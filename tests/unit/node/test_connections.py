@@ -12,10 +12,10 @@ from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Bps, Seconds
 from quorate_runtime import p2p
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.keys.crypto import PeerKey
 from support.markets.provider_world import OPERATOR, PROVIDER
 from support.markets.scripted_market import DOMAIN
+from support.virtual_clock import VirtualClock
 
 WHY = "libp2p cannot be imported (no GMP headers): apt-get install libgmp-dev"
 HERE = ("/ip4/127.0.0.1/tcp/7701",)

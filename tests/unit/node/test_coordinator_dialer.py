@@ -14,7 +14,7 @@ from quorate_node.market.coordinator_dialer import (
 )
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Seconds
-from quorate_runtime.clock import VirtualClock, run_virtual
+from support.virtual_clock import VirtualClock, run_virtual
 
 COORDINATOR, PATIENCE = Address(b"\x21" * 20), 3.0
 

@@ -10,9 +10,9 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.announcements import Announcements
 from quorate_node.owner import leaving
 from quorate_node.status.drain import Drain
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
 from support.markets.provider_world import Driver, make_terms
+from support.virtual_clock import VirtualClock
 
 
 class Daemon:

@@ -19,10 +19,10 @@ from quorate_node.status.node_gateway import check_room
 from quorate_node.status.status import status_of
 from quorate_protocol.messages.signed import FreeSlots
 from quorate_protocol.refusals import Refused
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board, Problem
 from support.full_disks import fill_disks
 from support.markets.provider_world import OPERATOR, make_terms
+from support.virtual_clock import VirtualClock
 
 
 @dataclass

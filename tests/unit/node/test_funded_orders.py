@@ -20,7 +20,7 @@ from quorate_node.owner.funded_orders import (
     kept,
     standing,
 )
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.commitment import assignment_id
 from quorate_protocol.messages.envelope import seal

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from quorate_contracts.account.goals import StakeSlot
 from quorate_node.cli.status import status_lines
 from quorate_node.core import events
 from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.owner.account_state import AccountState, StakeSlot
+from quorate_node.owner.account_state import AccountState
 from quorate_node.status.income import DayIncome, Income, read_income, with_earned
 from quorate_node.status.job_lines import JobLines
 from quorate_node.status.status import OwnerFacts, status_of
 from quorate_protocol.codec import canonical
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, UnixSeconds
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Problem
 from support.markets.provider_world import (
     COORDINATOR,
@@ -27,6 +27,7 @@ from support.markets.provider_world import (
     make_terms,
     verdict,
 )
+from support.virtual_clock import VirtualClock
 
 DAY = "2023-11-14"
 

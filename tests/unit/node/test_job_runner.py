@@ -36,7 +36,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Bps, ExitStatus, Hash32, Seconds, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
-from quorate_runtime.clock import SystemClock, VirtualClock
+from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import PeerKey
 from support.markets.provider_world import (
     COORDINATOR,
@@ -52,6 +52,7 @@ from support.markets.provider_world import (
     make_spec,
     make_terms,
 )
+from support.virtual_clock import VirtualClock
 
 LEASE = "ab" * 32
 SALT = Hash32(b"\x07" * 32)

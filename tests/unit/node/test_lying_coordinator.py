@@ -18,7 +18,7 @@ from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Committed, Declined, Done, Lapsed, Receipted, Revealed, Running
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.frame_handler import FrameHandler
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DAY
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal

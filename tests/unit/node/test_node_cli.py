@@ -36,13 +36,13 @@ from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, Price, Small
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.keys import key_agent
 from quorate_runtime.keys.crypto import PeerKey
 from support.cli_prompt import typed
 from support.markets.gpu_provider import PAIR, assign, gpu_driver, gpu_slots, gpu_spec
 from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, make_terms
 from support.offers import a_slot
+from support.virtual_clock import VirtualClock
 
 URL = "http://127.0.0.1:7700"
 SECRET = Hash32(b"\x01" * 32)

@@ -22,7 +22,7 @@ from quorate_node.core.phases import (
 )
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.status.status import status_of
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import round_at, round_time
 from quorate_protocol.messages.classes import determinism_class

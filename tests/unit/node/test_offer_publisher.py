@@ -13,11 +13,11 @@ from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.units import Hash32, Small
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.scripted_market import DOMAIN
 from support.offers import a_slot, an_offer
 from support.p2p.memory_gossip import MemoryGossipHub
+from support.virtual_clock import VirtualClock, run_virtual
 
 OPERATOR = KeySigner(b"\x01" * 32)
 HOST = HostClass("x86_64", "v3", "AuthenticAMD")

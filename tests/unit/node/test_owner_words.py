@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from quorate_contracts.account.goals import StakeSlot
 from quorate_devnet.market.faucet import give
 from quorate_node.base.dates import until_text
 from quorate_node.base.settings import devnet_coordinator
@@ -16,16 +17,16 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.announcements import Announcements
 from quorate_node.market_entry import registered_text
 from quorate_node.owner import leaving
-from quorate_node.owner.account_state import AccountState, StakeSlot
+from quorate_node.owner.account_state import AccountState
 from quorate_node.owner.stake_release import look_pause, slot_news
 from quorate_node.status.drain import Drain
 from quorate_node.status.price_change import PriceChange
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
 from support.markets.provider_world import PROVIDER, Driver, make_terms
+from support.virtual_clock import VirtualClock
 
 NOW = 1_700_000_000
 

@@ -8,7 +8,7 @@ import pytest
 from quorate_protocol.messages.beacon_rounds import first_round_after, round_at, round_time
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Round, Seconds
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 
 QUICKNET_KEY = bytes.fromhex(
     "83cf0f2896adee7eb8b5f01fcad3912212c437e0073e911fb90022d3e760183c8c4b450b6a0a6c3ac6a5776a2d106451"

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.merkle import FullLog, Log, is_included
+from quorate_protocol.codec.merkle import FullLog, Log, is_included
 from quorate_protocol.messages.eligible_list import EligibleList, ShownSlot
 from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Hash32

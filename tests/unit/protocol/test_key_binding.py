@@ -3,8 +3,8 @@
 import pytest
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain
-from quorate_protocol.crypto.peer_ids import peer_id, peer_id_bytes, peer_key, peer_key_of_bytes
+from quorate_protocol.codec.eip712 import Domain
+from quorate_protocol.codec.peer_ids import peer_id, peer_id_bytes, peer_key, peer_key_of_bytes
 from quorate_protocol.messages.key_binding import (
     KnownBindings,
     SignedBinding,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.merkle import Inclusion, Log, is_included, prove
+from quorate_protocol.codec.merkle import Inclusion, Log, is_included, prove
 from quorate_protocol.units import ZERO_HASH, Hash32
 from quorate_protocol.values import replace
 

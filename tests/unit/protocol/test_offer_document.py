@@ -5,8 +5,8 @@ import json
 import pytest
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages import frames, offer_gossip
 from quorate_protocol.messages.classes import HostClass

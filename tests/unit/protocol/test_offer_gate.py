@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import OFFER_GOSSIP_BYTES_MAX
 from quorate_protocol.messages import offer_gossip
 from quorate_protocol.messages.classes import HostClass

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from quorate_coordinator.core.model import events as ev
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.order_terms import OrderTerms

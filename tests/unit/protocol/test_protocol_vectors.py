@@ -11,8 +11,8 @@ from eth_abi import encode as abi_encode
 from eth_account.messages import encode_typed_data
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import keccak256
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import MESSAGE_TYPES
 from quorate_protocol.units import Address

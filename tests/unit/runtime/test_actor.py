@@ -14,9 +14,8 @@ from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Amount, Hash32
 from quorate_runtime.actor.actor import Actor
+from quorate_runtime.actor.journal_port import JournalFailed
 from quorate_runtime.actor.outbox import OnRefused
-from quorate_runtime.clock import VirtualClock, run_virtual
-from quorate_runtime.journal.journal_port import JournalFailed
 from quorate_runtime.process.metrics import exposition
 from support.journal.ledger_core import (
     Closed,
@@ -29,6 +28,7 @@ from support.journal.ledger_core import (
     ledger_codec,
 )
 from support.journal.memory_journal import MemoryDisk, MemoryJournal
+from support.virtual_clock import VirtualClock, run_virtual
 
 EffectPerformer = Callable[[Effect], Awaitable[None]]
 

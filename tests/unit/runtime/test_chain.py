@@ -17,9 +17,9 @@ from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import ZERO_ADDRESS, Address, BlockNumber, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import keygen, public_key
 from quorate_runtime.chain import ChainClient
-from quorate_runtime.chain.sent_before import signer
+from quorate_runtime.chain.account_nonces import signer
+from quorate_runtime.keys.bls import keygen, public_key
 from quorate_runtime.process.health import chain_problem
 
 BEACON = BeaconInfo(public_key(keygen(b"a beacon that nobody asks")), DEVNET.beacon_period, 1)

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from quorate_runtime.clock import SystemClock, VirtualClock, run_virtual
+from quorate_runtime.clock import SystemClock
+from support.virtual_clock import VirtualClock, run_virtual
 
 
 def test_a_day_passes_in_no_time_and_in_order() -> None:

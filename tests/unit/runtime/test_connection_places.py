@@ -4,10 +4,10 @@ import resource
 
 import pytest
 
+from quorate_runtime.http import listener
 from quorate_runtime.http.listener import OpenConnections
 from quorate_runtime.http.listener_limits import ListenerLimits
 from quorate_runtime.p2p.host.connection_places import ConnectionPlaces, Place, counted_network
-from quorate_runtime.process import file_descriptors
 
 MOST = 80  # 20 for strangers, 10 of one network; 60 for accounts, 40 of them without stake
 
@@ -119,7 +119,7 @@ def test_the_limit_is_raised_as_far_as_allowed(
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (now[0], now[1]))
     monkeypatch.setattr(resource, "setrlimit", put)
-    assert file_descriptors.connections_max(8_192) == fitting and now[0] == raised
+    assert listener.connections_max(8_192) == fitting and now[0] == raised
 
 
 def test_fewer_connections_are_allowed_where_the_limit_stays_low(
@@ -131,7 +131,7 @@ def test_fewer_connections_are_allowed_where_the_limit_stays_low(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (200, 4096))
     monkeypatch.setattr(resource, "setrlimit", refuse)
     open_connections = OpenConnections(ListenerLimits())
-    open_connections.connections_max = file_descriptors.connections_max(
+    open_connections.connections_max = listener.connections_max(
         open_connections.bounds.connections_max
     )
     assert sum(open_connections.admit(f"10.0.{number}.0") for number in range(300)) == 100

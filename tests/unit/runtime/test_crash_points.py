@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from quorate_runtime.process import crash_points
-from quorate_runtime.process.crash_points import CRASH_VARIABLE, POINTS, Kind, Program
+from quorate_runtime.process.crash_points import CRASH_VARIABLE
+from support.crash.points import POINTS, Kind, Program
 from support.crash.program_points import named, points_of
 
 ROOT = Path(__file__).parents[3]

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process import gc_tuning
+from support.virtual_clock import VirtualClock
 
 
 class Cycle:

@@ -8,11 +8,11 @@ import logging
 import pytest
 
 from quorate_protocol.refusals import Code, Refused
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.peers.redial import Redial
 from quorate_runtime.process import logs
 from quorate_runtime.process.log_throttle import LogThrottle
 from quorate_runtime.process.logs import FoldRepeats, about, redact, setup
+from support.virtual_clock import VirtualClock
 
 log = logging.getLogger("quorate_node.test")
 

@@ -8,8 +8,8 @@ import pytest
 
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Seconds
-from quorate_runtime.clock import VirtualClock, run_virtual
 from support.p2p.memory_peers import Hop, MemoryHub, fair_weather
+from support.virtual_clock import VirtualClock, run_virtual
 
 ADA, BOB = Address(b"\1" * 20), Address(b"\2" * 20)
 TEN = Seconds(10)

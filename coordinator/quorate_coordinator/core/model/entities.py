@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.codec.merkle import Log
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer

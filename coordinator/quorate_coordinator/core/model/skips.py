@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from quorate_coordinator.core.model.entities import Job, Running, SkippedPlace
 from quorate_coordinator.core.model.tables import StateTables
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import hash_list, hash_tuple
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.rules import audit_draw
 from quorate_protocol.rules.audit_draw import Skipped
 from quorate_protocol.units import ZERO_HASH, Hash32

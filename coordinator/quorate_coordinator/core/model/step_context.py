@@ -10,8 +10,8 @@ from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.core.model.entities import Job, OwnRecord
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.tables import LINES, LIVE_BYTES, OWN
+from quorate_protocol.codec import eip712
 from quorate_protocol.codec.hashing import hash_tuple, keccak256
-from quorate_protocol.crypto import eip712
 from quorate_protocol.limits import USD, Limits
 from quorate_protocol.messages.beacon_rounds import Timing
 from quorate_protocol.messages.envelope import Envelope, Sign, seal

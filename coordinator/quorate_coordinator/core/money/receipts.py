@@ -22,7 +22,7 @@ from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules, StepContext
 from quorate_protocol.codec.cids import RAW, cid_text, document_cid
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages.envelope import Envelope, Sign, seal
 from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.receipt import (

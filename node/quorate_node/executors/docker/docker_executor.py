@@ -24,7 +24,7 @@ import docker.errors
 import requests
 from docker.utils.socket import frames_iter
 
-from quorate_content.threads import Stopped, StopSignal, in_thread
+from quorate_content.store.threads import Stopped, StopSignal, in_thread
 from quorate_node.executors.base import cgroups
 from quorate_node.executors.base.hardened_profile import (
     LABEL_ENGINE_BOOT,

@@ -14,12 +14,11 @@ from pathlib import Path
 import docker
 import docker.errors
 
-from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.archive_reader import read_archive, sanitized_archive
 from quorate_content.images.image_info import ImageInfo, ImageLimits, refuse_shell_command
-from quorate_content.images.pinned_image import PinnedImage, parse_pinned
+from quorate_content.images.image_names import PinnedImage, parse_pinned
 from quorate_content.images.registry_http import RegistryHttp, TransferRate
-from quorate_content.images.sanitized_archive import sanitized_archive
-from quorate_content.threads import StopSignal
+from quorate_content.store.threads import StopSignal
 from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.base.hardened_profile import ImageFacts
 from quorate_node.executors.base.keyed_locks import KeyedLocks

@@ -8,7 +8,7 @@ from quorate.base.errors import RefusedError, UsageError
 from quorate.client.base.client_ledger import SpendingTotals
 from quorate.job.job import Job
 from quorate.job.quantities import format_amount
-from quorate_protocol.crypto.eip712 import Domain, digest
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.limits import EXECUTIONS_VERIFIED, USD, Limits
 from quorate_protocol.messages.envelope import Envelope, Sign, seal
 from quorate_protocol.messages.job_spec import JobSpec, input_root

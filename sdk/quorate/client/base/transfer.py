@@ -25,7 +25,7 @@ from quorate_content.dag.content_limits import Bounds
 from quorate_content.dag.disk_tree import LocalBlocks, Nodes, build_path, cid_of_path, keep_nodes
 from quorate_content.dag.unixfs import V1_2025
 from quorate_content.dag.walk import DagWalk, NullSink
-from quorate_content.sealed import open_sealed
+from quorate_content.transfer.sealed import open_sealed
 from quorate_protocol.messages.views import SealedOutput
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Hash32

@@ -4,10 +4,8 @@ The coordinator names a chain node at each contact. The profile keeps that URL, 
 reaches its money while the coordinator is away.
 """
 
-import fcntl
-import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.chain.client import ChainClient
 from quorate_runtime.chain.rpc import Rpc
 from quorate_runtime.chain.sender import Sender
+from quorate_runtime.files import file_lock
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.http.urls import web_url
 
@@ -130,21 +129,15 @@ def one_at_a_time(home: Path) -> Iterator[None]:
     Two at once could both find that nothing was sent yet. Raises UnavailableError if another one
     runs.
     """
-    try:
-        descriptor = os.open(home / "transactions.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise ProfileError(f"{home}: {error.strerror}; check `ls -ld {home}`") from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise UnavailableError(
-            f"{home}: another transaction of this profile is under way; wait until it ends"
-        ) from error
-    try:
+    busy = UnavailableError(
+        f"{home}: another transaction of this profile is under way; wait until it ends"
+    )
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock(home / "transactions.lock", busy))
+        except OSError as error:
+            raise ProfileError(f"{home}: {error.strerror}; check `ls -ld {home}`") from error
         yield
-    finally:
-        os.close(descriptor)  # this also unlocks
 
 
 async def _info(coordinator_url: str) -> InfoView:

@@ -10,14 +10,15 @@ from quorate.base.errors import translated
 from quorate.client.base.profile import Profile
 from quorate.client.money.chain_access import ChainAccess, one_at_a_time, open_chain
 from quorate.client.money.moments import moment
-from quorate.client.money.repeated_sending import DEADLINE_SECONDS
 from quorate.trust.coordinator_identity import CoordinatorIdentity
+from quorate_contracts.account.delivery import LONG_SECONDS
+from quorate_contracts.account.goals import Permit, deposit
+from quorate_contracts.account.permit import permit_terms
 from quorate_contracts.calls import ask
 from quorate_contracts.generated.contract_calls import Call
-from quorate_contracts.permit import permit_terms
 from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, UnixSeconds, usd
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds, usd
 from quorate_runtime.chain.sender import Outgoing
 
 PERMIT_SECONDS = 3_600  # a permit that no block took by then is worthless
@@ -51,11 +52,11 @@ async def fund(
                 calls = await _reopening(chain, profile.account.address, payee)
                 calls += await _deposit_calls(chain, profile.account, payee, amount, clock)
             if mint:
-                calls.insert(0, ("mint", chain.token.mint(profile.account.address, amount)))
+                calls.insert(0, chain.token.mint(profile.account.address, amount))
             sender = chain.sender(profile.account, profile.home, clock)
             outgoing = [
-                Outgoing(f"{purpose}/{name}", call.to, call.data, gas=call.gas)
-                for name, call in calls
+                Outgoing(f"{purpose}/{call.function}", call.to, call.data, gas=call.gas)
+                for call in calls
             ]
             needed = 0 if mint else amount
             with translated():
@@ -64,18 +65,14 @@ async def fund(
                     if lack:
                         raise Refused(Code.CHAIN, lack)
                 try:
-                    receipts = await sender.send_in_order(
-                        outgoing, deadline_seconds=DEADLINE_SECONDS
-                    )
+                    receipts = await sender.send_in_order(outgoing, deadline_seconds=LONG_SECONDS)
                 except Refused as refused:
                     lack = await _lack(chain, profile, needed)
                     raise (Refused(refused.code, lack) if lack else refused) from refused
     return sum(receipt.gas_used for receipt in receipts)
 
 
-async def _reopening(
-    chain: ChainAccess, account: Address, payee: Address
-) -> list[tuple[str, Call]]:
+async def _reopening(chain: ChainAccess, account: Address, payee: Address) -> list[Call]:
     """What must be sent first if the tab was closed. Raises Refused while it still closes."""
     tab = await ask(chain.client, chain.escrow.tab(account, payee))
     if not tab.closes_at:
@@ -86,22 +83,20 @@ async def _reopening(
             f"your tab for this coordinator closes and takes no money until "
             f"{moment(tab.closes_at)}: deposit after that",
         )
-    return [(f"finish/{tab.closes_at}", chain.escrow.finish(account, payee))]
+    return [chain.escrow.finish(account, payee)]
 
 
 async def _deposit_calls(
     chain: ChainAccess, account: Signer, payee: Address, amount: Amount, clock: Clock
-) -> list[tuple[str, Call]]:
+) -> list[Call]:
     """The deposit alone if the token takes a permit, else the approval and the deposit."""
-    pins, escrow = chain.identity, chain.escrow
+    pins, permit = chain.identity, None
     terms = await permit_terms(chain.client, pins.token, pins.chain_id, account.address)
-    if terms is None:
-        approve = chain.token.approve(pins.escrow, amount)
-        return [("approve", approve), ("deposit", escrow.deposit(amount, payee))]
-    deadline = UnixSeconds(int(clock.now()) + PERMIT_SECONDS)
-    signed = terms.sign(pins.escrow, amount, deadline, account)
-    r, s, v = Hash32(signed[:32]), Hash32(signed[32:64]), signed[64]
-    return [("deposit", escrow.deposit_with_permit(amount, payee, deadline, v, r, s))]
+    if terms is not None:
+        deadline = UnixSeconds(int(clock.now()) + PERMIT_SECONDS)
+        signed = terms.sign(pins.escrow, amount, deadline, account)
+        permit = Permit(amount, deadline, signed)
+    return deposit(chain.token, chain.escrow, amount, payee, permit=permit)
 
 
 async def _lack(chain: ChainAccess, profile: Profile, needed: int) -> str:

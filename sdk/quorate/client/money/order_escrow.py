@@ -10,15 +10,16 @@ from quorate.client.base.client_ledger import Ledger, OrderRecord
 from quorate.client.base.profile import Profile
 from quorate.client.money.chain_access import ChainAccess, find_chain, one_at_a_time, open_chain
 from quorate.client.money.moments import moment
-from quorate.client.money.repeated_sending import RepeatedSending
 from quorate.job.quantities import format_amount
 from quorate.trust.coordinator_identity import CoordinatorIdentity
+from quorate_contracts.account.delivery import LONG_SECONDS, send_again, sent_before
 from quorate_contracts.artifact import artifact
 from quorate_contracts.calls import ask
 from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import MEANINGS, Code
 from quorate_protocol.units import Address, Amount, Hash32, usd
+from quorate_runtime.chain.sender import Sender
 
 
 async def check_balance(
@@ -51,10 +52,10 @@ async def fund_order(
     """
     with one_at_a_time(profile.home):
         async with open_chain(identity, chain_url) as chain:
-            sending = RepeatedSending(chain.sender(profile.account, profile.home, clock))
+            sender = chain.sender(profile.account, profile.home, clock)
             call = chain.jobs.fund(entry.job_id, entry.order.budget, entry.funded_until)
             with translated():
-                await sending.send(_funding(entry.job_id), call)
+                await send_again(sender, _funding(entry.job_id), call, LONG_SECONDS)
 
 
 async def reclaim(
@@ -69,17 +70,13 @@ async def reclaim(
     identity, url = await find_chain(profile.home, profile.coordinator_url, chain_url)
     with one_at_a_time(profile.home):
         async with open_chain(identity, url) as chain:
-            sending = RepeatedSending(chain.sender(profile.account, profile.home, clock))
+            sender = chain.sender(profile.account, profile.home, clock)
             with translated():
-                return await _reclaimed(chain, sending, ledger, profile.account.address, entry)
+                return await _reclaimed(chain, sender, ledger, profile.account.address, entry)
 
 
 async def _reclaimed(
-    chain: ChainAccess,
-    sending: RepeatedSending,
-    ledger: Ledger,
-    account: Address,
-    entry: OrderRecord,
+    chain: ChainAccess, sender: Sender, ledger: Ledger, account: Address, entry: OrderRecord
 ) -> str:
     run = f"run 0x{entry.job_id.hex()[:12]}"
     job = await ask(chain.client, chain.jobs.job(account, entry.job_id))
@@ -97,20 +94,21 @@ async def _reclaimed(
             f"`quorate reclaim {entry.job_id.hex()[:12]}` after that",
         )
     if job.budget:
-        await sending.send(f"reclaim/{entry.job_id.hex()}", await _ending(chain, sending, entry))
+        call = await _ending(chain, sender, entry)
+        await send_again(sender, f"reclaim/{entry.job_id.hex()}", call, LONG_SECONDS)
     ledger.returned(entry.job_id)
     if not job.budget:
         return f"{run}: its escrow was never funded"
     return f"{run}: what its escrow did not pay is in your balance"
 
 
-async def _ending(chain: ChainAccess, sending: RepeatedSending, entry: OrderRecord) -> Call:
+async def _ending(chain: ChainAccess, sender: Sender, entry: OrderRecord) -> Call:
     """With fewer than two executions the budget comes back; with more, the contract decides."""
     jobs, client = chain.jobs, entry.order.client
     job = await ask(chain.client, jobs.job(client, entry.job_id))
     if job.count < 2:
         return jobs.reclaim(client, entry.job_id)
-    funding = await sending.done(_funding(entry.job_id))
+    funding = await sent_before(sender, _funding(entry.job_id))
     assert funding is not None, "this profile funded it"
     kinds = artifact("Jobs").events
     shown = next(topic for topic, kind in kinds.items() if kind.name == "Shown")

@@ -16,9 +16,10 @@ from quorate.client.base.profile import Profile
 from quorate.client.base.session import Notice
 from quorate.client.money.balances import Balances, CoordinatorBalance, read_balances
 from quorate.client.money.chain_access import ChainAccess
-from quorate.client.money.repeated_sending import RepeatedSending
 from quorate.job.quantities import format_amount
+from quorate_contracts.account.delivery import LONG_SECONDS, send_again, send_in_time, sent_before
 from quorate_contracts.artifact import artifact
+from quorate_contracts.generated.contract_calls import Call
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, UnixSeconds
@@ -62,7 +63,7 @@ class WithdrawalFlow:
         self._chain, self._ledger, self._clock = chain, ledger, clock
         self._account = profile.account.address
         self._give_back, self._notice = give_back, notice
-        self._sending = RepeatedSending(chain.sender(profile.account, profile.home, clock))
+        self._sender = chain.sender(profile.account, profile.home, clock)
 
     async def balances(self) -> Balances:
         """Returns the account's money now."""
@@ -110,7 +111,7 @@ class WithdrawalFlow:
         reason.
         """
         with translated():
-            receipt = await self._sending.done(f"{record.id}/withdraw")
+            receipt = await sent_before(self._sender, f"{record.id}/withdraw")
             if receipt is None:
                 found = await self.balances()
                 ours = found.of(self._chain.identity.coordinator)
@@ -125,13 +126,16 @@ class WithdrawalFlow:
                     self._notice("vouchers took all that was locked: nothing is left to withdraw")
                     return WithdrawalState(record, paid=Amount(0))
                 call = self._chain.escrow.withdraw(amount)
-                receipt = await self._sending.send(f"{record.id}/withdraw", call)
+                receipt = await self._send(f"{record.id}/withdraw", call)
             paid = _paid(receipt)
             if record.receiver != self._account:
                 move = self._chain.token.transfer(record.receiver, paid)
-                await self._sending.send(f"{record.id}/transfer", move)
+                await self._send(f"{record.id}/transfer", move)
             self._ledger.end_withdrawal(record)
             return WithdrawalState(record, paid=paid)
+
+    async def _send(self, purpose: str, call: Call) -> Receipt:
+        return await send_again(self._sender, purpose, call, LONG_SECONDS)
 
     async def _unlock(
         self, record: WithdrawalRecord, found: Balances, ours: CoordinatorBalance
@@ -145,13 +149,13 @@ class WithdrawalFlow:
             if await self._is_given_back(record, Amount(record.amount - found.balance)):
                 return UnixSeconds(0)
             self._notice("the coordinator gives back too little: the tab is closed instead")
-            await self._sending.send(f"{record.id}/close", escrow.close(coordinator))
+            await self._send(f"{record.id}/close", escrow.close(coordinator))
             return (await self.balances()).of(coordinator).tab.closes_at
         # A chain without transactions may make no blocks, so our own clock counts too.
         if max(found.block_time, self._clock.now() - CLOCK_SECONDS) <= closes_at:
             return UnixSeconds(closes_at + 1)
         finish = escrow.finish(self._account, coordinator)
-        sent = await self._sending.send_in_time(f"{record.id}/finish/{closes_at}", finish)
+        sent = await send_in_time(self._sender, f"{record.id}/finish/{closes_at}", finish)
         return UnixSeconds(0) if sent is not None else UnixSeconds(found.block_time + 1)
 
     async def _is_given_back(self, record: WithdrawalRecord, lacking: Amount) -> bool:

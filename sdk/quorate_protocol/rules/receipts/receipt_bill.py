@@ -10,7 +10,6 @@ from quorate_protocol.units import Amount, Hash32, Outcome
 
 
 def bill_of(receipt: Receipt) -> Bill:
-    """Who pays the executions of a receipt that was checked, and how the charge splits."""
     first = len(receipt.batches[0].message.ordered)
     order, ack = receipt.order.message, receipt.ack.message
     is_billed = settlement.is_audit_billed(order, ack.rule, receipt.witness is not None, first)
@@ -44,7 +43,6 @@ def paid_by_client(receipt: Receipt) -> dict[Hash32, Amount]:
 
 
 def ran_of(receipt: Receipt) -> list[Ran]:
-    """Every execution with its pay and result, in CommitSet order."""
     items = iter(receipt.executions)
     found: list[Ran] = []
     for number, batch in enumerate(receipt.batches):
@@ -59,7 +57,6 @@ def ran_of(receipt: Receipt) -> list[Ran]:
 
 
 def result_of(item: ExecutionEvidence) -> Hash32 | None:
-    """The result digest of a revealed execution; None for a silent one."""
     if item.reveal is None:
         return None
     return result_digest(item.reveal.exit_status, item.reveal.output_digest)

@@ -8,8 +8,8 @@ breaks. `receipt_draws` has the checks of what the beacon drew, `receipt_dates` 
 from collections.abc import Iterator
 
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import EXECUTIONS_MAX
 from quorate_protocol.messages.classes import determinism_class
 from quorate_protocol.messages.commitment import (
@@ -37,9 +37,8 @@ WITHDRAWALS_MAX = 4096
 
 
 def verify(data: bytes, recover: Recover, verify_round: VerifyRound) -> Report:
-    """Checks a receipt's file and reports each check.
-
-    Bad content never raises. A file that cannot be read gives one failed check named `form`.
+    """Checks a receipt's file and reports each check. Bad content never raises. A file that cannot
+    be read gives one failed check named `form`.
     """
     try:
         tree = canonical.parse(data, RECEIPT_BYTES_MAX)
@@ -253,9 +252,7 @@ def _executions(receipt: Receipt, domain: Domain) -> Iterator[Check]:
 
 def _terms(receipt: Receipt) -> Iterator[Check]:
     """Checks that all assignments are of this order and the executions by distinct parties
-    (PROTOCOL §4, §5 Draw).
-
-    No execution may cost more than the order allows.
+    (PROTOCOL §4, §5 Draw). No execution may cost more than the order allows.
     """
     order, ack = receipt.order.message, receipt.ack.message
     sent = [item.assignment.message for item in receipt.executions]
@@ -300,7 +297,6 @@ def _host_id(receipt: Receipt) -> Hash32:
 
 
 def _skips(receipt: Receipt, domain: Domain) -> Iterator[Check]:
-    """Checks that skips open the CommitSets' `skipsHash`, and are assignments of this job."""
     job_id = receipt.ack.message.job_id
     hashes: dict[int, list[Hash32]] = {}
     for number, skip in enumerate(receipt.skips):
@@ -329,7 +325,6 @@ def _skips(receipt: Receipt, domain: Domain) -> Iterator[Check]:
 
 
 def _withdrawals(receipt: Receipt) -> Check:
-    """Checks that the shown offers are withdrawals, and that nobody who withdrew is drawn."""
     said = [item.offer.message for item in receipt.withdrawals]
     owners = [message.provider for message in said]
     listed = {item.slot.owner for item in receipt.slots if item.slot is not None}

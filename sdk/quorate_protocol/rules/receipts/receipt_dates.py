@@ -18,7 +18,6 @@ CLOSING_SECONDS_MAX = DAY  # a coordinator that was away signs a CommitSet again
 
 
 def checks(receipt: Receipt) -> Iterator[Check]:
-    """Yields every check of times."""
     yield from _order(receipt)
     yield from _executions(receipt)
     yield from _skips(receipt)

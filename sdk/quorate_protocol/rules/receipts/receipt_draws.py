@@ -10,8 +10,8 @@ from itertools import pairwise
 
 from msgspec import Struct
 
+from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain, digest
 from quorate_protocol.limits import DRAW_TRIES, EXECUTIONS_MAX, SILENT_SKIPS_MAX, TIERS
 from quorate_protocol.messages.receipt import Check, Receipt, SkipEvidence
 from quorate_protocol.messages.signed import CommitSet
@@ -65,7 +65,6 @@ def tries_of(message: CommitSet, seed: Hash32, skips: Sequence[Skipped]) -> list
 
 
 def checks(receipt: Receipt, domain: Domain, verify_round: VerifyRound) -> Iterator[Check]:
-    """Yields every check of the draws of all batches."""
     randomness = {}
     for number, beacon in enumerate(receipt.beacons):
         good = verify_round(receipt.beacon_key, beacon.round, beacon.signature)
@@ -174,7 +173,6 @@ def _drawn(
 
 
 def _are_parties(parties: Sequence[Party], drawn: Sequence[StakeSlot]) -> bool:
-    """Whether the receipt repeats owner, payout and network of each drawn stake slot, in order."""
     return [(one.owner, one.payout, one.network) for one in parties] == [
         (slot.owner, slot.payout, slot.network) for slot in drawn
     ]
@@ -220,9 +218,8 @@ def _walk(
 
 
 def _silence(receipt: Receipt, draw: _Draw, skips: Sequence[Skipped]) -> str:
-    """Says in which pass a coordinator claimed more silence than ends a draw; "" if in none.
-
-    A draw for several auditors asks them at once, so that many may be silent together.
+    """Says in which pass a coordinator claimed more silence than ends a draw; "" if in none. A draw
+    for several auditors asks them at once, so that many may be silent together.
     """
     is_one_by_one = draw.batch == 0 or receipt.ack.message.rule is not Label.ADAPTIVE
     most = SILENT_SKIPS_MAX + (1 if is_one_by_one else EXECUTIONS_MAX)
@@ -276,9 +273,8 @@ def _exhausted(
 
 
 def _witnessed(receipt: Receipt, domain: Domain, rounds: list[Round]) -> Iterator[Check]:
-    """Checks that the receipt shows the witness that the first CommitSet names, or none.
-
-    The providers have that CommitSet, and the client knows what it witnessed.
+    """Checks that the receipt shows the witness that the first CommitSet names, or none. The
+    providers have that CommitSet, and the client knows what it witnessed.
     """
     shown = receipt.witness.digest(domain) if receipt.witness is not None else ZERO_HASH
     named = [batch.message.witness_hash for batch in receipt.batches]
@@ -359,7 +355,6 @@ def was_held(receipt: Receipt) -> bool:
 
 
 def is_audit_wanted(receipt: Receipt) -> bool:
-    """Whether the beacon round of the first batch wanted an audit."""
     first = receipt.batches[0].message
     for beacon in receipt.beacons[:1]:
         if beacon.round == first.beacon_round:
@@ -385,9 +380,8 @@ def _least_rate(receipt: Receipt) -> int:
 
 
 def _shown(receipt: Receipt, touched: set[int]) -> Iterator[Check]:
-    """Checks that the receipt proves the entry of each index that a try met, and of no other.
-
-    So a reader of the receipt also sees the slots that the draw passed over.
+    """Checks that the receipt proves the entry of each index that a try met, and of no other. So a
+    reader of the receipt also sees the slots that the draw passed over.
     """
     ack, chain = receipt.ack.message, receipt.taken_from_chain
     yield Check(

@@ -24,7 +24,6 @@ UNDECIDED = (Outcome.UNRESOLVED, Outcome.CANNOT_VERIFY)
 
 
 def checks(receipt: Receipt) -> Iterator[Check]:
-    """Yields every check of the outcome."""
     verdict, rule = receipt.verdict.message, receipt.ack.message.rule
     executions = _executions(receipt, len(receipt.batches))
     yield Check("verdict:label", verdict.label is rule, "label is the Ack's rule")
@@ -78,7 +77,6 @@ def _executions(receipt: Receipt, count: int) -> tuple[Execution, ...]:
 
 
 def _ran(receipt: Receipt, count: int) -> list[Ran]:
-    """Everything that ran in the first `count` batches, repeats too."""
     return ran_of(receipt)[: sum(len(batch.message.ordered) for batch in receipt.batches[:count])]
 
 
@@ -139,14 +137,12 @@ def _accepted(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[C
 
 
 def _wrong(receipt: Receipt) -> list[Hash32]:
-    """Everything that gave another result than the accepted group, repeats too."""
     ran, group = ran_of(receipt), receipt.verdict.message.group
     agreed = {item.result for item in ran if item.assignment_hash in group}
     return [x.assignment_hash for x in ran if x.result is not None and x.result not in agreed]
 
 
 def _unconfirmed(receipt: Receipt) -> int:
-    """How many repeats of the accepted result are missing, if another one was given."""
     ran, group = ran_of(receipt), receipt.verdict.message.group
     result = next((item.result for item in ran if item.assignment_hash in group), None)
     missing = confirmation.missing(settlement.repeats_in(ran), result)
@@ -154,7 +150,6 @@ def _unconfirmed(receipt: Receipt) -> int:
 
 
 def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
-    """Whether the rule accepts the group, for any trust of its members."""
     verdict = receipt.verdict.message
     if verdict.label is Label.ADAPTIVE:
         if len(executions) == 1:
@@ -185,7 +180,6 @@ def _was_decided_before(receipt: Receipt) -> bool:
 
 
 def _is_disputed(receipt: Receipt, count: int, result: Hash32 | None) -> bool:
-    """Whether somebody gave another result in the first `count` batches."""
     return any(item.result not in (None, result) for item in _ran(receipt, count))
 
 

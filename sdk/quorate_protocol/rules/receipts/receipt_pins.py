@@ -3,15 +3,17 @@
 Client, provider and `quorate verify --deployment` use it after `receipt_checks.verify`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.beacon_rounds import Timing
+from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.receipt import Check, Receipt
+from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import Address
 
 
@@ -25,7 +27,6 @@ class Pins(Struct, frozen=True):
 
 
 def timing_of(beacon: BeaconInfo, limits: Limits) -> Timing:
-    """The numbers of a deployment that receipts of it must have."""
     return Timing(
         beacon.genesis_time,
         beacon.period,
@@ -36,7 +37,6 @@ def timing_of(beacon: BeaconInfo, limits: Limits) -> Timing:
 
 
 def checks(body: Receipt, pins: Pins) -> Iterator[Check]:
-    """Yields every comparison."""
     found = Domain(body.chain_id, body.stakes)
     yield Check(
         "pin:network",
@@ -54,3 +54,24 @@ def checks(body: Receipt, pins: Pins) -> Iterator[Check]:
             f"0x{body.coordinator_key.hex()} signed, and the coordinator's statement key is "
             f"0x{pins.statement_key.hex()}",
         )
+
+
+def list_checks(receipt: Receipt, slots: Sequence[StakeSlot]) -> Iterator[Check]:
+    """Yields the comparison with all places of the host class's list at the Ack's block."""
+    ack = receipt.ack.message
+    gone = {item.offer.message.provider for item in receipt.withdrawals}
+    wanted = [slot for slot in slots if slot.is_active(ack.slot_block) and slot.owner not in gone]
+    by_index = {slot.index: slot for slot in wanted}
+    for item in receipt.slots:
+        left_out = by_index.get(item.proof.index)
+        if item.slot is None and left_out is not None:
+            yield Check(
+                f"chain:eligible[{left_out.index}]",
+                False,
+                f"0x{left_out.owner.hex()} has stake there, did not withdraw, and is left out",
+            )
+    yield Check(
+        "chain:eligible",
+        EligibleList(wanted, len(slots)).root == ack.eligible_root,
+        "the list has every active stake slot whose owner did not withdraw, and no other",
+    )

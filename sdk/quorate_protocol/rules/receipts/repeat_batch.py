@@ -15,17 +15,14 @@ ALL_EXECUTIONS_MAX = 2 * EXECUTIONS_MAX  # each is repeated once at most
 
 
 def is_repeat(batch: CommitSet) -> bool:
-    """Whether a batch's executions repeat earlier ones."""
     return batch.batch > 0 and batch.beacon_round == 0
 
 
 def drawn_batches(receipt: Receipt) -> list[int]:
-    """Returns the numbers of the batches whose executions count for the result."""
     return [number for number, batch in enumerate(receipt.batches) if not is_repeat(batch.message)]
 
 
 def drawn_executions(receipt: Receipt) -> list[int]:
-    """Returns the places of the executions that count for the result."""
     batches = (batch.message for batch in receipt.batches)
     repeats = [is_repeat(batch) for batch in batches for _ in batch.ordered]
     return [place for place, again in enumerate(repeats) if not again]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct, field
 
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.merkle import merkle_root
+from quorate_protocol.codec.merkle import merkle_root
 from quorate_protocol.messages.signed import ExecutionSummary, Summary
 from quorate_protocol.messages.views import ClassTrust, ReputationView
 from quorate_protocol.rules import trust_record
@@ -75,7 +75,6 @@ def job_hash(job_id: Hash32) -> Hash32:
 
 
 def after_summary(known: Mapping[Address, Trusts], summary: Summary) -> Mapping[Address, Trusts]:
-    """Returns the reputations that one more line of the log changes, as they are after it."""
     changed: dict[Address, Trusts] = {}
     for item in summary.executions:
         before = changed.get(item.provider) or known.get(item.provider) or Trusts()
@@ -99,7 +98,6 @@ def _after_answer(known: Trusts, summary: Summary, item: ExecutionSummary) -> Tr
 
 
 def _after_audit(known: Trusts, summary: Summary, item: ExecutionSummary) -> Trusts:
-    """Counts an execution that an audit compared, for the trust in its job class."""
     has_passed = item.end is ExecutionEnd.AGREED
     known = replace(
         known, checked=known.checked + 1, audits_passed=known.audits_passed + has_passed
@@ -116,7 +114,6 @@ def _after_audit(known: Trusts, summary: Summary, item: ExecutionSummary) -> Tru
 
 
 def view_of(known: Trusts) -> ReputationView:
-    """Returns a provider's reputation in the form of the API."""
     completion = known.completion()
     answered, executions = known.availability()
     return ReputationView(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.envelope import Envelope, Recover
 from quorate_protocol.messages.signed import Summary
@@ -21,9 +21,8 @@ HEAD_BYTES_MAX = 4 * 1024
 
 
 class FoldedLog(Struct, frozen=True):
-    """A log whose every line was checked, and what it says of each provider.
-
-    `roots[n]` is the root of its first n lines.
+    """A log whose every line was checked, and what it says of each provider. `roots[n]` is the root
+    of its first n lines.
     """
 
     head: ReputationHead
@@ -32,7 +31,6 @@ class FoldedLog(Struct, frozen=True):
 
 
 def head_of(data: bytes) -> ReputationHead:
-    """Reads the first line of the document. Raises Refused."""
     try:
         head = canonical.from_json(ReputationHead, canonical.parse(data, HEAD_BYTES_MAX))
     except Refused as refused:
@@ -51,7 +49,6 @@ def folded(
     pinned: Mapping[int, Hash32] | None = None,
 ) -> FoldedLog:
     """Checks the lines that follow the head, and folds them. `pinned` as in `public_log.read`.
-
     Raises Refused, with the number of the line, for a log that is not whole and as it was signed.
     """
     domain = Domain(head.chain_id, head.stakes)
@@ -73,9 +70,8 @@ def folded(
 
 
 def first_difference(one: FoldedLog, other: FoldedLog) -> int | None:
-    """Returns the number of the first line that two logs of one coordinator do not share.
-
-    None if the shorter one is the beginning of the longer one.
+    """Returns the number of the first line that two logs of one coordinator do not share. None if
+    the shorter one is the beginning of the longer one.
     """
     common = min(len(one.roots), len(other.roots))
     if one.roots[common - 1] == other.roots[common - 1]:

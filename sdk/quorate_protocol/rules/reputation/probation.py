@@ -12,8 +12,7 @@ def is_over(final: Amount, slot_stake: Amount) -> bool:
 
 
 def shown(final: Amount, held: Amount, is_on_probation: bool) -> tuple[Amount, Amount]:
-    """Returns (final, held) as others see them: on probation all pay is held.
-
-    The final amount never falls over time, because a probation ends once.
+    """Returns (final, held) as others see them: on probation all pay is held. The final amount
+    never falls over time, because a probation ends once.
     """
     return (Amount(0), Amount(final + held)) if is_on_probation else (final, held)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, field
 
-from quorate_protocol.crypto.eip712 import Domain, digest
-from quorate_protocol.crypto.merkle import Log
+from quorate_protocol.codec.eip712 import Domain, digest
+from quorate_protocol.codec.merkle import Log
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.refusals import Code, Refused
@@ -67,7 +67,6 @@ def read(
 
 
 def after_line(log: Log, line: Envelope[Summary], log_of: LogOf) -> Log:
-    """Returns the log with one more line. Raises Refused as `read`."""
     summary, place = line.message, log.count
     if summary.seq != place:
         raise Refused(
@@ -94,5 +93,5 @@ def after_line(log: Log, line: Envelope[Summary], log_of: LogOf) -> Log:
 def _is_signed(line: Envelope[Summary], log_of: LogOf) -> bool:
     try:
         return signer(log_of.domain, line, log_of.recover) == log_of.key
-    except Refused:  # not re-raised: the caller's refusal names the line
+    except Refused:  # the caller's refusal names the line
         return False

@@ -39,18 +39,15 @@ _lasting = Kept(_lasting_ppm, 1024)
 
 
 def strikes_ppm(known: Trusts, now: UnixSeconds) -> int:
-    """Returns what strikes of the last 90 days add to the price's factor."""
     strikes = sum(trust.live_strikes(now) for trust in known.by_class.values())
     return STRIKE_PPM * min(strikes, STRIKES_MAX)
 
 
 def slot_ppm(known: Trusts | None, level: int) -> int:
-    """Returns what the lasting record, and the attestation level of a slot, add to the factor."""
     return (0 if known is None else lasting_ppm(known)) - MEASURED_PPM * (level > 0)
 
 
 def rank_ppm(known: Trusts | None, now: UnixSeconds, level: int) -> Ppm:
-    """Returns the factor by which matching multiplies the price of a provider's slot."""
     strikes = 0 if known is None else strikes_ppm(known, now)
     return Ppm(PPM_ONE + slot_ppm(known, level) + strikes)
 

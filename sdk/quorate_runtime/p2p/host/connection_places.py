@@ -41,7 +41,6 @@ class ConnectionPlaces:
     """The places of one host."""
 
     def __init__(self, most: int) -> None:
-        """`most` is how many connections there are at most."""
         self.strangers_max, self.network_max = max(1, most // 4), max(1, most // 8)
         self._bound_max, self._registered_max = most - self.strangers_max, most // 2
         self._places: dict[Place, None] = {}  # the oldest first
@@ -83,11 +82,9 @@ class ConnectionPlaces:
             self._dismiss([place])
 
     def unbind(self, place: Place) -> None:
-        """The conversation has ended in which the other side had shown its account."""
         place.standing = Standing.STRANGER
 
     def give_back(self, place: Place) -> None:
-        """The connection has ended."""
         self._places.pop(place, None)
 
     def _of(self, standing: Standing) -> list[Place]:

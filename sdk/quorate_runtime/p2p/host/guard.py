@@ -100,7 +100,6 @@ def run_task(
 
 async def accept(self: Swarm, stream: ReadWriteCloser, address: Any, failure_event: object) -> None:
     """The place of an inbound connection was never given back, so 250 connections used up a host.
-
     And one stranger could take all places, with as many free identities.
     """
     places = places_of.setdefault(self, ConnectionPlaces(CONNECTIONS_MAX))

@@ -34,8 +34,7 @@ class Intake(Protocol):
     def judge(self, data: bytes, forwarder: str) -> Verdict:
         """What to do with a message that the peer id `forwarder` passed on."""
 
-    def deliver(self, data: bytes) -> None:
-        """Takes an accepted message."""
+    def deliver(self, data: bytes) -> None: ...
 
 
 def new_router() -> GossipSub:
@@ -89,11 +88,9 @@ class GuardedPubsub(Pubsub):
 
     @property
     def has_listener(self) -> bool:
-        """Whether a neighbour takes messages of the topic."""
         return any(peer in self.peers for peer in self.peer_topics.get(self.topic, ()))
 
     def listens(self, peer: bytes) -> bool:
-        """Whether a peer, by the bytes of its id, takes messages of the topic."""
         return ID(peer) in self.peer_topics.get(self.topic, ())
 
     async def _handle_new_peer(self, peer_id: ID) -> None:
@@ -129,7 +126,6 @@ class GuardedPubsub(Pubsub):
         return True
 
     async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
-        """Checks one message, delivers it and passes it on. Own messages are passed on only."""
         is_own = msg_forwarder == self.my_id
         if self._is_msg_seen(msg):
             return
@@ -143,7 +139,6 @@ class GuardedPubsub(Pubsub):
         await self.router.publish(msg_forwarder, msg)
 
     def _is_accepted(self, forwarder: ID, message: rpc_pb2.Message) -> bool:
-        """Judges a message of another peer, and blames the forwarder of an invalid one."""
         if not self._scores.allow_publish(forwarder, [self.topic]):
             return False
         if message.from_id == self.my_id.to_bytes() or self.intake is None:

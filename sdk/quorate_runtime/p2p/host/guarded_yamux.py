@@ -36,7 +36,6 @@ class _Buffer(bytearray):
     """Received bytes that nobody has read yet. Yamux closes the connection on TooSlowError."""
 
     def extend(self, data: Any) -> None:
-        """Appends, up to the bound."""
         if len(self) + len(data) > BUFFER_BYTES_MAX:
             raise trio.TooSlowError("the peer sent more than its window")
         super().extend(data)
@@ -94,9 +93,8 @@ class GuardedYamux(yamux.Yamux):
 
 
 class GuardedStream(yamux.YamuxStream):
-    """A stream that grants its window in large steps and tells a reset from an end.
-
-    It waits for the other side's window without looking at it all the time.
+    """A stream that grants its window in large steps and tells a reset from an end. It waits for
+    the other side's window without looking at it all the time.
     """
 
     conn: GuardedYamux
@@ -116,7 +114,6 @@ class GuardedStream(yamux.YamuxStream):
 
     @property
     def send_window(self) -> int:
-        """How many bytes the other side still takes."""
         return self._send_window
 
     @send_window.setter

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from quorate_protocol.crypto.eip712 import Domain
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.units import Hash32
 
 CONNECTIONS_MAX = 600  # of one host, in both directions
@@ -10,7 +10,6 @@ PEERS_PROTOCOL = "/quorate/peers/1"
 
 
 def offers_topic(domain: Domain) -> str:
-    """The gossip topic of a deployment's offers."""
     return f"/quorate/{domain.chain_id}-0x{domain.verifying_contract.hex()}/offers/2"
 
 

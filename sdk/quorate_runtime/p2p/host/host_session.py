@@ -24,7 +24,7 @@ from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
 from libp2p.tools.anyio_service import background_trio_service
 from multiaddr import Multiaddr
 
-from quorate_protocol.crypto.peer_ids import peer_id_bytes
+from quorate_protocol.codec.peer_ids import peer_id_bytes
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime.p2p.host import guard
 from quorate_runtime.p2p.host.connection_places import ConnectionPlaces
@@ -52,13 +52,11 @@ def swarm_of(host: IHost) -> Swarm:
 
 
 def is_connected(host: IHost, peer: ID) -> bool:
-    """Whether a connection to the peer is open."""
     return any(not connection.is_closed for connection in swarm_of(host).get_connections(peer))
 
 
 async def dial(host: IHost, peer: ID, addresses: Sequence[Multiaddr]) -> None:
     """Connects to the peer, unless it is connected. The first address that answers counts.
-
     ConnectionError names each address and what was wrong with it.
     """
     if is_connected(host, peer):
@@ -97,9 +95,8 @@ log = logging.getLogger(__name__)
 
 
 def build_host(config: HostConfig) -> IHost:
-    """A host that speaks noise and Yamux over TCP only, with bounded connections and streams.
-
-    The default host also accepts unencrypted connections, in which anybody can claim any peer id.
+    """A host that speaks noise and Yamux over TCP only, with bounded connections and streams. The
+    default host also accepts unencrypted connections, in which anybody can claim any peer id.
     """
     guard.install()
     keys = create_new_key_pair(config.seed)
@@ -149,11 +146,9 @@ class HostSession:
     loop: asyncio.AbstractEventLoop
 
     def listen_addresses(self) -> tuple[str, ...]:
-        """Where it listens, with the real ports."""
         return tuple(str(address) for address in self.host.get_transport_addrs())
 
     async def connect(self, peer: PeerAddress) -> ID:
-        """Connects to a peer, unless it is connected. ConnectionError if no address answers."""
         peer_id = ID(peer_id_bytes(peer.peer_key))
         await dial(self.host, peer_id, _multiaddrs(peer.addresses))
         return peer_id
@@ -182,13 +177,11 @@ class HostSession:
         await trio.sleep(PUBLISH_PAUSE_SECONDS)
 
     async def listen(self, intake: Intake) -> None:
-        """Takes part in the topic, and gives its messages to `intake`."""
         assert self.pubsub is not None, "the config names a topic"
         self.pubsub.intake = intake
         await self.pubsub.subscribe(self.pubsub.topic)
 
     async def leave(self) -> None:
-        """Leaves the topic."""
         assert self.pubsub is not None, "the config names a topic"
         self.pubsub.intake = None
         await self.pubsub.unsubscribe(self.pubsub.topic)
@@ -197,7 +190,6 @@ class HostSession:
         try:
             taken = StreamSocket(remote_of(stream))
         except Refused as refusal:
-            # Not re-raised: a peer with another kind of key has no account here.
             log.info("a stream is refused: %s", refusal)
             await stream.reset()
             return
@@ -206,8 +198,6 @@ class HostSession:
         await pump.run()
 
     def serve(self, protocol: str, accept: Accept) -> None:
-        """Gives inbound streams of a protocol to `accept`."""
-
         async def handle(stream: INetStream) -> None:
             await self._serve(stream, accept)
 
@@ -221,7 +211,6 @@ def _multiaddrs(texts: Sequence[str]) -> list[Multiaddr]:
         try:
             found.append(Multiaddr(text))
         except ValueError as error:
-            # Not re-raised: another address of the peer may be right.
             log.info("%s is no multiaddr: %s", text, error)
     return found
 
@@ -272,9 +261,8 @@ async def _close(host: IHost) -> None:
 
 
 def check_ports(listen: Sequence[str]) -> None:
-    """OSError with the remedy if another program listens on one of the addresses.
-
-    libp2p would share the port with it, and each would get some of the connections.
+    """OSError with the remedy if another program listens on one of the addresses. libp2p would
+    share the port with it, and each would get some of the connections.
     """
     for address in listen:
         parts = address.split("/")

@@ -11,7 +11,7 @@ from libp2p.network.connection.exceptions import RawConnError
 from libp2p.network.exceptions import SwarmException
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 
-from quorate_protocol.crypto.peer_ids import peer_key_of_bytes
+from quorate_protocol.codec.peer_ids import peer_key_of_bytes
 from quorate_runtime.p2p.host.guarded_yamux import GuardedYamux
 from quorate_runtime.p2p.host.stream_socket import RemotePeer, StreamSocket, split_messages
 
@@ -54,7 +54,6 @@ class StreamPump:
         socket.connect_pump(post, self._wake, self._resume, self._bind)
 
     async def run(self) -> None:
-        """Pumps until the stream ends."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read, nursery.cancel_scope)
@@ -81,9 +80,8 @@ class StreamPump:
                     if self._socket.unread.is_full:
                         await self._room.wait()
         except ENDS:
-            pass  # not re-raised: the stream has ended
+            pass
         except ValueError as error:
-            # Not re-raised: the peer sent no message.
             log.warning("the stream of a peer is closed: %s", error)
         scope.cancel()
 
@@ -100,7 +98,7 @@ class StreamPump:
             await self._stream.close()
             await trio.sleep(LINGER_SECONDS)
         except ENDS:
-            pass  # not re-raised: the stream has ended
+            pass
         scope.cancel()
 
     async def _write_some(self) -> None:

@@ -39,11 +39,9 @@ class ByteGauge:
 
     @property
     def is_full(self) -> bool:
-        """Whether the adding side must wait."""
         return self._held >= self._full
 
     def add(self, count: int) -> None:
-        """Counts bytes that were handed over."""
         with self._lock:
             self._held += count
 
@@ -75,7 +73,6 @@ class StreamSocket:
     """`channel.Socket` over one libp2p stream. Use it in the loop that made it."""
 
     def __init__(self, remote: RemotePeer) -> None:
-        """`remote` is the proved other side."""
         self.remote = remote
         self.outbox: deque[bytes] = deque()  # framed; the trio thread takes from it
         self.unsent, self.unread = ByteGauge(), ByteGauge()
@@ -89,7 +86,6 @@ class StreamSocket:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the stream has ended, on either side."""
         return self._over.is_set()
 
     def connect_pump(
@@ -112,7 +108,6 @@ class StreamSocket:
             self._tell(partial(self._bind, is_staked))
 
     async def send(self, message: bytes) -> None:
-        """See `channel.Socket`."""
         if self._over.is_set() or self.is_closing:
             raise ConnectionError("the stream has ended")
         framed = len(message).to_bytes(LENGTH_BYTES, "big") + message
@@ -127,7 +122,6 @@ class StreamSocket:
             raise ConnectionError("the stream has ended")
 
     async def receive(self) -> bytes | None:
-        """See `channel.Socket`."""
         while not self._inbox:
             if self._over.is_set():
                 return None
@@ -146,15 +140,13 @@ class StreamSocket:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._over.wait()
         except TimeoutError:
-            self.ended()  # not re-raised: the trio side resets the stream in its own time
+            self.ended()  # the trio side resets the stream in its own time
 
     def arrived(self, messages: list[bytes]) -> None:
-        """The trio side received messages."""
         self._inbox.extend(messages)
         self._news.set()
 
     def room_again(self) -> None:
-        """The trio side sent enough."""
         self._room.set()
 
     def ended(self) -> None:
@@ -169,5 +161,5 @@ class StreamSocket:
         try:
             self._post(function)
         except ConnectionError:
-            # Not re-raised: the thread has ended, and so has the stream.
+            # The thread has ended, and so has the stream.
             self.ended()

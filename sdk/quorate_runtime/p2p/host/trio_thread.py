@@ -32,7 +32,6 @@ class TrioThread(Generic[T]):
         self._thread = threading.Thread(target=self._run, name="libp2p", daemon=True)
 
     async def start(self) -> T:
-        """Starts the thread and returns what `main` yields. Raises what `main` raises."""
         self._thread.start()
         return await asyncio.shield(asyncio.wrap_future(self._started))
 
@@ -86,9 +85,8 @@ class TrioThread(Generic[T]):
             raise ConnectionError("the libp2p host has ended") from error
 
     async def stop(self) -> None:
-        """Leaves `main` and waits for the end of the thread. A second call changes nothing.
-
-        Raises TimeoutError if the thread does not end.
+        """Leaves `main` and waits for the end of the thread. A second call changes nothing. Raises
+        TimeoutError if the thread does not end.
         """
         if not self._thread.is_alive():
             return
@@ -127,7 +125,6 @@ class TrioThread(Generic[T]):
 
 
 def _settle(future: "concurrent.futures.Future[R]", settle: Callable[[], None]) -> None:
-    """Settles a future unless it is settled, or its asyncio side was cancelled."""
     try:
         if not future.done():
             settle()

@@ -17,8 +17,8 @@ from quorate_coordinator.core.model.tables import NEWEST_ROUND
 from quorate_coordinator.core.money import held_pay
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import keccak256
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
@@ -40,7 +40,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party

@@ -9,7 +9,7 @@ import pytest
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Ended
 from quorate_coordinator.core.model.lease import Lapsed, Revealed
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept, Assignment, Decline, Stop

@@ -3,8 +3,8 @@
 import pytest
 
 from quorate_coordinator.core.model import events as ev
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_list
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, validate

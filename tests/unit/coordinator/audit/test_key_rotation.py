@@ -15,7 +15,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import DOMAIN, Market, Party
 

@@ -16,8 +16,8 @@ from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job,
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay
 from quorate_protocol.codec import canonical
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import Timing, round_time
 from quorate_protocol.messages.envelope import seal
@@ -36,7 +36,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import sign_round
+from quorate_runtime.keys.bls import sign_round
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import BLS, DOMAIN, INFO, STATEMENT, Market, Party
 from support.receipts import failures, verdict_again, with_batch

@@ -21,7 +21,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Label, Outcome, Price, Small
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round as is_beacon_signature
+from quorate_runtime.keys.bls import verify_round as is_beacon_signature
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, STATEMENT

@@ -11,8 +11,8 @@ from quorate_coordinator.core.model import lease
 from quorate_coordinator.core.model.effects import OpenCase
 from quorate_coordinator.core.model.entities import Decided, Matching
 from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import keccak256
-from quorate_protocol.crypto.eip712 import digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Commit, Decline, Witness
 from quorate_protocol.refusals import Code, Refused
@@ -30,7 +30,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import DOMAIN, Market, Party
 

@@ -18,7 +18,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import Hash32, Outcome, Round, Seconds, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import sign_round, verify_round
+from quorate_runtime.keys.bls import sign_round, verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import BLS, DOMAIN, INFO, Market, Party

@@ -20,8 +20,8 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.virtual_clock import VirtualClock
 
 
 @pytest.mark.rule("5.133")

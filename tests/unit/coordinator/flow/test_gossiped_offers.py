@@ -21,11 +21,11 @@ from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.offer_gate import OFFERS_BURST
 from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Sequence, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock, run_virtual
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import DOMAIN, HOST, Market
 from support.offers import a_slot, an_offer
 from support.p2p.memory_gossip import MemoryGossip, MemoryGossipHub
+from support.virtual_clock import VirtualClock, run_virtual
 
 OWNER, OPERATOR = KeySigner(b"\x61" * 32).address, KeySigner(b"\x62" * 32)
 STRANGER = KeySigner(b"\x63" * 32)

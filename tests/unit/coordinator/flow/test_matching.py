@@ -26,8 +26,8 @@ from quorate_coordinator.core.model.row import (
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules, StepContext
 from quorate_protocol.codec.cids import document_cid
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.classes import HostClass

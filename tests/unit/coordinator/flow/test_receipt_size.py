@@ -17,7 +17,7 @@ from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import BlockNumber, Hash32, Round, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
-from quorate_runtime.beacon.bls import verify_round
+from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import HOST, Market, Party
 

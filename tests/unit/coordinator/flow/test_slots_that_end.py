@@ -22,7 +22,7 @@ from quorate_protocol.units import (
     Hash32,
     UnixSeconds,
 )
-from quorate_runtime.beacon.bls import keygen, public_key
+from quorate_runtime.keys.bls import keygen, public_key
 from support.markets.scripted_market import COORDINATOR, HOST, Market, Party
 
 OWNER = Address(b"o" * 20)

@@ -7,7 +7,7 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import PayOrder, ReleaseOrder, Send, ShowExecution
 from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Matching
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.commitment import assignment_id, check_opens

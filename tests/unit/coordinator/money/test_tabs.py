@@ -19,7 +19,7 @@ from quorate_coordinator.core.model.effects import (
 )
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger, payees
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal

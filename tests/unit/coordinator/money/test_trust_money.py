@@ -20,7 +20,7 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Label, Milliseconds, Price, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.beacon.bls import sign_round
+from quorate_runtime.keys.bls import sign_round
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import BLS, DOMAIN, HOST, INFO, Market, Party
 from support.receipt_readers import own_record

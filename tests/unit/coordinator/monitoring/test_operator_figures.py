@@ -7,8 +7,8 @@ from quorate_coordinator.status.ending_counts import ENDINGS, EndingCounts
 from quorate_coordinator.status.operator_report import money_of, orders_of, providers_of
 from quorate_coordinator.status.own_account import DAY_SECONDS, GasUse, gas_warning
 from quorate_protocol.units import ZERO_ADDRESS, Address, UnixSeconds
-from quorate_runtime.clock import VirtualClock
 from support.markets.scripted_market import Market, Party
+from support.virtual_clock import VirtualClock
 
 NOW = 1_800_000_000
 DEVNET = Currency(31337, ZERO_ADDRESS)

@@ -13,7 +13,6 @@ from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.ports import GpuProbe
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.values import replace
-from quorate_runtime.clock import VirtualClock
 from quorate_runtime.process.health import Board
 from support.gpu.recorded_inventories import (
     DRIVER_NOT_LOADED,
@@ -23,6 +22,7 @@ from support.gpu.recorded_inventories import (
     RecordedProbe,
     recorded,
 )
+from support.virtual_clock import VirtualClock
 
 WHOLE = recorded("four-rtx-4090")
 UUIDS = uuids_of(WHOLE)

@@ -14,7 +14,7 @@ from quorate_protocol.messages.beacon_rounds import round_time
 from quorate_protocol.messages.ports import BeaconInfo, BeaconRound, Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Round, Seconds
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 
 ROUNDS_KEPT = 256
 ANSWER_BYTES_MAX = 16 << 10
@@ -27,9 +27,8 @@ _NOT_YET = frozenset({404, 425})
 
 
 class HttpBeacon:
-    """`quorate_protocol.messages.ports.Beacon` over HTTP.
-
-    The caller owns the session. `info` comes from the deployment, never from a relay.
+    """`quorate_protocol.messages.ports.Beacon` over HTTP. The caller owns the session. `info` comes
+    from the deployment, never from a relay.
     """
 
     def __init__(
@@ -42,10 +41,7 @@ class HttpBeacon:
         self._rounds: OrderedDict[Round, BeaconRound] = OrderedDict()
 
     async def round(self, number: Round) -> BeaconRound | None:
-        """Returns a verified round, or None while it has not appeared.
-
-        Raises `Unavailable` if the relay does not answer or sends a false round.
-        """
+        """Raises `Unavailable` if the relay does not answer or sends a false round."""
         if number < 1:
             return None
         kept = self._rounds.get(number)
@@ -66,7 +62,6 @@ class HttpBeacon:
             try:
                 return await self._try(number)
             except Unavailable:
-                # Not re-raised: the last try, below, raises its own error.
                 await self._clock.sleep(RETRY_SECONDS * 2**attempt)
         return await self._try(number)
 
@@ -114,9 +109,8 @@ async def fetch_info(url: str, session: aiohttp.ClientSession) -> BeaconInfo:
 
 
 async def get_json(session: aiohttp.ClientSession, url: str) -> tuple[int, dict[str, object]]:
-    """Fetches the status and the JSON object; {} for a status other than 200.
-
-    Raises Unavailable if the server does not answer, sends too many bytes, or sends no JSON object.
+    """Fetches the status and the JSON object; {} for a status other than 200. Raises Unavailable if
+    the server does not answer, sends too many bytes, or sends no JSON object.
     """
     try:
         async with session.get(

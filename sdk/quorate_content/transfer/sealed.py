@@ -151,7 +151,6 @@ class _Plaintext:
         self._chunk = memoryview(b"")
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Fills some of `buffer` and returns how many bytes; 0 means the end."""
         if not self._chunk:
             self._next()
         count = min(len(buffer), len(self._chunk))
@@ -192,9 +191,8 @@ def _seal(pieces: Iterator[Block], key: bytes) -> Iterator[bytes]:
 
 
 def _regroup(pieces: Iterator[Block] | Iterator[bytes], size: int) -> Iterator[bytes]:
-    """Yields the same bytes in pieces of exactly `size`; the last may be shorter but not empty.
-
-    It copies the bytes, so sources may reuse their buffers.
+    """Yields the same bytes in pieces of exactly `size`; the last may be shorter but not empty. It
+    copies the bytes, so sources may reuse their buffers.
     """
     pending = bytearray()
     for piece in pieces:

@@ -29,9 +29,8 @@ class Stored(Struct, frozen=True):
 
 
 class Appended(Struct, frozen=True):
-    """The result of a durable append.
-
-    `fresh` are the keys of effects that no kept event had before. Only these are performed.
+    """The result of a durable append. `fresh` are the keys of effects that no kept event had
+    before. Only these are performed.
     """
 
     offset: int
@@ -68,47 +67,39 @@ class JournalDamaged(JournalError):
 
 
 class JournalFailed(JournalError):
-    """An append could not be made durable.
-
-    Nothing of its batch was acknowledged, and the process must end.
+    """An append could not be made durable. Nothing of its batch was acknowledged, and the process
+    must end.
     """
 
 
 class JournalPort(Protocol):
-    """Keeps the events, the outbox and the snapshots of one daemon.
-
-    All calls come from the thread of one event loop.
+    """Keeps the events, the outbox and the snapshots of one daemon. All calls come from the thread
+    of one event loop.
     """
 
     last_offset: int  # of the newest append, durable or not; 0 when empty
 
     def append(self, record: Record, effects: Sequence[KeyedEffect]) -> Future[Appended]:
-        """Queues one event with its effects. The future is done when they are on disk.
-
-        Futures are done in the order of calls. After `JournalFailed` every later call fails too.
+        """Queues one event with its effects. The future is done when they are on disk. Futures are
+        done in the order of calls. After `JournalFailed` every later call fails too.
         """
 
     def replay(self, after: int) -> Iterator[Stored]:
-        """Yields the durable events after offset `after`, in order.
-
-        Events before the older of the two newest snapshots may be gone. Raises JournalDamaged at
-        the first gap or wrong checksum.
+        """Yields the durable events after offset `after`, in order. Events before the older of the
+        two newest snapshots may be gone. Raises JournalDamaged at the first gap or wrong checksum.
         """
 
-    def pending_effects(self) -> Sequence[Pending]:
-        """Returns the effects that are not marked done, in the order of their decisions."""
+    def pending_effects(self) -> Sequence[Pending]: ...
 
     def mark_done(self, keys: Sequence[str]) -> Future[None]:
-        """Marks effects as done: `pending_effects` never returns them again.
-
-        The mark may wait a little, to be written together with an append.
+        """Marks effects as done: `pending_effects` never returns them again. The mark may wait a
+        little, to be written together with an append.
         """
 
     def save_snapshot(self, snapshot: Snapshot) -> Future[None]:
         """Saves the state after an appended event, and deletes what only older snapshots needed."""
 
-    def load_snapshot(self) -> Snapshot | None:
-        """Returns the newest snapshot, or None if there is none."""
+    def load_snapshot(self) -> Snapshot | None: ...
 
     async def close(self) -> None:
         """Writes what is queued and releases the folder. A second call changes nothing."""

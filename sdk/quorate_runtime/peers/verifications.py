@@ -33,14 +33,14 @@ from quorate_attestation.session_messages import (
 from quorate_attestation.sessions import verifier_session
 from quorate_attestation.sessions.schedule import check_start
 from quorate_attestation.sessions.verifier_session import VerifierState
+from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.crypto.eip712 import Domain
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages.envelope import Sign, seal
 from quorate_protocol.messages.ports import BeaconInfo, Clock
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Milliseconds, Small, UnixSeconds
-from quorate_runtime.beacon import bls
+from quorate_runtime.keys import bls
 
 CHALLENGES_MAX = 64
 WAITING_MAX = 512  # messages of one challenge that its task has not read yet
@@ -100,23 +100,19 @@ class Verifications:
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         async with asyncio.TaskGroup() as self._group:
             await asyncio.get_running_loop().create_future()
 
     def check_room(self) -> None:
-        """Raises Unavailable if this verifier can take no further challenge now."""
         if self._group is None or len(self._sessions) >= CHALLENGES_MAX:
             raise Unavailable(f"it verifies {len(self._sessions)} challenges already")
 
     def live(self) -> frozenset[Hash32]:
-        """Returns the digests of the challenges that are under way."""
         return frozenset(self._sessions)
 
     def open(self, sent: ChallengeSent) -> None:
-        """Begins a challenge as one of its verifiers. A second call changes nothing.
-
-        Raises Refused if beacon, time, sizes or draw are wrong, and Unavailable without room.
+        """Begins a challenge as one of its verifiers. A second call changes nothing. Raises Refused
+        if beacon, time, sizes or draw are wrong, and Unavailable without room.
         """
         challenge = sent.challenge
         digest = challenge.digest()
@@ -130,7 +126,6 @@ class Verifications:
         self._group.create_task(self._serve(session), name=f"verification {digest.hex()[:8]}")
 
     def _place(self, challenge: ChallengeOpened) -> Small:
-        """Checks what can be checked before the challenge, and returns this verifier's place."""
         me, beacon = self._me, challenge.beacon
         challenge.validate()
         if me.account not in challenge.verifiers:
@@ -163,11 +158,9 @@ class Verifications:
         try:
             await self._verify(session)
         except Refused as refused:
-            # Not re-raised: the provider gets no record, and is told why.
             log.warning("%s: no record: %s", name, refused)
             await self._refuse(session, refused)
         except (Unavailable, TimeoutError) as error:
-            # Not re-raised: the provider asks for another challenge in the next period.
             log.warning("%s: ended without a record: %s", name, str(error) or "no answer")
         finally:
             del self._sessions[session.digest]
@@ -178,7 +171,7 @@ class Verifications:
         try:
             await self._send(session.digest, told)
         except (Refused, Unavailable) as error:
-            log.info("the provider was not told: %s", error)  # not re-raised: nothing depends on it
+            log.info("the provider was not told: %s", error)
 
     async def _verify(self, session: _Session) -> None:
         challenge = session.sent.challenge
@@ -220,7 +213,6 @@ class Verifications:
         log.info("GPU %s of 0x%s: record signed", claim.uuid, challenge.provider.hex())
 
     async def _proof(self, cid: str, gateways: tuple[str, ...], bytes_max: int) -> bytes:
-        """Fetches a proof. Raises Refused with the remedy, so that the provider's owner is told."""
         try:
             return await self._fetch(cid, gateways, bytes_max)
         except Unavailable as error:
@@ -231,7 +223,6 @@ class Verifications:
             ) from error
 
     async def _next(self, session: _Session, kind: type[M]) -> tuple[M, Milliseconds]:
-        """Returns the next message, which must be of this kind, and when it came."""
         async with asyncio.timeout(ANSWER_SECONDS):
             message, at = await session.came.get()
         if not isinstance(message, kind):

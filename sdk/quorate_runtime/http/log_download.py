@@ -23,9 +23,8 @@ T = TypeVar("T")
 
 
 class LogDownload:
-    """Reads one coordinator's log into a file. The caller owns the session and the file.
-
-    Answers are bounded and of the right form. Nothing is believed before it is folded.
+    """Reads one coordinator's log into a file. The caller owns the session and the file. Answers
+    are bounded and of the right form. Nothing is believed before it is folded.
     """
 
     def __init__(
@@ -41,9 +40,8 @@ class LogDownload:
         return await self._get(Routes.REPUTATION)
 
     async def fetch(self, head: ReputationHead) -> None:
-        """Appends the lines that `head` counts and the file has not. Raises Unavailable, Refused.
-
-        A line is served once it is on the coordinator's disk, so the newest may take a moment.
+        """Appends the lines that `head` counts and the file has not. Raises Unavailable, Refused. A
+        line is served once it is on the coordinator's disk, so the newest may take a moment.
         """
         if head.length > LINES_MAX:
             raise Refused(Code.OVERSIZE, f"log: {head.length} lines are more than {LINES_MAX}")
@@ -73,7 +71,6 @@ class LogDownload:
         return None if raw is None else self._form(ProviderView, raw)
 
     async def imported(self, provider: Address | None) -> tuple[ImportedView, ...]:
-        """Returns what this coordinator has checked of others' logs."""
         asked = {} if provider is None else {"provider": provider}
         return (await self._get(Routes.REPUTATION_IMPORTED, **asked)).logs
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from quorate_contracts.account.goals import Permit
+from quorate_contracts.account.permit import permit_call, permit_terms
 from quorate_contracts.calls import ask, simulate
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import escrow, stakes
 from quorate_contracts.generated.contract_calls import Call
-from quorate_contracts.permit import permit_call, permit_terms
 from quorate_protocol.codec import canonical
-from quorate_protocol.crypto.eip712 import digest
+from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages.ports import Signer
 from quorate_protocol.messages.requests import (
     ChangePayoutRequest,
@@ -67,14 +68,6 @@ class SignedRequest(Struct, frozen=True):
     sig: Signature
 
 
-class SignedPermit(Struct, frozen=True):
-    """The account's permit for the registry to pull stake and for it to pay fees."""
-
-    amount: Amount
-    deadline: UnixSeconds
-    sig: Signature
-
-
 class RequestFile(Struct, frozen=True):
     """What an account gives to a relayer. Nobody can change it, or send it elsewhere or twice."""
 
@@ -82,12 +75,11 @@ class RequestFile(Struct, frozen=True):
     stakes: Address
     account: Address
     requests: tuple[SignedRequest, ...]
-    permit: SignedPermit | None = None
+    permit: Permit | None = None  # for the registry to pull stake, and for it to pay fees
 
     def bodies(self, deployment: "Deployment") -> list[Request]:
-        """Returns the requests once everything that needs no chain is checked.
-
-        Raises Refused: CHAIN for another market, BAD_SIGNATURE, MALFORMED for another file.
+        """Returns the requests once everything that needs no chain is checked. Raises Refused:
+        CHAIN for another market, BAD_SIGNATURE, MALFORMED for another file.
         """
         if (self.chain_id, self.stakes) != (deployment.chain_id, deployment.stakes):
             told = f"on chain {self.chain_id}, contract 0x{self.stakes.hex()}"
@@ -112,17 +104,21 @@ async def sign_requests(
     calls: Sequence[Call],
     deadline: UnixSeconds,
     max_fee: Amount,
-    stake: Amount,
 ) -> RequestFile:
     """Signs a request instead of each call, in their order, from the account's next nonces on.
 
-    `stake` is what they pull. Raises Refused if the token has no permits and too little is
+    A permit stands for the approvals. Raises Refused if the token has none and too little is
     approved.
     """
     deployment, account = contracts.deployment, signer.address
     nonces = await _nonces(client, contracts, account)
     signed, pulled = [], 0
     for call in calls:
+        if call.to == deployment.token:
+            amount = call.arguments[1]
+            assert isinstance(amount, int), "an approval"
+            pulled += amount
+            continue
         is_money = call.to == deployment.escrow
         terms = nonces[is_money], deadline, max_fee
         body = REQUEST_OF[call.function](account, *call.arguments, *terms)
@@ -130,13 +126,11 @@ async def sign_requests(
         pulled += 0 if is_money else max_fee
         sig = signer.sign(digest(deployment.domain(), body))
         signed.append(SignedRequest(body, sig))
-    wanted = Amount(stake + pulled)
-    permit = await _permit(client, contracts, signer, wanted, deadline)
+    permit = await _permit(client, contracts, signer, Amount(pulled), deadline)
     return RequestFile(deployment.chain_id, deployment.stakes, account, tuple(signed), permit)
 
 
 async def _nonces(client: ChainClient, contracts: Contracts, account: Address) -> dict[bool, Nonce]:
-    """Returns the next nonce of an account at Stakes (False) and at Escrow (True)."""
     found = {}
     for is_money, contract in ((False, contracts.stakes), (True, contracts.escrow)):
         found[is_money] = await ask(client, contract.request_nonce(account))
@@ -145,7 +139,7 @@ async def _nonces(client: ChainClient, contracts: Contracts, account: Address) -
 
 async def _permit(
     client: ChainClient, contracts: Contracts, signer: Signer, wanted: Amount, until: UnixSeconds
-) -> SignedPermit | None:
+) -> Permit | None:
     deployment, account = contracts.deployment, signer.address
     allowance = contracts.token.allowance(account, deployment.stakes)
     if wanted == 0 or await ask(client, allowance) >= wanted:
@@ -157,7 +151,7 @@ async def _permit(
             f"the token has no permits: first approve {usd(wanted)} USD for "
             f"0x{deployment.stakes.hex()} from 0x{account.hex()}, which needs gas once",
         )
-    return SignedPermit(wanted, until, terms.sign(deployment.stakes, wanted, until, signer))
+    return Permit(wanted, until, terms.sign(deployment.stakes, wanted, until, signer))
 
 
 async def calls_to_relay(
@@ -193,7 +187,6 @@ async def calls_to_relay(
 
 
 def relayed_call(contracts: Contracts, body: Request, fee: Amount, sig: Signature) -> Call:
-    """Returns the transaction that does what an account signed, and gives its sender the fee."""
     if isinstance(body, EscrowRequest):
         return _escrow_call(contracts.escrow, body, fee, sig)
     return _stakes_call(contracts.stakes, body, fee, sig)
@@ -237,12 +230,11 @@ async def _permit_call(client: ChainClient, contracts: Contracts, file: RequestF
     try:
         await simulate(client, call)
     except Refused:
-        return None  # not re-raised: if it was never given, the requests themselves are refused
+        return None  # if it was never given, the requests themselves are refused
     return call
 
 
 def encode(file: RequestFile) -> bytes:
-    """Returns the file's canonical JSON."""
     return canonical.encode(file)
 
 

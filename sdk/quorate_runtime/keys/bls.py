@@ -23,9 +23,8 @@ _GENERATOR = G2Point()
 
 
 def keygen(seed: bytes) -> int:
-    """Derives a secret scalar, never 0, from at least 16 bytes of seed.
-
-    The same seed always gives the same scalar. It does not follow EIP-2333.
+    """Derives a secret scalar, never 0, from at least 16 bytes of seed. The same seed always gives
+    the same scalar. It does not follow EIP-2333.
     """
     assert len(seed) >= 16, "a beacon seed has at least 16 bytes"
     wide = sha256(b"quorate beacon 0" + seed).digest() + sha256(b"quorate beacon 1" + seed).digest()
@@ -44,7 +43,6 @@ def sign_round(secret: int, number: Round) -> bytes:
 
 def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
     """Returns whether a compressed signature signs the round under a compressed key. Takes 1.4 ms.
-
     False for malformed bytes.
     """
     if len(key) != PUBLIC_KEY_BYTES or len(signature) != SIGNATURE_BYTES:
@@ -56,7 +54,6 @@ def verify_round(key: bytes, number: Round, signature: bytes) -> bool:
             G2Point.from_compressed_bytes(key),
         )
     except ValueError:
-        # Not re-raised: bytes that encode no point are a wrong signature.
         return False
     if point == G1Point.identity() or key_point == G2Point.identity():
         return False
@@ -69,16 +66,13 @@ def randomness(signature: bytes) -> bytes:
 
 
 def beacon_round(secret: int, number: Round) -> BeaconRound:
-    """Signs a round, and returns it with its randomness."""
     signature = sign_round(secret, number)
     return BeaconRound(number, signature, randomness(signature))
 
 
 def signature_words(signature: bytes) -> tuple[int, int, int, int]:
-    """Turns a compressed signature into four words of EIP-2537 (x high, x low, y high, y low).
-
-    The contract's `Beacon.submit` takes them. Raises ValueError if the bytes are no point of the
-    group.
+    """Turns a compressed signature into four words of EIP-2537 (x high, x low, y high, y low). The
+    contract's `Beacon.submit` takes them. Raises ValueError if the bytes are no point of the group.
     """
     a, b, c, d = _words(G1Point.from_compressed_bytes(signature).to_xy_bytes_be())
     return a, b, c, d
@@ -86,16 +80,14 @@ def signature_words(signature: bytes) -> tuple[int, int, int, int]:
 
 def public_key_words(key: bytes) -> tuple[int, ...]:
     """Turns a compressed public key into eight words of EIP-2537 (x0, x1, y0, y1; each high, low).
-
     Raises ValueError if the bytes are no point of the group.
     """
     return _words(G2Point.from_compressed_bytes(key).to_xy_bytes_be())
 
 
 def pairing_probes() -> tuple[bytes, bytes]:
-    """Returns two inputs for EIP-2537's pairing check, to test whether a chain has it.
-
-    Each has two pairs of points. The check answers one for the first input, zero for the second.
+    """Returns two inputs for EIP-2537's pairing check, to test whether a chain has it. Each has two
+    pairs of points. The check answers one for the first input, zero for the second.
     """
     one, other = (
         words_bytes(_words(G1Point().to_xy_bytes_be())),

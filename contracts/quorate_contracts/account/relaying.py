@@ -1,27 +1,22 @@
 """Sends requests that accounts without coins signed (`quorate chain relay`), for their fee."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorate_contracts.account.delivery import LONG_SECONDS, hand_over, mined
+from quorate_contracts.account.relayed_requests import RequestFile, calls_to_relay, decode
 from quorate_contracts.calls import ask, simulate
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
-from quorate_contracts.relayed_requests import RequestFile, calls_to_relay, decode
 from quorate_protocol.messages.ports import Signer
-from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, usd
 from quorate_runtime.chain.client import ChainClient
-from quorate_runtime.chain.fee_bids import first_bid
 from quorate_runtime.chain.node_errors import Answer, classify
 from quorate_runtime.chain.rpc import RpcFailure
-from quorate_runtime.chain.transactions import Transaction, sign
-
-WAIT_SECONDS = 300.0
-POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +55,6 @@ class Relay:
         return Relayed(len(calls), wei, Amount(max(0, await self._tokens() - before)))
 
     async def _tokens(self) -> int:
-        """What the relayer has in the token and in Escrow."""
         account = self.signer.address
         token, escrow = self.contracts.token, self.contracts.escrow
         asked = (token.balance_of(account), escrow.balance_of(account))
@@ -68,22 +62,17 @@ class Relay:
 
     async def _send(self, call: Call) -> int:
         nonce = await self.client.nonce(self.signer.address, "pending")
-        bid = first_bid(await self.client.fees(), self.client.fee_cap_wei)
-        fields = (nonce, call.to, call.data, 0, call.gas, bid.fee_max, bid.tip_max)
-        signed = sign(Transaction(self.contracts.deployment.chain_id, *fields), self.signer)
+        chain_id = self.contracts.deployment.chain_id
         try:
-            digest = await self.client.send_raw(signed.raw)
+            digest = await hand_over(self.client, chain_id, self.signer, nonce, call)
         except RpcFailure as failure:
             told = f"the chain node says: {failure.message}"
             if classify(failure.message) is Answer.UNFUNDED:
                 currency = currency_of(self.contracts.deployment)
                 told = f"the key has too little for gas: {currency.send(self.signer.address)}"
             raise Refused(Code.CHAIN, told) from failure
-        limit = asyncio.get_running_loop().time() + WAIT_SECONDS
-        while (receipt := await self.client.receipt(digest)) is None:
-            if asyncio.get_running_loop().time() > limit:
-                raise Unavailable(f"no block took the request within {WAIT_SECONDS:g} s")
-            await asyncio.sleep(POLL_SECONDS)
+        late = f"no block took the request within {LONG_SECONDS:g} s"
+        receipt = await mined(self.client, digest, late)
         if not receipt.success:
             raise Refused(Code.CHAIN, "the transaction was reverted: another relayer was first")
         return receipt.gas_used * receipt.gas_price_wei
@@ -100,7 +89,6 @@ def read_file(path: Path) -> RequestFile:
 
 
 def told(found: Relayed, contracts: Contracts) -> str:
-    """Says what was sent, what it cost and what it brought."""
     if not found.sent:
         return "the chain has taken all of these requests already: nothing was sent"
     coins = currency_of(contracts.deployment).coins(found.wei)

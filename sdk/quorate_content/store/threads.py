@@ -41,7 +41,6 @@ class StopSignal:
 
     @property
     def is_stopped(self) -> bool:
-        """Returns whether the work was cancelled."""
         return self._stopped.is_set()
 
     def left_seconds(self) -> float:
@@ -54,12 +53,10 @@ class StopSignal:
         self.check()
 
     def attach(self, connection: socket.socket) -> None:
-        """Shuts this connection when the work is stopped."""
-
         def shut() -> None:
             try:
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:  # not re-raised: it is closed already, as intended
+            except OSError:  # it is closed already, as intended
                 pass
 
         self.on_stop(shut)

@@ -13,9 +13,8 @@ from quorate_protocol.units import ZERO_HASH, Hash32
 
 
 def merkle_root(entries: frozenset[Hash32]) -> Hash32:
-    """Merkle root over the sorted entries; zero if there are none.
-
-    If a level has an odd count of nodes, its last node moves up as it is.
+    """Merkle root over the sorted entries; zero if there are none. If a level has an odd count of
+    nodes, its last node moves up as it is.
     """
     level = sorted(entries)
     if not level:
@@ -43,7 +42,6 @@ class Log(Struct, frozen=True):
     peaks: tuple[Hash32, ...] = ()  # roots of perfect trees over the entries, the largest first
 
     def append(self, entry: Hash32) -> "Log":
-        """The log with one more entry."""
         peaks, node, size = list(self.peaks), entry, self.count
         while size & 1:
             node = _above(peaks.pop(), node)
@@ -100,11 +98,9 @@ class FullLog:
         return new
 
     def root(self) -> Hash32:
-        """Root of the log, the same as that of a `Log` with these entries."""
         return _bagged(len(self), self._peaks())
 
     def prove(self, index: int) -> Inclusion:
-        """Proof of the entry at an index."""
         count, first, mine = len(self), 0, 0
         assert 0 <= index < count, "an entry of this log"
         for size in _sizes(count):
@@ -118,9 +114,8 @@ class FullLog:
         return Inclusion(index, count, siblings, (*peaks[:mine], *peaks[mine + 1 :]))
 
     def _peaks(self) -> tuple[Hash32, ...]:
-        """Roots of the perfect trees, the largest first.
-
-        Each is the last node of its level, because it has no partner there.
+        """Roots of the perfect trees, the largest first. Each is the last node of its level,
+        because it has no partner there.
         """
         count = len(self)
         return tuple(
@@ -130,12 +125,10 @@ class FullLog:
 
 
 def prove(entries: Sequence[Hash32], index: int) -> Inclusion:
-    """Proof of the entry at an index, computed from all entries of a log."""
     return FullLog(entries).prove(index)
 
 
 def is_included(root: Hash32, entry: Hash32, shown: Inclusion) -> bool:
-    """Whether the log with this root has the entry at the index that the proof names."""
     if not 0 <= shown.index < shown.count < 1 << 64:
         return False
     first, mine = 0, 0

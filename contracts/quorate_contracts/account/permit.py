@@ -54,7 +54,6 @@ def permit_call(
     deadline: UnixSeconds,
     signature: Signature,
 ) -> Call:
-    """Returns the transaction by which anybody tells the token of an owner's permit."""
     kinds = ("address", "address", "uint256", "uint256", "uint8", "bytes32", "bytes32")
     data = encode(kinds, (owner, spender, amount, deadline, *permit_words(signature)))
     return Call(token, keccak256(PERMIT_FUNCTION)[:4] + data, PERMIT_GAS)
@@ -63,9 +62,8 @@ def permit_call(
 async def permit_terms(
     client: ChainClient, token: Address, chain_id: int, owner: Address
 ) -> PermitTerms | None:
-    """Returns what the owner signs; None if the token has no permit of the standard.
-
-    Raises Unavailable if the chain node does not answer.
+    """Returns what the owner signs; None if the token has no permit of the standard. Raises
+    Unavailable if the chain node does not answer.
     """
     found = await _ask(client, token, "DOMAIN_SEPARATOR()")
     nonce = await _ask(client, token, "nonces(address)", encode(("address",), (owner,)))
@@ -85,12 +83,12 @@ async def _ask(client: ChainClient, token: Address, function: str, arguments: by
     try:
         return await client.call(token, keccak256(function.encode())[:4] + arguments)
     except Refused:
-        return b""  # not re-raised: a token without this function has no permit
+        return b""  # a token without this function has no permit
 
 
 def _text(data: bytes) -> str:
     try:
         (found,) = decode(("string",), data)
     except (ValueError, OverflowError):
-        return ""  # not re-raised: some old tokens answer bytes32, and have no permit
+        return ""  # some old tokens answer bytes32, and have no permit
     return str(found)[:TEXT_BYTES_MAX]

@@ -29,7 +29,6 @@ class Domain(Struct, frozen=True):
     verifying_contract: Address  # the contract `Stakes`, for every message
 
     def separator(self) -> Hash32:
-        """The 32-byte domain separator."""
         return _separator(self.chain_id, self.verifying_contract)
 
 
@@ -44,9 +43,8 @@ def _separator(chain_id: int, contract: Address) -> Hash32:
 
 
 def digest(domain: Domain, message: object) -> Hash32:
-    """The hash that is signed: keccak256(0x1901 || separator || struct hash).
-
-    Results are kept, because one message's digest is needed to check, store and name it.
+    """The hash that is signed: keccak256(0x1901 || separator || struct hash). Results are kept,
+    because one message's digest is needed to check, store and name it.
     """
     return _digests(domain.chain_id, domain.verifying_contract)(message)
 
@@ -91,9 +89,8 @@ def _solidity(hint: Any, nested: dict[str, str]) -> str:
 
 @memo
 def _hasher(kind: Any) -> Callable[[Any], Hash32]:
-    """The function that computes hashStruct for one message type.
-
-    hashStruct is keccak256 of the type hash and one 32-byte word for each field.
+    """The function that computes hashStruct for one message type. hashStruct is keccak256 of the
+    type hash and one 32-byte word for each field.
     """
     type_hash = keccak256(type_string(kind).encode())
     members = [(f.name, _word_of(f.type)) for f in fields(kind)]
@@ -106,7 +103,6 @@ def _hasher(kind: Any) -> Callable[[Any], Hash32]:
 
 
 def _word_of(hint: Any) -> Callable[[Any], bytes]:
-    """The function that makes the 32-byte word of a member of this type."""
     if get_origin(hint) is tuple:
         each = _word_of(get_args(hint)[0])
         return lambda items: (

@@ -20,14 +20,12 @@ from quorate_runtime.keys.crypto import recover
 
 
 def head_line(file: BinaryIO) -> ReputationHead:
-    """Reads the first line of a log's document. Raises Refused."""
     return head_of(_line(file))
 
 
 def folded_file(
     head: ReputationHead, file: BinaryIO, pinned: Mapping[int, Hash32] | None = None
 ) -> FoldedLog:
-    """Checks and folds the lines that follow in a file. Raises Refused, with the line's number."""
     return folded(head, lines_of(file), recover, pinned)
 
 
@@ -44,7 +42,6 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
 
 
 def document(head: ReputationHead, body: BinaryIO) -> bytes:
-    """Returns a log's document: its head, and the lines from the beginning of `body`."""
     body.seek(0)
     return canonical.encode(head) + b"\n" + body.read()
 

@@ -1,0 +1,1 @@
+"""What accounts of all roles do on chain: pure goals, and the ways to the chain."""

@@ -1,1 +1,0 @@
-"""Hashes, EIP-712 digests, Merkle trees, commitments and bearer tokens."""

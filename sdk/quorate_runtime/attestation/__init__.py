@@ -1,1 +1,0 @@
-"""Verifiers of attestation, which both daemons run."""

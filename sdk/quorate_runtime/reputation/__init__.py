@@ -1,1 +1,0 @@
-"""Files and downloads of the public logs of coordinators."""
