@@ -9,13 +9,13 @@ from statistics import median
 
 from prometheus_client import CollectorRegistry, Histogram
 
+from quorate_coordinator.base.operator_view import ENDINGS
 from quorate_coordinator.core.model.entities import Decided, Ended, Job, Matching
 from quorate_coordinator.core.model.state import State
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.units import Hash32
 from quorate_runtime.process.metrics import LabelledCounter
 
-ENDINGS = ("accepted", "unresolved", "cannot_verify", "lapsed", "stopped", "unmatched")
 STAGES = ("matched", "decided")
 BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400)  # seconds
 REMEMBERED_MAX = 1_000  # newest times of which medians are taken

@@ -7,12 +7,12 @@ each change of a run to its hour and its day.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from quorate_coordinator.base.operator_view import ENDINGS
 from quorate_coordinator.status.migrations.models import VOLUME_COLUMNS
 
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
 UNITS = {"hour": HOUR_SECONDS, "day": DAY_SECONDS}
-ENDINGS = frozenset({"accepted", "unresolved", "cannot_verify", "lapsed", "stopped", "unmatched"})
 COUNTED = ("executions", "audits", "outvoted", "charged", "fee")
 PeriodKey = tuple[str, int, str]
 """(unit, start, host class)"""

@@ -149,7 +149,7 @@ async def test_sums_beyond_64_bits_are_exact(tables: Projection) -> None:
         assert found["charged"] == found["fee"] == 3 * LARGE
     history = await read_history(tables.engine, HistoryQuery("day", 0, market.at + 1))
     assert history.periods[0].charged == 3 * LARGE
-    assert (await read_report(tables.engine, 0, market.at + 1)).volume["fee"] == 3 * LARGE
+    assert (await read_report(tables.engine, 0, market.at + 1)).figures["fee"] == 3 * LARGE
 
 
 async def test_orders_that_expire_unmatched_and_stopped_ones_are_counted(
@@ -304,9 +304,14 @@ async def test_report_adds_up_disputes_and_gas(tables: Projection) -> None:
     for _ in range(2):
         await tables.add_transactions([*rows, transaction_row("case-x/y", receipts[0], at)])
     report = await read_report(tables.engine, at, at + 1)
-    found = report.disputes
-    assert (found.opened, found.convicted, found.acquitted, found.undecided) == (3, 1, 1, 1)
-    assert found.taken == LARGE
+    found = report.figures
+    assert [found[name] for name in ("opened", "convicted", "acquitted", "undecided")] == [
+        3,
+        1,
+        1,
+        1,
+    ]
+    assert found["taken"] == LARGE
     assert [(gas.kind, gas.transactions, gas.gas_used) for gas in report.gas] == [
         ("case", 1, 21_000),
         ("payroll", 2, 42_001),

@@ -12,6 +12,8 @@ from typing import Any
 from sqlalchemy import BigInteger, Dialect, Numeric, String, Text, types
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from quorate_coordinator.base.operator_view import ENDINGS
+
 AMOUNT_DIGITS = 39  # an amount has 128 bits on the wire
 
 
@@ -173,20 +175,7 @@ class Progress(Base):
     event_seq: Mapped[int] = mapped_column(BigInteger)
 
 
-VOLUME_COLUMNS = (
-    "jobs",
-    "executions",
-    "audits",
-    "outvoted",
-    "accepted",
-    "unresolved",
-    "cannot_verify",
-    "lapsed",
-    "stopped",
-    "unmatched",
-    "charged",
-    "fee",
-)
+VOLUME_COLUMNS = ("jobs", "executions", "audits", "outvoted", *ENDINGS, "charged", "fee")
 """Columns of `MarketPeriod` that follow from the runs."""
 SUPPLY_COLUMNS = ("slots", "providers", "price_least", "price_median", "price_p90")
 """Columns of `MarketPeriod` that were observed."""
