@@ -18,7 +18,7 @@ from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.jobs.retirement import ARCHIVED
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.storage import startup_checks
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime.chain import ChainClient, Sender
@@ -35,7 +35,7 @@ class JournalComparison:
 
     config: Config
     core: CoordinatorCore
-    archive: RunArchive
+    archive: FileArchive
     contracts: Contracts
     client: ChainClient
     sender: Sender

@@ -48,8 +48,7 @@ from quorate_coordinator.status.market_tables import MarketTables
 from quorate_coordinator.status.operator_report import OperatorReport, make_report
 from quorate_coordinator.status.own_account import OwnAccount
 from quorate_coordinator.storage import startup_checks
-from quorate_coordinator.storage.archive import RunArchive
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.documents import JobDocuments
@@ -90,7 +89,7 @@ if TYPE_CHECKING:
 
 
 def add_disk_gauges(
-    registry: CollectorRegistry, config: Config, archive: RunArchive, documents: DocumentFile
+    registry: CollectorRegistry, config: Config, archive: FileArchive, documents: DocumentFile
 ) -> None:
     """Adds the gauges of archive and documents to a daemon's registry. Values are bytes."""
     for name, help_text, read in (

@@ -42,7 +42,7 @@ from quorate_coordinator.core.model.effects import (
 from quorate_coordinator.core.model.entities import WorkWindow
 from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.money import receipts
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader

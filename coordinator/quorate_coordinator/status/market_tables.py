@@ -15,7 +15,7 @@ from quorate_coordinator.status.database import DATABASE_ERRORS, Database, is_da
 from quorate_coordinator.status.history import HistoryQuery, read_history
 from quorate_coordinator.status.projection import REFRESH_ERRORS, Projection
 from quorate_coordinator.status.rows import transaction_row
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
@@ -38,7 +38,7 @@ class MarketTables:
 
     database: Database
     state: State
-    archive: RunArchive
+    archive: FileArchive
     transactions: Path  # the file with the sends of `posting`
     posting: Address
     clock: Clock

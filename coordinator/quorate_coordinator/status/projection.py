@@ -44,7 +44,7 @@ from quorate_coordinator.status.migrations.models import (
     TransactionRow,
 )
 from quorate_coordinator.status.rows import Row, batched, case_row, class_row, provider_row, run_row
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32, UnixSeconds
@@ -280,7 +280,7 @@ class Projection:
         return int(found or 0)
 
     @shielded
-    async def refresh(self, state: State, archive: RunArchive, now: int = 0) -> int:
+    async def refresh(self, state: State, archive: FileArchive, now: int = 0) -> int:
         """Writes what has changed in the state since the last time, and what the archive got after
         the offset. Returns the new offset. `now` is recorded for new cases.
 
@@ -314,7 +314,7 @@ class Projection:
             await upsert(connection, progress, [{"name": ONLY, "event_seq": newest}])
 
     @shielded
-    async def rebuild(self, state: State, archive: RunArchive, now: int = 0) -> int:
+    async def rebuild(self, state: State, archive: FileArchive, now: int = 0) -> int:
         """Deletes what state and archive can fill again, and fills it. Observations stay."""
         async with self.engine.begin() as connection:
             for table in (runs, providers, progress):
@@ -383,7 +383,7 @@ class _Changes:
 
     @classmethod
     def of(
-        cls, state: State, archive: RunArchive, since: int, taken: _Followed, now: int
+        cls, state: State, archive: FileArchive, since: int, taken: _Followed, now: int
     ) -> "_Changes":
         """Returns rows of all taken keys that the state still has."""
         jobs = [job for job in (state.jobs.get(job_id) for job_id in taken.jobs) if job is not None]
@@ -396,7 +396,7 @@ class _Changes:
         )
 
 
-def _run_rows(archive: RunArchive, since: int, jobs: Iterable[Job]) -> Iterator[Row]:
+def _run_rows(archive: FileArchive, since: int, jobs: Iterable[Job]) -> Iterator[Row]:
     """Yields the runs that the archive got, then those that the state has. A run that is in both
     has the same row in both.
     """

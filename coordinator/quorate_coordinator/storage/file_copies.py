@@ -13,7 +13,7 @@ from pathlib import Path
 from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS
 from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.storage import document_file
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.codec.packed import Packed
 from quorate_protocol.units import Hash32
 from quorate_runtime.durable import make_whole

@@ -12,7 +12,7 @@ from quorate_coordinator.core.archived_run import ArchivedRun, committed_output
 from quorate_coordinator.core.jobs import log_reads
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.state import State
-from quorate_coordinator.storage.archive import Readers, RunArchive
+from quorate_coordinator.storage.archive import FileArchive, Readers
 from quorate_coordinator.storage.document_readers import is_published
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
@@ -30,7 +30,7 @@ class Outputs:
     """
 
     state: State
-    archive: RunArchive
+    archive: FileArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
     claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # lease -> its ciphertexts
     unkept: dict[Hash32, Hash32] = field(

@@ -17,7 +17,7 @@ from quorate_coordinator.core.jobs.log_reads import LogAccess
 from quorate_coordinator.core.model.entities import Decided, Ended, Job
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.phase_names import words_apart
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.document_readers import DocumentReaders
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack
@@ -37,7 +37,7 @@ class RunReader:
     """Reads one coordinator's runs. It derives from the tables which client has which run."""
 
     state: State
-    archive: RunArchive
+    archive: FileArchive
     documents: DocumentReaders
     _changed_jobs: set[Hash32]
     _changed_lines: set[Hash32]
@@ -49,7 +49,7 @@ class RunReader:
     )  # newest line in the archive, by client that asked
     _remembered: OrderedDict[Hash32, ArchivedRun] = field(default_factory=OrderedDict)
 
-    def __init__(self, state: State, archive: RunArchive) -> None:
+    def __init__(self, state: State, archive: FileArchive) -> None:
         self.state, self.archive = state, archive
         self._changed_jobs, self._changed_lines = state.jobs.follow(), state.events.follow()
         self.documents = DocumentReaders(state)

@@ -14,7 +14,7 @@ from quorate_coordinator.core.model.entities import Decided, Ended, OwnRecord
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.money.transactions import LOCKS, PAYROLL, REDEEM
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, usd
 from quorate_runtime.chain import ChainClient
@@ -97,7 +97,7 @@ async def check_nothing_is_under_way(client: ChainClient, account: Address, path
         raise Refused(Code.BUSY, detail)
 
 
-def check_archive(state: State, archive: RunArchive) -> None:
+def check_archive(state: State, archive: FileArchive) -> None:
     """Raises `JournalOlder` if the archive is newer than the journal. It has a run's end or a line
     of the public log that the journal does not know.
     """

@@ -25,7 +25,7 @@ from quorate_coordinator.core.archived_run import committed_output
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.lease import Accepted, Committed
 from quorate_coordinator.market.attestation_service import STORE_OWNER
-from quorate_coordinator.storage.archive import MemoryArchive, Readers
+from quorate_coordinator.storage.archive import Readers
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
@@ -48,6 +48,7 @@ from quorate_protocol.units import (
 from quorate_runtime.clock import VirtualClock, run_virtual
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
+from support.memory_archive import MemoryArchive
 
 MIB = 1 << 20
 SHARES = StagingQuota(store_bytes=50 * MIB, bytes_per_usd=MIB, floor_bytes=MIB // 2)

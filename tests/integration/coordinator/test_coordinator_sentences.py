@@ -28,7 +28,7 @@ from quorate_coordinator.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.service import Service
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo

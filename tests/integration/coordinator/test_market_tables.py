@@ -23,7 +23,6 @@ from quorate_coordinator.status.migrations.models import VOLUME_COLUMNS, Base
 from quorate_coordinator.status.projection import Projection, cases, periods, runs
 from quorate_coordinator.status.report import read_report
 from quorate_coordinator.status.rows import transaction_row
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
@@ -34,6 +33,7 @@ from quorate_runtime.process.health import Board
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.coordinator_stage import Stage, running, until
 from support.markets.scripted_market import HOST, Party
+from support.memory_archive import MemoryArchive
 from support.postgres_server import PostgresServer, postgres_server
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]

@@ -10,7 +10,6 @@ from aiohttp import web
 from quorate_coordinator.api.routes import Api
 from quorate_coordinator.core.model.effects import AppendSummary, Effect
 from quorate_coordinator.market.imported_logs import ImportedLogs
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import envelope
@@ -20,6 +19,7 @@ from quorate_runtime.clock import VirtualClock
 from quorate_runtime.http.error_responses import failures
 from support.http_server import on_loopback
 from support.markets.scripted_market import Market, Party
+from support.memory_archive import MemoryArchive
 
 JOBS = 60
 

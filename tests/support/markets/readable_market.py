@@ -29,7 +29,6 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Decided, Job
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.money import receipts
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
@@ -45,6 +44,7 @@ from quorate_runtime.http.error_responses import failures
 from quorate_runtime.keys.crypto import KeySigner
 from support.http_server import on_loopback
 from support.markets.coordinator_stage import token as token_for
+from support.memory_archive import MemoryArchive
 
 NOBODY, STRANGER = "nobody", "a stranger"
 CLIENT, OTHER_CLIENT = "its client", "another client"

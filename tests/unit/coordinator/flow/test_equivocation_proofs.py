@@ -11,7 +11,6 @@ from quorate_coordinator.core.model import lease
 from quorate_coordinator.core.model.effects import ProveEquivocation
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.frame_limits import FrameLimits
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.codec.hashing import keccak256
@@ -22,6 +21,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.values import replace
 from quorate_runtime.clock import VirtualClock
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.memory_archive import MemoryArchive
 
 
 @pytest.mark.rule("5.133")
