@@ -8,12 +8,8 @@ import asyncio
 import logging
 import tempfile
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
-from quorate_contracts.deploy import Contracts
-from quorate_coordinator.base.config import Config
-from quorate_coordinator.market.attestation_service import coordinator_key
 from quorate_coordinator.market.imported_log import ImportedLog
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import Domain
@@ -22,7 +18,6 @@ from quorate_protocol.messages.views import ImportedReputation, ImportedView
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.reputation import fold
 from quorate_protocol.units import Address
-from quorate_runtime.chain import ChainClient
 from quorate_runtime.http.client_sessions import plain_session
 from quorate_runtime.reputation.log_download import LogDownload
 
@@ -114,27 +109,6 @@ class ImportedLogs:
         if text and text != self._problems[url]:
             log.error("the log at %s is %s", url, text)
         self._problems[url] = text
-
-
-def make_imports(
-    config: Config,
-    domain: Domain,
-    own: Address,
-    chain: tuple[ChainClient, Contracts],
-    clock: Clock,
-    every: float,
-) -> ImportedLogs:
-    """Returns the imports that the operator configured."""
-    key_of = partial(coordinator_key, *chain)
-    return ImportedLogs(
-        urls=config.import_logs,
-        folder=config.path(FOLDER),
-        domain=domain,
-        own=own,
-        key_of=key_of,
-        clock=clock,
-        every=every,
-    )
 
 
 def _of(known: ImportedLog, provider: Address | None) -> tuple[ImportedReputation, ...]:

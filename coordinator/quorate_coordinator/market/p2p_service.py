@@ -19,7 +19,6 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import ADDRESSES_BYTES_MAX
 from quorate_coordinator.base.config import Config
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
-from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.gossiped_offers import GossipedOffers
 from quorate_protocol.codec.hashing import keccak256
@@ -139,15 +138,6 @@ def fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class ChainAccess:
-    """What the host needs to announce itself and to find others. The posting key is the sender."""
-
-    client: ChainClient
-    contracts: Contracts
-    sender: Sender
-
-
 @dataclass(slots=True)
 class P2pService:
     """The libp2p host with what it serves. `run` keeps it up."""
@@ -156,8 +146,8 @@ class P2pService:
     node: P2pNode
     peers: Libp2pPeers
     offers: GossipedOffers
-    chain: ChainAccess
     bootstrap: BootstrapList
+    sender: Sender  # of the posting key
     clock: Clock
 
     async def run(self) -> None:
@@ -185,11 +175,10 @@ class P2pService:
             )
 
     def _announcer(self) -> Announcer:
-        chain = self.chain
         return Announcer(
-            client=chain.client,
-            contracts=chain.contracts,
-            sender=chain.sender,
+            client=self.bootstrap.client,
+            contracts=self.bootstrap.contracts,
+            sender=self.sender,
             clock=self.clock,
             coordinator=self.bootstrap.own,
             peer_key=self.node.peer_key,
@@ -214,14 +203,14 @@ class P2pService:
 def make_p2p_service(
     config: Config,
     keys: CoordinatorKeys,
-    core: CoordinatorCore,
     handler: FrameHandler,
     authorize: Authorize,
-    clock: Clock,
-    chain: ChainAccess,
+    client: ChainClient,
+    contracts: Contracts,
+    sender: Sender,
 ) -> P2pService:
     """Makes the host. Nothing runs before `run`."""
-    domain = core.rules.domain
+    core, domain, limits, clock = handler.core, handler.domain, handler.limits, handler.clock
     # The time as the number of the binding: it grows with each start, and needs no storage.
     binding = KeyBinding(
         core.rules.coordinator, keys.peer.public, ZERO_HASH, Sequence(int(clock.now() * 1000))
@@ -231,34 +220,29 @@ def make_p2p_service(
         signer = keys.statement
         return sign_binding(domain, binding, signer.address, signer.sign, keys.peer.sign)
 
-    node = P2pNode(
-        HostConfig(keys.peer.seed, (config.p2p_listen,), config.p2p_announce, offers_topic(domain)),
-        clock,
-    )
-    offers = GossipedOffers(
-        Libp2pGossip(node), core.state, domain, core.rules.limits, clock, handler.take_offer
-    )
-    limits = core.rules.limits
-    bootstrap = BootstrapList(
-        chain.client,
-        chain.contracts,
-        core.rules.coordinator,
-        clock,
-        limits.offer_refresh,
-        limits.name == DEVNET.name,
-    )
-
     def is_staked(account: Address) -> bool:
         market, hosts = core.state.market, core.state.hosts
         return any(account in market.staked(host_class) for host_class in hosts)
 
-    peers = Libp2pPeers(node, handler, Greeter(domain, own, authorize), is_staked)
+    node = P2pNode(
+        HostConfig(keys.peer.seed, (config.p2p_listen,), config.p2p_announce, offers_topic(domain)),
+        clock,
+    )
     return P2pService(
         config=config,
         node=node,
-        peers=peers,
-        offers=offers,
-        chain=chain,
-        bootstrap=bootstrap,
+        peers=Libp2pPeers(node, handler, Greeter(domain, own, authorize), is_staked),
+        offers=GossipedOffers(
+            Libp2pGossip(node), core.state, domain, limits, clock, handler.take_offer
+        ),
+        bootstrap=BootstrapList(
+            client,
+            contracts,
+            core.rules.coordinator,
+            clock,
+            limits.offer_refresh,
+            limits.name == DEVNET.name,
+        ),
+        sender=sender,
         clock=clock,
     )

@@ -91,7 +91,6 @@ def money_warnings(money: MoneyView) -> list[str]:
     return told
 
 
-COUNT_SECONDS = 1.0
 PROBLEMS = ("archive", "beacon", "chain", "disk", "documents", "outbox", "stopping", "tables")
 PER_UNIT = {"usd": USD, "coins": 10**9}
 """How many of the view's units make one of a gauge's, by the last word of its name."""
@@ -103,25 +102,22 @@ without a label is under "".
 
 @dataclass(slots=True, eq=False)
 class OperatorReport(Collector):
-    """Everything that the operator may ask at one moment."""
+    """Everything that the operator may ask at one moment. Make it once the state is replayed."""
 
     state: State
-    endings: EndingCounts
+    registry: CollectorRegistry
     own_account: OwnAccount
     connected: Callable[[], Collection[Address]]
     problems: Callable[[], tuple[Problem, ...]]
     clock: Clock
     second_place: SecondPlace
+    endings: EndingCounts = field(init=False)
     started_at: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.endings = EndingCounts(self.state, self.clock, self.registry)
         self.started_at = int(self.clock.now())
-
-    async def run(self) -> None:
-        """Counts endings until cancelled: finished jobs leave the state before anybody asks."""
-        while True:
-            self.endings.refresh()
-            await self.clock.sleep(COUNT_SECONDS)
+        self.registry.register(self)
 
     def view(self) -> OperatorView:
         """Returns the document of GET /v1/operator."""
@@ -231,27 +227,3 @@ def _single_gauges(view: OperatorView) -> Iterator[Family]:
         ]
     for name, text, figure in found:
         yield name, text, "", {"": figure}
-
-
-def make_report(
-    state: State,
-    registry: CollectorRegistry,
-    own_account: OwnAccount,
-    connected: Callable[[], Collection[Address]],
-    problems: Callable[[], tuple[Problem, ...]],
-    clock: Clock,
-    second_place: SecondPlace,
-) -> OperatorReport:
-    """Makes the report once the state is replayed, and adds its metrics to the registry."""
-    endings = EndingCounts(state, clock, registry)
-    report = OperatorReport(
-        state=state,
-        endings=endings,
-        own_account=own_account,
-        connected=connected,
-        problems=problems,
-        clock=clock,
-        second_place=second_place,
-    )
-    registry.register(report)
-    return report

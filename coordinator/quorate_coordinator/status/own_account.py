@@ -9,7 +9,6 @@ from quorate_contracts.calls import view
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import Currency, currency_of
 from quorate_coordinator.base.operator_view import ChainView
-from quorate_coordinator.core.model.state import State
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Amount
@@ -63,7 +62,6 @@ class OwnAccount:
     posting: Address
     transactions: Path  # the file with the sends of `posting`
     clock: Clock
-    state: State
     figures: ChainView = field(init=False)
     warning: str = ""
     _use: GasUse = field(default_factory=GasUse)

@@ -117,7 +117,7 @@ class FileArchive:
         )
 
     def runs_after(self, client: Address, line: int) -> list[ArchivedRun]:
-        """Those with a history line after `line`, at most `RUNS_PER_LOOK`: the newest ones first."""
+        """Those with a history line after `line`, at most `RUNS_PER_LOOK`: the newest first."""
         return self._runs(
             "WHERE client = ? AND last_line > ? ORDER BY last_line DESC LIMIT ?",
             client,

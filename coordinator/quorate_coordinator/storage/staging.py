@@ -157,8 +157,12 @@ class Staging:
         """All stores that may have content."""
         return self.outputs, self.uploads, self.small
 
+    async def has(self, digest: Hash32) -> bool:
+        """Readers are served from all of the stores."""
+        found = [await store.resolve(digest) for store in self.stores]
+        return any(cid is not None for cid in found)
+
     async def close(self) -> None:
-        """Closes the stores."""
         for store in self.stores:
             await store.close()
 
@@ -397,10 +401,3 @@ def _unspent(client: Client) -> Amount:
 def _locked(state: State, account: Address) -> int:
     client = state.clients.get(account)
     return client.tab.locked if client is not None else 0
-
-
-async def refresh_for_ever(staging: Staging, clock: Clock, every_seconds: float) -> None:
-    """Refreshes the staging store until cancelled."""
-    while True:
-        await staging.refresh()
-        await clock.sleep(every_seconds)
