@@ -116,7 +116,11 @@ def step_lease(
     """Applies an event to a lease and stores the lease. Frees its run slot when the lease no longer
     needs it.
     """
-    moved, effects = leases.step(lease, event, _time_for(context, lease), context.rules.limits)
+    # An open batch has no time but what its CommitSet gives, and once a round after revealBy is
+    # known, a late reveal could be chosen by it (I9). So there the newest round counts too.
+    known = beacon_time.known_moment(context)
+    at = known if isinstance(lease.phase, leases.Closed) else context.at
+    moved, effects = leases.step(lease, event, at, context.rules.limits, known)
     context.state.leases[moved.assignment_hash] = moved
     if not moved.occupies_slot:
         held = context.state.leases_in_slots.get(moved.provider) or ()
@@ -128,15 +132,6 @@ def step_lease(
                 spec = context.state.jobs[moved.job_id].submission.spec
                 fetched_content.note_commit(context, moved.provider, spec)
     return moved, effects
-
-
-def _time_for(context: StepContext, lease: Lease) -> UnixSeconds:
-    """Returns the time that decides about a lease. An open batch has none but what its CommitSet
-    gives, and once a round after revealBy is known, a late reveal could be chosen by it (I9). So
-    there the newest round counts too, if the clock is behind.
-    """
-    is_closed = isinstance(lease.phase, leases.Closed)
-    return beacon_time.known_moment(context) if is_closed else context.at
 
 
 def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lease:

@@ -15,7 +15,7 @@ from quorate_coordinator.core.model.entities import (
     Running,
     open_leases,
 )
-from quorate_coordinator.core.model.events import RoundAppeared
+from quorate_coordinator.core.model.events import RoundAppeared, Tick
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.model.tables import NEWEST_ROUND
@@ -73,7 +73,7 @@ def on_deadline(context: StepContext, job: Job) -> None:
         return
     for digest in _due_leases(context, job):
         lease = context.state.leases[digest]
-        moved, effects = step_lease(context, lease, leases.Tick())
+        moved, effects = step_lease(context, lease, Tick())
         if leases.Effect.PLACE_OPEN in effects:
             context.note(job.id, "lapsed", f"execution {lease.index}: {_why(context, lease)}")
             job = advance(context, places.reopen(context, job, moved, UnixSeconds(0)))

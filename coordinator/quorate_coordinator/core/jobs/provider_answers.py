@@ -5,7 +5,6 @@ from quorate_coordinator.core.jobs import places
 from quorate_coordinator.core.jobs.advance import advance
 from quorate_coordinator.core.jobs.job_queue import JobQueue
 from quorate_coordinator.core.matching import heartbeats
-from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import ProveEquivocation, Send, StoreSpec
 from quorate_coordinator.core.model.entities import Running
@@ -34,7 +33,7 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
     """
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
     quotes.check(event.accept.message, context.state.jobs[lease.job_id].submission.spec)
-    moved, _ = step_lease(context, lease, leases.AcceptReceived(event.accept))
+    moved, _ = step_lease(context, lease, event)
     if moved is not lease:
         others = context.state.jobs[lease.job_id].leases
         if not any(other in context.state.accepts for other in others):
@@ -47,10 +46,10 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
 def on_decline(context: StepContext, event: DeclineReceived) -> None:
     """Applies a Decline: the provider declines, postpones, or gives up what it had accepted."""
     lease = lease_of(context, event.decline.message.assignment_hash, event.key)
-    moved, effects = step_lease(context, lease, leases.DeclineReceived(event.decline))
+    moved, effects = step_lease(context, lease, event)
     if not effects:
         return
-    context.state.declines[lease.assignment_hash] = leases.SignedDecline(event.decline, event.key)
+    context.state.declines[lease.assignment_hash] = event
     reason = event.decline.message.reason.name.lower()
     job = context.state.jobs[lease.job_id]
     phase = moved.phase
@@ -87,9 +86,7 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
             f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; "
             f"upload it first",
         )
-    moved, _ = step_lease(
-        context, lease, leases.CommitReceived(event.commit, beacon_time.known_moment(context))
-    )
+    moved, _ = step_lease(context, lease, event)
     _send_receipt(context, moved, event)
     if moved is lease:
         return
@@ -154,7 +151,7 @@ def on_reveal(context: StepContext, event: RevealReceived) -> None:
             Code.DOES_NOT_OPEN,
             "reveal: the stored ciphertext does not open to outputDigest under this salt",
         )
-    moved, _ = step_lease(context, lease, leases.RevealReceived(event.reveal))
+    moved, _ = step_lease(context, lease, event)
     if moved is lease:
         return
     context.note(lease.job_id, "revealed", f"execution {lease.index}")

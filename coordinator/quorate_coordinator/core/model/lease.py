@@ -10,6 +10,13 @@ from typing import assert_never
 
 from msgspec import Struct
 
+from quorate_coordinator.core.model.events import (
+    AcceptReceived,
+    CommitReceived,
+    DeclineReceived,
+    RevealReceived,
+    Tick,
+)
 from quorate_protocol.limits import HOUR, Limits
 from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import Envelope
@@ -132,35 +139,7 @@ def result_of(lease: Lease) -> Hash32 | None:
     return lease.phase.result if isinstance(lease.phase, Revealed) else None
 
 
-class SignedDecline(Struct, frozen=True):
-    """A provider's Decline, and the operator key that signed it. In the second of a rotation two
-    keys are valid.
-    """
-
-    decline: Envelope[Decline]
-    key: Address
-
-
 # ------------------------------------------------------------------------------------------- events
-
-
-class AcceptReceived(Struct, frozen=True, tag=True):
-    """The provider's Accept arrived."""
-
-    accept: Envelope[Accept]
-
-
-class DeclineReceived(Struct, frozen=True, tag=True):
-    """The provider's Decline arrived."""
-
-    decline: Envelope[Decline]
-
-
-class CommitReceived(Struct, frozen=True, tag=True):
-    """The provider's Commit arrived, and the store has its ciphertext."""
-
-    commit: Envelope[Commit]
-    known: UnixSeconds = UnixSeconds(0)  # the time by the newest beacon round, if it is later
 
 
 class ProgressReported(Struct, frozen=True):
@@ -175,18 +154,8 @@ class BatchClosed(Struct, frozen=True):
     closed_at: UnixSeconds
 
 
-class RevealReceived(Struct, frozen=True, tag=True):
-    """The provider's Reveal arrived, and the stored ciphertext gives its digest."""
-
-    reveal: Reveal
-
-
 class ClientStopped(Struct, frozen=True):
     """The client's Stop arrived, and counts from now on."""
-
-
-class Tick(Struct, frozen=True, tag=True):
-    """Time has passed."""
 
 
 Event = (
@@ -213,10 +182,10 @@ class Effect(StrEnum):
 
 
 def step(
-    lease: Lease, event: Event, at: UnixSeconds, limits: Limits
+    lease: Lease, event: Event, at: UnixSeconds, limits: Limits, known: int = 0
 ) -> tuple[Lease, tuple[Effect, ...]]:
     """Applies one event to a lease; nothing else changes a lease. A repeated message changes
-    nothing.
+    nothing. `known` is the time by the newest beacon round, if it is later than `at`.
 
     Raises Refused if a message does not fit the lease's phase.
     """
@@ -225,7 +194,7 @@ def step(
             return _accept(lease, accept, at, limits)
         case DeclineReceived(decline):
             return _decline(lease, decline, at, limits)
-        case CommitReceived(commit, known):
+        case CommitReceived(commit):
             return _commit(lease, commit, at, known, limits)
         case ProgressReported(is_fetching):
             return _progress(lease, is_fetching, at)
@@ -242,18 +211,7 @@ def step(
 
 
 def _to(lease: Lease, phase: Phase, *effects: Effect) -> tuple[Lease, tuple[Effect, ...]]:
-    moved = Lease(
-        assignment=lease.assignment,
-        assignment_hash=lease.assignment_hash,
-        job_id=lease.job_id,
-        index=lease.index,
-        blind=lease.blind,
-        batch=lease.batch,
-        class_id=lease.class_id,
-        phase=phase,
-        is_drawn=lease.is_drawn,
-    )
-    return moved, effects
+    return replace(lease, phase=phase), effects
 
 
 def _accept(

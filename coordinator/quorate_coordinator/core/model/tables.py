@@ -17,7 +17,8 @@ from quorate_coordinator.core.model.entities import (
     Windows,
     WorkWindow,
 )
-from quorate_coordinator.core.model.lease import Lease, SignedDecline
+from quorate_coordinator.core.model.events import DeclineReceived
+from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.nonces import UsedNonces
 from quorate_protocol.codec.tables import Table, Tables
 from quorate_protocol.messages.envelope import Envelope
@@ -57,7 +58,7 @@ class StateTables(Tables):
         )  # finished job -> when it may leave the state
         self.leases: Table[Hash32, Lease] = Table(Hash32, Lease)
         self.accepts: Table[Hash32, Envelope[Accept]] = Table(Hash32, Envelope[Accept])
-        self.declines: Table[Hash32, SignedDecline] = Table(Hash32, SignedDecline)
+        self.declines: Table[Hash32, DeclineReceived] = Table(Hash32, DeclineReceived)
         self.leases_in_slots: Table[Address, tuple[Hash32, ...]] = Table(
             Address, tuple[Hash32, ...]
         )
