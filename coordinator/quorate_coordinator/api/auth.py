@@ -1,4 +1,4 @@
-"""Authenticates requests by bearer tokens: the token's key must be one that may act for the account
+"""Authenticates requests by bearer tokens: their keys must be allowed to act for the account
 now.
 """
 
@@ -30,9 +30,7 @@ class Auth:
     rates: RequestRates
 
     def account(self, request: web.Request) -> Address | None:
-        """Returns the account for which a request acts; None without a token. Raises Refused for a
-        bad token, `Busy` if the account asks too often.
-        """
+        """None without a token. Raises Refused for a bad one, `Busy` if it asks too often."""
         header = request.headers.get("Authorization")
         if not header:
             return None
@@ -60,7 +58,7 @@ class Auth:
         )
 
     def required(self, request: web.Request) -> Address:
-        """Like `account`, but refuses requests without a token."""
+        """Refuses requests without a token."""
         account = self.account(request)
         if account is None:
             raise Refused(Code.BAD_SIGNATURE, "authorization: send a Quorate token")
@@ -68,5 +66,4 @@ class Auth:
 
 
 def session_signer(rules: Rules, signed: envelope.Envelope[Session]) -> Address:
-    """Returns the address that signed a session."""
     return envelope.signer(rules.domain, signed, recover)

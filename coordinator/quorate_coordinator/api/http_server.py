@@ -90,7 +90,7 @@ class HttpServer:
     report: OperatorReport | None = None  # once the journal is replayed
 
     async def listen(self, app: web.Application, runner: web.AppRunner) -> str:
-        """Adds all routes and listens. Returns the URL at which others reach this coordinator."""
+        """Returns the URL at which others reach this coordinator."""
         config = self.config
         self._add_routes(app)
         await runner.setup()
@@ -153,7 +153,6 @@ class HttpServer:
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
 
     def _is_operator(self, request: web.Request) -> bool:
-        """Whether a request comes from this machine, or from a network that the operator named."""
         address = address_of(request.remote or "")
         if address is None:
             return False
@@ -176,7 +175,6 @@ class HttpServer:
         return web.Response(body=exposition(self.registry), headers={"Content-Type": CONTENT_TYPE})
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong at this moment."""
         time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
         url = " and ".join(filter(None, (self.config.chain_url, self.config.second_chain_url)))
         silence = silence_problem(self.clock, self.chain_answered_at(), url)
@@ -189,9 +187,7 @@ class HttpServer:
         return self.board.problems()
 
     def _must_have_room(self) -> None:
-        """Raises Refused while new orders would take the room of the receipts of open ones, and
-        Unavailable while no document can be stored.
-        """
+        """Raises Refused or Unavailable: new orders must leave room for receipts of open ones."""
         disk, file = disk_problem(self.config.home), self.documents.file
         if disk:
             raise Refused(Code.QUOTA, f"order: the coordinator's disk has no room: {disk}")

@@ -1,6 +1,4 @@
-"""Middleware before every handler: counts requests by address and size, and accepts only small,
-complete, uncompressed bodies. At start and end it refuses what the coordinator cannot take then.
-"""
+"""Middleware before every handler: accepts only small, complete, uncompressed bodies."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,8 +17,8 @@ STOPPING_RETRY_SECONDS = 5.0
 
 
 def before_handlers(rates: RequestRates) -> Middleware:
-    """Returns the middleware that counts requests by address, refuses compressed bodies, and reads
-    small bodies within a time limit.
+    """Counts requests by address, refuses compressed bodies, and reads small bodies within a time
+    limit.
     """
 
     @web.middleware
@@ -45,9 +43,8 @@ def before_handlers(rates: RequestRates) -> Middleware:
 
 
 def tokens_of(request: web.Request) -> float:
-    """Returns the tokens that a request costs: one, or one for each KiB of its body.
-
-    A body takes time of the loop to be parsed. An upload goes to disk, and has limits of its own.
+    """One, or one for each KiB of a body, which takes time of the loop to be parsed. An upload goes
+    to disk, and has limits of its own.
     """
     if not request.can_read_body or request.method == "PUT":
         return 1.0
@@ -56,12 +53,11 @@ def tokens_of(request: web.Request) -> float:
 
 
 def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
-    """Returns the middleware that refuses requests while the coordinator still replays its journal.
+    """Refuses requests while the coordinator still replays its journal.
 
-    It listens already, because its own address is part of its rules. But its state is an earlier
-    one, in which runs may be missing that it has acknowledged. A client that waits for such a run
-    would believe that there is none. The health route answers. The middleware goes inside the one
-    that turns errors into answers.
+    It listens already, because its own address is part of its rules. But runs may be missing in its
+    state that it has acknowledged, and a client that waits for one would believe that there is
+    none. It goes inside the middleware that turns errors into answers.
     """
 
     @web.middleware
@@ -77,8 +73,8 @@ def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
 
 
 def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
-    """Returns the middleware that refuses new work while the coordinator stops. Read requests and
-    connected providers still get answers. It goes inside the one that turns errors into answers.
+    """Refuses new work while the coordinator stops. Reads and connected providers still get
+    answers.
     """
 
     @web.middleware
@@ -95,10 +91,8 @@ def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
 def refuse_orders(
     is_retired: Callable[[], bool], may_be_older: Callable[[], bool] = lambda: False
 ) -> Middleware:
-    """Returns the middleware that refuses new orders once the coordinator has retired, or while its
-    journal may be old. Vouchers and stops of earlier orders are still taken.
-
-    With an old journal a second Ack of an order would cost bond.
+    """Refuses new orders once the coordinator has retired, or while its journal may be old: then a
+    second Ack of an order would cost bond. Vouchers and stops are still taken.
     """
 
     @web.middleware

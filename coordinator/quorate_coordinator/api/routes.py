@@ -1,6 +1,4 @@
-"""The routes of /v1. Each handler reads and checks the request, then submits an event or answers a
-view.
-"""
+"""The routes of /v1: each handler checks the request, then submits an event or answers a view."""
 
 import asyncio
 import json
@@ -85,7 +83,6 @@ class Api:
     imported: Callable[[Address | None], tuple[ImportedView, ...]] = lambda _: ()
 
     def now(self) -> UnixSeconds:
-        """Returns the present second."""
         return UnixSeconds(int(self.clock.now()))
 
     @handles(Routes.OPENAPI)
@@ -98,7 +95,7 @@ class Api:
 
     @handles(Routes.OBSERVED)
     async def get_observed(self, request: web.Request) -> web.Response:
-        """Answers ObservedView. A provider behind a router learns its network from it."""
+        """A provider behind a router learns its network from it."""
         address = client_networks.address_of(request.remote or "")
         return answer(ObservedView("" if address is None else str(address)))
 
@@ -110,9 +107,7 @@ class Api:
 
     @handles(Routes.READY)
     async def get_ready(self, _: web.Request) -> web.Response:
-        """Answers Done, or Unavailable (503) with every problem. Load balancers look only at the
-        status.
-        """
+        """Load balancers look only at the status: 503 with every problem, or 200."""
         problems = self.problems()
         if problems:
             raise Unavailable(
@@ -132,8 +127,8 @@ class Api:
 
     @handles(Routes.PLAN)
     async def post_plan(self, request: web.Request) -> web.Response:
-        """Answers the PlanView of a PlanRequest. A stranger may ask, so a plan counts for several
-        requests. A client that sends its token hears of its own images that cannot be verified.
+        """A stranger may ask, so a plan counts for several requests. A client that sends its token
+        hears of its own images that cannot be verified.
         """
         self.auth.rates.count_address(request.remote, Routes.PLAN.tokens - 1)
         wanted = await read_body(request, PlanRequest)
@@ -144,9 +139,7 @@ class Api:
 
     @handles(Routes.SESSION)
     async def post_session(self, request: web.Request) -> web.Response:
-        """Accepts Envelope[Session]: the session key may act from now on, also before its first
-        order.
-        """
+        """The session key may act from now on, also before its first order."""
         signed = await read_envelope(request, Session)
         session = signed.message
         if (
@@ -199,8 +192,8 @@ class Api:
         return answer(AckView(ack.message.job_id, ack))
 
     def _check_new(self, client: Address) -> None:
-        """Raises Refused while there is no room for orders, and Busy for a client that ordered too
-        much without a charge.
+        """Raises Refused without room for orders, and Busy for a client with too many uncharged
+        ones.
         """
         self.must_have_room()
         known = self.core.state.clients.get(client)
@@ -213,9 +206,7 @@ class Api:
 
     @handles(Routes.RUN)
     async def get_run(self, request: web.Request) -> web.Response:
-        """Answers RunView to those that may read the run. Its executors and jurors do not see how
-        to get the output.
-        """
+        """Executors and jurors do not see how to get the output."""
         return answer(self.access.view(job_id_of(request), self.auth.account(request)))
 
     @handles(Routes.STOP)
@@ -243,9 +234,7 @@ class Api:
         return answer(Done())
 
     def _signer(self, signed: envelope.AnyEnvelope) -> Address:
-        """Returns the key that signed, and counts one request for it. It is an account's own key or
-        the key of an account's session.
-        """
+        """Counts one request for the key that signed: an account's own, or that of its session."""
         key = envelope.signer(self.core.rules.domain, signed, recover)
         self.auth.rates.count_account(key)
         return key
@@ -272,7 +261,7 @@ class Api:
 
     @handles(Routes.ACCOUNT)
     async def get_account(self, request: web.Request) -> web.Response:
-        """Answers AccountView to the account itself. Other accounts may not see what it spends."""
+        """Other accounts may not see what it spends."""
         account = address_of(request)
         if self.auth.required(request) != account:
             raise Refused(Code.NOT_YOURS, "account: only its owner may see it")
@@ -296,9 +285,7 @@ class Api:
 
     @handles(Routes.REPUTATION_LOG)
     async def get_reputation_log(self, request: web.Request) -> web.Response:
-        """Answers one page of ReputationLog, in canonical bytes. A line appears once it is durable
-        in the archive.
-        """
+        """A line appears once it is durable in the archive."""
         after, limit = lines_of(request)
         lines = await asyncio.to_thread(self.history.archive.lines_after, after, limit)
         known = self.core.state.own.log.count
@@ -317,20 +304,16 @@ class Api:
 
 
 def answer(view: object) -> web.Response:
-    """Makes a JSON answer of a view."""
     return web.Response(body=canonical.encode(view), content_type="application/json")
 
 
 @cache
 def openapi_document() -> bytes:
-    """Returns the encoded OpenAPI document. It is made once, because it depends only on the
-    program.
-    """
+    """Cached, because it depends only on the program."""
     return json.dumps(document(VERSION), ensure_ascii=False).encode()
 
 
 def page_of(request: web.Request) -> tuple[int, Address | None]:
-    """Reads `limit` and `after` of a list."""
     text, after = request.query.get("limit", str(PAGE_MAX)), request.query.get("after")
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= PAGE_MAX):
         raise Refused(Code.MALFORMED, f"limit: 1 to {PAGE_MAX}")
@@ -338,7 +321,7 @@ def page_of(request: web.Request) -> tuple[int, Address | None]:
 
 
 def lines_of(request: web.Request) -> tuple[int, int]:
-    """Reads `after` and `limit` of the public log; without `after` it begins at line 0."""
+    """Without `after` it begins at line 0."""
     after, limit = request.query.get("after", ""), request.query.get("limit", str(LINES_MAX))
     for text, name in ((after or "0", "after"), (limit, "limit")):
         if not (text.isascii() and text.isdecimal() and len(text) <= 18):
@@ -349,12 +332,10 @@ def lines_of(request: web.Request) -> tuple[int, int]:
 
 
 def job_id_of(request: web.Request) -> Hash32:
-    """Reads {job} in the path."""
     return Hash32(_hex_of(request.match_info["job"], 32, "jobId"))
 
 
 def address_of(request: web.Request) -> Address:
-    """Reads {address} in the path."""
     return Address(_hex_of(request.match_info["address"], 20, "address"))
 
 
@@ -369,10 +350,8 @@ def _hex_of(text: str, size: int, field: str) -> bytes:
 
 
 async def read_body(request: web.Request, kind: type[M]) -> M:
-    """Reads a value of one type from the body."""
     return canonical.from_json(kind, canonical.parse(await request.read(), BODY_BYTES_MAX))
 
 
 async def read_envelope(request: web.Request, kind: type[M]) -> envelope.Envelope[M]:
-    """Reads an envelope of one message type from the body."""
     return envelope.from_json(canonical.parse(await request.read(), BODY_BYTES_MAX), kind)

@@ -34,9 +34,7 @@ RETRY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Streams:
-    """Handlers of streams, limited in number. They read events from state and archive, which are
-    durable.
-    """
+    """Handlers of streams, limited in number. They read events from state and archive."""
 
     history: RunReader
     access: RunAccess
@@ -107,8 +105,8 @@ class Streams:
         return self.history.log_access(job_id, assignment_hash)
 
     async def _may_send(self, job_id: Hash32, assignment_hash: Hash32) -> bool:
-        """Whether the client may read an execution's lines. Before the first ones it is marked as
-        read, durably, because the client pays for what it reads.
+        """Before the first lines the execution is marked as read, durably: the client pays for what
+        it reads.
         """
         access = self._access(job_id, assignment_hash)
         if access is not LogAccess.MARKED:
@@ -124,8 +122,8 @@ class Streams:
     async def _open(
         self, request: web.Request, response: web.StreamResponse, account: Address
     ) -> AsyncIterator[None]:
-        """Counts the stream while it is open. A reader that disconnects, or that reads no bytes,
-        ends the stream without an error.
+        """Counts the stream while it is open. A reader that disconnects or reads no bytes ends it
+        silently.
         """
         bounds = self.auth.rates.bounds
         if (

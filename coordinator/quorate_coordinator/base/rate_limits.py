@@ -1,4 +1,4 @@
-"""Limits rates by token buckets, one for each network address and one for each account.
+"""Token buckets, one for each network address and one for each account.
 
 A bucket fills with tokens at a steady rate, up to its burst. A request takes tokens; without enough
 tokens it is refused. The table of buckets has a bounded size.
@@ -22,8 +22,8 @@ Now = Callable[[], float]
 class TokenBuckets(Generic[K]):
     """One token bucket for each key. The table keeps the `keys_max` keys that were used last.
 
-    A forgotten key starts again with a full bucket. So somebody who uses more than `keys_max` keys
-    in turn is not limited by it.
+    A forgotten key starts again with a full bucket, so somebody who uses more keys in turn is not
+    limited.
     """
 
     def __init__(self, per_second: float, burst: float, keys_max: int, now: Now) -> None:
@@ -36,15 +36,13 @@ class TokenBuckets(Generic[K]):
         return len(self._levels)
 
     def wait_seconds(self, key: K, tokens: float = 1.0) -> float:
-        """Returns the seconds until the bucket has so many tokens; 0.0 when it has them now. Takes
-        no tokens.
-        """
+        """Until the bucket has so many tokens; 0.0 when it has them now. Takes none."""
         missing = min(tokens, self._burst) - self._level(key)
         return missing / self._per_second if missing > 0 else 0.0
 
     def take(self, key: K, tokens: float = 1.0) -> float:
-        """Takes the tokens and returns 0.0. If there are too few, takes none and returns the
-        seconds until there are enough.
+        """Takes the tokens and returns 0.0; or takes none and returns the seconds until there are
+        enough.
         """
         wait = self.wait_seconds(key, tokens)
         if not wait:
@@ -52,14 +50,12 @@ class TokenBuckets(Generic[K]):
         return wait
 
     def charge(self, key: K, tokens: float = 1.0) -> None:
-        """Takes the tokens, or all that are left if there are fewer."""
         self._levels[key] = (max(0.0, self._level(key) - tokens), self._now())
         self._levels.move_to_end(key)
         while len(self._levels) > self._keys_max:
             self._levels.popitem(last=False)
 
     def give(self, key: K, tokens: float) -> None:
-        """Gives tokens back, up to the burst."""
         if key in self._levels:
             self._levels[key] = (min(self._burst, self._level(key) + tokens), self._now())
 
@@ -75,9 +71,7 @@ class TokenBuckets(Generic[K]):
 
 @dataclass(slots=True, init=False)
 class RequestRates:
-    """The token buckets of the HTTP API: by address, by account, and for upload bytes by
-    address.
-    """
+    """The token buckets of the HTTP API: by address, by account, and for upload bytes."""
 
     bounds: RequestBounds
     by_address: TokenBuckets[str]
@@ -103,17 +97,13 @@ class RequestRates:
         self._charged = OrderedDict()
 
     def count_address(self, remote: str | None, tokens: float = 1.0) -> None:
-        """Counts one request from this address, or one that costs as much as several. Raises Busy
-        if there were too many.
-        """
+        """A request may cost as much as several. Raises Busy if there were too many."""
         wait = self.by_address.take(network_of(remote), tokens)
         if wait:
             raise Busy("too many requests from this address", wait)
 
     def count_account(self, account: Address) -> None:
-        """Counts one request of this account, whose signature was checked. Raises Busy if there
-        were too many.
-        """
+        """Its signature was checked before. Raises Busy if there were too many."""
         wait = self.by_account.take(account)
         if wait:
             raise Busy("too many requests of this account", wait)

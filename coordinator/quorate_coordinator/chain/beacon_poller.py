@@ -19,9 +19,8 @@ log = logging.getLogger(__name__)
 
 
 class BeaconPoller:
-    """One task of the service, which fetches rounds. While the beacon does not answer, jobs wait
-    longer. A round that failed is asked for last, so that a beacon that lies about one round does
-    not delay the others.
+    """Fetches rounds. While the beacon does not answer, jobs wait longer. A round that failed is
+    asked for last, so that a beacon that lies about one round does not delay the others.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class BeaconPoller:
         board: Board,
         clock: Clock,
     ) -> None:
-        """`url` is used only in the message on the health board."""
+        """`url` is only for the message on the health board."""
         self._wanted, self._submit, self._beacon, self._url, self._board, self._clock = (
             wanted,
             submit,
@@ -48,7 +47,6 @@ class BeaconPoller:
         self._throttle = LogThrottle(log, clock)
 
     async def run(self) -> None:
-        """Fetches rounds until cancelled."""
         while True:
             await self.look()
             # The clock may have been set back.
@@ -58,7 +56,7 @@ class BeaconPoller:
             await self._clock.sleep(POLL_SECONDS)
 
     async def look(self) -> None:
-        """Asks once for each round that jobs wait for, and stops at the first that fails."""
+        """Stops at the first round that fails."""
         wanted = self._wanted()
         self._failed &= set(wanted)
         for number in sorted(wanted, key=lambda number: (number in self._failed, number)):
@@ -77,9 +75,7 @@ class BeaconPoller:
                 await self._submit(RoundAppeared(found.round, found.signature, found.randomness))
 
     async def look_at_newest(self) -> None:
-        """Asks for the newest round that must have appeared, so that an idle coordinator notices a
-        beacon that is away.
-        """
+        """So an idle coordinator notices a beacon that is away."""
         problem = await self._problem_of_newest()
         if problem:
             self._throttle.failed(problem)

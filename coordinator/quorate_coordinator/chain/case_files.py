@@ -23,11 +23,10 @@ class CaseFile:
 
     @property
     def jury_bytes(self) -> bytes:
-        """The jury as calls list it."""
+        """As calls list it."""
         return court_facts.jury_bytes(self.jury)
 
     def ballots(self) -> list[court.Ballot]:
-        """Returns the ballots in order, opened where they were revealed."""
         execution = self.filing.execution
         opened = {
             court_facts.ballot(execution, it.juror, it.salt, it.digest): it for it in self.reveals
@@ -45,8 +44,7 @@ class CaseFile:
 
 def case_file_of(events: Iterable[Event], case_id: Hash32) -> CaseFile | None:
     """Folds the events over one execution, the oldest first; None if the case is not among them.
-
-    Several cases may have been opened over it, one after the other. Pure.
+    Several cases may have been opened over it, one after the other.
     """
     found: CaseFile | None = None
     for event in events:
@@ -67,8 +65,8 @@ def case_file_of(events: Iterable[Event], case_id: Hash32) -> CaseFile | None:
 async def read_case_file(
     client: ChainClient, contracts: Contracts, execution: Hash32, case_id: Hash32
 ) -> CaseFile | None:
-    """Reads a case's events, the newest first, until its opening. None if the node has none of
-    them. Raises Unavailable.
+    """Reads the newest events first, until the case's opening. None if the node does not have it.
+    Raises Unavailable.
     """
     head = (await client.head()).number
     topics = (None, execution)

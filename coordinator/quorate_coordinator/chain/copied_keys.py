@@ -1,7 +1,5 @@
 """Refuses to start while another process serves under the same account, as after a copy of the
 folder. Two such processes would sign different debts, and both would lose money by it.
-
-It runs before this process listens, so an answer comes from another process.
 """
 
 import asyncio
@@ -32,10 +30,9 @@ async def refuse_beside_a_copy(
     coordinator: Address,
     own_urls: tuple[str, ...],
 ) -> None:
-    """Asks at the own URLs, and beside the addresses that were announced on chain, who serves.
-
-    Raises Refused if that is this coordinator. A place where nothing answers is left out, and so is
-    a chain that is away.
+    """Asks at the own URLs, and beside the addresses that were announced on chain, who serves. This
+    process does not listen yet. Raises Refused if it is this coordinator; leaves out what does not
+    answer.
     """
     announced = await _announced_urls(client, contracts, coordinator)
     urls = tuple(dict.fromkeys(url.rstrip("/") for url in (*own_urls, *announced) if url))
@@ -66,7 +63,7 @@ async def _announced_urls(
 
 
 async def _coordinator_at(session: aiohttp.ClientSession, url: str) -> Address | None:
-    """Returns the account of the coordinator that serves at a URL; None if none does."""
+    """The account of the coordinator that serves at a URL; None if none does."""
     timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
     try:
         async with session.get(

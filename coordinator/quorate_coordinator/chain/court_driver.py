@@ -32,7 +32,7 @@ STEPS_MAX = 64
 
 @dataclass(slots=True)
 class CourtDriver:
-    """One task of the service, which advances the cases whose evidence this coordinator has."""
+    """Advances the cases whose evidence this coordinator has."""
 
     client: ChainClient
     contracts: Contracts
@@ -43,7 +43,6 @@ class CourtDriver:
     steps: dict[Hash32, asyncio.Task[None]] = field(default_factory=dict)  # one for a case at most
 
     async def run(self) -> None:
-        """Looks at the cases once a second until cancelled."""
         try:
             while True:
                 await self.look()
@@ -54,9 +53,8 @@ class CourtDriver:
             await asyncio.gather(*self.steps.values(), return_exceptions=True)
 
     async def look(self) -> None:
-        """Starts at most one step in each open case, the cheapest case first, and waits at most a
-        second for them. A step that takes longer goes on, so that no case waits for a slow or a
-        dear one.
+        """Starts at most one step in each open case, the cheapest first, and waits at most a
+        second: no case waits for a slow or a dear one.
         """
         cases = self.core.state.cases.values()
         due = [case for case in cases if case.evidence is not None and case.is_convicted is None]
@@ -136,7 +134,7 @@ class CourtDriver:
         await transact(self.sender, f"{name}-draw-{number}-{state.tries}", call)
 
     def _missing_from(self, number: Round) -> int:
-        """When the court stops waiting for a round, in unix seconds."""
+        """In Unix seconds."""
         deployment = self.contracts.deployment
         info = deployment.beacon_info()
         return (
@@ -151,7 +149,7 @@ def _have_all_revealed(state: court.CaseOf) -> bool:
 
 
 def _most_pay(case: Case) -> int:
-    """Returns what the accused execution costs at most, in amount units times an hour."""
+    """In amount units times an hour."""
     assert case.evidence is not None, "only such cases are moved"
     assignment = case.evidence.run.assignment.message
     return assignment.price_per_hour * assignment.max_duration

@@ -51,7 +51,7 @@ LIST_SLOTS_MAX = (
 
 
 def on_block(context: StepContext, event: ChainAdvanced) -> None:
-    """Applies a confirmed block. An older block changes nothing."""
+    """An older block changes nothing."""
     if event.block <= context.state.own.block:
         return
     context.change_own(block_time=event.block_time)
@@ -64,16 +64,13 @@ def on_block(context: StepContext, event: ChainAdvanced) -> None:
 
 
 def on_reorganised(context: StepContext, event: ChainReorganised) -> None:
-    """Goes back to the last block that both histories have. The shell then reads the new history
-    from there.
-    """
     for block in [block for block in context.state.blocks if block > event.kept]:
         del context.state.blocks[block]
     context.change_own(block=event.kept)
 
 
 def on_state_queried(context: StepContext, event: ChainStateQueried) -> None:
-    """Applies the chain's current state. The block up to which logs were read does not change."""
+    """The block up to which logs were read does not change."""
     for note in event.notes:
         _apply(context, note)
 
@@ -132,7 +129,7 @@ def _register(context: StepContext, note: ChainProviderRegistered) -> None:
 
 
 def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
-    """Records a new operator key. After a reorganisation the same log may come again."""
+    """After a reorganisation the same log may come again."""
     provider = context.state.providers.get(note.owner)
     if (
         provider is None
@@ -149,7 +146,7 @@ def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
 
 
 def _change_provider(context: StepContext, owner: Address, **changes: object) -> None:
-    """Changes keys, payout or network in the provider and in each of its slots."""
+    """In the provider and in each of its slots."""
     provider = context.state.providers.get(owner)
     if provider is None:
         return  # a coordinator's key, which is not followed here
@@ -169,7 +166,7 @@ def _change_slots(
 
 
 def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -> None:
-    """Closes the slots that an owner had opened before a block, as `Stakes` does."""
+    """Those that it had opened before a block, as `Stakes` does."""
     _change_slots(
         context,
         owner,
@@ -178,7 +175,7 @@ def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -
 
 
 def _closed(slot: StakeSlot, until: BlockNumber) -> StakeSlot:
-    """Returns the slot without the blocks from `until` on. It may have been closed before."""
+    """It may have been closed before."""
     return replace(slot, active_until=min(slot.active_until, until))
 
 
@@ -207,21 +204,18 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
 
 
 def _no_slot(index: int) -> StakeSlot:
-    """Returns a place of a list that nobody has."""
     nobody = (ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH)
     return StakeSlot(index, *nobody, FOREVER, BlockNumber(0))
 
 
 def _list_with_owners(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
-    """Returns a class's list of stake slots with its owners that have an open slot. A new owner
-    counts from `at`, the time of the newest block.
-    """
+    """A new owner counts from `at`, the time of the newest block."""
     owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
     return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
 
 
 def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
-    """Closes a slot. If its opening was never reported, there is nothing to close."""
+    """If the slot's opening was never reported, there is nothing to close."""
     before = context.state.hosts.get(note.host_class) or HostList()
     slots = list(before.slots)
     if note.index < len(slots):
@@ -243,9 +237,7 @@ def _free_slot(context: StepContext, note: ChainSlotFreed) -> None:
 
 
 def _draw_if_exiting(context: StepContext, owner: Address) -> None:
-    """Has a provider's held jobs drawn now if it has closed its last slot. Closing the last slot
-    means that the provider exits.
-    """
+    """Closing the last slot means that the provider exits, so its held jobs are drawn now."""
     slots = (slot for hosts in context.state.hosts.values() for slot in hosts.slots)
     if all(slot.active_until != FOREVER for slot in slots if slot.owner == owner):
         for job in held_pay.held_jobs_of(context, owner):
@@ -253,8 +245,8 @@ def _draw_if_exiting(context: StepContext, owner: Address) -> None:
 
 
 def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
-    """Records an opened case. If another account opened it, the coordinator keeps what it knows of
-    the execution, because the decision needs both Reveals.
+    """Of another account's case the coordinator keeps what it knows: the decision needs both
+    Reveals.
     """
     known = context.state.cases.get(note.execution)
     if known is not None and known.case_id == note.case_id:
@@ -290,7 +282,6 @@ def _change_case(context: StepContext, execution: Hash32, **changes: object) -> 
 
 
 def on_transaction(context: StepContext, event: TransactionConfirmed | TransactionRefused) -> None:
-    """Applies what became of a transaction of the posting key."""
     if isinstance(event, TransactionConfirmed):
         on_confirmed(context, event)
     else:
@@ -298,16 +289,13 @@ def on_transaction(context: StepContext, event: TransactionConfirmed | Transacti
 
 
 def on_confirmed(context: StepContext, event: TransactionConfirmed) -> None:
-    """Applies what a transaction has changed, and ends it."""
     for note in event.notes:
         _apply(context, note)
     transactions.on_confirmed(context, event)
 
 
 def on_refused(context: StepContext, event: TransactionRefused) -> None:
-    """Applies that the chain will never take a transaction. A case is given up, and its provider
-    keeps its strikes.
-    """
+    """The chain will never take it. A case is given up, and its provider keeps its strikes."""
     transactions.on_refused(context, event)
     for case in list(context.state.cases.values()):
         if case.key == event.purpose and case.case_id is None:

@@ -27,7 +27,6 @@ def assign(
     batch: int,
     is_drawn: bool = False,
 ) -> tuple[Job, Lease]:
-    """Signs and sends an assignment."""
     job, lease = _sign(context, job, slot, price, batch, leases.Assigned(), is_drawn)
     context.state.leases_in_slots[slot.owner] = (
         *(context.state.leases_in_slots.get(slot.owner) or ()),
@@ -62,9 +61,7 @@ def _sign(
     phase: leases.Phase,
     is_drawn: bool,
 ) -> tuple[Job, Lease]:
-    """Signs an assignment. A random value, the blind, hides in `assignmentId` which job and role it
-    is.
-    """
+    """A random value, the blind, hides in `assignmentId` which job and role it is."""
     index = len(job.leases)
     blind = context.derive("blind")
     spec = job.submission.spec
@@ -103,9 +100,7 @@ def _sign(
 
 
 def is_newer(state: State, assignment: Assignment) -> bool:
-    """Whether an Assignment of this coordinator's key is later than all that its state has for the
-    provider. Then a newer journal has it, or another coordinator with the same key.
-    """
+    """Then a newer journal has it, or another coordinator with the same key."""
     provider = state.providers.get(assignment.provider)
     return provider is None or assignment.accept_by > provider.assigned_until
 
@@ -113,9 +108,7 @@ def is_newer(state: State, assignment: Assignment) -> bool:
 def step_lease(
     context: StepContext, lease: Lease, event: leases.Event
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    """Applies an event to a lease and stores the lease. Frees its run slot when the lease no longer
-    needs it.
-    """
+    """Also frees the run slot when the lease no longer needs it."""
     # An open batch has no time but what its CommitSet gives, and once a round after revealBy is
     # known, a late reveal could be chosen by it (I9). So there the newest round counts too.
     known = beacon_time.known_moment(context)
@@ -135,10 +128,8 @@ def step_lease(
 
 
 def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lease:
-    """Returns the lease of an assignment, for a message that `key` signed.
-
-    Raises Refused if the assignment is unknown, or if `key` was not its provider's operator key at
-    `acceptBy`.
+    """Raises Refused if the assignment is unknown, or if `key` was not its provider's operator key
+    at `acceptBy`.
     """
     lease = context.state.leases.get(assignment_hash)
     if lease is None:
@@ -155,7 +146,6 @@ def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lea
 
 
 def end_unpaid(context: StepContext, job: Job, reason: str) -> Job:
-    """Ends a job without charging its client."""
     job = context.put(release_reservation(context, job), phase=Ended(reason))
     context.set_live(job, False)
     context.state.finished[job.id] = context.at

@@ -38,9 +38,7 @@ REPEAT_WAITS = 3  # the group is small, and a repeat gets a run slot after all o
 
 
 def audit_ppm(context: StepContext, job: Job) -> Ppm:
-    """Returns the job's audit rate at the draw. A job without a witness is always audited, unless
-    its order accepts that.
-    """
+    """A job without a witness is always audited, unless its order accepts that."""
     if job.batches:
         return job.batches[0].commit_set.message.audit_ppm
     order = job.submission.order.message
@@ -65,7 +63,7 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
 def draw(
     context: StepContext, job: Job, phase: AwaitingRound, beacon: BeaconUsed, rate: Ppm
 ) -> Job:
-    """Draws how many auditors the job's next batch has. `fill_places` then finds them."""
+    """Draws how many auditors the next batch has. `fill_places` then finds them."""
     if phase.is_again:
         # The previous round decides again. A coordinator that could claim an empty draw and take
         # another round could repeat that until a round suits it (I9).
@@ -96,9 +94,7 @@ def draw(
 
 
 def fill_places(context: StepContext, job: Job) -> Job:
-    """Draws and assigns auditors until the batch has all its places (wanted executions). When no
-    provider is left to draw, the batch wants only the places that it has.
-    """
+    """When no provider is left to draw, the batch wants only the places that it has."""
     phase = job.phase
     assert isinstance(phase, Running) and phase.beacon is not None, "only a drawn batch is filled"
     if len(phase.places) >= phase.wanted:
@@ -124,10 +120,8 @@ def fill_places(context: StepContext, job: Job) -> Job:
 
 
 def used_slots(context: StepContext, job: Job) -> list[StakeSlot]:
-    """Returns the slots that may not be drawn again.
-
-    They belong to members of closed batches, as they were then, and to skipped providers. A
-    receipt shows both, so anybody can repeat the draw.
+    """Those of members of closed batches, as they were then, and of skipped providers. A receipt
+    shows both, so anybody can repeat the draw.
     """
     found = [slot for batch in job.batches for slot in batch.slots]
     phase = job.phase
@@ -145,9 +139,7 @@ def is_out_of_patience(context: StepContext, phase: Running, place: BatchPlace) 
 
 
 def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bool:
-    """Whether the provider has closed its last slot of the class since the Ack. A provider that
-    exits gets no new assignments.
-    """
+    """After its last slot of the class was closed, a provider gets no new assignments."""
     hosts = context.state.hosts.get(host_class)
     is_closed = hosts is not None and (
         place.slot.index < 0  # the primary was matched and has no slot of the list
@@ -162,10 +154,9 @@ def _heard_from(context: StepContext) -> int:
 
 
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
-    """Assigns the execution of a drawn place (one wanted execution). A provider without a free run
-    slot keeps the place for a while, and is then asked, so that it declines. A provider that asks
-    more than the order pays, or does not offer the class, is asked too. One that is not alive is
-    skipped with a signed Assignment, and the batch records that.
+    """Assigns a drawn place. A provider without a free run slot keeps it for a while, and is then
+    asked, so that it declines; so is one that asks more than the order pays, or does not offer the
+    class. One that is not alive is skipped with a signed Assignment.
     """
     assert isinstance(job.phase, Running)
     before = job.phase

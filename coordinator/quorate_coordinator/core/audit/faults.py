@@ -32,7 +32,7 @@ CASE_SECONDS = 10  # time to open a case before the court finds its evidence too
 
 
 def counted(context: StepContext, job: Job, faulted: Sequence[Lease]) -> list[Lease]:
-    """Returns the executions whose fault counts against their providers (PROTOCOL 5.119).
+    """The executions whose fault counts against their providers (PROTOCOL 5.119).
 
     Their client has paid enough fees here, and no other fault over its jobs counts against that
     owner now. So a program that knows machines costs its client more than it harms.
@@ -54,9 +54,7 @@ def counted(context: StepContext, job: Job, faulted: Sequence[Lease]) -> list[Le
 
 
 def judge(context: StepContext, job: Job, faulted: list[Lease], struck: Sequence[Lease]) -> None:
-    """Applies what follows for providers whose results were outside the accepted group. Only those
-    of `struck` get a strike; the job's Summary has changed their trust before.
-    """
+    """Only those of `struck` get a strike; the job's Summary has changed their trust before."""
     for lease in faulted:
         if lease in struck:
             _strike(context, job, lease)
@@ -86,7 +84,7 @@ def _strike(context: StepContext, job: Job, lease: Lease) -> None:
 
 
 def is_killed(lease: Lease) -> bool:
-    """Whether the revealed result is a time-out or a memory kill."""
+    """A time-out or a memory kill."""
     return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in KILLED
 
 
@@ -111,7 +109,7 @@ def _accuse_if_due(context: StepContext, owner: Address) -> None:
 
 
 def _accuse(context: StepContext, fault: Fault) -> bool:
-    """Opens a case. Returns False if its jury costs more than the budget has left."""
+    """Returns False if the case's jury costs more than the budget has left."""
     job, lease = context.state.jobs[fault.job_id], context.state.leases[fault.assignment_hash]
     other, limits = contradiction_of(context, job, lease), context.rules.limits
     assert other is not None, "a fault that no other result contradicts is in no case"
@@ -142,22 +140,20 @@ def _accuse(context: StepContext, fault: Fault) -> bool:
 
 
 def jury_pay(context: StepContext, job: Job, lease: Lease) -> Amount:
-    """Returns the least that a juror is paid for repeating an execution, beside its gas."""
     assignment, order = lease.assignment.message, job.submission.order.message
     whole = Milliseconds(assignment.max_duration * 1000)
     return max(context.rules.limits.jury_pay_min, pay_of(order, assignment, whole))
 
 
 def has_faulted_since(context: StepContext, owner: Address, job: Job) -> bool:
-    """Whether a fault of a provider was found after the first verdict on one of its jobs."""
     assert job.held_verdict is not None
     since = job.held_verdict.message.time
     return any(fault.at >= since for fault in context.state.faults.get(owner) or ())
 
 
 def heard_until_of(context: StepContext, fault: Fault) -> UnixSeconds:
-    """Returns the time from which no case can be over this fault; 0 if none could ever be. A job
-    that was archived is too old.
+    """From then on no case can be over this fault; 0 if none could ever be. An archived job is too
+    old.
     """
     job = context.state.jobs.get(fault.job_id)
     if job is None or fault.assignment_hash in context.state.cases:
@@ -180,15 +176,14 @@ def _heard_until(context: StepContext, job: Job, lease: Lease) -> UnixSeconds:
 
 
 def heard_until(context: StepContext, job: Job) -> UnixSeconds:
-    """Returns the time from which no new case can name an execution of a job. Anybody may accuse
-    over results that differ, whether a fault counts or not.
+    """From then on no new case can name an execution of the job. Anybody may accuse over results
+    that differ, whether a fault counts or not.
     """
     found = [_heard_until(context, job, context.state.leases[digest]) for digest in job.leases]
     return max(found, default=UnixSeconds(0))
 
 
 def in_court(context: StepContext) -> frozenset[Hash32]:
-    """Returns the jobs that an undecided case names."""
     return frozenset(
         case.job_id
         for case in context.state.cases.values()
@@ -199,9 +194,7 @@ def in_court(context: StepContext) -> frozenset[Hash32]:
 def known_evidence(
     context: StepContext, execution: Hash32, contradiction: Hash32
 ) -> tuple[Hash32 | None, Evidence | None]:
-    """Returns the job of an execution that another account's case names, and both executions if the
-    coordinator has them.
-    """
+    """The job of an execution that another account's case names, and both executions if known."""
     lease = context.state.leases.get(execution)
     job = None if lease is None else context.state.jobs.get(lease.job_id)
     if lease is None or job is None:
@@ -213,7 +206,7 @@ def known_evidence(
 
 
 def forget_old_cases(context: StepContext) -> None:
-    """Deletes the decided cases but the newest `CASES_KEPT` and those that count for the budget."""
+    """All decided ones but the newest `CASES_KEPT` and those that count for the budget."""
     decided = [
         case.execution
         for case in context.state.cases.values()
@@ -225,8 +218,8 @@ def forget_old_cases(context: StepContext) -> None:
 
 
 def contradiction_of(context: StepContext, job: Job, lease: Lease) -> Lease | None:
-    """Returns another owner's execution of the job with the result that most of the others found;
-    None if there is none that a court hears.
+    """Another owner's execution with the result that most of the others found; None if there is
+    none that a court hears.
     """
     if not isinstance(lease.phase, Revealed) or is_killed(lease):
         return None
@@ -251,7 +244,6 @@ def _result(lease: Lease) -> Hash32:
 
 
 def evidence_of(context: StepContext, job: Job, lease: Lease, other: Lease) -> Evidence:
-    """Returns what shows an execution and its contradiction to the court."""
     submission = job.submission
     run, against = escrows.shown(context, lease), escrows.shown(context, other)
     return Evidence(submission.order, submission.session, run, against)

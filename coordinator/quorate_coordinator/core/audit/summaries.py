@@ -1,7 +1,7 @@
 """Signs the lines of the coordinator's public log, and applies them to the table of trust.
 
-The table changes only here, by the same function with which anybody folds the log
-(`rules.reputation`). So nobody can compute other numbers from the log than the coordinator has.
+The table changes only here, by the function with which anybody folds the log (`rules.reputation`),
+so nobody can compute other numbers from the log.
 """
 
 from collections.abc import Sequence
@@ -32,10 +32,9 @@ from quorate_protocol.units import Sequence as Seq
 
 
 def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) -> list[Lease]:
-    """Changes the windows of a decided job's owners and of its client.
-
-    Returns the executions for the public log. Without an accepted and charged result these are only
-    the revealed ones: an order that costs nothing must say nothing of those who got it.
+    """Changes the windows of a decided job's owners and of its client. Returns the executions for
+    the public log. Without an accepted and charged result these are only the revealed ones: an
+    order that costs nothing must say nothing of those who got it.
     """
     if verdict.outcome is not Outcome.ACCEPTED or not job.is_paid_for:
         return [lease for lease in ended if isinstance(lease.phase, leases.Revealed)]
@@ -49,7 +48,6 @@ def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) 
 
 
 def was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
-    """Whether the provider's offer covers such a job at such a price."""
     offer, assignment = provider.offer, lease.assignment.message
     slot = offers.slot_offer(offer, assignment.host_class) if offer is not None else None
     if offer is None or slot is None or assignment.price_per_hour < offers.price_of(slot):
@@ -60,9 +58,7 @@ def was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
 def append(
     context: StepContext, job: Job, verdict: Verdict, counted: Sequence[Lease], is_again: bool
 ) -> None:
-    """Appends the line of a verdict whose money is settled and whose receipt is published.
-
-    `counted` executions were compared by an audit. `is_again`: the job had a verdict before, so
+    """`counted` executions were compared by an audit. `is_again`: the job had a verdict before, so
     only its later executions and its primary are in the line.
     """
     first = job.batches[0].members[0]
@@ -101,7 +97,7 @@ def append(
 def _execution(
     context: StepContext, lease: Lease, verdict: Verdict, is_counted: bool
 ) -> ExecutionSummary | None:
-    """Returns what the log says of an execution; None for one that counts in nothing."""
+    """None for an execution that counts in nothing."""
     end = _end_of(lease, verdict)
     if end is None or _is_unsecured(context, lease) or _is_unoffered(context, lease):
         return None
@@ -126,15 +122,14 @@ def _execution(
 
 
 def _is_unsecured(context: StepContext, lease: Lease) -> bool:
-    """Whether its provider declined because this coordinator's guarantee was too small."""
+    """It declined because this coordinator's guarantee was too small."""
     said = context.state.declines.get(lease.assignment_hash)
     return said is not None and said.decline.message.reason is DeclineReason.UNSECURED
 
 
 def _is_unoffered(context: StepContext, lease: Lease) -> bool:
-    """Whether its provider declined a draw that its offer did not promise to take.
-
-    A draw looks at stake alone, and the client names the price.
+    """It declined a draw that its offer did not promise to take: a draw looks at stake alone, and
+    the client names the price.
     """
     provider, job = context.state.providers[lease.provider], context.state.jobs[lease.job_id]
     is_outright = isinstance(lease.phase, leases.Declined)
@@ -142,10 +137,8 @@ def _is_unoffered(context: StepContext, lease: Lease) -> bool:
 
 
 def _end_of(lease: Lease, verdict: Verdict) -> ExecutionEnd | None:
-    """Returns how an execution ended; None if the log does not count it.
-
-    That is so while it runs, after its client stopped it, if its provider starts later, and if
-    nobody sent its Assignment to a live provider.
+    """None if the log does not count it: while it runs, after its client stopped it, if its
+    provider starts later, and if nobody sent its Assignment to a live provider.
     """
     match lease.phase:
         case leases.Revealed(_, reveal):

@@ -18,8 +18,8 @@ MEDIAN_SECONDS = 600  # how long a class's median price is used; it takes all of
 
 
 def advance(context: StepContext, job: Job, primary: Lease) -> None:
-    """Counts an accepted job towards the windows of its primary's held jobs in the same class. Call
-    `hold` for the same job after it.
+    """Counts an accepted job for its primary's held jobs in the class. Call `hold` for it
+    afterwards.
     """
     trust_class, order = trust_class_of(job), job.submission.order.message
     known = context.state.windows.get(primary.provider) or Windows()
@@ -36,9 +36,7 @@ def advance(context: StepContext, job: Job, primary: Lease) -> None:
 
 
 def hold(context: StepContext, job: Job, primary: Lease) -> None:
-    """Holds a job's pay. `Decided.hold_until` bounds the hold in time; the table `held` has the
-    progress at which its window ends.
-    """
+    """`Decided.hold_until` bounds the hold in time, the table `held` by progress."""
     trust_class = trust_class_of(job)
     progress = context.state.windows[primary.provider].by_class[trust_class].progress_ppm
     length = window_jobs(job.submission.order.message.verify_tier, context.rules.limits)
@@ -46,7 +44,7 @@ def hold(context: StepContext, job: Job, primary: Lease) -> None:
 
 
 def _median(context: StepContext, host_class: Hash32) -> Price:
-    """Returns a class's median price. It is stored, because a replay must use the same one."""
+    """It is stored, because a replay must use the same one."""
     known = context.state.median_prices.get(host_class)
     if known is None or context.at >= known.until:
         known = context.state.median_prices[host_class] = MedianPrice(
@@ -56,8 +54,8 @@ def _median(context: StepContext, host_class: Hash32) -> Price:
 
 
 class HoldQueue:
-    """Held jobs, ordered by the progress that ends their windows. Derived from the tables `held`
-    and `windows`.
+    """Held jobs by the progress that ends their windows. Derived from the tables `held` and
+    `windows`.
     """
 
     def __init__(self, state: State) -> None:
@@ -66,9 +64,7 @@ class HoldQueue:
         self._heaps: dict[tuple[Address, Hash32], list[tuple[int, Hash32]]] = {}
 
     def over(self, most: int) -> Iterator[Job]:
-        """Yields at most `most` jobs whose windows have ended. The caller must remove each of them
-        from `held`.
-        """
+        """Jobs whose windows have ended. The caller must remove each of them from `held`."""
         for job_id in sorted(self._changed):
             found = self._state.held.get(job_id)
             if found is not None:

@@ -23,8 +23,8 @@ from quorate_protocol.units import Hash32, UnixSeconds
 
 
 def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> None:
-    """Draws for every job that waits for this round. The core computes all audit rates before the
-    first draw, so that one draw cannot change the rate of the next.
+    """Computes all audit rates before the first draw, so that one draw cannot change the rate of
+    the next.
     """
     if waiting:  # a round that no job waits for is not used as a clock
         context.state.counters[NEWEST_ROUND] = max(
@@ -66,7 +66,6 @@ def on_missing_round(context: StepContext, job: Job) -> None:
 
 
 def on_deadline(context: StepContext, job: Job) -> None:
-    """Applies all deadlines of one live job."""
     if isinstance(job.phase, Matching):
         if context.at >= job.waits_until:
             end_unpaid(context, job, _why_it_waits_no_more(job))

@@ -28,9 +28,7 @@ RECEIPT_SECONDS = 600
 
 
 def on_accept(context: StepContext, event: AcceptReceived) -> None:
-    """Applies a provider's Accept. Raises Refused if it quotes more than what the job declares can
-    take.
-    """
+    """Raises Refused if it quotes more than what the job declares can take."""
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
     quotes.check(event.accept.message, context.state.jobs[lease.job_id].submission.spec)
     moved, _ = step_lease(context, lease, event)
@@ -44,7 +42,7 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
 
 
 def on_decline(context: StepContext, event: DeclineReceived) -> None:
-    """Applies a Decline: the provider declines, postpones, or gives up what it had accepted."""
+    """The provider declines, postpones, or gives up what it had accepted."""
     lease = lease_of(context, event.decline.message.assignment_hash, event.key)
     moved, effects = step_lease(context, lease, event)
     if not effects:
@@ -65,8 +63,8 @@ def on_decline(context: StepContext, event: DeclineReceived) -> None:
 
 
 def _leave_out(context: StepContext, owner: Address) -> None:
-    """Matches a provider no more that a guarantee does not cover, until its tab or its voucher
-    changes, or for a while. A tick looks whether a lock is due.
+    """A guarantee does not cover it: it is not matched until its tab or its voucher changes, or for
+    a while. A tick looks whether a lock is due.
     """
     until = UnixSeconds(context.at + context.rules.limits.decline_ahead_max)
     provider = context.state.providers[owner]
@@ -75,9 +73,7 @@ def _leave_out(context: StepContext, owner: Address) -> None:
 
 
 def on_commit(context: StepContext, event: CommitReceived) -> None:
-    """Applies a provider's commitment to a result that stays hidden. Raises Refused if the staging
-    store does not have the ciphertext.
-    """
+    """Raises Refused if the staging store does not have the ciphertext."""
     message = event.commit.message
     lease = lease_of(context, message.assignment_hash, event.key)
     if not event.is_stored:
@@ -104,7 +100,7 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
 
 
 def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:
-    """Proves on chain that a provider signed two Commits. Raises Refused if it did not."""
+    """Proves two Commits on chain. Raises Refused if there are no two."""
     message = event.commit.message
     lease = lease_of(context, message.assignment_hash, event.key)
     phase = lease.phase
@@ -130,8 +126,8 @@ def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> 
 def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) -> None:
     """Gives the run slot that a commit freed to a drawn execution that waits for this provider.
 
-    Drawn executions come before primaries, which may run anywhere. Otherwise a busy provider would
-    never be free for a drawn execution, and the job of that execution would not end.
+    Primaries may run anywhere. If they came first, a busy provider would never be free for a drawn
+    execution, and the job of that execution would not end.
     """
     owner = context.state.leases[committed.commit.message.assignment_hash].provider
     job = queue.kept_for(owner)
@@ -140,8 +136,8 @@ def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) 
 
 
 def on_reveal(context: StepContext, event: RevealReceived) -> None:
-    """Applies a Reveal, with which a provider opens its commitment. Raises Refused if the
-    ciphertext does not open to it; without a valid Reveal the lease ends as silent.
+    """Raises Refused if the ciphertext does not open; without a valid Reveal the lease ends as
+    silent.
     """
     lease = context.state.leases.get(event.reveal.assignment_hash)
     if lease is None:

@@ -16,13 +16,11 @@ PREFIXES_KEPT = 64  # of each provider, the newest
 
 
 def prefixes_of(spec: job_spec.JobSpec) -> list[bytes]:
-    """Returns the prefixes of a job's image and inputs, as offers name them."""
     digests = [job_spec.image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)]
     return [digest[:CACHED_PREFIX_BYTES] for digest in digests]
 
 
 def note_commit(context: StepContext, owner: Address, spec: job_spec.JobSpec) -> None:
-    """Records that a provider has had all content of a job that it committed."""
     known, found = context.state.fetched.get(owner) or (), prefixes_of(spec)
     if set(found) <= set(known):
         return

@@ -79,7 +79,6 @@ def note_accept(context: StepContext, assignment: Assignment, accept: Accept) ->
 
 
 def _rested(context: StepContext, provider: Provider) -> Provider:
-    """Lets a provider work again that was unsecured until now."""
     until = provider.unsecured_until
     return replace(provider, unsecured_until=until if context.at < until else UnixSeconds(0))
 

@@ -90,7 +90,6 @@ def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash3
 
 
 def few_owners(owners: int) -> str:
-    """Returns why a class with so many owners cannot verify."""
     return f"only {owners} staked owners in the class; verification needs {OWNERS_MIN_QUORUM}"
 
 

@@ -145,7 +145,6 @@ def registered(context: StepContext, owner: Address, key: Address) -> Provider:
 
 
 def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
-    """An offer's slots in one host class."""
     return market_index.slot_offer(offer, host_class)
 
 
@@ -155,14 +154,10 @@ def price_of(slot: SlotOffer) -> Price:
 
 
 def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours that were not taken by others at the
-    provider's last heartbeat.
-    """
     return market_index.free_slots(context.state, provider, host_class)
 
 
 def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
-    """Returns the distinct owners with a slot of the class that is active now."""
     return context.state.market.staked(host_class)
 
 
@@ -280,7 +275,6 @@ def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -
 
 
 def fits(offer: Offer, slot: SlotOffer, spec: job_rules.JobSpec) -> bool:
-    """Whether one run slot of an offer can hold the job, at whatever price."""
     return fitting.fits(spec, slot, offer)
 
 
@@ -381,7 +375,6 @@ _ANYBODY = Needs(row.PRESENT, 0, 0)
 
 
 def host_of(context: StepContext, host_class: Hash32) -> HostClass:
-    """Returns the class as its cheapest live offer describes it."""
     bucket = context.state.market.bucket(host_class)
     found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
     for owner in found:

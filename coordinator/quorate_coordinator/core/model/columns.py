@@ -64,7 +64,6 @@ class Bucket(ColumnStore):
         self._listed_by: dict[Hash32, set[int]] = {}  # image -> local numbers
 
     def __len__(self) -> int:
-        """How many owners have a row."""
         return self._present
 
     def __contains__(self, owner: Address) -> bool:
@@ -74,7 +73,6 @@ class Bucket(ColumnStore):
     # ---- changes
 
     def put(self, owner: Address, row: Row) -> None:
-        """Adds or replaces an owner's row."""
         local = self._local(owner)
         at = int(self._places[local])
         if at >= 0:
@@ -149,7 +147,6 @@ class Bucket(ColumnStore):
             self._listed_by.setdefault(image, set()).add(local)
 
     def remove(self, owner: Address) -> None:
-        """Removes an owner's row."""
         if owner in self:
             self._cheapest_known.clear()
             at = int(self._places[self._locals[owner]])
@@ -230,11 +227,9 @@ class Bucket(ColumnStore):
         return True
 
     def has_failed(self) -> bool:
-        """Whether there are needs for which no provider was found."""
         return bool(self._failed)
 
     def is_idle(self) -> bool:
-        """Whether no provider offers this class and no job waits for it."""
         return not self._present and not self._failed and not self._newly_meetable
 
     def newly_meetable(self) -> dict[Needs, int]:
@@ -245,12 +240,10 @@ class Bucket(ColumnStore):
         return found
 
     def forget(self, needs: Needs) -> None:
-        """Forgets needs for which no job waits any more."""
         self._failed.pop(needs, None)
         self._newly_meetable.pop(needs, None)
 
     def forget_failures(self) -> None:
-        """Treats all remembered needs as meetable again."""
         self._newly_meetable |= dict.fromkeys(self._failed, 0)
         self._failed.clear()
 
@@ -304,16 +297,13 @@ class Bucket(ColumnStore):
         return found
 
     def count(self, needs: Needs, price_max: int, at: int) -> int:
-        """Returns how many rows fit."""
         found = self._fitting(self._search(needs, at), 0, self._used)
         return int(np.count_nonzero(self.prices_at(found) <= price_max))
 
     def owners_at(self, positions: Positions) -> list[Address]:
-        """Returns the owners of these rows."""
         return [self.owners[local] for local in self._local_column[positions].tolist()]
 
     def row_of(self, position: int) -> tuple[Address, int]:
-        """Returns (owner, price) of one row."""
         return self.owners[int(self._local_column[position])], int(
             self._key[position]
         ) >> SPREAD_BITS
@@ -334,7 +324,6 @@ class Bucket(ColumnStore):
         return self._record[positions].astype(np.int64)
 
     def bits_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """Returns the features of these rows."""
         return self._bits[positions]
 
     def _scan(self, search: "_Search", begin: int, end: int, limit: int) -> Positions:
@@ -442,8 +431,6 @@ _NOBODY: Positions = np.zeros(0, np.int64)
 
 
 class _Search:
-    """The terms of one search, in numpy's types."""
-
     __slots__ = ("at", "bits", "listed", "models", "needs", "without")
 
     def __init__(self, needs: Needs, at: int, without: list[int], listed: list[int]) -> None:
