@@ -1,6 +1,4 @@
-"""Performs the core's effects: sends frames to providers, stores documents, and sends transactions
-to the chain.
-"""
+"""Performs the core's effects: frames to providers, documents, and transactions."""
 
 import asyncio
 import logging
@@ -56,8 +54,8 @@ MoneyEffect = SendPayroll | SendRedeem | SendLocks | SendGiveBack
 
 @dataclass(slots=True)
 class EffectPerformer:
-    """Performs effects, one method for each kind. The outbox tries again after Unavailable. Refused
-    ends the effect.
+    """One method for each kind. The outbox tries again after Unavailable. Refused ends the
+    effect.
     """
 
     coordinator: Address
@@ -74,7 +72,6 @@ class EffectPerformer:
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, effect: Effect) -> None:
-        """Performs one effect. Performing it twice does no harm."""
         match effect:
             case Send():
                 await self._send(effect)
@@ -113,7 +110,6 @@ class EffectPerformer:
             raise Unavailable(str(error), 0.3) from error
 
     async def _move(self, effect: MoneyEffect) -> None:
-        """Sends a transaction of money, and tells the core what the chain has then."""
         payers, payees = _accounts(effect)
         try:
             block = await self._transact(effect.key, await self._money_call(effect))
@@ -143,7 +139,7 @@ class EffectPerformer:
                 return escrow.redeem(me, root, shown, signed)
 
     async def _unknown(self, vouchers: Sequence[PaidVoucher]) -> list[Envelope[Session]]:
-        """Returns the sessions that the chain does not have. Each that is left out saves gas."""
+        """Each that is left out saves gas."""
         found = []
         for item in vouchers:
             body = item.session.message
@@ -156,7 +152,7 @@ class EffectPerformer:
     async def _notes(
         self, payers: Sequence[Address], payees: Sequence[Address], least: int
     ) -> tuple[ev.ChainNote, ...]:
-        """Returns these tabs and the own money, in the newest block that is deep enough."""
+        """In the newest block that is deep enough."""
         head = (await self.client.head()).number
         at = BlockNumber(max(least, head - self.limits.chain_depth + 1, 0))
         parts = self.client, self.contracts, self.coordinator
@@ -168,7 +164,7 @@ class EffectPerformer:
         await self._transact(effect.key, self.contracts.jobs.show(effect.order, run))
 
     async def _pay_order(self, effect: PayOrder) -> None:
-        """Has an order paid once nothing more can be shown. Others may show and pay it, too."""
+        """Once nothing more can be shown. Others may show and pay it, too."""
         if self.clock.now() <= effect.not_before:
             raise Unavailable("its evidence window is open", FUNDS_SECONDS)
         now = (await self.client.head()).time
@@ -203,7 +199,6 @@ class EffectPerformer:
             )
 
     async def _prove(self, effect: ProveEquivocation) -> None:
-        """Shows two Commits to the chain."""
         if not await self.sender.known(effect.key):
             await self._must_be_past(effect.assignment.message.accept_by)
         shown = (effect.assignment, effect.one, effect.other)
@@ -224,9 +219,7 @@ class EffectPerformer:
 
     async def _must_hold(self, burned: Amount, case: CaseEvidence) -> None:
         """Raises Unavailable while the posting key's balance in Escrow is too small for a case.
-
-        Once the court would refuse the case as too late, it raises nothing. Then the court's
-        refusal tells the core.
+        Once the court would refuse the case as too late, its refusal tells the core.
         """
         held = await view(self.client, self.contracts.escrow.balance_of(self.sender.address))
         accused = case.run.assignment.message
@@ -240,7 +233,6 @@ class EffectPerformer:
             raise Unavailable(told, FUNDS_SECONDS)
 
     async def _transact(self, purpose: str, call: Call) -> BlockNumber:
-        """Sends a call once. Returns the block that has it."""
         try:
             receipt = await transact(self.sender, purpose, call)
         except Unfunded as error:
@@ -256,15 +248,12 @@ class EffectPerformer:
 
 
 def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
-    """Returns (purpose, reason) of a transaction that the chain refused and of which the core must
-    hear; None for other effects.
-    """
+    """(purpose, reason) of which the core must hear; None for other effects."""
     is_heard = isinstance(effect, MoneyEffect | OpenCase)
     return (effect.key, refused.detail or str(refused)) if is_heard else None
 
 
 def _accounts(effect: MoneyEffect) -> tuple[list[Address], list[Address]]:
-    """Returns the payers and the payees whose tabs a transaction may change."""
     match effect:
         case SendPayroll(pays=pays):
             return [], [pay.payee for pay in pays]

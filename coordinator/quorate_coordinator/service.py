@@ -27,7 +27,6 @@ from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.base.request_limits import BODY_BYTES_MAX, BOUNDS_BY_LIMITS
 from quorate_coordinator.chain.beacon_poller import BeaconPoller
 from quorate_coordinator.chain.contract_follower import ContractFollower
-from quorate_coordinator.chain.copied_keys import refuse_beside_a_copy
 from quorate_coordinator.chain.court_driver import CourtDriver
 from quorate_coordinator.chain.job_escrows import has_balance, must_be_funded
 from quorate_coordinator.chain.registration import ensure_registered
@@ -36,7 +35,7 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.effect_performer import EffectPerformer, purpose_of
-from quorate_coordinator.journal_comparison import JournalComparison
+from quorate_coordinator.journal_comparison import JournalComparison, refuse_beside_a_copy
 from quorate_coordinator.market.attestation_service import AttestationService, coordinator_key
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.frame_limits import FrameLimits
@@ -94,7 +93,7 @@ REFRESH_SECONDS = 2.0
 
 
 def rules_of(config: Config, keys: CoordinatorKeys) -> Rules:
-    """Returns the rules of a coordinator. It does not know its own URL yet."""
+    """It does not know its own URL yet."""
     deployment = config.deployment
     return Rules(
         domain=deployment.domain(),
@@ -146,15 +145,14 @@ class Service:
     logs: RunLogs = field(init=False)
 
     async def run(self) -> None:
-        """Starts everything and serves until cancelled."""
         self.contracts = Contracts.of(self.config.deployment)
         async with AsyncExitStack() as stack:
             await self._open(stack)
             await self._serve(stack)
 
     async def leave(self) -> None:
-        """Takes no new work, and returns once all work that it has taken is done. The caller limits
-        the time, and then cancels `run`.
+        """Takes no new work, and returns once all that it has taken is done. The caller limits the
+        time, and then cancels `run`.
         """
         self.notifier.stopping("nothing new is taken")
         self.board.put("stopping", "the coordinator was told to stop")
@@ -203,8 +201,8 @@ class Service:
         return Sender(self.client, key, self.config.path(file), self.clock, **trusted)
 
     async def _register(self, is_known: bool) -> None:
-        """Registers on chain. With `is_known` it has worked here before, so it is registered, and
-        does not wait for a chain node that does not answer.
+        """If it `is_known`, it is registered, and does not wait for a chain node that does not
+        answer.
         """
         owner = self._sender(self.keys.account, "account.sqlite")
         try:
@@ -279,7 +277,6 @@ class Service:
             add_gauge(self.registry, f"quorate_{name}", help_text, partial(_or_zero, read))
 
     async def _serve(self, stack: AsyncExitStack) -> None:
-        """Replays the journal, listens, and runs all tasks."""
         core, clock = self.core, self.clock
         codec: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
         actor = Actor(core, self.journal, clock, codec, SecretStream(), registry=self.registry)
@@ -352,7 +349,7 @@ class Service:
         return provider is not None and provider.operator_key == key
 
     def _p2p_service(self, handler: FrameHandler) -> "P2pService | None":
-        """Makes the libp2p host, if the operator wants one and libp2p is installed."""
+        """None if the operator wants no libp2p or it is not installed."""
         if not self.config.p2p_listen:
             return None
         problem = p2p.available()
@@ -373,7 +370,6 @@ class Service:
         )
 
     def _bind(self, peers: Peers) -> None:
-        """Gives the actor the effect performer, which in turn submits events to the actor."""
         submit = self.actor.submit
         performer = EffectPerformer(
             coordinator=self.core.rules.coordinator,
@@ -485,7 +481,7 @@ class Service:
             await self.clock.sleep(seconds)
 
     async def _submit(self, event: ev.Event) -> None:
-        """Submits an event that must not be lost: tries again while too many effects wait.
+        """Tries again while too many effects wait: the event must not be lost.
 
         Effects wait when a disk is full or the chain does not answer. Ending the process would not
         help: after the next start they would wait too.
@@ -502,7 +498,6 @@ class Service:
                 return
 
     async def _tick(self, comparison: JournalComparison) -> None:
-        """Submits ticks, and `Compared` once the journal was compared with what others know."""
         await comparison.wait()
         comparison.trust()
         is_noted = False
@@ -580,9 +575,7 @@ class Service:
 
 
 def _or_zero(count: Callable[[], int]) -> int:
-    """Gives 0 while the file cannot be read: a scrape must not fail, and `health` says what is
-    wrong.
-    """
+    """A scrape must not fail, and `health` says what is wrong."""
     try:
         return count()
     except Unavailable:

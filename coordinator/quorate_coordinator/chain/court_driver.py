@@ -54,7 +54,7 @@ class CourtDriver:
 
     async def look(self) -> None:
         """Starts at most one step in each open case, the cheapest first, and waits at most a
-        second: no case waits for a slow or a dear one.
+        second. No case waits for a slow or a dear one.
         """
         cases = self.core.state.cases.values()
         due = [case for case in cases if case.evidence is not None and case.is_convicted is None]

@@ -1,9 +1,9 @@
 """Limits what a connected provider sends without being asked: offers and heartbeats, frames that
 are refused, and log text.
 
-Assignments limit what it sends in answer. Each of the three kinds has its own token bucket (see
-`rate_limits`), so that a flood of one does not stop the others. Beyond the limit the sender gets
-`Unavailable`, and an honest daemon tries again a little later.
+Assignments limit what it sends in answer. Each kind has its own token bucket, so that a flood of
+one does not stop the others. Beyond it the sender gets `Unavailable`, and an honest daemon tries
+again a little later.
 """
 
 from collections.abc import Callable
@@ -34,21 +34,17 @@ class FrameLimits:
         )
 
     def check(self, sender: str) -> None:
-        """Raises Unavailable if too many of this sender's frames were refused. Called before a
-        frame is decoded.
-        """
+        """Called before a frame is decoded. Raises Unavailable."""
         _must(self.offences.wait_seconds(sender), "too many of your frames were refused")
 
     def offended(self, sender: str) -> None:
-        """Counts a frame that was refused."""
         self.offences.charge(sender)
 
     def unasked(self, sender: str) -> None:
-        """Counts an offer or a heartbeat."""
         _must(self.unasked_frames.take(sender), "too many offers and heartbeats")
 
     def logged(self, sender: str, size: int) -> None:
-        """Counts a piece of log text; `size` is in characters."""
+        """`size` is in characters."""
         _must(self.log_bytes.take(sender, size), "too much log text")
 
 

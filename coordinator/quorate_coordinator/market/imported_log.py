@@ -1,7 +1,7 @@
-"""One imported log: another coordinator's lines, checked, folded and kept in a file.
+"""Another coordinator's log: lines checked, folded and kept in a file.
 
-The file `<number of the account>.jsonl` has the lines, and `.head` says how many of them were
-checked. A crash leaves more lines at most, which the next start cuts off.
+`<number of the account>.jsonl` has the lines, and `.head` says how many were checked. A crash
+leaves more lines at most, which the next start cuts off.
 """
 
 from dataclasses import dataclass, field
@@ -38,9 +38,7 @@ class ImportedLog:
     trusts: dict[Address, Trusts] = field(default_factory=dict)
 
     def load(self) -> None:
-        """Reads the files, if there are any, and checks every line again. Raises Refused if they
-        were damaged; OSError.
-        """
+        """Checks every line again. Raises Refused if the files were damaged; OSError."""
         if not self._path(".head").exists():
             return
         head = canonical.decode(ReputationHead, self._path(".head").read_bytes())
@@ -49,7 +47,7 @@ class ImportedLog:
             file.truncate(file.tell())
 
     def check_head(self, head: ReputationHead, domain: Domain) -> None:
-        """Raises Refused unless a new head may follow the one that is known."""
+        """Raises Refused unless it may follow the known one."""
         if Domain(head.chain_id, head.stakes) != domain:
             raise Refused(Code.WRONG_CHAIN, "log: it is of another market")
         known = self.head
@@ -82,12 +80,12 @@ class ImportedLog:
         write_atomic(self._path(".head"), canonical.encode(head))
 
     def remove_files(self) -> None:
-        """Removes what was imported. The next download begins at the first line. Raises OSError."""
+        """The next download begins at the first line. Raises OSError."""
         for end in (".head", ".jsonl"):
             self._path(end).unlink(missing_ok=True)
 
     def _take(self, head: ReputationHead, file: BinaryIO, count: int) -> None:
-        """Checks and folds `count` lines, after which the log must have the head's root."""
+        """After `count` lines the log must have the head's root."""
         domain = Domain(head.chain_id, head.stakes)
         log_of = LogOf(domain, head.coordinator, head.statement_key, recover)
         log, changed = self.log, dict[Address, Trusts]()

@@ -1,7 +1,7 @@
 """Imports the public logs of other coordinators, whose URLs the operator named.
 
-Each is checked line by line and folded by itself. What it says changes nothing in this
-coordinator's own table of trust; people see both beside each other (PROTOCOL §7).
+What they say changes nothing in this coordinator's own table of trust; people see both beside each
+other (PROTOCOL §7).
 """
 
 import asyncio
@@ -41,14 +41,13 @@ class ImportedLogs:
         clock: Clock,
         every: float,
     ) -> None:
-        """`every` is the seconds between looks. Nothing is read before `run` or `load`."""
+        """`every` is in seconds."""
         self._logs = {url: ImportedLog(folder, sha256(url.encode()).hex()[:16]) for url in urls}
         self._problems = dict.fromkeys(urls, "")
         self._domain, self._own, self._key_of = domain, own, key_of
         self._clock, self._every = clock, every
 
     async def run(self) -> None:
-        """Reads what is on the disk, then looks at each source from time to time."""
         if not self._logs:
             return
         await self.load()
@@ -58,7 +57,7 @@ class ImportedLogs:
             await self._clock.sleep(self._every)
 
     async def load(self) -> None:
-        """Reads the logs that were imported before. A damaged one is downloaded again."""
+        """A damaged one is downloaded again."""
         for url, known in list(self._logs.items()):
             try:
                 await asyncio.to_thread(known.load)
@@ -69,7 +68,7 @@ class ImportedLogs:
                 await asyncio.to_thread(self._logs[url].remove_files)
 
     async def look(self, url: str) -> None:
-        """Imports the new lines of one source. A log that is refused stays as it was before."""
+        """A log that is refused stays as it was before."""
         try:
             await self._import(url, self._logs[url])
             self._set_problem(url, "")
@@ -79,7 +78,7 @@ class ImportedLogs:
             log.info("the log of another coordinator waits: %s", away)
 
     def view(self, provider: Address | None = None) -> tuple[ImportedView, ...]:
-        """Returns what each log says of one provider, or of the first thousand."""
+        """Of one provider, or of the first thousand."""
         return tuple(
             ImportedView(url, known.head, self._problems[url], _of(known, provider))
             for url, known in self._logs.items()

@@ -53,7 +53,6 @@ class BootstrapList:
     peers: tuple[PeerAddress, ...] = ()
 
     async def run(self) -> None:
-        """Reads until cancelled."""
         while True:
             try:
                 await self.read()
@@ -63,7 +62,7 @@ class BootstrapList:
             await self.clock.sleep(self.every)
 
     async def read(self) -> None:
-        """Reads once. Unavailable if the chain node does not answer."""
+        """Raises Unavailable if the chain node does not answer."""
         found = await announced_coordinators(self.client, self.contracts)
         peers = (self._peer(one) for one in found if one.account != self.own)
         self.peers = tuple(peer for peer in peers if peer.addresses)
@@ -85,8 +84,8 @@ RETRY_SECONDS = 60.0  # after a refusal, such as for missing gas
 
 @dataclass(slots=True)
 class Announcer:
-    """One task of the service. It compares with the newest announcement on chain, so a restart
-    announces nothing again, and a restored backup needs no care.
+    """Compares with the newest announcement on chain: a restart announces nothing again, and a
+    restored backup needs no care.
     """
 
     client: ChainClient
@@ -113,8 +112,8 @@ class Announcer:
             await self.clock.sleep(max(pause, 1.0))
 
     async def announce(self, addresses: tuple[str, ...]) -> bool:
-        """Announces these addresses unless the newest announcement has them. Returns whether it
-        sent a transaction. Refused or Unavailable as `Sender.send`.
+        """Unless the newest announcement has them. Returns whether it sent a transaction. Refused
+        or Unavailable as `Sender.send`.
         """
         newest = await newest_announcement(self.client, self.contracts, self.coordinator)
         if newest and (newest.peer_key, newest.addresses) == (self.peer_key, addresses):
@@ -130,7 +129,7 @@ class Announcer:
 
 
 def fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the first addresses that fit into an announcement."""
+    """The first that fit into an announcement."""
     found: tuple[str, ...] = ()
     for address in addresses[:ADDRESSES_MAX]:
         if len("\n".join((*found, address))) <= ADDRESSES_BYTES_MAX:
@@ -151,7 +150,6 @@ class P2pService:
     clock: Clock
 
     async def run(self) -> None:
-        """Serves until cancelled. Unavailable, with the remedy, if the host cannot start."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node.run(), name="libp2p")
             group.create_task(self.offers.run(), name="gossiped offers")
@@ -162,7 +160,7 @@ class P2pService:
             group.create_task(self._announcer().run(), name="announcer")
 
     async def wait_until_up(self) -> None:
-        """Waits until the host listens, and logs where."""
+        """And logs where it listens."""
         await self.node.wait_until_up()
         shown = self.addresses()
         if shown:
@@ -186,12 +184,12 @@ class P2pService:
         )
 
     def announced(self) -> tuple[str, ...]:
-        """Returns the addresses that go on chain: those of private networks on devnets only."""
+        """What goes on chain: addresses of private networks on devnets only."""
         found = self.addresses()
         return found if self.bootstrap.is_devnet else tuple(filter(is_public, found))
 
     def addresses(self) -> tuple[str, ...]:
-        """Returns the multiaddrs that others dial. None before the host listens."""
+        """That others dial. None before the host listens."""
         if not self.node.is_up:
             return ()
         if self.config.p2p_announce:

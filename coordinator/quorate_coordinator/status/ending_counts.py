@@ -61,7 +61,6 @@ class EndingCounts:
             self._histogram.labels(stage)
 
     def refresh(self) -> None:
-        """Counts what has ended since the last call."""
         changed = list(self._changed)
         self._changed.clear()
         for job_id in changed:
@@ -77,12 +76,12 @@ class EndingCounts:
                 self._matched_at.pop(job_id, None)
 
     def seconds_median(self, stage: str) -> int:
-        """Returns the median of the newest times of a stage; 0 before the first."""
+        """Of the newest times; 0 before the first."""
         seconds = self._seconds[stage]
         return int(median(seconds)) if seconds else 0
 
     def _note(self, before: Job, after: Job) -> bool:
-        """Remembers what a write says. A finished job may leave the state before `refresh`."""
+        """A finished job may leave the state before `refresh`."""
         if before.phase is after.phase:
             return False
         now = int(self._clock.now())

@@ -29,7 +29,6 @@ from quorate_runtime.version import version_number
 
 
 def providers_of(state: State, connected: Collection[Address], now: UnixSeconds) -> ProvidersView:
-    """Returns counts of providers. `connected` are the peers that are connected now."""
     alive = [provider for provider in state.providers.values() if provider.is_alive(now)]
     slots = sum(slot.count for item in alive if item.offer for slot in item.offer.slots)
     return ProvidersView(
@@ -42,7 +41,6 @@ def providers_of(state: State, connected: Collection[Address], now: UnixSeconds)
 
 
 def orders_of(state: State, now: UnixSeconds) -> OrdersView:
-    """Returns counts of the jobs under way."""
     jobs = [state.jobs[job_id] for job_id in state.live]
     waiting = [job for job in jobs if isinstance(job.phase, Matching)]
     oldest = min((job.created_at for job in waiting), default=now)
@@ -56,7 +54,6 @@ def orders_of(state: State, now: UnixSeconds) -> OrdersView:
 
 
 def money_of(state: State) -> MoneyView:
-    """Returns the coordinator's fees and capital, and what it owes."""
     own, payees, clients = state.own, list(state.payees.values()), list(state.clients.values())
     return MoneyView(
         fee_final=own.fee,
@@ -75,7 +72,7 @@ def money_of(state: State) -> MoneyView:
 
 
 def money_warnings(money: MoneyView) -> list[str]:
-    """Returns what stops pay, and what the operator can do. A day's limit ends at midnight UTC."""
+    """A day's limit ends at midnight UTC."""
     told = []
     lacks = money.unpaid - money.balance - money.redeemable
     if lacks > 0:
@@ -120,7 +117,6 @@ class OperatorReport(Collector):
         self.registry.register(self)
 
     def view(self) -> OperatorView:
-        """Returns the document of GET /v1/operator."""
         state, now = self.state, UnixSeconds(int(self.clock.now()))
         self.endings.refresh()
         counts, own, backup = self.endings.counts, self.own_account, self.second_place.view()
@@ -147,7 +143,7 @@ class OperatorReport(Collector):
         )
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the gauges of a scrape. Labels come from closed sets."""
+        """Labels come from closed sets."""
         view = self.view()
         for name, text, label, figures in (*_families(view), *_single_gauges(view)):
             per_unit = PER_UNIT.get(name.rpartition("_")[2], 1)

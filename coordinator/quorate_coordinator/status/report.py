@@ -1,8 +1,7 @@
-"""Computes `quorate coordinator report`: fees, audits, disputes, gas and unmet demand since a
-moment, summed from the tables.
+"""Computes `quorate coordinator report` from the tables.
 
-A job counts if its order came in the period. The period begins at the full hour before its first
-moment. Python computes the sums, because amounts have 128 bits.
+A job counts if its order came in the period, which begins at the full hour before its first moment.
+Python computes the sums, because amounts have 128 bits.
 """
 
 from collections import Counter, defaultdict
@@ -20,9 +19,7 @@ from quorate_protocol.messages.classes import HostClass
 
 @dataclass(frozen=True, slots=True)
 class ClassDemand:
-    """Orders of one host class, and those that expired without a match. `host` is None while the
-    tables do not know what the id means.
-    """
+    """`host` is None while the tables do not know what the id means."""
 
     host_class: str
     host: HostClass | None
@@ -54,7 +51,7 @@ class Report:
 
 
 async def read_report(engine: AsyncEngine, since: int, until: int) -> Report:
-    """Reads the tables. Raises one of `database.DATABASE_ERRORS` while they are away."""
+    """Raises one of `database.DATABASE_ERRORS`."""
     since -= since % HOUR_SECONDS
     async with engine.connect() as connection:
         by_class = await _volume_by_class(connection, since, until)

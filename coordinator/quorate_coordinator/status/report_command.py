@@ -1,5 +1,4 @@
-"""The command `quorate coordinator report`: what the market earned, what it cost, and what it could
-not serve.
+"""The command `quorate coordinator report`.
 
 The command line imports this file at every start, so SQLAlchemy is imported inside functions.
 """
@@ -27,9 +26,7 @@ Since = Annotated[str, typer.Option("--since", help="How far back, such as 24h o
 
 
 def make_report(database: "Database", since: str) -> "Report":
-    """Returns the report until now. Raises `Refused` for a bad span, `Unavailable` if the tables
-    cannot be read.
-    """
+    """Raises `Refused` for a bad span, `Unavailable` if the tables cannot be read."""
     try:
         seconds = span_seconds(since)
     except ValueError as error:
@@ -142,9 +139,7 @@ def _tree(report: "Report") -> dict[str, Any]:
 
 
 def _name(host: HostClass | None, identity: str) -> str:
-    """Returns a host class's name as `quorate classes` shows it; its id if the tables do not know
-    the class.
-    """
+    """As `quorate classes` shows it; its id if the tables do not know the class."""
     if host is None:
         return f"0x{identity}"
     if not host.is_gpu:

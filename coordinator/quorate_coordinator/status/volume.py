@@ -1,4 +1,4 @@
-"""Computes how one run changes the volume of its market periods. Pure.
+"""Computes how one run changes the volume of its market periods.
 
 Not every database can sum a period's totals exactly, since amounts have 128 bits. So Python adds
 each change of a run to its hour and its day.
@@ -22,9 +22,7 @@ RunRow = Mapping[str, object]
 def changes_of(
     before: Iterable[RunRow], after: Iterable[RunRow]
 ) -> dict[PeriodKey, dict[str, int]]:
-    """Returns what to add to each period's columns when the rows `before` become the rows
-    `after`.
-    """
+    """What to add to each period's columns when the rows `before` become the rows `after`."""
     found: dict[PeriodKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(VOLUME_COLUMNS, 0))
     for rows, sign in ((before, -1), (after, 1)):
         for row in rows:

@@ -1,6 +1,5 @@
 """The archive stores finished runs that have left the state, in one SQLite file that only this
-process writes. Only it has these runs, so nothing can rebuild it, and it is never emptied.
-`storage/retention.py` deletes old runs.
+process writes. Nothing can rebuild it, so it is never emptied; `retention` deletes old runs.
 
 If a newer program has written the file, the start ends with a sentence. While the file cannot be
 read, finished runs wait in the state, requests for archived runs get `Unavailable`, and jobs go on.
@@ -29,9 +28,7 @@ RUNS_PER_LOOK = 512  # of one client, for a stream that reconnects after a long 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """The accounts that may read a sealed output, and the assignment that made it. Everybody may
-    read one that `is_public`.
-    """
+    """Who may read a sealed output, and the assignment that made it."""
 
     assignment_hash: Hash32
     provider: Address
@@ -39,7 +36,6 @@ class Readers:
     is_public: bool = False
 
     def has(self, account: Address | None) -> bool:
-        """Whether this account may read the output."""
         return self.is_public or account in (self.provider, self.client)
 
 
@@ -73,26 +69,20 @@ LOG_TABLE = "CREATE TABLE log (seq INTEGER PRIMARY KEY, line BLOB NOT NULL);"
 
 
 class FileArchive:
-    """Stores finished runs. Look-ups are short and come from the event loop's thread. `keep`,
-    `append` and what deletes may come from another one, and raise `Unavailable` while the disk does
-    not take it.
+    """Look-ups are short and come from the event loop's thread. `keep`, `append` and what deletes
+    may come from another one, and raise `Unavailable` while the disk does not take it.
     """
 
     def __init__(self, path: Path, gone: str = "") -> None:
-        """Opens or makes the file, now or as soon as that is possible; `gone` as in `OptionalFile`.
-        Raises `FileNewer` if a newer program wrote it.
-        """
+        """`gone` as in `OptionalFile`. Raises `FileNewer` if a newer program wrote the file."""
         self.file = OptionalFile(path, (TABLES, LOG_TABLE), gone, VERSION)
 
     @property
     def problem(self) -> str:
-        """Why the archive cannot be used, as a sentence; "" when it can."""
         return self.file.problem
 
     def keep(self, runs: Sequence[ArchivedRun]) -> None:
-        """Writes runs, all or none. They are durable when it returns. A run that is stored already
-        is replaced.
-        """
+        """All or none, durable on return. A run that is stored already is replaced."""
         rows = [_columns(run) for run in runs]
         outputs = [
             (digest, item.assignment_hash, item.provider, item.client, item.is_public)
@@ -271,15 +261,13 @@ def _columns(over: ArchivedRun) -> tuple[bytes | int | str, ...]:
 
 
 def end_position_of(over: ArchivedRun) -> EndPosition:
-    """Returns the second in which a run ended, which is that of its newest history line, and its
-    job.
-    """
+    """A run ended in the second of its newest history line."""
     return (over.lines[-1].at if over.lines else over.run.created_at), over.run.job_id
 
 
 def row_of(over: ArchivedRun) -> Row:
-    """Returns the run's row in the SQL tables. It is made once, when the run is archived.
-    `reporting.rows.run_row` makes the same row of a run in the state.
+    """The run's row in the SQL tables, made once. `status.rows.run_row` makes the same row of a run
+    in the state.
     """
     run = over.run
     outcome = run.verdict.message.outcome.name.lower() if run.verdict is not None else None
@@ -308,8 +296,8 @@ def row_of(over: ArchivedRun) -> Row:
 
 
 def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:
-    """Yields (ciphertext, who may read it) for every output that a provider committed to. The
-    client of a run that was not charged may read none, and `ZERO_ADDRESS` stands in its place.
+    """(ciphertext, who may read it) for every output that a provider committed to. The client of a
+    run that was not charged may read none: `ZERO_ADDRESS` stands in its place.
     """
     client = run.run.client if run.run.output is not None else ZERO_ADDRESS
     for lease in run.leases:
@@ -319,6 +307,6 @@ def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:
 
 
 def document_rows_of(run: ArchivedRun) -> tuple[DocumentRow, ...]:
-    """Returns who may read the run's receipt, and its spec and terms if they are kept."""
+    """Spec and terms only if they are kept."""
     kept = (run.spec_hash, run.terms_hash) if run.is_paid_for else ()
     return rows_of(kept, run.run.receipt_cid, run.run.client, run.is_public)

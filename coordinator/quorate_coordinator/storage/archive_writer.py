@@ -1,6 +1,5 @@
-"""Performs `ArchiveRuns` and `AppendSummary`. It writes finished runs from the state into the
-archive, and then submits the event that removes them from the state. It writes lines of the public
-log.
+"""Performs `ArchiveRuns` and `AppendSummary`: the archive first, then the event that removes the
+runs from the state.
 """
 
 import asyncio
@@ -20,8 +19,8 @@ LINES_AT_ONCE_MAX = 64  # lines of the log in one transaction
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWriter:
-    """Writes runs into the archive. Repeating does no harm: a run that has left the state is in the
-    archive already, and another run is written again with the same content.
+    """Repeating does no harm: a run that has left the state is in the archive already, and another
+    is written again with the same content.
     """
 
     history: RunReader
@@ -36,16 +35,14 @@ class ArchiveWriter:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def __call__(self, effect: ArchiveRuns | AppendSummary) -> None:
-        """Returns once the archive has what the effect names. Raises `Unavailable` while a disk
-        does not take it.
-        """
+        """Raises `Unavailable` while a disk does not take it."""
         if isinstance(effect, AppendSummary):
             await self._append(effect)
         else:
             await self._keep(effect)
 
     async def _append(self, effect: AppendSummary) -> None:
-        """Writes a line, with the others that wait by then: one transaction costs as much as 64."""
+        """With the others that wait by then: one transaction costs as much as 64."""
         seq = effect.line.message.seq
         self._waiting[seq] = envelope.encode(effect.line)
         async with self._turn:
@@ -73,7 +70,7 @@ class ArchiveWriter:
         await self._drop_unpaid(runs)
 
     async def _drop_unpaid(self, runs: Sequence[ArchivedRun]) -> None:
-        """Deletes specs and terms of runs that nobody paid for, unless another run has them."""
+        """Specs and terms of runs that nobody paid for, unless another run has them."""
         unpaid = (run for run in runs if not run.is_paid_for)
         named = {digest for run in unpaid for digest in (run.spec_hash, run.terms_hash)}
         documents, archive = self.history.documents, self.history.archive

@@ -1,9 +1,9 @@
-"""Checks that a coordinator's files fit together and are not older than what others have seen. They
-run before the coordinator signs anything.
+"""Checks that a coordinator's files fit together and are not older than what others have seen,
+before it signs anything.
 
 A missing file is not made again without the operator's word, because the coordinator has
-acknowledged its content. With an old journal, such as a restored backup, the coordinator would sign
-messages that contradict its earlier ones. So it does not start then.
+acknowledged its content. With an old journal it would sign messages that contradict its earlier
+ones.
 """
 
 import logging
@@ -31,8 +31,8 @@ HEARTBEATS_AWAITED = 2
 
 
 class JournalOlder(JournalError):
-    """This coordinator has signed something that its journal does not have. The message says what,
-    and how to go on.
+    """This coordinator has signed something that its journal does not have. Says what, and how to
+    go on.
     """
 
 
@@ -47,7 +47,7 @@ def may_be_older(own: OwnRecord, newest_at: int, now: float) -> bool:
 
 
 def missing_file_remedy(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
-    """Returns what the operator can do about this missing file; "" when the start may make it."""
+    """ "" when the start may make the file."""
     if not has_worked or name in begin_anew:
         return ""
     return (
@@ -57,13 +57,12 @@ def missing_file_remedy(name: str, has_worked: bool, begin_anew: Collection[str]
 
 
 def may_start_empty(path: Path, state: State, begin_anew: Collection[str]) -> bool:
-    """Whether the file of sent transactions is missing and the operator allows an empty one."""
     return path.name in begin_anew and not path.exists() and bool(_newest_sent(state))
 
 
 def check_sends(path: Path, state: State, begin_anew: Collection[str]) -> None:
-    """Raises `FileDamaged` if the file of sent transactions is missing, because a transaction could
-    then be sent twice.
+    """Raises `FileDamaged` if the file of sent transactions is missing: one could then be sent
+    twice.
     """
     sent = _newest_sent(state)
     if sent and not path.exists() and path.name not in begin_anew:
@@ -84,9 +83,8 @@ def _newest_sent(state: State) -> str:
 
 
 async def check_nothing_is_under_way(client: ChainClient, account: Address, path: Path) -> None:
-    """Checks that no transaction of the key waits in the chain, before the file of sent
-    transactions begins empty. Raises Refused if one waits, Unavailable if the chain does not
-    answer.
+    """Before the file of sent transactions begins empty. Raises Refused if a transaction waits,
+    Unavailable if the chain does not answer.
     """
     mined, known = await client.nonce(account), await client.nonce(account, "pending")
     if known > mined:
@@ -98,8 +96,8 @@ async def check_nothing_is_under_way(client: ChainClient, account: Address, path
 
 
 def check_archive(state: State, archive: FileArchive) -> None:
-    """Raises `JournalOlder` if the archive is newer than the journal. It has a run's end or a line
-    of the public log that the journal does not know.
+    """Raises `JournalOlder` if the archive has a run's end or a line of the public log that the
+    journal does not know.
     """
     try:
         newer, lines = archive.since(int(state.event_seq), RUNS_COMPARED), archive.line_count()
@@ -121,8 +119,8 @@ def check_archive(state: State, archive: FileArchive) -> None:
 
 
 def check_paid(state: State) -> None:
-    """Raises `JournalOlder` if the chain paid providers more than the journal knows to be signed.
-    The state has their tabs.
+    """Raises `JournalOlder` if the chain paid providers more than the journal knows to be
+    signed.
     """
     beyond = payees.paid_beyond(state)
     if beyond:
@@ -134,7 +132,6 @@ def check_paid(state: State) -> None:
 
 
 def journal_older(what: str) -> JournalOlder:
-    """Returns the error; `what` is the evidence."""
     return JournalOlder(
         f"the journal is older than what was signed after it: {what}; put back the newest "
         "journal's folder (docs/operate/backup.md, Restore), or say --journal-is-newest"

@@ -1,8 +1,7 @@
 """Frames between coordinator and provider, which travel over the `Peers` port.
 
-The codec encodes them as a tagged union. Repeating a frame changes nothing and gives the same
-answer. The answer is `Ok`; a refusal travels as the port's own error. Large data travels over HTTP
-(staging store, gateways), never in frames.
+Repeating a frame changes nothing and gives the same answer: `Ok`; a refusal travels as the port's
+own error. Large data travels over HTTP (staging store, gateways), never in frames.
 """
 
 from msgspec import Struct
@@ -141,9 +140,8 @@ class AttestationSent(Struct, frozen=True, tag=True):
 
 
 class VoucherSent(Struct, frozen=True, tag=True):
-    """The coordinator's cumulative debt to the provider.
-
-    At each connection the provider sends the newest one back, in case the coordinator has lost it.
+    """The coordinator's cumulative debt. At each connection the provider sends the newest one back,
+    in case the coordinator has lost it.
     """
 
     voucher: Envelope[Voucher]
@@ -186,7 +184,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """The frame of canonical bytes. Raises `Refused` for any other bytes."""
+    """Raises `Refused` for any other bytes."""
     try:
         return canonical.decode(_Carrier, data, FRAME_BYTES_MAX).frame
     except Refused:

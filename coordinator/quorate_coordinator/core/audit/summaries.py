@@ -137,8 +137,8 @@ def _is_unoffered(context: StepContext, lease: Lease) -> bool:
 
 
 def _end_of(lease: Lease, verdict: Verdict) -> ExecutionEnd | None:
-    """None if the log does not count it: while it runs, after its client stopped it, if its
-    provider starts later, and if nobody sent its Assignment to a live provider.
+    """None if the log does not count it. That is so while it runs, after its client stopped it, if
+    its provider starts later, and if nobody sent its Assignment to a live provider.
     """
     match lease.phase:
         case leases.Revealed(_, reveal):

@@ -79,7 +79,7 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
 
 
 def _is_audit_wanted(job: Job) -> bool:
-    """By the beacon round of the first batch."""
+    """The beacon round of the first batch decides."""
     first = job.batches[0].commit_set.message
     for beacon in job.beacons:
         if beacon.round == first.beacon_round:

@@ -110,7 +110,7 @@ def on_order(
 def answer(
     context: StepContext, submission: Submission, is_escrowed: bool, lacks_content: bool
 ) -> Envelope[Ack] | Refused:
-    """If it refuses a funded order for good, it returns the refusal: the order can never be taken
+    """If it refuses a funded order for good, it returns the refusal. The order can never be taken
     then, and the chain gives its budget back early (PROTOCOL 6.79).
     """
     try:

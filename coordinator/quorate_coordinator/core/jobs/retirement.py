@@ -30,7 +30,7 @@ class RetirementQueue:
         self._heap: list[tuple[UnixSeconds, Hash32]] = []  # with entries that are out of date
 
     def is_due(self, at: int | None) -> bool:
-        """None: ever."""
+        """`at` None asks whether one ever may."""
         first = self._first()
         return first is not None and (at is None or first[0] <= at)
 

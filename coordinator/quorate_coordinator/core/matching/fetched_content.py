@@ -1,7 +1,7 @@
 """What a provider has fetched for this coordinator's jobs, by the prefixes that offers name.
 
-An offer may claim any cached content, and cached content makes its price count less. So matching
-believes a prefix once the provider has committed a job that needed the content.
+An offer may claim any content, and cached content makes its price count less. So matching believes
+a prefix once the provider has committed a job that needed the content.
 """
 
 from collections.abc import Iterable
@@ -31,6 +31,6 @@ def note_commit(context: StepContext, owner: Address, spec: job_spec.JobSpec) ->
 def has_cached(
     context: StepContext, owner: Address, claimed: Iterable[bytes], wanted: frozenset[bytes]
 ) -> bool:
-    """Whether a provider claims content that a job wants, and has fetched it before."""
+    """Claimed, and fetched before."""
     claims = wanted.intersection(claimed)
     return bool(claims) and not claims.isdisjoint(context.state.fetched.get(owner) or ())

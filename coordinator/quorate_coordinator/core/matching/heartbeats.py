@@ -34,9 +34,7 @@ CLOCK_SECONDS_MAX = 60
 
 
 def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
-    """Takes a heartbeat. Returns whether the provider may now take work that it could not take
-    before it.
-    """
+    """Returns whether the provider may now take work that it could not take before."""
     beat: Heartbeat = event.heartbeat.message
     provider = offers.registered(context, beat.provider, event.key)
     if abs(context.at - beat.time) > CLOCK_SECONDS_MAX:
@@ -62,9 +60,8 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
 
 
 def note_accept(context: StepContext, assignment: Assignment, accept: Accept) -> None:
-    """Counts a lease as ours whose Accept arrives after a heartbeat that counted it already.
-
-    Until then it was held for one of another coordinator. Both times are the provider's.
+    """Counts a lease as ours whose Accept arrives after a heartbeat that counted it already. Until
+    then it was held for one of another coordinator. Both times are the provider's.
     """
     provider = context.state.providers[assignment.provider]
     if not provider.elsewhere or accept.time >= provider.reported_at:
@@ -97,11 +94,11 @@ def _refreshed(provider: Provider, refresh: OfferRefresh | None) -> Provider:
 def _elsewhere(
     context: StepContext, provider: Provider, beat: Heartbeat
 ) -> tuple[SlotsElsewhere, ...]:
-    """How many run slots of each class are neither free by the heartbeat nor taken by our leases:
-    those of other coordinators and of juries.
+    """Run slots of each class that are neither free by the heartbeat nor taken by our leases: those
+    of other coordinators and of juries.
 
-    A lease of ours counts as known to the heartbeat if it was accepted by then. A class that the
-    heartbeat does not name has no entry.
+    A lease of ours counts if it was accepted by then. A class that the heartbeat does not name has
+    no entry.
     """
     if provider.offer is None:
         return ()

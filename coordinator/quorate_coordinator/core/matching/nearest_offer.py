@@ -1,7 +1,5 @@
-"""Says in words why no offer fits an order, and which limit to relax.
-
-`plan` and the refusal of an order have the same words, so that the command line and programs that
-order without a plan read the same. Pure.
+"""Says in words why no offer fits an order, and which limit to relax: the same for `plan` and for
+the refusal of an order.
 """
 
 from collections.abc import Iterable
@@ -22,10 +20,10 @@ _Kind = tuple[object, ...]
 
 
 def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
-    """Returns a sentence for a refusal: the nearest GPU slot on offer, its price, what it lacks.
+    """A sentence for a refusal: the nearest GPU slot on offer, its price, what it lacks.
 
-    The nearest slot lacks the fewest things. Among equals it has the model that the job asks for,
-    then the most GPUs and memory of what the job asks for, then the lowest price.
+    It lacks the fewest things. Among equals it has the model that the job asks for, then the most
+    GPUs and memory of what the job asks for, then the lowest price.
     """
     wanted = spec.resources.gpu
     assert wanted is not None, "the job asks for GPUs"
@@ -47,7 +45,7 @@ def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
 
 
 def _kind(offer: Offer, slot: SlotOffer) -> _Kind:
-    """What decides about fitting. So each kind of slot is compared once, however many offer it."""
+    """What decides about fitting: each kind of slot is compared once."""
     numbers = (slot.host.world_size, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
     disk = (slot.scratch_bytes, slot.output_bytes, slot.input_bytes, offer.store_bytes)
     names = (slot.gpu, slot.host.architecture, *offer.sandboxes)
@@ -72,7 +70,7 @@ PROVIDERS_LOOKED_MAX = 4096
 
 
 def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash32) -> str:
-    """Returns why no offer fits. `named` is the order's host class, ZERO_HASH for any."""
+    """`named` is the order's host class, ZERO_HASH for any."""
     live = [
         provider.offer
         for provider in islice(context.state.providers.values(), PROVIDERS_LOOKED_MAX)
@@ -96,10 +94,7 @@ def few_owners(owners: int) -> str:
 def lonely_price(
     context: StepContext, host_class: Hash32, spec: JobSpec, price_max: Price
 ) -> Refused | None:
-    """Returns why a verified job would find no second owner at this price.
-
-    None if two owners offer what fits at this price.
-    """
+    """None if two owners offer what fits at this price."""
     wanted = offers.second_price(context, host_class, spec)
     if wanted is None:
         return Refused(
@@ -117,7 +112,7 @@ def lonely_price(
 
 
 def thin_class(context: StepContext, host_class: Hash32) -> str:
-    """Returns why an order that names no class does not get the only class that fits."""
+    """For an order that names no class."""
     limits, owners = context.rules.limits, len(offers.owners_of(context, host_class))
     return (
         f"an order that names no class needs {limits.class_owners_min_any} owners of "
@@ -160,7 +155,7 @@ def _has_level(context: StepContext, owner: Address, slot: SlotOffer, spec: JobS
 
 
 def _biggest(live: list[Offer], spec: JobSpec) -> str:
-    """Returns a sentence for a refusal: the largest CPU slot, or the nearest GPU slot, on offer."""
+    """The largest CPU slot, or the nearest GPU slot, on offer."""
     slots = [slot for offer in live for slot in offer.slots]
     if spec.resources.gpu is not None:
         return nearest_gpu(live, spec)

@@ -18,8 +18,8 @@ class Fault(Struct, frozen=True):
 
 
 class UnverifiableImage(Struct, frozen=True):
-    """An image with which a client's job gave one provider two results. Until then no job of that
-    client with this image is verified.
+    """One that gave a provider two results. Until then no job of that client with it is
+    verified.
     """
 
     image: Hash32  # see `job_spec.image_digest`

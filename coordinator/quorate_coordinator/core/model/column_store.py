@@ -29,8 +29,8 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
 class ColumnStore:
     """The columns of one host class, and the position of each owner's row.
 
-    A changed row goes to the tail, and its old position becomes a tombstone (a row without bits).
-    When the tail is full, its rows are merged into the sorted part.
+    A changed row goes to the tail, and its old position becomes a tombstone (a row without bits). A
+    full tail is merged into the sorted part.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,8 @@
 """One host class's offers as columns: finds the cheapest that fit without reading all of them.
 
-Rows are sorted by price. A row that changes its price goes to an unsorted tail and leaves a
-tombstone (a row without bits). A full tail is merged. Offers of one price form a ring, and a search
-enters it at a random point, so that no provider is always first. The answer depends only on the
-rows, never on where they are stored. So a restored core finds the same rows as before.
+Rows are sorted by price. Offers of one price form a ring, and a search enters it at a random point,
+so that no provider is always first. The answer depends only on the rows, never on where they are
+stored, so a restored core finds the same.
 
 Alternatives: sorted Python lists with bisect were three times slower at 10^5 rows and ten times at
 10^6. One flat table of all classes gets slower with every class. SQL was five to a hundred times
@@ -40,9 +39,7 @@ FAILED_MAX = 1024
 
 
 class Bucket(ColumnStore):
-    """The rows of one host class, and the needs (what a job asks of a machine) for which no
-    provider was found.
-    """
+    """The rows of one host class, and the needs for which no provider was found."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,9 +99,7 @@ class Bucket(ColumnStore):
         self._set_list(local, row.images)
 
     def set_free(self, owner: Address, is_free: bool) -> None:
-        """Records whether an owner that has a row has a free run slot. An assignment and its end
-        change nothing else.
-        """
+        """Assignments and their ends change nothing else."""
         at = int(self._places[self._locals[owner]])
         bits = int(self._bits[at])
         if is_free == bool(bits & FREE):
@@ -135,7 +130,7 @@ class Bucket(ColumnStore):
         )
 
     def _set_list(self, local: int, images: tuple[Hash32, ...]) -> None:
-        """Records which images an owner's row runs; without any it runs every image."""
+        """A row without any runs every image."""
         for image in self._lists.pop(local, ()):
             owners = self._listed_by[image]
             owners.discard(local)
@@ -156,7 +151,6 @@ class Bucket(ColumnStore):
             self._present -= 1
 
     def _note_change(self, row: Row, at: int) -> None:
-        """Records what a changed row means for waiting jobs."""
         was_alive = at >= 0 and int(self._until[at]) > self._seen_at
         is_same = (
             at >= 0
@@ -175,7 +169,7 @@ class Bucket(ColumnStore):
                 self._newly_meetable[needs] = min(price, self._newly_meetable.get(needs, price))
 
     def _is_same(self, row: Row, at: int) -> bool:
-        """Whether a live row stays as it is. Most changes of a provider change only its money."""
+        """Most changes of a provider change only its money."""
         until, is_same = int(self._until[at]), row[:2] == (int(self._key[at]), int(self._bits[at]))
         return is_same and row.until == until > self._seen_at and self._is_same_machine(row, at)
 
@@ -218,8 +212,8 @@ class Bucket(ColumnStore):
     # ---- needs for which no provider was found
 
     def fail(self, needs: Needs, price_max: int) -> bool:
-        """Remembers that no provider meets these needs up to a price. Returns False when too many
-        needs are remembered already.
+        """Remembers that no provider meets these needs up to a price. False: too many are
+        remembered.
         """
         if needs not in self._failed and len(self._failed) >= FAILED_MAX:
             return False
@@ -233,8 +227,8 @@ class Bucket(ColumnStore):
         return not self._present and not self._failed and not self._newly_meetable
 
     def newly_meetable(self) -> dict[Needs, int]:
-        """Returns needs that a provider may have become able to meet since the last call, with the
-        lowest price at which it may.
+        """Needs that a provider may have become able to meet since the last call, and from which
+        price on.
         """
         found, self._newly_meetable = self._newly_meetable, {}
         return found
@@ -258,8 +252,8 @@ class Bucket(ColumnStore):
         limit: int,
         without: Sequence[Address] = (),
     ) -> Positions:
-        """Returns the positions of the first `limit` rows that fit, by price. Rows of one price
-        come in the order of their ring, from `start` on.
+        """The first `limit` rows that fit, by price. Rows of one price come in the order of their
+        ring, from `start` on.
         """
         self._seen_at = max(self._seen_at, at)
         self._merge_if_rested()
@@ -280,8 +274,8 @@ class Bucket(ColumnStore):
         return first
 
     def first(self, needs: Needs, price_max: int, at: int) -> Positions:
-        """Returns the cheapest row that fits, busy or not; empty if none fits. The answer is kept
-        for a second, because every order with the same needs asks for it.
+        """The cheapest row that fits, busy or not; empty if none fits. Kept for a second, because
+        every order with the same needs asks for it.
         """
         assert not needs.bits & FREE, (
             "assignments change what is free, and do not clear these answers"
@@ -314,13 +308,11 @@ class Bucket(ColumnStore):
         return prices
 
     def numbers_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """Returns their positions in the ring of their price. These do not depend on where the rows
-        are stored.
-        """
+        """In the ring of their price, wherever the rows are stored."""
         return self._key[positions] & _SPREAD
 
     def records_at(self, positions: Positions) -> NDArray[np.int64]:
-        """Returns what reputation adds to the factor of these rows' prices, in ppm."""
+        """What reputation adds to the factor of these rows' prices, in ppm."""
         return self._record[positions].astype(np.int64)
 
     def bits_at(self, positions: Positions) -> NDArray[np.uint64]:
@@ -336,9 +328,7 @@ class Bucket(ColumnStore):
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _NOBODY
 
     def _round_the_ring(self, search: "_Search", found: Positions, start: int) -> Positions:
-        """Chooses among more rows than wanted: of the highest price, those that come first in its
-        ring from `start` on.
-        """
+        """Of the highest price, keeps those that come first in its ring from `start` on."""
         keys, last = self._sorted_key, int(found[-1])
         ring = int(keys[last]) >> SPREAD_BITS << SPREAD_BITS
         is_alone = (last == 0 or int(keys[last - 1]) < ring) and (
@@ -356,9 +346,7 @@ class Bucket(ColumnStore):
         return np.concatenate([below, first, second])
 
     def _with_tail(self, search: "_Search", found: Positions, highest: int) -> Positions:
-        """Adds the rows of the unsorted tail up to a key. It compares all of them, because they are
-        few.
-        """
+        """Adds rows of the unsorted tail up to a key. It compares all, because they are few."""
         cheap: Positions = (self._key[self._sorted : self._used] <= np.uint64(highest)).nonzero()[0]
         if not cheap.size:
             return found
@@ -371,9 +359,7 @@ class Bucket(ColumnStore):
         return found
 
     def _fits(self, search: "_Search", rows: "slice | Positions") -> Truths:
-        """Returns, for each row, whether it meets the search. Comparing whole columns is cheaper
-        than picking rows out in between.
-        """
+        """Comparing whole columns is cheaper than picking rows out in between."""
         needs = search.needs
         good: Truths = (self._bits[rows] & search.bits) == search.bits
         good &= self._until[rows] > search.at
@@ -410,9 +396,7 @@ class Bucket(ColumnStore):
         return _Search(needs, at, left_out, list(self._listed_by.get(needs.image, ())))
 
     def _merge_if_rested(self) -> None:
-        """Merges the tail when searches go on but nothing is written. A tail is cheap to write to
-        and expensive to search.
-        """
+        """A tail is cheap to write to and expensive to search."""
         if self._used == self._sorted:
             return
         self._searches += 1

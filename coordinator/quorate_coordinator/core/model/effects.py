@@ -22,8 +22,8 @@ from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSecond
 
 
 class Send(Struct, frozen=True, tag=True):
-    """Sends a frame to a provider. The shell drops it when it cannot deliver it by `expires`. What
-    then happens follows from the deadline of the lease.
+    """Sends a frame. The shell drops it when it cannot deliver it by `expires`; the lease has a
+    deadline.
     """
 
     key: str
@@ -33,15 +33,15 @@ class Send(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One lane for each provider and kind of frame. A Verdict that cannot be delivered must not
-        delay a CommitSet, which has a deadline.
+        """One for each provider and kind of frame: a Verdict must not delay a CommitSet, which has
+        a deadline.
         """
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
 class StoreSpec(Struct, frozen=True, tag=True):
-    """Stores a job's spec among the documents, once a provider has accepted it. The shell encodes
-    the spec when it performs the effect.
+    """Stores a job's spec, once a provider has accepted it. The shell encodes it when it performs
+    this.
     """
 
     key: str
@@ -49,7 +49,7 @@ class StoreSpec(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One of a few lanes, chosen by the last letter of the key, which ends with a hash.
+        """One of a few, chosen by the last letter of the key, which ends with a hash.
 
         When the store is slow with one document, the others must not wait. One lane for each
         document would be too many: clients' uploads need the store's threads too.
@@ -58,8 +58,8 @@ class StoreSpec(Struct, frozen=True, tag=True):
 
 
 class StoreReceipt(Struct, frozen=True, tag=True):
-    """Stores the receipt of a job's verdict in the content store, pinned. The shell builds the
-    receipt from the state when it performs the effect (docs/decisions/0007).
+    """Stores the receipt of a job's verdict. The shell builds it from the state
+    (docs/decisions/0007).
     """
 
     key: str
@@ -69,7 +69,6 @@ class StoreReceipt(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One of a few lanes, as for `StoreSpec`."""
         return f"documents-{self.key[-1:]}"
 
 
@@ -81,9 +80,7 @@ class PaidVoucher(Struct, frozen=True):
 
 
 class SendPayroll(Struct, frozen=True, tag=True):
-    """Pays these cumulative sums from this coordinator's balance. `root` is that of the log of
-    Summaries.
-    """
+    """Pays these cumulative sums from this coordinator's balance. `root` is that of the log."""
 
     key: str
     pays: tuple[Pay, ...]
@@ -91,7 +88,6 @@ class SendPayroll(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """A lane of its own, as for each kind of transaction: at most one is under way."""
         return "payroll"
 
 
@@ -104,7 +100,6 @@ class SendRedeem(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """See `SendPayroll`."""
         return "redeem"
 
 
@@ -123,7 +118,6 @@ class SendLocks(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """See `SendPayroll`."""
         return "locks"
 
 
@@ -136,13 +130,12 @@ class SendGiveBack(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """A lane of its own: one client never waits for another."""
         return self.key
 
 
 class ShownRun(Struct, frozen=True):
-    """One execution with all that `Jobs` and `Court` check. `index` and `blind` (a random value)
-    open the `assignmentId`.
+    """One execution with all that `Jobs` and `Court` check. `index` and `blind` open the
+    `assignmentId`.
     """
 
     index: int
@@ -162,15 +155,12 @@ class ShowExecution(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """A lane of its own."""
         return self.key
 
 
 class PayOrder(Struct, frozen=True, tag=True):
-    """Has `Jobs` pay an order, once it takes no more evidence: not before `not_before`.
-
-    `providers` are those that this coordinator shows, in ascending order. Others may have been
-    shown too.
+    """Has `Jobs` pay an order, once it takes no more evidence. `providers` are those that this
+    coordinator shows, in ascending order; others may have been shown too.
     """
 
     key: str
@@ -192,7 +182,6 @@ class ReleaseOrder(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """A lane of its own."""
         return self.key
 
 

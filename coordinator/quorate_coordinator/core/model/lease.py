@@ -1,8 +1,7 @@
 """The lease machine: one provider's agreement to execute one order.
 
 Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent,
-Stopped. Deadlines come from the signed messages. The machine reads no clock: `step` gets the time
-as `at`.
+Stopped. Deadlines come from the signed messages. `step` gets the time as `at`.
 """
 
 from enum import StrEnum
@@ -29,9 +28,7 @@ from quorate_protocol.values import replace
 
 
 class Assigned(Struct, frozen=True, tag=True):
-    """The coordinator has sent the assignment, and the provider has not answered. It lapses at
-    `acceptBy`.
-    """
+    """Sent, and not answered. It lapses at `acceptBy`."""
 
 
 class Accepted(Struct, frozen=True, tag=True):
@@ -71,16 +68,14 @@ class Revealed(Struct, frozen=True, tag=True):
 
 
 class Declined(Struct, frozen=True, tag=True):
-    """The provider did not take it. If `start_by` > 0, it keeps its place in the batch
-    until then.
-    """
+    """The provider did not take it. With `start_by` > 0 it keeps its place until then."""
 
     start_by: UnixSeconds
 
 
 class Lapsed(Struct, frozen=True, tag=True):
-    """The provider sent no answer or no commit in time, or gave up after its Accept. The execution
-    is unpaid. `is_excused`: nobody sent its provider the Assignment, so it counts for nothing.
+    """No answer or no commit in time, or given up after the Accept: unpaid. `is_excused`: nobody
+    sent its provider the Assignment, so it counts for nothing.
     """
 
     was_accepted: bool
@@ -120,7 +115,7 @@ class Lease(Struct, frozen=True):
 
     @property
     def provider(self) -> Address:
-        """The owner's account of the provider that executes it."""
+        """The owner's account."""
         return self.assignment.message.provider
 
     @property
@@ -130,12 +125,11 @@ class Lease(Struct, frozen=True):
 
     @property
     def occupies_slot(self) -> bool:
-        """Whether it takes a run slot: from the assignment until the commit or the end (I2)."""
+        """From the assignment until the commit or the end (I2)."""
         return isinstance(self.phase, Assigned | Accepted)
 
 
 def result_of(lease: Lease) -> Hash32 | None:
-    """Returns the result digest of a revealed execution; None for another."""
     return lease.phase.result if isinstance(lease.phase, Revealed) else None
 
 
@@ -234,14 +228,14 @@ def _accept(
 
 
 def lapses_after(phase: Accepted, limits: Limits) -> UnixSeconds:
-    """The last second in which an accepted lease may go on without further news."""
+    """The last second without further news."""
     if _fetches_too_long(phase, limits):
         return UnixSeconds(phase.heard_at - 1)
     return UnixSeconds(min(phase.commit_by, phase.heard_at + limits.lease_silence))
 
 
 def why_lapsed(phase: Accepted, at: UnixSeconds, limits: Limits) -> str:
-    """Says why an accepted lease has lapsed, for the job's history."""
+    """For the job's history."""
     if at > phase.commit_by:
         return "no commit in time"
     if _fetches_too_long(phase, limits):
@@ -285,9 +279,9 @@ def _decline(
 
 
 def _commit(
-    lease: Lease, commit: Envelope[Commit], at: UnixSeconds, known: UnixSeconds, limits: Limits
+    lease: Lease, commit: Envelope[Commit], at: UnixSeconds, known: int, limits: Limits
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    """Takes the Commit. Its CommitReceipt gets a later time than `at` if the clock is behind.
+    """The CommitReceipt gets a later time than `at` if the clock is behind.
 
     The beacon may have dated the Assignment. The time since the Accept is added to that date, so
     that a run is paid whole although the clock is behind.
@@ -343,9 +337,7 @@ def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple
 
 
 def _stop(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
-    """Ends a lease that nobody has accepted. An accepted one has only the time to store what it
-    has.
-    """
+    """An accepted lease keeps only the time to store what it has."""
     phase = lease.phase
     if isinstance(phase, Assigned):
         return _to(lease, Stopped(), Effect.SLOT_FREED)

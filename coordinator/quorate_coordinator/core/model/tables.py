@@ -101,10 +101,8 @@ class StateTables(Tables):
 
     @property
     def event_seq(self) -> Sequence:
-        """The number of the newest line in any job's history."""
         return Sequence(self.counters.get(LINES) or 0)
 
     @property
     def own(self) -> OwnRecord:
-        """The coordinator's own record."""
         return self.own_record.get(OWN) or OwnRecord()

@@ -27,14 +27,14 @@ def show_accepted(context: StepContext, job: Job, verdict: Verdict) -> None:
 
 
 def release(context: StepContext, job: Job) -> None:
-    """Gives the budget of a job back that has ended, if nobody can show an execution of it."""
+    """If nobody can show an execution of it."""
     found = (context.state.leases[digest] for digest in job.leases)
     if job.is_escrowed and all(isinstance(lease.phase, UNCOMMITTED) for lease in found):
         give_back(context, job.submission.order.message)
 
 
 def give_back(context: StepContext, order: Order) -> None:
-    """Gives the budget of an order back that nobody has executed, and nobody will."""
+    """Nobody has executed the order, and nobody will."""
     context.emit(ReleaseOrder(f"release-{context.digest(order).hex()}", order))
 
 
@@ -44,7 +44,6 @@ def order_of(job: Job, lease: Lease) -> EscrowedOrder | None:
 
 
 def shown(context: StepContext, lease: Lease) -> ShownRun:
-    """One revealed execution with all that contracts check."""
     phase = lease.phase
     assert isinstance(phase, leases.Revealed), "only a revealed execution is shown"
     receipt = receipts.commit_receipt(context.rules, phase.commit, phase.committed_at)

@@ -25,9 +25,7 @@ from quorate_protocol.values import replace
 
 
 def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
-    """Returns what one execution of a closed batch earns. Everyone with the receipt computes the
-    same amount (I10).
-    """
+    """Everyone with the receipt computes the same amount (I10)."""
     phase, assignment = lease.phase, lease.assignment.message
     assert isinstance(phase, Closed | Revealed | Silent)
     batch = next(batch for batch in job.batches if lease.assignment_hash in batch.members)
@@ -42,7 +40,6 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
 
 
 def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
-    """Returns the executions of closed batches as `rules.settlement` needs them."""
     names = [digest for batch in job.batches for digest in batch.members]
     again = {
         name: names[place]
@@ -62,8 +59,8 @@ def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
 
 
 def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease]) -> Job:
-    """Charges the client as the verdict says, and credits the providers of `members`, which are
-    all executions so far. What the client pays is held for now; the audit fund pays at once.
+    """`members` are all executions so far. What the client pays is held for now; the audit fund
+    pays at once.
     """
     order = job.submission.order.message
     bill = settlement.bill(
@@ -97,8 +94,8 @@ def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease
 def _settle_escrowed(
     context: StepContext, job: Job, verdict: Verdict, bill: settlement.Bill
 ) -> Job:
-    """Settles a job whose order has an escrow of its own: the chain pays the accepted executions.
-    Only repeats are paid here, by the audit fund, because the chain does not know them.
+    """The chain pays the accepted executions. It does not know repeats, which the audit fund pays
+    here.
     """
     job = context.put(job, split=bill.split, is_covered=True)
     for item in bill.split.credits:
@@ -110,7 +107,7 @@ def _settle_escrowed(
 
 
 def is_audit_billed(job: Job) -> bool:
-    """Whether the client pays for the first audit instead of paying a premium."""
+    """It then pays no premium."""
     order, executions = job.submission.order.message, len(job.batches[0].members)
     return settlement.is_audit_billed(
         order, job.ack.message.rule, job.witness is not None, executions
@@ -118,13 +115,12 @@ def is_audit_billed(job: Job) -> bool:
 
 
 def hold(context: StepContext, lease: Lease, amount: Amount) -> None:
-    """Credits an execution to its provider, as held pay."""
     payees.hold(context, lease.provider, amount)
     context.paid[lease.assignment_hash] = amount
 
 
 def lower_reservation(context: StepContext, job: Job, most: Amount) -> Job:
-    """Keeps at most `most` of a job's reservation. The client may order with the rest at once."""
+    """The client may order with the rest at once."""
     if job.reserved <= most:
         return job
     client = context.state.clients[job.submission.order.message.client]
@@ -135,7 +131,7 @@ def lower_reservation(context: StepContext, job: Job, most: Amount) -> Job:
 
 
 def release_reservation(context: StepContext, job: Job) -> Job:
-    """Ends the reservation of a client's money for a job. A second call changes nothing."""
+    """A second call changes nothing."""
     if not job.reserved:
         return job
     client = context.state.clients[job.submission.order.message.client]
@@ -146,9 +142,8 @@ def release_reservation(context: StepContext, job: Job) -> Job:
 
 
 def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> None:
-    """Pays executions for which no client is charged from the audit fund.
-
-    It pays as far as its money goes, and as the job's client may use it (PROTOCOL 5.99).
+    """Pays executions for which no client is charged, as far as the fund's money goes, and as the
+    job's client may use it (PROTOCOL 5.99).
     """
     account = job.submission.order.message.client
     for item in owed:
@@ -173,8 +168,8 @@ def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> Non
 
 
 def on_voucher(context: StepContext, event: VoucherReceived) -> None:
-    """Applies a client's voucher. It covers charges in the order in which they were made, and
-    further jobs may start with what it has beyond them.
+    """It covers charges in the order in which they were made, and further jobs may start with the
+    rest.
     """
     message = event.voucher.message
     client = context.state.clients.get(message.payer)
@@ -207,7 +202,7 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
 
 
 def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -> None:
-    """Stores a longer session for a voucher that the client sends again."""
+    """For a voucher that the client sends again."""
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
         _count(context, replace(client, voucher_session=session, redeem_after=UnixSeconds(0)))
@@ -228,17 +223,13 @@ def _check_session(context: StepContext, session: Session) -> None:
 
 
 def chain_time(context: StepContext) -> UnixSeconds:
-    """Returns the time that the chain may have by now. If our clock is behind, a block has shown a
-    later time.
-    """
+    """If our clock is behind, a block has shown a later time."""
     return max(context.at, context.state.own.block_time)
 
 
 def on_tab(context: StepContext, account: Address, tab: Tab) -> None:
-    """Records a client's tab.
-
-    Deletes a client that took everything back and never ordered. Otherwise one deposit, passed on
-    from account to account, would fill the table.
+    """Deletes a client that took everything back and never ordered. Otherwise one deposit, passed
+    on from account to account, would fill the table.
     """
     client = context.state.clients.get(account) or Client(account)
     _count(context, replace(client, tab=tab))
@@ -247,8 +238,8 @@ def on_tab(context: StepContext, account: Address, tab: Tab) -> None:
 
 
 def _count(context: StepContext, client: Client) -> None:
-    """Computes how much of a client's voucher counts, and what it covers. A redemption by others
-    counts too, so what the chain paid always does.
+    """How much of a client's voucher counts, and what it covers. What the chain paid, also to
+    others, always counts.
     """
     signed = client.voucher.message.cumulative if client.voucher is not None else 0
     vouched = Amount(max(client.tab.paid, min(signed, client.tab.locked)))
@@ -262,9 +253,7 @@ def _count(context: StepContext, client: Client) -> None:
 
 
 def refund(context: StepContext, job: Job, amount: Amount) -> None:
-    """Gives held pay of a job back to its client: lowers what it is charged. A client that leaves
-    gets it by payroll.
-    """
+    """Lowers what the client is charged. A client that leaves gets it by payroll."""
     client = context.state.clients[job.submission.order.message.client]
     is_open = job.id in client.open_charges
     later = client.open_charges[client.open_charges.index(job.id) if is_open else 0 :]
@@ -279,18 +268,18 @@ def refund(context: StepContext, job: Job, amount: Amount) -> None:
 
 
 def orderable(state: State, client: Client) -> Amount:
-    """What a client's tab has for charges: all that is locked, but for a give-back."""
+    """All that is locked, but for a give-back."""
     leaving = state.sending.get(give_back_kind(client.account))
     return Amount(client.tab.locked - (leaving.amount if leaving is not None else 0))
 
 
 def give_back_kind(client: Address) -> str:
-    """The kind of transaction that frees money for a client: one of its own for each."""
+    """One of its own for each client."""
     return f"give-back-{client.hex()}"
 
 
 def return_overpaid(context: StepContext, account: Address) -> None:
-    """Owes a client that leaves what its tab paid beyond its charges. A payroll pays it."""
+    """A client that leaves is owed what its tab paid beyond its charges. A payroll pays it."""
     client = context.state.clients[account]
     excess = Amount(client.tab.paid - client.charged)
     if excess <= 0 or client.under_way or client.open_charges:
@@ -300,8 +289,8 @@ def return_overpaid(context: StepContext, account: Address) -> None:
 
 
 def _cover(context: StepContext, account: Address) -> None:
-    """Marks the charges that a client's vouchers reach as covered, in the order in which they were
-    made. Those beyond, as far as its credit reaches, are paid to the providers.
+    """In the order in which charges were made. Those beyond the vouchers are paid to the providers
+    as far as the client's credit reaches.
     """
     client = context.state.clients[account]
     covered = 0
@@ -322,13 +311,13 @@ def _cover(context: StepContext, account: Address) -> None:
 
 
 def _is_lent(client: Client, job: Job) -> bool:
-    """Whether a charge is inside what the coordinator lends its client (PROTOCOL 4.77)."""
+    """Inside what the coordinator lends its client (PROTOCOL 4.77)."""
     return job.charged_up_to <= client.vouched + client.fees_paid
 
 
 def release(context: StepContext, job: Job) -> Job:
     """Makes held pay final once the verdict is final and a voucher or the client's credit covers
-    the charge. With a voucher the coordinator's fee is final too. A second call changes nothing.
+    the charge; with a voucher the fee too. A second call changes nothing.
     """
     if job.is_released or not isinstance(job.phase, Decided) or not job.phase.is_final:
         return job
@@ -360,8 +349,8 @@ def release(context: StepContext, job: Job) -> Job:
 
 
 def check(context: StepContext) -> None:
-    """Asserts I1 off chain: charged = final + held + fees + fund. Its cost is linear in accounts,
-    so only the simulator and tests use it.
+    """Asserts I1: charged = final + held + fees + fund. Its cost is linear in accounts, so only
+    simulator and tests use it.
     """
     state, own = context.state, context.state.own
     charged = sum(client.charged for client in state.clients.values())
