@@ -67,9 +67,8 @@ class Api:
     info: Callable[[], InfoView]
     limits: Limits
     clock: Clock
-    receipt: Callable[
-        [str], Awaitable[bytes | None]
-    ]  # receipt body by CID; None when it is not stored
+    # receipt body by CID; None when it is not stored
+    receipt: Callable[[str], Awaitable[bytes | None]]
     history: RunReader
     access: RunAccess
     problems: Callable[[], tuple[Problem, ...]]
@@ -215,9 +214,8 @@ class Api:
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
         key = self._signer(stop)
-        if (
-            self.history.session_key(stop.message.job_id) != key
-        ):  # an archived run has stopped already
+        # an archived run has stopped already
+        if self.history.session_key(stop.message.job_id) != key:
             await self.actor.submit(ev.StopReceived(stop, key))
         return answer(Done())
 
@@ -251,10 +249,8 @@ class Api:
             # It was stored before the job left the state, so it has been deleted since then.
             raise Refused(
                 Code.UNKNOWN,
-                (
-                    "receipt: it was kept for its time and then deleted; its client and its "
-                    "providers may have it"
-                ),
+                "receipt: it was kept for its time and then deleted; its client and its "
+                "providers may have it",
             )
         content = canonical.canonical({"body": canonical.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")

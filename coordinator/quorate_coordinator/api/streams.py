@@ -85,9 +85,8 @@ class Streams:
                 if is_over or request.query.get("follow") != "1":
                     break
                 await self.clock.sleep(POLL_SECONDS)
-            ending = self.logs.ending(
-                job_id
-            )  # it counts what was left out, which is known only at the end
+            # it counts what was left out, which is known only at the end
+            ending = self.logs.ending(job_id)
             last = self.logs.last_writer(job_id)
             if ending and last is not None and await self._may_send(job_id, last):
                 await self._write(response, ending)

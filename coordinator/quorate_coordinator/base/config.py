@@ -59,6 +59,7 @@ class Settings(Struct, frozen=True):
     """The operator's choices. A change is told of in the order of the fields."""
 
     deployment: Deployment
+    # named to owners and clients too
     chain_url: Annotated[
         str,
         Option(
@@ -68,7 +69,7 @@ class Settings(Struct, frozen=True):
             read=lambda texts, _: chain_urls(texts, CHAIN_URL)[0],
             is_repeated=True,
         ),
-    ]  # named to owners and clients too
+    ]
     beacon_url: Annotated[
         str,
         Option(

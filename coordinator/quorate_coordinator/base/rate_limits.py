@@ -28,9 +28,8 @@ class TokenBuckets(Generic[K]):
 
     def __init__(self, per_second: float, burst: float, keys_max: int, now: Now) -> None:
         self._per_second, self._burst, self._keys_max, self._now = per_second, burst, keys_max, now
-        self._levels: OrderedDict[K, tuple[float, float]] = (
-            OrderedDict()
-        )  # key -> (tokens at a moment, that moment)
+        # key -> (tokens at a moment, that moment)
+        self._levels: OrderedDict[K, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._levels)

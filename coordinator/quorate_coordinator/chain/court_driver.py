@@ -72,9 +72,8 @@ class CourtDriver:
         try:
             await self._move(case, case_id)
         except Unfunded as error:
-            log.warning(
-                "%s: the posting key needs coins for gas: %s", name, error
-            )  # not re-raised: the next look tries again
+            # not re-raised: the next look tries again
+            log.warning("%s: the posting key needs coins for gas: %s", name, error)
         except Refused as refused:
             # Not re-raised: another sender was faster, or by the block's clock it is too early. The
             # next look decides.

@@ -45,9 +45,8 @@ from quorate_protocol.values import replace
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
-LIST_SLOTS_MAX = (
-    1 << 20
-)  # slots in one class's list; a chain node that names a later slot is faulty
+# slots in one class's list; a chain node that names a later slot is faulty
+LIST_SLOTS_MAX = 1 << 20
 
 
 def on_block(context: StepContext, event: ChainAdvanced) -> None:
@@ -121,9 +120,8 @@ def _register(context: StepContext, note: ChainProviderRegistered) -> None:
         note.owner, number, note.operator_key, note.payout, note.network, is_on_probation=True
     )
     if known is not None:
-        key = (
-            known.operator_key if known.past_keys else note.operator_key
-        )  # a log that is read again has the first key
+        # a log that is read again has the first key
+        key = known.operator_key if known.past_keys else note.operator_key
         fresh = replace(known, operator_key=key, payout=note.payout, network=note.network)
     context.state.providers[note.owner] = fresh
 

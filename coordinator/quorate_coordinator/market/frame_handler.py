@@ -190,9 +190,8 @@ class FrameHandler:
     logs: RunLogs
     outputs: Outputs
     tolerance: FrameLimits
-    on_older: Callable[[str], None] = lambda what: (
-        None
-    )  # called with evidence that this coordinator signed what its state does not know
+    # called with evidence that this coordinator signed what its state does not know
+    on_older: Callable[[str], None] = lambda what: None
     attestation: AttestationService | None = None
     # The IP address from which a connected provider is seen; "" if that is not known.
     seen_from: Callable[[Address], str] = lambda _: ""

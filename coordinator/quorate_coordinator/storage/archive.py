@@ -195,10 +195,8 @@ class FileArchive:
         named = [(digest,) for digest in outputs]
         with self.file.writing(WRITING) as writer:
             writer.executemany(
-                (
-                    "DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE "
-                    "digest = ?)"
-                ),
+                "DELETE FROM outputs WHERE digest IN (SELECT digest FROM left_outputs WHERE "
+                "digest = ?)",
                 named,
             )
             writer.executemany("DELETE FROM left_outputs WHERE digest = ?", named)

@@ -26,9 +26,8 @@ class ArchiveWriter:
     history: RunReader
     outputs: Outputs
     submit: Callable[[RunsArchived], Awaitable[object]]
-    keep: Callable[
-        [Hash32], Awaitable[None]
-    ]  # stores a job's documents, which cannot be built once the job has left the state
+    # stores a job's documents, which cannot be built once the job has left the state
+    keep: Callable[[Hash32], Awaitable[None]]
     drop: Callable[[Sequence[Hash32]], Awaitable[None]]  # deletes documents
 
     _waiting: dict[int, bytes] = field(default_factory=dict)  # lines of the log, by number

@@ -150,11 +150,9 @@ class DocumentFile:
             writer.execute("BEGIN IMMEDIATE")
             self._make_room(writer, at, sum(len(body) for *_, body in rows))
             writer.executemany(
-                (
-                    "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
-                    "at "
-                    "= excluded.at"
-                ),
+                "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
+                "at "
+                "= excluded.at",
                 rows,
             )
             used = used_bytes(writer)
@@ -168,10 +166,8 @@ class DocumentFile:
         if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = at
             log.warning(
-                (
-                    "%s takes %d of its %d bytes; unless its oldest may go, --documents-size has "
-                    "to grow"
-                ),
+                "%s takes %d of its %d bytes; unless its oldest may go, --documents-size has "
+                "to grow",
                 self._path,
                 used,
                 most,

@@ -31,12 +31,10 @@ class Outputs:
     archive: FileArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
     claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # lease -> its ciphertexts
-    unkept: dict[Hash32, Hash32] = field(
-        default_factory=dict
-    )  # ciphertext -> lease: those that `Staging` still counts for their provider
-    unasked: set[Hash32] = field(
-        default_factory=set
-    )  # ciphertexts that the archive has not yet been asked about
+    # ciphertext -> lease: those that `Staging` still counts for their provider
+    unkept: dict[Hash32, Hash32] = field(default_factory=dict)
+    # ciphertexts that the archive has not yet been asked about
+    unasked: set[Hash32] = field(default_factory=set)
 
     def load(self) -> None:
         """The replayed state does not say which claims were taken while the archive could not be
@@ -69,10 +67,8 @@ class Outputs:
         if holder != lease:
             raise Refused(
                 Code.EQUIVOCATION,
-                (
-                    "commit: encryptedOutput belongs to another execution; seal the output with a "
-                    "salt of its own"
-                ),
+                "commit: encryptedOutput belongs to another execution; seal the output with a "
+                "salt of its own",
             )
         if over is not None or lease not in self.state.leases:
             return
@@ -93,9 +89,8 @@ class Outputs:
         try:
             return self.archive.readers(digest), True
         except Unavailable as error:
-            log.warning(
-                "a claim on an output is taken unchecked: %s", error
-            )  # not re-raised: `may_read` asks again
+            # not re-raised: `may_read` asks again
+            log.warning("a claim on an output is taken unchecked: %s", error)
             return None, False
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:

@@ -135,9 +135,8 @@ class RunLogs:
     much, the oldest text of all is dropped.
     """
 
-    texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(
-        default_factory=dict
-    )  # by client, the oldest first
+    # by client, the oldest first
+    texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(default_factory=dict)
     client_of: dict[Hash32, Address] = field(default_factory=dict)  # of all runs, the oldest first
     bytes_of: dict[Address, int] = field(default_factory=dict)
     bytes_in_all: int = 0

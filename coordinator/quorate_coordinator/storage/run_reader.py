@@ -43,9 +43,8 @@ class RunReader:
     _client_of: dict[Hash32, Address] = field(default_factory=dict)
     _mine: dict[Address, dict[Hash32, None]] = field(default_factory=dict)
     _newest: dict[Address, int] = field(default_factory=dict)  # newest line in the state, by client
-    _newest_over: OrderedDict[Address, int] = field(
-        default_factory=OrderedDict
-    )  # newest line in the archive, by client that asked
+    # newest line in the archive, by client that asked
+    _newest_over: OrderedDict[Address, int] = field(default_factory=OrderedDict)
     _remembered: OrderedDict[Hash32, ArchivedRun] = field(default_factory=OrderedDict)
 
     def __init__(self, state: State, archive: FileArchive) -> None:

@@ -60,12 +60,10 @@ class InUse:
         self._state, self._changed = state, state.jobs.follow()
         self._named: dict[Hash32, tuple[Hash32, ...]] = {}  # by job
         self._uses: Counter[Hash32] = Counter()
-        self._until: dict[
-            Hash32, tuple[float, str]
-        ] = {}  # by job: (seconds asked for last, client's name)
-        self.fresh: list[
-            tuple[float, Hash32, str]
-        ] = []  # pins to extend: (seconds from now, digest, client's name)
+        # by job: (seconds asked for last, client's name)
+        self._until: dict[Hash32, tuple[float, str]] = {}
+        # pins to extend: (seconds from now, digest, client's name)
+        self.fresh: list[tuple[float, Hash32, str]] = []
 
     def refresh(self) -> None:
         for job_id in self._changed:
@@ -307,9 +305,8 @@ class Staging:
                 self._weighed_at = self._clock.now()
                 await self._update_weights()
         except Unavailable as error:
-            log.warning(
-                "the staging store: %s", error
-            )  # not re-raised: the next refresh does the rest
+            # not re-raised: the next refresh does the rest
+            log.warning("the staging store: %s", error)
 
     async def _extend_pins(self) -> None:
         """Never shortens one."""

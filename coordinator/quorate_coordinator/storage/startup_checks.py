@@ -102,9 +102,8 @@ def check_archive(state: State, archive: FileArchive) -> None:
     try:
         newer, lines = archive.since(int(state.event_seq), RUNS_COMPARED), archive.line_count()
     except Unavailable as error:
-        log.error(
-            "the archive is not compared with the journal: %s", error
-        )  # not re-raised: `health` shows it, and jobs go on
+        # not re-raised: `health` shows it, and jobs go on
+        log.error("the archive is not compared with the journal: %s", error)
         return
     if lines > state.own.log.count:
         raise journal_older(

@@ -42,9 +42,8 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     if job.batches:
         return job.batches[0].commit_set.message.audit_ppm
     order = job.submission.order.message
-    primary = context.state.leases[
-        job.leases[-1]
-    ]  # no other provider was assigned since it committed
+    # no other provider was assigned since it committed
+    primary = context.state.leases[job.leases[-1]]
     provider = context.state.providers[primary.provider]
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)

@@ -123,9 +123,8 @@ class JobQueue:
         self._holds: Ranking[Hash32, tuple[UnixSeconds, Hash32]] = Ranking()
         self._rounds: dict[Round, set[Hash32]] = {}
         self._occupying: dict[Hash32, Address] = {}  # lease -> client
-        self._kept: dict[
-            Hash32, tuple[Address, ...]
-        ] = {}  # job -> providers that keep a place for it and have no free slot
+        # job -> providers that keep a place for it and have no free slot
+        self._kept: dict[Hash32, tuple[Address, ...]] = {}
         self._keeping: dict[Address, set[Hash32]] = {}
 
     def refresh(self) -> None:

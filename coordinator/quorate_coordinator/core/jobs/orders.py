@@ -201,19 +201,14 @@ def _check_room(context: StepContext, client: Client, size: int) -> None:
     if client.under_way >= JOBS_PER_CLIENT_MAX:
         raise Refused(
             Code.BUSY,
-            (
-                f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one "
-                f"of "
-                f"them"
-            ),
+            f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one of "
+            "them",
         )
     if len(client.open_charges) >= OPEN_CHARGES_MAX:
         raise Refused(
             Code.BUSY,
-            (
-                f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a "
-                f"voucher first"
-            ),
+            f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a "
+            f"voucher first",
         )
 
 
@@ -225,10 +220,8 @@ def _check_block(context: StepContext) -> None:
     if age > most:
         raise Refused(
             Code.BUSY,
-            (
-                f"order: the coordinator's newest block is {age} s old, and {most} s is the "
-                "limit; order again when its chain node answers"
-            ),
+            f"order: the coordinator's newest block is {age} s old, and {most} s is the "
+            "limit; order again when its chain node answers",
         )
 
 

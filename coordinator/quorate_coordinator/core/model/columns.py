@@ -46,16 +46,14 @@ class Bucket(ColumnStore):
         self._searches = 0  # since the tail last grew
         self._present = 0  # owners that have a row
         self._failed: dict[Needs, int] = {}  # -> highest price at which no provider was found
-        self._newly_meetable: dict[
-            Needs, int
-        ] = {}  # -> lowest price at which a provider may now be found
+        # -> lowest price at which a provider may now be found
+        self._newly_meetable: dict[Needs, int] = {}
         self._seen_at = 0  # newest moment of a search
         self.has_staked = (
             False  # whether any owner has a stake in this class: then only such owners get work
         )
-        self._cheapest_known: dict[
-            tuple[Needs, int], Positions
-        ] = {}  # answers of `first` in the second `_cheapest_known_at`, while no row changes
+        # answers of `first` in the second `_cheapest_known_at`, while no row changes
+        self._cheapest_known: dict[tuple[Needs, int], Positions] = {}
         self._cheapest_known_at = 0
         self._lists: dict[int, tuple[Hash32, ...]] = {}  # by local number
         self._listed_by: dict[Hash32, set[int]] = {}  # image -> local numbers

@@ -124,9 +124,8 @@ class HostList(Struct, frozen=True):
     """A host class's list of stake slots, as on chain. `StakeSlot.index` is the position."""
 
     slots: tuple[StakeSlot, ...] = ()
-    since: dict[Address, UnixSeconds] = field(
-        default_factory=dict
-    )  # owner with an open slot -> time of the block that opened its first one
+    # owner with an open slot -> time of the block that opened its first one
+    since: dict[Address, UnixSeconds] = field(default_factory=dict)
 
 
 # ------------------------------------------------------------------------------------------ clients

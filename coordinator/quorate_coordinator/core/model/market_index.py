@@ -133,9 +133,8 @@ class MarketIndex:
         self._state = state
         self.buckets: dict[Hash32, Bucket] = {}
         self.hosts: dict[Hash32, HostClass] = {}
-        self._classes: dict[
-            Address, tuple[Hash32, ...]
-        ] = {}  # the classes in which a provider has rows
+        # the classes in which a provider has rows
+        self._classes: dict[Address, tuple[Hash32, ...]] = {}
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
         self._left: deque[Hash32] = deque()  # classes that a provider left, the oldest first
         self._staked: dict[Hash32, _Staked] = {}
@@ -206,9 +205,8 @@ class MarketIndex:
                     self._left.append(host_class)
             if len(self._class_sets) >= CLASS_SETS_MAX:
                 self._class_sets.clear()
-            self._classes[owner] = self._class_sets.setdefault(
-                now, now
-            )  # one tuple for all that offer the same
+            # one tuple for all that offer the same
+            self._classes[owner] = self._class_sets.setdefault(now, now)
             self._forget_idle()
 
     def _forget_idle(self) -> None:
