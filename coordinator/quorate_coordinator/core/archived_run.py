@@ -60,8 +60,8 @@ def archived(state: State, job: Job) -> ArchivedRun:
         leases=kept,
         lines=state.events.get(job.id) or (),
         fee=job.split.fee,
-        spec_hash=job.submission.order.message.spec_hash,
-        terms_hash=job.submission.order.message.terms_hash,
+        spec_hash=job.order.spec_hash,
+        terms_hash=job.order.terms_hash,
         is_public=job.submission.spec.public,
         is_paid_for=job.is_paid_for,
     )

@@ -43,7 +43,7 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
     )
     view = RunView(
         job_id=job.id,
-        client=job.submission.order.message.client,
+        client=job.order.client,
         name=job.submission.terms.name,
         phase=phase_name(job.phase),
         rule=job.ack.message.rule,
@@ -51,7 +51,7 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
         executions=shown,
         verdict=verdict,
         charged=Amount(0) if job.is_escrowed else job.split.charged,
-        budget=job.submission.order.message.budget,
+        budget=job.order.budget,
         receipt_cid=job.receipt_cid if may_see else None,
         is_final=isinstance(job.phase, Decided) and job.phase.is_final,
         output=_output(state, job) if is_client else None,

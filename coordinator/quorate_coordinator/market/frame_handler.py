@@ -382,7 +382,7 @@ class FrameHandler:
                 for item in job.leases[: lease.index]
             )
         ):
-            self.logs.add(job.submission.order.message.client, job.id, assignment_hash, text)
+            self.logs.add(job.order.client, job.id, assignment_hash, text)
 
     def _gave_up(self, digest: Hash32) -> bool:
         return isinstance(

@@ -35,7 +35,7 @@ def run_row(job: Job) -> Row:
         ending = "unmatched" if job.stop is None else "stopped"
     return {
         "job_id": job.id.hex(),
-        "client": job.submission.order.message.client.hex(),
+        "client": job.order.client.hex(),
         "name": plain_text(job.submission.terms.name, NAME_MAX),
         "host_class": job.ack.message.host_class.hex(),
         "phase": phase_name(job.phase),

@@ -73,7 +73,7 @@ class DocumentReaders:
 
 
 def _rows_of_job(job: Job) -> tuple[Row, ...]:
-    order = job.submission.order.message
+    order = job.order
     return rows_of(
         (order.spec_hash, order.terms_hash), job.receipt_cid, order.client, is_published(job)
     )

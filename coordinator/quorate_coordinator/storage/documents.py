@@ -34,7 +34,7 @@ class JobDocuments:
         job = self.core.state.jobs.get(effect.job_id)
         if job is None or isinstance(effect, StoreReceipt):
             return
-        if not self.file.is_fresh(job.submission.order.message.terms_hash):  # many orders share it
+        if not self.file.is_fresh(job.order.terms_hash):  # many orders share it
             await self.file.put(job.submission.terms.encode())
 
     async def store_before_leaving(self, job_id: Hash32) -> None:

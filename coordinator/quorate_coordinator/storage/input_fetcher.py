@@ -69,7 +69,7 @@ def due(attempts: list[Attempt], running: list[Attempt], now: float) -> list[Att
 
 def wanted_by(job: Job) -> tuple[WantedInput, ...]:
     """With the image if it is named by CID."""
-    spec, client = job.submission.spec, job.submission.order.message.client
+    spec, client = job.submission.spec, job.order.client
     named = {item.cid: item.size_bytes for item in spec.inputs}
     if is_image_cid(spec.image):
         named[spec.image] = spec.image_bytes

@@ -150,7 +150,7 @@ class Outputs:
             del self.claimed[lease]
 
     def _client(self, lease: Lease) -> Address:
-        return self.state.jobs[lease.job_id].submission.order.message.client
+        return self.state.jobs[lease.job_id].order.client
 
     def _public(self, lease: Lease) -> bool:
         job = self.state.jobs[lease.job_id]

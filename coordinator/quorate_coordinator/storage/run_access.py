@@ -93,7 +93,7 @@ class RunAccess:
         raise Refused(Code.BAD_SIGNATURE, NO_TOKEN) if account is None else _unknown(job_id)
 
     def _share_of(self, job: Job, account: Address | None) -> Share | None:
-        if is_published(job) or account == job.submission.order.message.client:
+        if is_published(job) or account == job.order.client:
             return Share.ALL
         if account is None:
             return None
@@ -120,7 +120,7 @@ class RunAccess:
             for job in self._jobs_at_hand(account):
                 if digest in named_by(job) and await self._holds(cid, _client_of(job)):
                     return True
-                if digest == job.submission.order.message.spec_hash:
+                if digest == job.order.spec_hash:
                     return True
             if self._is_in_evidence(digest, account):
                 return True
@@ -174,7 +174,7 @@ def _share_of_archived(over: ArchivedRun, account: Address | None) -> Share | No
 
 
 def _client_of(job: Job) -> Address:
-    return job.submission.order.message.client
+    return job.order.client
 
 
 def _unknown(job_id: Hash32) -> Refused:

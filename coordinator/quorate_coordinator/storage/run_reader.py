@@ -59,7 +59,7 @@ class RunReader:
         for job_id in sorted(self._changed_jobs - self._client_of.keys(), key=self._age):
             job = self.state.jobs.get(job_id)
             if job is not None:
-                client = self._client_of[job_id] = job.submission.order.message.client
+                client = self._client_of[job_id] = job.order.client
                 self._mine.setdefault(client, {})[job_id] = None
         for job_id in self._changed_lines:
             lines = self.state.events.get(job_id)

@@ -93,7 +93,7 @@ class InUse:
         seconds = KEEP_SECONDS
         if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
             seconds = FAULTED_SECONDS
-        client = owner_name(job.submission.order.message.client)
+        client = owner_name(job.order.client)
         if self._until.get(job.id) != (seconds, client):
             self._until[job.id] = seconds, client
             self.fresh += [(seconds, digest, client) for digest in named]
@@ -216,10 +216,7 @@ class Staging:
     def _for_output(self, provider: Address, leases: list[Lease]) -> UploadGrant:
         jobs = [self._state.jobs[lease.job_id] for lease in leases]
         allowed = [ciphertext_most(job.submission.spec.resources) for job in jobs]
-        weight = sum(
-            _locked(self._state, client)
-            for client in {job.submission.order.message.client for job in jobs}
-        )
+        weight = sum(_locked(self._state, client) for client in {job.order.client for job in jobs})
         commit_by = max(
             lease.phase.commit_by for lease in leases if isinstance(lease.phase, Accepted)
         )

@@ -68,14 +68,14 @@ def _sign(
     answer_by = beacon_time.known_moment(context) + context.rules.limits.accept_within
     if isinstance(job.phase, Matching):
         # No first execution may begin once the order has expired.
-        answer_by = min(answer_by, job.submission.order.message.expiry - 1)
+        answer_by = min(answer_by, job.order.expiry - 1)
     message = Assignment(
         assignment_id=assignment_id(job.id, index, blind),
         coordinator=context.rules.coordinator,
         provider=slot.owner,
-        spec_hash=job.submission.order.message.spec_hash,
+        spec_hash=job.order.spec_hash,
         host_class=job.ack.message.host_class,
-        price_tier=job.submission.order.message.price_tier,
+        price_tier=job.order.price_tier,
         price_per_hour=price,
         max_duration=spec.max_duration,
         accept_by=UnixSeconds(answer_by),

@@ -41,7 +41,7 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
     """A job without a witness is always audited, unless its order accepts that."""
     if job.batches:
         return job.batches[0].commit_set.message.audit_ppm
-    order = job.submission.order.message
+    order = job.order
     # no other provider was assigned since it committed
     primary = context.state.leases[job.leases[-1]]
     provider = context.state.providers[primary.provider]
@@ -163,7 +163,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     host_class = job.ack.message.host_class
     slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
     others = tuple(item for item in before.places if item.attempt != place.attempt)
-    most = job.submission.order.message.max_price_per_hour
+    most = job.order.max_price_per_hour
     is_alive = provider.is_alive(context.at)
     is_over = is_out_of_patience(context, before, place)
     is_unoffered = slot is None or offers.price_of(slot) > most

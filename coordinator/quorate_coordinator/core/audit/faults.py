@@ -37,7 +37,7 @@ def counted(context: StepContext, job: Job, faulted: Sequence[Lease]) -> list[Le
     Their client has paid enough fees here, and no other fault over its jobs counts against that
     owner now. So a program that knows machines costs its client more than it harms.
     """
-    client = job.submission.order.message.client
+    client = job.order.client
     known, limits = context.state.clients.get(client), context.rules.limits
     if known is None or known.fees_paid < limits.strike_fees:
         return []
@@ -68,7 +68,7 @@ def _strike(context: StepContext, job: Job, lease: Lease) -> None:
     fault = Fault(
         lease.assignment_hash,
         job.id,
-        job.submission.order.message.client,
+        job.order.client,
         context.at,
         has_died,
         image_digest(job.submission.spec.image),
@@ -140,7 +140,7 @@ def _accuse(context: StepContext, fault: Fault) -> bool:
 
 
 def jury_pay(context: StepContext, job: Job, lease: Lease) -> Amount:
-    assignment, order = lease.assignment.message, job.submission.order.message
+    assignment, order = lease.assignment.message, job.order
     whole = Milliseconds(assignment.max_duration * 1000)
     return max(context.rules.limits.jury_pay_min, pay_of(order, assignment, whole))
 
@@ -162,7 +162,7 @@ def heard_until_of(context: StepContext, fault: Fault) -> UnixSeconds:
 
 
 def _heard_until(context: StepContext, job: Job, lease: Lease) -> UnixSeconds:
-    limits, order = context.rules.limits, job.submission.order.message
+    limits, order = context.rules.limits, job.order
     assignment = lease.assignment.message
     if (
         order.comparator is not Comparator.EXACT

@@ -41,7 +41,7 @@ def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) 
     for lease in ended:
         if isinstance(lease.phase, leases.Revealed | leases.Silent):
             work_windows.widen(context, lease)
-            work_windows.widen_client(context, job.submission.order.message.client)
+            work_windows.widen_client(context, job.order.client)
         elif isinstance(lease.phase, leases.Lapsed) and not lease.phase.is_excused:
             work_windows.halve(context, lease)
     return ended

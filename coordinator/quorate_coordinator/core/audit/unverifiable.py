@@ -42,7 +42,7 @@ def note(context: StepContext, job: Job) -> None:
     """Keeps the faults over such jobs out of all cases. They still count, so that nobody gets two
     over one client.
     """
-    client, image = job.submission.order.message.client, image_digest(job.submission.spec.image)
+    client, image = job.order.client, image_digest(job.submission.spec.image)
     ends = UnixSeconds(context.at + context.rules.limits.unverifiable_for)
     kept = [
         item

@@ -43,7 +43,7 @@ def pay_elapsed(context: StepContext, job: Job, members: list[Lease]) -> Job:
 
 def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
     """`is_exhausted`: no provider is left to draw."""
-    order = job.submission.order.message
+    order = job.order
     members, found = committed_leases(context, job), repeats.results(context, job)
     if job.held_verdict is not None and len(members) == 1:
         # The beacon wanted a re-execution, and no provider could run it.

@@ -21,7 +21,7 @@ def advance(context: StepContext, job: Job, primary: Lease) -> None:
     """Counts an accepted job for its primary's held jobs in the class. Call `hold` for it
     afterwards.
     """
-    trust_class, order = trust_class_of(job), job.submission.order.message
+    trust_class, order = trust_class_of(job), job.order
     known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
     median = _median(context, job.ack.message.host_class)
@@ -39,7 +39,7 @@ def hold(context: StepContext, job: Job, primary: Lease) -> None:
     """`Decided.hold_until` bounds the hold in time, the table `held` by progress."""
     trust_class = trust_class_of(job)
     progress = context.state.windows[primary.provider].by_class[trust_class].progress_ppm
-    length = window_jobs(job.submission.order.message.verify_tier, context.rules.limits)
+    length = window_jobs(job.order.verify_tier, context.rules.limits)
     context.state.held[job.id] = JobHold(primary.provider, trust_class, progress + length * PPM_ONE)
 
 

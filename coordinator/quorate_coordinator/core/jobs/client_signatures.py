@@ -29,7 +29,7 @@ def on_witness(context: StepContext, event: WitnessReceived) -> None:
     """
     message: Witness = event.witness.message
     job = _job_of_commit(context, message.commit_hash)
-    order = job.submission.order.message
+    order = job.order
     wanted = (
         {order.witness}
         if order.witness != bytes(20)
@@ -110,7 +110,7 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
 
 def _free_money(context: StepContext, job: Job, lease: Lease, phase: leases.Accepted) -> Job:
     """Keeps only what a stopped execution can still be paid: until its last moment to commit."""
-    assignment, order = lease.assignment.message, job.submission.order.message
+    assignment, order = lease.assignment.message, job.order
     longest = Milliseconds(assignment.max_duration * 1000)
     within = context.rules.limits.accept_within
     payable = settlement.payable_usage(longest, assignment, phase.commit_by, within)

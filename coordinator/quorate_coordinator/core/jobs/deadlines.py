@@ -61,7 +61,7 @@ def on_missing_round(context: StepContext, job: Job) -> None:
         count = len(phase.committed)
         running = Running(0, count, phase.committed, 0, None, phase.skipped)
         advance(context, context.put(job, phase=running))
-    elif late >= limits.max_hold and context.at >= job.submission.order.message.expiry:
+    elif late >= limits.max_hold and context.at >= job.order.expiry:
         end_unpaid(context, job, "the beacon round that draws its auditors did not appear")
 
 
@@ -86,7 +86,7 @@ def on_deadline(context: StepContext, job: Job) -> None:
 def _why_it_waits_no_more(job: Job) -> str:
     if job.lacks_content:
         return "lapsed: the coordinator could not take its image and inputs in time; upload them"
-    if job.waits_until == job.submission.order.message.expiry:
+    if job.waits_until == job.order.expiry:
         return "no provider could be matched before the order expired"
     seconds = job.submission.spec.start_within
     return f"lapsed: no provider started it within {seconds} s; ask for more with start_within"

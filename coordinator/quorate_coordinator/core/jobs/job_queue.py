@@ -176,7 +176,7 @@ class JobQueue:
         return min(found, key=lambda job: (_is_repeated(job), self._rank_of(job)), default=None)
 
     def _rank_of(self, job: Job) -> tuple[int, UnixSeconds, Hash32]:
-        account = self._accounts.get(job.submission.order.message.client)
+        account = self._accounts.get(job.order.client)
         return account.running if account else 0, job.created_at, job.id
 
     def _oldest_first(self, found: "set[Hash32] | tuple[()] | list[Hash32]") -> list[Job]:
@@ -261,7 +261,7 @@ class JobQueue:
             return
         self._changed[0].add(lease.job_id)
         if lease.occupies_slot:
-            client = self._state.jobs[lease.job_id].submission.order.message.client
+            client = self._state.jobs[lease.job_id].order.client
             self._occupying[digest] = client
             self._count(client, 1)
 
@@ -322,7 +322,7 @@ class JobQueue:
     # ---- lanes
 
     def _enter_lane(self, job: Job) -> None:
-        order = job.submission.order.message
+        order = job.order
         alone = job.id if job.refused_by else ZERO_HASH
         key = (
             order.client,

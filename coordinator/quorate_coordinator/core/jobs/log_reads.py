@@ -35,7 +35,7 @@ def access(state: State, job: Job, lease: Lease) -> LogAccess:
         if not (job.is_paid_for or is_read):
             return LogAccess.NONE
         return LogAccess.FREE if job.is_covered else LogAccess.UNPAID
-    client = state.clients[job.submission.order.message.client]
+    client = state.clients[job.order.client]
     if not (job.is_escrowed or client.is_prepaid):
         return LogAccess.UNPAID
     return LogAccess.FREE if is_read else LogAccess.MARKED
@@ -73,7 +73,7 @@ def not_charged() -> Refused:
 
 
 def unpaid(state: State, job: Job) -> Refused:
-    client = state.clients[job.submission.order.message.client]
+    client = state.clients[job.order.client]
     is_over = isinstance(job.phase, Decided | Ended)
     needed = job.charged_up_to if is_over else Amount(client.charged + client.reserved)
     return Refused(

@@ -86,7 +86,7 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
     if place.attempt < 0 and job.stop is not None:
         return end_unpaid(context, job, "stopped by its client before it gave a result")
     if place.attempt < 0 and (declined := _declined_by_all(context, job)):
-        work_windows.halve_client(context, job.submission.order.message.client)
+        work_windows.halve_client(context, job.order.client)
         return end_unpaid(context, job, f"lapsed: declined by {declined}")
     if place.attempt < 0 and len(job.leases) >= ASSIGNMENTS_MAX:
         return end_unpaid(context, job, f"lapsed: {ASSIGNMENTS_MAX} assignments gave no result")

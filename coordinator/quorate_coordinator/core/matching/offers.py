@@ -182,7 +182,7 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
 
 def _cheapest(context: StepContext, job: Job, bucket: Bucket, chance: int) -> Positions:
     """Owners on probation get only unverified jobs that no owner with stake can run now."""
-    needs, most = needs_of(job.submission.spec), job.submission.order.message.max_price_per_hour
+    needs, most = needs_of(job.submission.spec), job.order.max_price_per_hour
     place = chance & row.SPREAD_MASK
     found = bucket.cheapest(
         staked(needs) if bucket.has_staked else needs,

@@ -12,6 +12,7 @@ from quorate_protocol.messages.receipt import WithdrawalEvidence
 from quorate_protocol.messages.signed import (
     Ack,
     CommitSet,
+    Order,
     Session,
     Stop,
     Verdict,
@@ -342,6 +343,10 @@ class Job(Struct, frozen=True):
     live_bytes: int = 0  # of memory, that it takes while it is live
 
     @property
+    def order(self) -> Order:
+        return self.submission.order.message
+
+    @property
     def is_escrowed(self) -> bool:
         """Its escrow pays it: no tab is charged."""
         return self.ack.message.escrowed
@@ -370,7 +375,7 @@ class Job(Struct, frozen=True):
     @property
     def waits_until(self) -> UnixSeconds:
         """Its order's expiry, or `startWithin` after the Ack while it has not started."""
-        expiry = self.submission.order.message.expiry
+        expiry = self.order.expiry
         if self.is_started:
             return expiry
         return UnixSeconds(min(expiry, self.created_at + self.submission.spec.start_within))

@@ -132,7 +132,7 @@ class StepContext:
             self.state.live[job.id] = True
         else:
             del self.state.live[job.id]
-        client, sign = self.state.clients[job.submission.order.message.client], 1 if is_live else -1
+        client, sign = self.state.clients[job.order.client], 1 if is_live else -1
         size = sign * job.live_bytes
         self.count_bytes(size)
         self.state.clients[client.account] = replace(

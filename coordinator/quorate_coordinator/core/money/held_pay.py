@@ -53,8 +53,8 @@ def reexecute_after_fault(context: StepContext, owner: Address, faulty: Job) -> 
     Everyone can check that choice, and nobody could influence it.
     """
     held = held_jobs_of(context, owner)
-    client, beacon = faulty.submission.order.message.client, faulty.beacons[-1].randomness
-    same = [job for job in held if job.submission.order.message.client == client]
+    client, beacon = faulty.order.client, faulty.beacons[-1].randomness
+    same = [job for job in held if job.order.client == client]
     others = sorted(
         (job for job in held if job not in same), key=lambda job: hash_tuple(beacon, "held", job.id)
     )

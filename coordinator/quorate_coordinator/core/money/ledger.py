@@ -31,7 +31,7 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
     batch = next(batch for batch in job.batches if lease.assignment_hash in batch.members)
     by = batch.stored_at[batch.members.index(lease.assignment_hash)]
     return settlement.pay_of(
-        job.submission.order.message,
+        job.order,
         assignment,
         settlement.payable_usage(
             phase.commit.message.usage_ms, assignment, by, context.rules.limits.accept_within
@@ -62,7 +62,7 @@ def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease
     """`members` are all executions so far. What the client pays is held for now; the audit fund
     pays at once.
     """
-    order = job.submission.order.message
+    order = job.order
     bill = settlement.bill(
         order, job.ack.message, verdict, ran(context, job, members), is_audit_billed(job)
     )
@@ -108,7 +108,7 @@ def _settle_escrowed(
 
 def is_audit_billed(job: Job) -> bool:
     """It then pays no premium."""
-    order, executions = job.submission.order.message, len(job.batches[0].members)
+    order, executions = job.order, len(job.batches[0].members)
     return settlement.is_audit_billed(
         order, job.ack.message.rule, job.witness is not None, executions
     )
@@ -123,7 +123,7 @@ def lower_reservation(context: StepContext, job: Job, most: Amount) -> Job:
     """The client may order with the rest at once."""
     if job.reserved <= most:
         return job
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     context.state.clients[client.account] = replace(
         client, reserved=Amount(client.reserved - job.reserved + most)
     )
@@ -134,7 +134,7 @@ def release_reservation(context: StepContext, job: Job) -> Job:
     """A second call changes nothing."""
     if not job.reserved:
         return job
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     context.state.clients[client.account] = replace(
         client, reserved=Amount(client.reserved - job.reserved)
     )
@@ -145,7 +145,7 @@ def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> Non
     """Pays executions for which no client is charged, as far as the fund's money goes, and as the
     job's client may use it (PROTOCOL 5.99).
     """
-    account = job.submission.order.message.client
+    account = job.order.client
     for item in owed:
         own, lease = context.state.own, context.state.leases[item.assignment_hash]
         client = context.state.clients[account]
@@ -254,7 +254,7 @@ def _count(context: StepContext, client: Client) -> None:
 
 def refund(context: StepContext, job: Job, amount: Amount) -> None:
     """Lowers what the client is charged. A client that leaves gets it by payroll."""
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     is_open = job.id in client.open_charges
     later = client.open_charges[client.open_charges.index(job.id) if is_open else 0 :]
     for job_id in later:
@@ -321,7 +321,7 @@ def release(context: StepContext, job: Job) -> Job:
     """
     if job.is_released or not isinstance(job.phase, Decided) or not job.phase.is_final:
         return job
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     if not job.is_pay_final and (job.is_covered or _is_lent(client, job)):
         job = context.put(job, is_pay_final=True)
         for item in () if job.is_escrowed else job.split.credits:
@@ -334,7 +334,7 @@ def release(context: StepContext, job: Job) -> Job:
     if job.is_escrowed:
         return job
     own, split = context.state.own, job.split
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     paid = Amount(client.fund_paid + split.fund)
     fees = Amount(client.fees_paid + split.fee)
     context.state.clients[client.account] = replace(client, fund_paid=paid, fees_paid=fees)
@@ -362,8 +362,8 @@ def check(context: StepContext) -> None:
     assert all(payee.held >= 0 for payee in state.payees.values()), "I1: held pay is below zero"
     reserved: Counter[Address] = Counter()
     for job in state.jobs.values():
-        reserved[job.submission.order.message.client] += job.reserved
-    under_way = Counter(state.jobs[job_id].submission.order.message.client for job_id in state.live)
+        reserved[job.order.client] += job.reserved
+    under_way = Counter(state.jobs[job_id].order.client for job_id in state.live)
     for client in state.clients.values():
         account = client.account
         assert client.reserved == reserved[account] and client.vouched <= client.tab.locked, (

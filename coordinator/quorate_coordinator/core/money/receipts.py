@@ -231,8 +231,8 @@ def job_documents(
         return
     if job.is_paid_for:
         spec, terms = job.submission.spec, job.submission.terms
-        yield cid_text(RAW, job.submission.order.message.spec_hash), spec.encode
-        yield cid_text(RAW, job.submission.order.message.terms_hash), terms.encode
+        yield cid_text(RAW, job.order.spec_hash), spec.encode
+        yield cid_text(RAW, job.order.terms_hash), terms.encode
     if isinstance(job.phase, Decided) and job.receipt_cid is not None:
         verdict = job.phase.verdict
         yield job.receipt_cid, lambda: build(state, rules, job, verdict).encode()
