@@ -9,13 +9,11 @@ from aiohttp import web
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules
-from quorate_protocol.messages import envelope
 from quorate_protocol.messages.bearer import read_token
 from quorate_protocol.messages.ports import Clock
-from quorate_protocol.messages.signed import Session
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, UnixSeconds
-from quorate_runtime.keys.crypto import recover, recover_again
+from quorate_runtime.keys.crypto import recover_again
 
 CHARGED = web.RequestKey("charged", bool)
 
@@ -63,7 +61,3 @@ class Auth:
         if account is None:
             raise Refused(Code.BAD_SIGNATURE, "authorization: send a Quorate token")
         return account
-
-
-def session_signer(rules: Rules, signed: envelope.Envelope[Session]) -> Address:
-    return envelope.signer(rules.domain, signed, recover)

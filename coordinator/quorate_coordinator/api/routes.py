@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from quorate_coordinator.api.auth import Auth, session_signer
+from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.handlers import handles
 from quorate_coordinator.api.openapi import document
 from quorate_coordinator.base.request_limits import BODY_BYTES_MAX
@@ -142,7 +142,7 @@ class Api:
         signed = await read_envelope(request, Session)
         session = signed.message
         if (
-            session_signer(self.core.rules, signed) != session.client
+            envelope.signer(self.core.rules.domain, signed, recover) != session.client
             or session.coordinator != self.core.rules.coordinator
         ):
             raise Refused(

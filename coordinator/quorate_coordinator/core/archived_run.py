@@ -70,6 +70,6 @@ def archived(state: State, job: Job) -> ArchivedRun:
 def committed_output(lease: Lease) -> Hash32 | None:
     """The digest of the ciphertext; None before the Commit."""
     phase = lease.phase
-    if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent):
+    if isinstance(phase, leases.WithCommit):
         return phase.commit.message.encrypted_output
     return None

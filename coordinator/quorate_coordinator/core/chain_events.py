@@ -279,13 +279,6 @@ def _change_case(context: StepContext, execution: Hash32, **changes: object) -> 
     return changed
 
 
-def on_transaction(context: StepContext, event: TransactionConfirmed | TransactionRefused) -> None:
-    if isinstance(event, TransactionConfirmed):
-        on_confirmed(context, event)
-    else:
-        on_refused(context, event)
-
-
 def on_confirmed(context: StepContext, event: TransactionConfirmed) -> None:
     for note in event.notes:
         _apply(context, note)

@@ -176,8 +176,10 @@ class CoordinatorCore:
                 chain_events.on_state_queried(context, event)
             case ev.SessionReceived(session):
                 orders.on_session(context, session)
-            case ev.TransactionConfirmed() | ev.TransactionRefused():
-                chain_events.on_transaction(context, event)
+            case ev.TransactionConfirmed():
+                chain_events.on_confirmed(context, event)
+            case ev.TransactionRefused():
+                chain_events.on_refused(context, event)
             case ev.RunsArchived():
                 retirement.on_archived(context, event)
             case ev.Restarted():

@@ -86,11 +86,7 @@ def _execution(
 ) -> ExecutionView:
     phase = lease.phase
     verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
-    commit = (
-        phase.commit.message
-        if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
-        else None
-    )
+    commit = phase.commit.message if isinstance(phase, leases.WithCommit) else None
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
     role = "unknown"
     if is_published:

@@ -102,10 +102,6 @@ class RunReader:
             return self._over(job_id).view(is_client)
         return views.run_view(self.state, job, is_client)
 
-    def archived(self, job_id: Hash32) -> ArchivedRun | None:
-        """None if the archive does not have it."""
-        return self._find(job_id)
-
     def is_over(self, job_id: Hash32) -> bool:
         """No further execution can start."""
         job = self.state.jobs.get(job_id)
@@ -122,17 +118,17 @@ class RunReader:
         return log_reads.access(self.state, job, self.state.leases[assignment_hash])
 
     def ack(self, job_id: Hash32) -> Envelope[Ack] | None:
-        over = self._find(job_id)
+        over = self.archived(job_id)
         return over.ack if over is not None else None
 
     def session_key(self, job_id: Hash32) -> Address | None:
-        over = self._find(job_id)
+        over = self.archived(job_id)
         return over.session_key if over is not None else None
 
     def lines_of_run(self, job_id: Hash32, after: int) -> list[JobEvent]:
         if job_id in self.state.jobs:
             return newer(self.state.events.get(job_id) or (), after)
-        over = self._find(job_id)
+        over = self.archived(job_id)
         return newer(over.lines, after) if over is not None and over.last_line > after else []
 
     # ---- all runs of a client
@@ -176,12 +172,13 @@ class RunReader:
     # ---- archived runs, with a small cache: a stream of a finished run asks several times a second
 
     def _over(self, job_id: Hash32) -> ArchivedRun:
-        over = self._find(job_id)
+        over = self.archived(job_id)
         if over is None:
             raise Refused(Code.UNKNOWN, f"run 0x{job_id.hex()}")
         return over
 
-    def _find(self, job_id: Hash32) -> ArchivedRun | None:
+    def archived(self, job_id: Hash32) -> ArchivedRun | None:
+        """A run that has left the state; None if the archive does not have it."""
         found = self._remembered.get(job_id)
         if (
             found is None

@@ -158,7 +158,5 @@ def stored_at_of(lease: Lease) -> UnixSeconds:
 
 def commit_of(lease: Lease) -> Envelope[Commit]:
     phase = lease.phase
-    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent), (
-        f"{type(phase).__name__} has no commit"
-    )
+    assert isinstance(phase, leases.WithCommit), f"{type(phase).__name__} has no commit"
     return phase.commit

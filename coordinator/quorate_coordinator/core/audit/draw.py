@@ -13,7 +13,6 @@ from quorate_coordinator.core.model.entities import (
     Job,
     Running,
     SkippedPlace,
-    unassigned_place,
 )
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees
@@ -110,7 +109,7 @@ def fill_places(context: StepContext, job: Job) -> Job:
         if drawn is None:
             # The draw has no slot left, or met too much silence: the batch stays as it is.
             return context.put(job, phase=replace(phase, wanted=len(phase.places)))
-        place = unassigned_place(drawn, context.at)
+        place = BatchPlace(drawn.slot, drawn.attempt, context.at, None)
         phase = replace(phase, places=(*phase.places, place), next_attempt=drawn.attempt + 1)
         job = assign_place(context, context.put(job, phase=phase), place)
         assert isinstance(job.phase, Running)

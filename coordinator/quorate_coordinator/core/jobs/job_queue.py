@@ -28,6 +28,7 @@ from quorate_coordinator.core.model.entities import (
     Running,
     open_leases,
 )
+from quorate_coordinator.core.model.market_index import drained
 from quorate_coordinator.core.model.needs import needs_of
 from quorate_coordinator.core.model.row import Needs
 from quorate_coordinator.core.model.state import State
@@ -35,7 +36,6 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
 
 K = TypeVar("K")
-B = TypeVar("B", bound=bytes)
 P = TypeVar("P", bound=tuple[object, ...])
 LaneKey = tuple[Address, Hash32, Needs, Price, Hash32]
 """Client, host class, needs, price. The last part is the job's id if it has a lane of its own,
@@ -129,10 +129,10 @@ class JobQueue:
 
     def refresh(self) -> None:
         if self._changed_leases:
-            for digest in _drained(self._changed_leases):
+            for digest in drained(self._changed_leases):
                 self._derive_lease(digest)
         if self._changed_windows:
-            for client in _drained(self._changed_windows):
+            for client in drained(self._changed_windows):
                 self._rank_account(client, self._account(client))
         jobs, live, held = self._changed
         if jobs or live or held:
@@ -378,13 +378,6 @@ class JobQueue:
             # A new entry would say the same. So a client with a new key for every job leaves no
             # entries behind.
             del self._accounts[client]
-
-
-def _drained(changed: set[B]) -> tuple[B, ...]:
-    """Clears the set as a whole, because a set that was large once stays slow to pop from."""
-    found = tuple(changed)
-    changed.clear()
-    return found
 
 
 def _waiting_for(job: Job) -> tuple[Address, ...]:

@@ -104,10 +104,7 @@ def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:
     message = event.commit.message
     lease = lease_of(context, message.assignment_hash, event.key)
     phase = lease.phase
-    if (
-        not isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
-        or phase.commit.message == message
-    ):
+    if not isinstance(phase, leases.WithCommit) or phase.commit.message == message:
         raise Refused(Code.WRONG_PHASE, "commit: it contradicts no other one")
     key = f"equivocation-{message.assignment_hash.hex()}"
     context.emit(ProveEquivocation(key, lease.assignment, phase.commit, event.commit))
@@ -116,7 +113,7 @@ def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:
 def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> None:
     commit_hash = context.digest(event.commit.message)
     phase = lease.phase
-    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
+    assert isinstance(phase, leases.WithCommit)
     at = phase.at if isinstance(phase, leases.Committed) else phase.committed_at
     frame = frames.ReceiptSent(receipts.commit_receipt(context.rules, event.commit, at))
     key, expires = f"receipt-{commit_hash.hex()}-{context.at}", context.at + RECEIPT_SECONDS

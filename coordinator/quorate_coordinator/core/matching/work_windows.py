@@ -18,20 +18,16 @@ WINDOWS_MAX = 4 * SLOTS_MAX  # classes of one provider; beyond it the one change
 
 def widen(context: StepContext, lease: Lease) -> None:
     """For a commit, up to the count on offer."""
-    provider, host_class = context.state.providers[lease.provider], _class_of(lease)
-    slot = market_index.slot_offer(provider.offer, host_class) if provider.offer else None
-    before = market_index.work_window(context.state, lease.provider, host_class)
-    if slot is not None and before < slot.count:
+    count, before = _offered(context, lease), _window(context, lease)
+    if count is not None and before < count:
         _set(context, lease, before + 1)
 
 
 def halve(context: StepContext, lease: Lease) -> None:
     """One run slot always stays."""
-    provider, host_class = context.state.providers[lease.provider], _class_of(lease)
-    slot = market_index.slot_offer(provider.offer, host_class) if provider.offer else None
-    before = market_index.work_window(context.state, lease.provider, host_class)
-    if slot is not None:
-        before = min(before, slot.count)
+    count, before = _offered(context, lease), _window(context, lease)
+    if count is not None:
+        before = min(before, count)
     _set(context, lease, max(1, before // 2))
 
 
@@ -51,6 +47,17 @@ def widen_client(context: StepContext, client: Address) -> None:
         del context.state.client_windows[client]
     else:
         context.state.client_windows[client] = before + 1
+
+
+def _offered(context: StepContext, lease: Lease) -> int | None:
+    """None if the provider does not offer the class any more."""
+    offer = context.state.providers[lease.provider].offer
+    slot = market_index.slot_offer(offer, _class_of(lease)) if offer else None
+    return slot.count if slot is not None else None
+
+
+def _window(context: StepContext, lease: Lease) -> int:
+    return market_index.work_window(context.state, lease.provider, _class_of(lease))
 
 
 def _class_of(lease: Lease) -> Hash32:

@@ -3,6 +3,8 @@
 The shell performs the effects of one lane in their order. Lanes do not wait for each other.
 """
 
+from typing import ClassVar
+
 from msgspec import Struct
 
 from quorate_protocol.messages import frames
@@ -19,6 +21,16 @@ from quorate_protocol.messages.signed import (
 )
 from quorate_protocol.rules.tabs import Pay
 from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSeconds
+
+
+class _OwnLane(Struct, frozen=True):
+    """An effect that waits for no other, and for which none waits."""
+
+    key: str
+
+    @property
+    def lane(self) -> str:
+        return self.key
 
 
 class Send(Struct, frozen=True, tag=True):
@@ -39,11 +51,7 @@ class Send(Struct, frozen=True, tag=True):
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
-class StoreSpec(Struct, frozen=True, tag=True):
-    """Stores a job's spec, once a provider has accepted it. The shell encodes it when it performs
-    this.
-    """
-
+class _Document(Struct, frozen=True):
     key: str
     job_id: Hash32
 
@@ -57,19 +65,17 @@ class StoreSpec(Struct, frozen=True, tag=True):
         return f"documents-{self.key[-1:]}"
 
 
-class StoreReceipt(Struct, frozen=True, tag=True):
+class StoreSpec(_Document, frozen=True, tag=True):
+    """Stores a job's spec, once a provider has accepted it; the shell encodes it then."""
+
+
+class StoreReceipt(_Document, frozen=True, tag=True):
     """Stores the receipt of a job's verdict. The shell builds it from the state
     (docs/decisions/0007).
     """
 
-    key: str
-    job_id: Hash32
     verdict_seq: Sequence
     cid: str
-
-    @property
-    def lane(self) -> str:
-        return f"documents-{self.key[-1:]}"
 
 
 class PaidVoucher(Struct, frozen=True):
@@ -86,9 +92,7 @@ class SendPayroll(Struct, frozen=True, tag=True):
     pays: tuple[Pay, ...]
     root: Hash32
 
-    @property
-    def lane(self) -> str:
-        return "payroll"
+    lane: ClassVar[str] = "payroll"
 
 
 class SendRedeem(Struct, frozen=True, tag=True):
@@ -98,9 +102,7 @@ class SendRedeem(Struct, frozen=True, tag=True):
     vouchers: tuple[PaidVoucher, ...]
     root: Hash32
 
-    @property
-    def lane(self) -> str:
-        return "redeem"
+    lane: ClassVar[str] = "redeem"
 
 
 class Lock(Struct, frozen=True):
@@ -116,21 +118,14 @@ class SendLocks(Struct, frozen=True, tag=True):
     key: str
     locks: tuple[Lock, ...]
 
-    @property
-    def lane(self) -> str:
-        return "locks"
+    lane: ClassVar[str] = "locks"
 
 
-class SendGiveBack(Struct, frozen=True, tag=True):
+class SendGiveBack(_OwnLane, frozen=True, tag=True):
     """Frees so much of a client's tab for the client."""
 
-    key: str
     client: Address
     amount: Amount
-
-    @property
-    def lane(self) -> str:
-        return self.key
 
 
 class ShownRun(Struct, frozen=True):
@@ -146,24 +141,18 @@ class ShownRun(Struct, frozen=True):
     reveal: Reveal
 
 
-class ShowExecution(Struct, frozen=True, tag=True):
+class ShowExecution(_OwnLane, frozen=True, tag=True):
     """Shows `Jobs` an accepted execution of an order with an escrow of its own."""
 
-    key: str
     order: Order
     run: ShownRun
 
-    @property
-    def lane(self) -> str:
-        return self.key
 
-
-class PayOrder(Struct, frozen=True, tag=True):
+class PayOrder(_OwnLane, frozen=True, tag=True):
     """Has `Jobs` pay an order, once it takes no more evidence. `providers` are those that this
     coordinator shows, in ascending order; others may have been shown too.
     """
 
-    key: str
     order: Order
     providers: tuple[Address, ...]
     not_before: UnixSeconds
@@ -174,15 +163,10 @@ class PayOrder(Struct, frozen=True, tag=True):
         return self.key
 
 
-class ReleaseOrder(Struct, frozen=True, tag=True):
+class ReleaseOrder(_OwnLane, frozen=True, tag=True):
     """Has `Jobs` give the budget of an order back early, because nobody executed it."""
 
-    key: str
     order: Order
-
-    @property
-    def lane(self) -> str:
-        return self.key
 
 
 class Evidence(Struct, frozen=True):
@@ -199,10 +183,9 @@ class Evidence(Struct, frozen=True):
         return self.run.reveal, self.contradiction.reveal
 
 
-class OpenCase(Struct, frozen=True, tag=True):
+class OpenCase(_OwnLane, frozen=True, tag=True):
     """Opens a case on chain. `pay` is what each juror gets beside its gas."""
 
-    key: str
     execution: Evidence
     pay: Amount
 
@@ -212,10 +195,9 @@ class OpenCase(Struct, frozen=True, tag=True):
         return self.key
 
 
-class ProveEquivocation(Struct, frozen=True, tag=True):
+class ProveEquivocation(_OwnLane, frozen=True, tag=True):
     """Shows the chain two Commits that one provider signed for one assignment."""
 
-    key: str
     assignment: Envelope[Assignment]
     one: Envelope[Commit]
     other: Envelope[Commit]
@@ -232,10 +214,7 @@ class ArchiveRuns(Struct, frozen=True, tag=True):
     key: str
     jobs: tuple[Hash32, ...]
 
-    @property
-    def lane(self) -> str:
-        """One lane, so that the archive writes one transaction after the other."""
-        return "archive"
+    lane: ClassVar[str] = "archive"
 
 
 class AppendSummary(Struct, frozen=True, tag=True):

@@ -20,7 +20,6 @@ from quorate_protocol.messages.signed import (
     Witness,
 )
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.rules.audit_draw import Drawn
 from quorate_protocol.rules.hold_window import Window
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.settlement import NOTHING, Split
@@ -468,7 +467,3 @@ class MedianPrice(Struct, frozen=True):
 
     price: Price
     until: UnixSeconds
-
-
-def unassigned_place(drawn: Drawn, at: UnixSeconds) -> BatchPlace:
-    return BatchPlace(drawn.slot, drawn.attempt, at, None)

@@ -95,6 +95,7 @@ class Stopped(Struct, frozen=True, tag=True):
 
 
 Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed | Silent | Stopped
+WithCommit = Committed | Closed | Revealed | Silent
 TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
 
 
@@ -287,7 +288,7 @@ def _commit(
     that a run is paid whole although the clock is behind.
     """
     phase = lease.phase
-    if isinstance(phase, Committed | Closed | Revealed | Silent):
+    if isinstance(phase, WithCommit):
         if phase.commit == commit:
             return lease, (Effect.RECEIPT_DUE,)
         raise Refused(Code.EQUIVOCATION, "commit: another one was signed for this assignment")

@@ -7,6 +7,7 @@ the tables.
 
 from collections import Counter, deque
 from functools import lru_cache
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -26,6 +27,8 @@ from quorate_protocol.messages.receipt import WithdrawalEvidence
 from quorate_protocol.rules.reputation import rank
 from quorate_protocol.rules.reputation.fold import Trusts, trust_root
 from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
+
+B = TypeVar("B", bound=bytes)
 
 
 class _Staked(Struct, frozen=True):
@@ -157,11 +160,11 @@ class MarketIndex:
     def refresh(self) -> None:
         for changed in self._changed:
             if changed:
-                for owner in _drained(changed):
+                for owner in drained(changed):
                     self._derive(owner)
         for changed in self._changed_room:
             if changed:
-                for owner in _drained(changed):
+                for owner in drained(changed):
                     self._derive_free(owner)
         block = self._state.own.block
         if self._changed_hosts or block != self._block:
@@ -373,8 +376,8 @@ def _fixed_bits(kinds: tuple[JobKind, ...], sandboxes: tuple[str, ...]) -> int:
     return bits
 
 
-def _drained(changed: set[Address]) -> tuple[Address, ...]:
+def drained(changed: set[B]) -> tuple[B, ...]:
     """Clears the set as a whole, because a set that was large once stays slow to pop from."""
-    owners = tuple(changed)
+    found = tuple(changed)
     changed.clear()
-    return owners
+    return found
