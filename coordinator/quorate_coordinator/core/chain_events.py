@@ -1,6 +1,6 @@
 """Applies what the chain reports: registrations, slots, tabs, cases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from quorate_coordinator.core.audit import faults
@@ -32,15 +32,7 @@ from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees, transactions
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
-from quorate_protocol.units import (
-    ZERO_ADDRESS,
-    ZERO_HASH,
-    Address,
-    Amount,
-    BlockNumber,
-    Hash32,
-    UnixSeconds,
-)
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Hash32
 from quorate_protocol.values import replace
 
 BLOCKS_KEPT = 64
@@ -158,9 +150,7 @@ def _change_slots(
     for host_class, hosts in list(context.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
             slots = tuple(change(slot) if slot.owner == owner else slot for slot in hosts.slots)
-            context.state.hosts[host_class] = _list_with_owners(
-                hosts, slots, context.state.own.block_time
-            )
+            _set_slots(context, host_class, slots)
 
 
 def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -> None:
@@ -181,8 +171,7 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     provider = context.state.providers.get(note.owner)
     if provider is None or note.index >= LIST_SLOTS_MAX:
         return  # `Stakes` opens no slot without a registration
-    before = context.state.hosts.get(note.host_class) or HostList()
-    slots = list(before.slots)
+    slots = _slots(context, note.host_class)
     while len(slots) <= note.index:
         slots.append(_no_slot(len(slots)))
     slots[note.index] = StakeSlot(
@@ -196,9 +185,7 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     if provider.is_on_probation:
         payees.end_probation(context, note.owner)
     payees.wake(context)
-    context.state.hosts[note.host_class] = _list_with_owners(
-        before, tuple(slots), context.state.own.block_time
-    )
+    _set_slots(context, note.host_class, slots)
 
 
 def _no_slot(index: int) -> StakeSlot:
@@ -206,32 +193,34 @@ def _no_slot(index: int) -> StakeSlot:
     return StakeSlot(index, *nobody, FOREVER, BlockNumber(0))
 
 
-def _list_with_owners(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
-    """A new owner counts from `at`, the time of the newest block."""
+def _slots(context: StepContext, host_class: Hash32) -> list[StakeSlot]:
+    return list((context.state.hosts.get(host_class) or HostList()).slots)
+
+
+def _set_slots(context: StepContext, host_class: Hash32, slots: Iterable[StakeSlot]) -> None:
+    """An owner that has opened its first slot counts from the time of the newest block."""
+    slots, at = tuple(slots), context.state.own.block_time
+    since = (context.state.hosts.get(host_class) or HostList()).since
     owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
-    return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
+    context.state.hosts[host_class] = HostList(
+        slots, {owner: since.get(owner, at) for owner in sorted(owners)}
+    )
 
 
 def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
     """If the slot's opening was never reported, there is nothing to close."""
-    before = context.state.hosts.get(note.host_class) or HostList()
-    slots = list(before.slots)
+    slots = _slots(context, note.host_class)
     if note.index < len(slots):
         slots[note.index] = _closed(slots[note.index], note.active_until)
-        context.state.hosts[note.host_class] = _list_with_owners(
-            before, tuple(slots), context.state.own.block_time
-        )
+        _set_slots(context, note.host_class, slots)
         _draw_if_exiting(context, slots[note.index].owner)
 
 
 def _free_slot(context: StepContext, note: ChainSlotFreed) -> None:
-    before = context.state.hosts.get(note.host_class) or HostList()
-    if note.index < len(before.slots):
-        slots = list(before.slots)
+    slots = _slots(context, note.host_class)
+    if note.index < len(slots):
         slots[note.index] = _no_slot(note.index)
-        context.state.hosts[note.host_class] = _list_with_owners(
-            before, tuple(slots), context.state.own.block_time
-        )
+        _set_slots(context, note.host_class, slots)
 
 
 def _draw_if_exiting(context: StepContext, owner: Address) -> None:

@@ -6,12 +6,12 @@ and only after that an event removes its rows. So a reader always finds it. Afte
 between, it is written again, unchanged.
 """
 
-from heapq import heapify, heappop, heappush
-
 from quorate_coordinator.core.audit import eligible_snapshots, faults
+from quorate_coordinator.core.jobs.job_queue import Ranking
 from quorate_coordinator.core.model.effects import ArchiveRuns
 from quorate_coordinator.core.model.entities import Decided, Ended, Job
 from quorate_coordinator.core.model.events import RunsArchived
+from quorate_coordinator.core.model.market_index import drained
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.units import Hash32, UnixSeconds
@@ -27,7 +27,7 @@ class RetirementQueue:
 
     def __init__(self, state: State) -> None:
         self._finished, self._changed = state.finished, state.finished.follow()
-        self._heap: list[tuple[UnixSeconds, Hash32]] = []  # with entries that are out of date
+        self._ranking: Ranking[Hash32, tuple[UnixSeconds, Hash32]] = Ranking()
 
     def is_due(self, at: int | None) -> bool:
         """`at` None asks whether one ever may."""
@@ -38,21 +38,16 @@ class RetirementQueue:
         """In the order of their times. The caller must write to the rows of all of them."""
         found: list[Hash32] = []
         while len(found) < most and (first := self._first()) is not None and first[0] <= at:
-            found.append(heappop(self._heap)[1])
+            found.append(first[1])
+            self._ranking.set(first[1], None)
         return found
 
     def _first(self) -> tuple[UnixSeconds, Hash32] | None:
-        if self._changed:
-            for job_id in self._changed:
-                if job_id in self._finished:
-                    heappush(self._heap, (self._finished[job_id], job_id))
-            self._changed.clear()
-            if len(self._heap) > 2 * len(self._finished) + 64:
-                self._heap = [(at, job_id) for job_id, at in self._finished.items()]
-                heapify(self._heap)
-        while self._heap and self._finished.get(self._heap[0][1]) != self._heap[0][0]:
-            heappop(self._heap)
-        return self._heap[0] if self._heap else None
+        for job_id in drained(self._changed):
+            over_at = self._finished.get(job_id)
+            self._ranking.set(job_id, None if over_at is None else (over_at, job_id))
+        first = self._ranking.first()
+        return first[0] if first is not None else None
 
 
 def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None:

@@ -24,6 +24,7 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("record", np.int32),
     ("local", np.int32),
 )
+"""The numbers of a `Row`, in its order, and the owner's local number."""
 
 
 class ColumnStore:
@@ -64,6 +65,7 @@ class ColumnStore:
 
     def _name_columns(self) -> None:
         columns = self._columns
+        self._numbers = [column for name, column in columns.items() if name != "local"]
         self._key, self._bits = columns["key"].view(np.uint64), columns["bits"].view(np.uint64)
         self._until, self._memory = (
             columns["until"].view(np.int64),

@@ -70,12 +70,15 @@ class Bucket(ColumnStore):
     def put(self, owner: Address, row: Row) -> None:
         local = self._local(owner)
         at = int(self._places[local])
+        before = None
         if at >= 0:
             self._record[at] = row.record  # it decides the order of those that fit, not who fits
-        if at >= 0 and self._is_same(row, at):
-            return
+            before = self._row_at(at)
+        if before == row and row.until > self._seen_at:
+            return  # most changes of a provider change only its money
         self._cheapest_known.clear()
-        self._note_change(row, at)
+        if self._failed:
+            self._note_change(row, before)
         if at >= 0 and int(self._key[at]) != row.key:
             self._bits[at], self._until[at] = 0, 0
             at = -1
@@ -86,14 +89,9 @@ class Bucket(ColumnStore):
             at = self._used
             self._used += 1
             self._searches = 0
-            self._places[local], self._key[at], self._local_column[at] = at, row.key, local
-        self._bits[at], self._until[at] = row.bits, row.until
-        self._memory[at], self._cpu_millis[at] = row.memory, row.cpu_millis
-        self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
-        self._capability[at] = row.capability
-        self._scratch[at], self._output[at] = row.scratch, row.output
-        self._inputs[at], self._record[at] = row.inputs, row.record
-        self._cuda[at], self._store[at] = row.cuda, row.store
+            self._places[local], self._local_column[at] = at, local
+        for column, value in zip(self._numbers, row[:-1], strict=True):
+            column[at] = value
         self._set_list(local, row.images)
 
     def set_free(self, owner: Address, is_free: bool) -> None:
@@ -103,29 +101,13 @@ class Bucket(ColumnStore):
         if is_free == bool(bits & FREE):
             return
         if is_free and self._failed:
-            self.put(owner, self._row_at(at, bits | FREE))
+            self.put(owner, self._row_at(at)._replace(bits=bits | FREE))
         else:
             self._bits[at] = bits ^ FREE
 
-    def _row_at(self, at: int, bits: int) -> Row:
-        return Row(
-            key=int(self._key[at]),
-            bits=bits,
-            until=int(self._until[at]),
-            memory=int(self._memory[at]),
-            cpu_millis=int(self._cpu_millis[at]),
-            vram=int(self._vram[at]),
-            gpus=int(self._gpus[at]),
-            model=int(self._model[at]),
-            capability=int(self._capability[at]),
-            scratch=int(self._scratch[at]),
-            output=int(self._output[at]),
-            inputs=int(self._inputs[at]),
-            cuda=int(self._cuda[at]),
-            store=int(self._store[at]),
-            images=self._lists.get(int(self._local_column[at]), ()),
-            record=int(self._record[at]),
-        )
+    def _row_at(self, at: int) -> Row:
+        images = self._lists.get(int(self._local_column[at]), ())
+        return Row._make([*(column.item(at) for column in self._numbers), images])
 
     def _set_list(self, local: int, images: tuple[Hash32, ...]) -> None:
         """A row without any runs every image."""
@@ -148,44 +130,18 @@ class Bucket(ColumnStore):
             self._set_list(self._locals[owner], ())
             self._present -= 1
 
-    def _note_change(self, row: Row, at: int) -> None:
-        was_alive = at >= 0 and int(self._until[at]) > self._seen_at
-        is_same = (
-            at >= 0
-            and was_alive
-            and row[:2] == (int(self._key[at]), int(self._bits[at]))
-            and self._is_same_machine(row, at)
-        )
-        if self._failed and not is_same:
-            price = row.key >> SPREAD_BITS
-            for needs in [
-                needs
-                for needs, limit in self._failed.items()
-                if price <= limit and self._row_meets(row, needs)
-            ]:
-                self._failed[needs] = price - 1
-                self._newly_meetable[needs] = min(price, self._newly_meetable.get(needs, price))
-
-    def _is_same(self, row: Row, at: int) -> bool:
-        """Most changes of a provider change only its money."""
-        until, is_same = int(self._until[at]), row[:2] == (int(self._key[at]), int(self._bits[at]))
-        return is_same and row.until == until > self._seen_at and self._is_same_machine(row, at)
-
-    def _is_same_machine(self, row: Row, at: int) -> bool:
-        return bool(
-            row.memory == self._memory[at]
-            and row.cpu_millis == self._cpu_millis[at]
-            and row.gpus == self._gpus[at]
-            and row.vram == self._vram[at]
-            and row.model == self._model[at]
-            and row.capability == self._capability[at]
-            and row.scratch == self._scratch[at]
-            and row.output == self._output[at]
-            and row.inputs == self._inputs[at]
-            and row.cuda == self._cuda[at]
-            and row.store == self._store[at]
-            and row.images == self._lists.get(int(self._local_column[at]), ())
-        )
+    def _note_change(self, row: Row, before: Row | None) -> None:
+        was_alive = before is not None and before.until > self._seen_at
+        if was_alive and before is not None and before._replace(until=row.until) == row:
+            return
+        price = row.key >> SPREAD_BITS
+        for needs in [
+            needs
+            for needs, limit in self._failed.items()
+            if price <= limit and self._row_meets(row, needs)
+        ]:
+            self._failed[needs] = price - 1
+            self._newly_meetable[needs] = min(price, self._newly_meetable.get(needs, price))
 
     def _row_meets(self, row: Row, needs: Needs) -> bool:
         if (

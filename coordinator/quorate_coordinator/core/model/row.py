@@ -36,8 +36,8 @@ class Row(NamedTuple):
     inputs: int = 0  # bytes of image and inputs
     cuda: int = 0  # ten times the newest CUDA of the driver
     store: int = 0  # bytes of image, inputs and output
-    images: tuple[Hash32, ...] = ()  # the only ones that it runs; empty = any
     record: int = 0  # what the provider's reputation adds to the price's factor, in ppm
+    images: tuple[Hash32, ...] = ()  # the only ones that it runs; empty = any
 
 
 class Needs(NamedTuple):
