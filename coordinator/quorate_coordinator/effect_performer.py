@@ -152,7 +152,6 @@ class EffectPerformer:
     async def _notes(
         self, payers: Sequence[Address], payees: Sequence[Address], least: int
     ) -> tuple[ev.ChainNote, ...]:
-        """In the newest block that is deep enough."""
         head = (await self.client.head()).number
         at = BlockNumber(max(least, head - self.limits.chain_depth + 1, 0))
         parts = self.client, self.contracts, self.coordinator

@@ -119,7 +119,6 @@ class JournalComparison:
             await self.clock.sleep(pause)
 
     def trust(self) -> None:
-        """Its journal has been compared."""
         self.config.path(RESTORED).unlink(missing_ok=True)
         self.may_be_older = False
 
@@ -142,8 +141,8 @@ async def refuse_beside_a_copy(
     coordinator: Address,
     own_urls: tuple[str, ...],
 ) -> None:
-    """Refuses to start beside another process of the same account, as after a copy of the folder:
-    both would sign different debts, and lose money by it.
+    """Refuses to start beside another process of the same account, as after a copy of the folder.
+    Both would sign different debts, and lose money by it.
 
     Asks at the own URLs, and beside the addresses that were announced on chain, who serves. This
     process does not listen yet. Raises Refused if it is this coordinator; leaves out what does not

@@ -161,7 +161,6 @@ class Service:
             await self.clock.sleep(LEAVE_POLL_SECONDS)
 
     async def _open(self, stack: AsyncExitStack) -> None:
-        """Opens the files, registers, and makes what stores and answers; the stack closes it."""
         config = self.config
         private_folder(config.home)
         # The journal comes first: it also ensures that no other process works in this folder.
@@ -564,7 +563,6 @@ class Service:
         )
 
     def announce(self) -> None:
-        """Reports that it serves: in the log, in the ready file, and to systemd."""
         coordinator = self.core.rules.coordinator.hex()
         log.info("coordinator 0x%s serves at %s", coordinator, self.url)
         if self.config.ready_file is not None:

@@ -56,7 +56,6 @@ class Auth:
         )
 
     def required(self, request: web.Request) -> Address:
-        """Refuses requests without a token."""
         account = self.account(request)
         if account is None:
             raise Refused(Code.BAD_SIGNATURE, "authorization: send a Quorate token")

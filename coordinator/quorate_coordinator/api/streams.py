@@ -93,7 +93,6 @@ class Streams:
         return response
 
     def _refuse_unpaid(self, job_id: Hash32, found: list[LogAccess]) -> None:
-        """Raises Refused if no line of a run may be read now."""
         if found and all(access is LogAccess.NONE for access in found):
             raise log_reads.not_charged()
         job = self.history.state.jobs.get(job_id)

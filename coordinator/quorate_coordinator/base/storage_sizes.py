@@ -47,12 +47,10 @@ class StagingQuota:
 
     @property
     def outputs(self) -> int:
-        """For ciphertexts of providers."""
         return self.store_bytes // 2
 
     @property
     def small(self) -> int:
-        """For all uploads of clients with almost no money."""
         return self.store_bytes // 25
 
     @property

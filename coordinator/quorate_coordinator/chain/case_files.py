@@ -23,7 +23,6 @@ class CaseFile:
 
     @property
     def jury_bytes(self) -> bytes:
-        """As calls list it."""
         return court_facts.jury_bytes(self.jury)
 
     def ballots(self) -> list[court.Ballot]:

@@ -48,7 +48,6 @@ async def has_balance(client: ChainClient, contracts: Contracts, account: Addres
 
 
 def check_funded(order: Order, job: Job, limits: Limits) -> None:
-    """Raises Refused for an escrow that does not pay for an order."""
     if order.comparator is not Comparator.EXACT:
         raise Refused(Code.UNSUPPORTED, "order: an escrow of its own needs the comparator exact")
     if job.is_over or job.count:
@@ -94,7 +93,6 @@ async def shown_of(
 async def _shown(
     client: ChainClient, contracts: Contracts, account: Address, job_id: Hash32, count: int
 ) -> dict[Address, Hash32]:
-    """The group of each execution, by its owner."""
     found: dict[Address, Hash32] = {}
     topics = (topic_of("Jobs", Shown), Hash32(bytes(12) + account), job_id)
     place, head = contracts.jobs.address, (await client.head()).number

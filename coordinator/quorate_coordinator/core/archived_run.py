@@ -68,7 +68,6 @@ def archived(state: State, job: Job) -> ArchivedRun:
 
 
 def committed_output(lease: Lease) -> Hash32 | None:
-    """The digest of the ciphertext; None before the Commit."""
     phase = lease.phase
     if isinstance(phase, leases.WithCommit):
         return phase.commit.message.encrypted_output

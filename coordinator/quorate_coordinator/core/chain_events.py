@@ -136,7 +136,6 @@ def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
 
 
 def _change_provider(context: StepContext, owner: Address, **changes: object) -> None:
-    """In the provider and in each of its slots."""
     provider = context.state.providers.get(owner)
     if provider is None:
         return  # a coordinator's key, which is not followed here
@@ -154,7 +153,6 @@ def _change_slots(
 
 
 def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -> None:
-    """Those that it had opened before a block, as `Stakes` does."""
     _change_slots(
         context,
         owner,
@@ -163,7 +161,6 @@ def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -
 
 
 def _closed(slot: StakeSlot, until: BlockNumber) -> StakeSlot:
-    """It may have been closed before."""
     return replace(slot, active_until=min(slot.active_until, until))
 
 
@@ -208,7 +205,6 @@ def _set_slots(context: StepContext, host_class: Hash32, slots: Iterable[StakeSl
 
 
 def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
-    """If the slot's opening was never reported, there is nothing to close."""
     slots = _slots(context, note.host_class)
     if note.index < len(slots):
         slots[note.index] = _closed(slots[note.index], note.active_until)

@@ -11,5 +11,4 @@ def phase_name(phase: object) -> str:
 
 
 def words_apart(name: str) -> str:
-    """In small letters, with hyphens."""
     return _WORD.sub("-", name).lower()

@@ -122,7 +122,6 @@ def _execution(
 
 
 def _output(state: State, job: Job) -> SealedOutput | None:
-    """One that the client pays for: of the accepted group, if there is one."""
     if not isinstance(job.phase, Decided) or not job.is_readable:
         return None
     wanted = job.phase.verdict.message.group or tuple(

@@ -195,7 +195,6 @@ class Challenges:
     async def _serving(
         self, candidates: Iterable[Drawn], asked: VerificationAsked
     ) -> tuple[Drawn, ...]:
-        """The first two that will verify, in the order of the draw."""
         served: list[Drawn] = []
         for drawn in candidates:
             try:
@@ -239,7 +238,6 @@ class Challenges:
         )
 
     def _forget_old(self, provider: Address, number: Round) -> None:
-        """Forgets what took too long, and challenges of the provider in earlier periods."""
         now = self._clock.now()
         for digest, item in list(self._open.items()):
             is_earlier = item.provider == provider and item.beacon_round < number

@@ -163,7 +163,6 @@ def check_network(owner: Address, registered: Hash32, remote: str) -> None:
 
 
 def network_text(registered: Hash32) -> str:
-    """Such as 203.0.113.0/24."""
     match registered[0]:
         case 4 if not any(registered[4:]):
             return str(IPv4Network((registered[1:4] + bytes(1), 24)))
@@ -301,7 +300,6 @@ class FrameHandler:
             )
 
     def _assignment(self, assignment: Envelope[Assignment]) -> None:
-        """Its provider sends it back, as a voucher."""
         message = assignment.message
         self._check_own(message.coordinator, assignment, "assignment")
         if assignments.is_newer(self.core.state, message):
@@ -331,7 +329,6 @@ class FrameHandler:
             raise
 
     async def _prove(self, commit: Envelope[Commit], key: Address) -> None:
-        """Once for each assignment."""
         place = commit.message.assignment_hash
         if place in self.proven:
             return

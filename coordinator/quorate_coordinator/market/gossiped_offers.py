@@ -82,7 +82,6 @@ class GossipedOffers:
                 log.warning("gossiped offer of 0x%s: %s", offer.offer.provider.hex(), error)
 
     async def refresh(self) -> None:
-        """The gate sees the stake slots of new blocks."""
         while True:
             await self.clock.sleep(SNAPSHOT_SECONDS)
             if self.state.own.block != self._shown_block:

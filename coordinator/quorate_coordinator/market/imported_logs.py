@@ -78,7 +78,6 @@ class ImportedLogs:
             log.info("the log of another coordinator waits: %s", away)
 
     def view(self, provider: Address | None = None) -> tuple[ImportedView, ...]:
-        """Of one provider, or of the first thousand."""
         return tuple(
             ImportedView(url, known.head, self._problems[url], _of(known, provider))
             for url, known in self._logs.items()

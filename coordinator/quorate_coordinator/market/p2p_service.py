@@ -97,7 +97,6 @@ class Announcer:
     addresses: Callable[[], tuple[str, ...]]  # that others dial now; none before the host listens
 
     async def run(self) -> None:
-        """Announces each change of the addresses, until cancelled."""
         announced: tuple[str, ...] = ()
         while True:
             wanted, pause = fitting(self.addresses()), LOOK_SECONDS
@@ -129,7 +128,6 @@ class Announcer:
 
 
 def fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """The first that fit into an announcement."""
     found: tuple[str, ...] = ()
     for address in addresses[:ADDRESSES_MAX]:
         if len("\n".join((*found, address))) <= ADDRESSES_BYTES_MAX:
@@ -160,7 +158,6 @@ class P2pService:
             group.create_task(self._announcer().run(), name="announcer")
 
     async def wait_until_up(self) -> None:
-        """And logs where it listens."""
         await self.node.wait_until_up()
         shown = self.addresses()
         if shown:

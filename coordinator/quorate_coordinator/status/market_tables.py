@@ -82,7 +82,6 @@ class MarketTables:
             self._observed_at = now
 
     async def forget(self, jobs: Iterable[Hash32]) -> None:
-        """The next write deletes them."""
         self._forgotten.update(dict.fromkeys(jobs))
         if len(self._forgotten) > FORGOTTEN_MAX:  # the database could not be used for very long
             self._forgotten.clear()

@@ -82,7 +82,6 @@ class Supply:
     by_class: dict[str, ClassSupply] = field(default_factory=dict)
 
     def add(self, provider: Provider, at: UnixSeconds) -> None:
-        """If it is live."""
         if provider.offer is None or not provider.is_alive(at):
             return
         counted = set()
@@ -97,7 +96,6 @@ class Supply:
             counted.add(name)
 
     def rows(self) -> list[dict[str, object]]:
-        """For the `CLASSES_MAX` classes with the most slots."""
         largest = sorted(self.by_class.items(), key=lambda item: -item[1].slots)[:CLASSES_MAX]
         return [
             {
@@ -162,16 +160,13 @@ class _Followed:
 
     @classmethod
     def of(cls, state: State) -> "_Followed":
-        """It begins with all rows of the state."""
         owners = state.providers.follow()
         return cls(state.jobs.follow(), owners, state.cases.follow(), state.payees.follow())
 
     def add_all(self, state: State) -> None:
-        """Marks every row of the state as to be written."""
         self.put_back(_Followed({*state.jobs}, {*state.providers}, {*state.cases}, set()))
 
     def take(self) -> "_Followed":
-        """The keys to write now. Begins a new list."""
         taken = _Followed({*self.jobs}, self.providers | self.payees, {*self.cases}, set())
         for kept in (self.jobs, self.providers, self.cases, self.payees):
             kept.clear()
@@ -373,7 +368,6 @@ class _Changes:
     def of(
         cls, state: State, archive: FileArchive, since: int, taken: _Followed, now: int
     ) -> "_Changes":
-        """Of all taken keys that the state still has."""
         jobs = [job for job in (state.jobs.get(job_id) for job_id in taken.jobs) if job is not None]
         hosts: dict[HostClass, None] = dict.fromkeys(job.host for job in jobs)
         return cls(

@@ -89,7 +89,6 @@ AMOUNTS = frozenset({"charged", "fee", "burned", "taken"})
 
 
 def print_report(report: "Report", as_json: bool) -> None:
-    """Prints one JSON line, or tables for people."""
     if as_json:
         typer.echo(json.dumps(_tree(report)))
         return

@@ -22,7 +22,6 @@ RunRow = Mapping[str, object]
 def changes_of(
     before: Iterable[RunRow], after: Iterable[RunRow]
 ) -> dict[PeriodKey, dict[str, int]]:
-    """What to add to each period's columns when the rows `before` become the rows `after`."""
     found: dict[PeriodKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(VOLUME_COLUMNS, 0))
     for rows, sign in ((before, -1), (after, 1)):
         for row in rows:

@@ -101,7 +101,6 @@ class FileArchive:
         return next(iter(self._runs("WHERE job_id = ?", job_id)), None)
 
     def runs_of(self, client: Address, limit: int) -> list[ArchivedRun]:
-        """The newest ones."""
         return self._runs(
             "WHERE client = ? ORDER BY created_at DESC, last_line DESC LIMIT ?", client, limit
         )
@@ -305,6 +304,5 @@ def readers_of(run: ArchivedRun) -> Iterator[tuple[Hash32, Readers]]:
 
 
 def document_rows_of(run: ArchivedRun) -> tuple[DocumentRow, ...]:
-    """Spec and terms only if they are kept."""
     kept = (run.spec_hash, run.terms_hash) if run.is_paid_for else ()
     return rows_of(kept, run.run.receipt_cid, run.run.client, run.is_public)

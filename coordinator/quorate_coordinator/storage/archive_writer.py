@@ -69,7 +69,6 @@ class ArchiveWriter:
         await self._drop_unpaid(runs)
 
     async def _drop_unpaid(self, runs: Sequence[ArchivedRun]) -> None:
-        """Specs and terms of runs that nobody paid for, unless another run has them."""
         unpaid = (run for run in runs if not run.is_paid_for)
         named = {digest for run in unpaid for digest in (run.spec_hash, run.terms_hash)}
         documents, archive = self.history.documents, self.history.archive

@@ -68,7 +68,6 @@ def due(attempts: list[Attempt], running: list[Attempt], now: float) -> list[Att
 
 
 def wanted_by(job: Job) -> tuple[WantedInput, ...]:
-    """With the image if it is named by CID."""
     spec, client = job.submission.spec, job.order.client
     named = {item.cid: item.size_bytes for item in spec.inputs}
     if is_image_cid(spec.image):

@@ -85,7 +85,6 @@ class Outputs:
             self.unasked.add(digest)
 
     def _over(self, digest: Hash32) -> tuple[Readers | None, bool]:
-        """Returns also whether the archive could be asked."""
         try:
             return self.archive.readers(digest), True
         except Unavailable as error:
@@ -94,7 +93,6 @@ class Outputs:
             return None, False
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
-        """Its commit was refused."""
         found = self.state.leases.get(lease)
         if self.by_digest.get(digest) == lease and (
             found is None or committed_output(found) != digest

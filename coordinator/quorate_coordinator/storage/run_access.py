@@ -104,7 +104,6 @@ class RunAccess:
         return Share.EVIDENCE if next(named, None) is not None else None
 
     def _open_cases(self, account: Address) -> Iterator[Case]:
-        """In which this account is a juror or the accused."""
         for case in self.state.cases.values():
             if case.is_convicted is None and (account in case.jurors or account == case.accused):
                 yield case
@@ -159,7 +158,6 @@ class RunAccess:
                 yield job
 
     def _is_in_evidence(self, digest: Hash32, account: Address) -> bool:
-        """The receipt of a job that an open case of this account names."""
         receipts = (job.receipt_cid for job in self._jobs_in_court(account))
         return any(cid is not None and cid_parts(cid)[1] == digest for cid in receipts)
 

@@ -112,7 +112,6 @@ class _Long:
         return len(self.text) + len(self.tail)
 
     def add(self, data: bytes) -> None:
-        """Whole characters up to the bound, and the last lines of what comes after it."""
         room = RUN_BYTES_MAX - len(self.text)
         if not self.tail and len(data) <= room:
             self.text += data
@@ -146,7 +145,6 @@ class RunLogs:
 
     @classmethod
     def open(cls, path: Path) -> "RunLogs":
-        """More text goes to the file too."""
         logs, file = cls(), LogFile(path, FILE_BYTES_MAX)
         for piece in file.pieces():
             logs.add(*piece[:3], piece.text.decode(errors="replace"))
@@ -190,7 +188,6 @@ class RunLogs:
             self._drop(next(iter(self.client_of)))
 
     def read(self, job_id: Hash32, start: int) -> bytes:
-        """From byte `start` on, up to where it was cut."""
         found = self._find(job_id)
         return bytes(found.text[start:]) if isinstance(found, _Long) else found[start:]
 

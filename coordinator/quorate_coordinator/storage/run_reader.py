@@ -108,7 +108,6 @@ class RunReader:
         return job is None or isinstance(job.phase, Decided | Ended)
 
     def log_access(self, job_id: Hash32, assignment_hash: Hash32) -> LogAccess:
-        """Returns whether the client may read the lines of an execution now."""
         job = self.state.jobs.get(job_id)
         if job is None:
             run = self._over(job_id).run
@@ -134,7 +133,6 @@ class RunReader:
     # ---- all runs of a client
 
     def runs_of(self, client: Address, limit: int) -> list[RunView]:
-        """Newest first."""
         self.refresh()
         here = [self.state.jobs[job_id] for job_id in self._mine.get(client, ())]
         here = sorted(here, key=_age_of, reverse=True)[:limit]

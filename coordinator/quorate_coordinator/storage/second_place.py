@@ -197,7 +197,6 @@ class SecondPlace:
         return cls(config.home, place, owner, clock, lambda: journal.last_offset)
 
     def view(self) -> BackupView | None:
-        """None without a second place."""
         if self.place is None:
             return None
         behind = max(0, self.newest() - self.offset)

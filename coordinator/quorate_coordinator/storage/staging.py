@@ -103,7 +103,6 @@ class InUse:
 
 
 def named_by(job: Job) -> tuple[Hash32, ...]:
-    """Of its inputs, and of its image if it is named by CID."""
     spec = job.submission.spec
     cids = {item.cid for item in spec.inputs} | (
         {spec.image} if is_image_cid(spec.image) else set()
@@ -369,7 +368,6 @@ class Staging:
 
 
 def owner_name(account: Address) -> str:
-    """Under which the stores keep what is for this account."""
     return "0x" + account.hex()
 
 

@@ -179,7 +179,6 @@ _WRITE = text_writer.writer_of(Frame)
 
 
 def encode(frame: Frame) -> bytes:
-    """Canonical bytes of a frame."""
     return text_writer.enclose("frame", _WRITE, frame)
 
 
@@ -193,7 +192,6 @@ def decode(data: bytes) -> Frame:
 
 
 def _refuse_old_offer(data: bytes) -> None:
-    """Refuses an offer of another version by name; any other bytes pass."""
     tree = canonical.parse(data, FRAME_BYTES_MAX)
     frame = tree.get("frame") if isinstance(tree, dict) else None
     if isinstance(frame, dict) and frame.get("kind") == OfferSent.__name__:

@@ -141,13 +141,11 @@ def members_of(context: StepContext, batch: Batch) -> list[Lease]:
 
 
 def drawn_leases(context: StepContext, job: Job) -> list[Lease]:
-    """Without repeats, in CommitSet order."""
     drawn = (batch for batch in job.batches if not batch.is_repeat)
     return [lease for batch in drawn for lease in members_of(context, batch)]
 
 
 def committed_leases(context: StepContext, job: Job) -> list[Lease]:
-    """In CommitSet order."""
     return [lease for batch in job.batches for lease in members_of(context, batch)]
 
 

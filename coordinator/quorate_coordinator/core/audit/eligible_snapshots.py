@@ -14,7 +14,6 @@ SLOT_LISTS = "slot-lists"
 
 
 def add_job(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
-    """Stores the newest eligible list of a class, or counts the job if it is stored."""
     state = context.state
     known = state.eligible_snapshots.get(eligible.root)
     if known is not None:
@@ -37,7 +36,6 @@ def add_job(context: StepContext, host_class: Hash32, eligible: EligibleList) ->
 
 
 def remove_job(context: StepContext, root: Hash32) -> None:
-    """Deletes the snapshot after its last job, and the slot list after its last snapshot."""
     state, snapshot = context.state, context.state.eligible_snapshots[root]
     if snapshot.jobs > 1:
         state.eligible_snapshots[root] = replace(snapshot, jobs=snapshot.jobs - 1)
@@ -55,7 +53,6 @@ def remove_job(context: StepContext, root: Hash32) -> None:
 
 
 def _list_number(context: StepContext, host_class: Hash32) -> int:
-    """Stores the class's slot list as on chain now if it is new."""
     state = context.state
     slots = (state.hosts.get(host_class) or HostList()).slots
     number = state.newest_slot_lists.get(host_class)

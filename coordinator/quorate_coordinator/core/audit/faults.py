@@ -84,7 +84,6 @@ def _strike(context: StepContext, job: Job, lease: Lease) -> None:
 
 
 def is_killed(lease: Lease) -> bool:
-    """A time-out or a memory kill."""
     return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in KILLED
 
 

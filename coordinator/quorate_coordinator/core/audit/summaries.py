@@ -97,7 +97,6 @@ def append(
 def _execution(
     context: StepContext, lease: Lease, verdict: Verdict, is_counted: bool
 ) -> ExecutionSummary | None:
-    """None for an execution that counts in nothing."""
     end = _end_of(lease, verdict)
     if end is None or _is_unsecured(context, lease) or _is_unoffered(context, lease):
         return None

@@ -79,7 +79,6 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
 
 
 def _is_audit_wanted(job: Job) -> bool:
-    """The beacon round of the first batch decides."""
     first = job.batches[0].commit_set.message
     for beacon in job.beacons:
         if beacon.round == first.beacon_round:
@@ -169,7 +168,6 @@ def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Le
 def _audited(
     context: StepContext, job: Job, group: list[Lease], struck: list[Lease]
 ) -> tuple[Lease, ...]:
-    """Those that an audit compared, and of the faulted ones those that count."""
     if job.ack.message.rule is Label.UNVERIFIED:
         return ()
     return (*group, *struck) if len(committed_leases(context, job)) > 1 else tuple(struck)
@@ -178,7 +176,6 @@ def _audited(
 def _settle_accepted(
     context: StepContext, job: Job, verdict: Envelope[Verdict], group: list[Lease]
 ) -> Job:
-    """Applies the first accepted verdict of a job: hold, charge and pay."""
     rule = job.ack.message.rule
     is_audited = len(committed_leases(context, job)) > 1
     is_provisional = audit_draw.is_held(rule, is_audited)

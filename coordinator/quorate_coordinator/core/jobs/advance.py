@@ -46,7 +46,6 @@ def advance(context: StepContext, job: Job) -> Job:
 
 
 def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
-    """A draw decides about auditors once the matched provider has committed."""
     members = batches.committed_members(context, phase)
     if members is None:
         return job
@@ -65,7 +64,6 @@ def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
 
 
 def _advance_drawn(context: StepContext, job: Job) -> Job:
-    """Closes the batch once all of its places have committed."""
     phase = job.phase
     assert isinstance(phase, Running) and phase.beacon is not None
     members = batches.committed_members(context, phase)
@@ -86,7 +84,6 @@ def _advance_drawn(context: StepContext, job: Job) -> Job:
 
 
 def _advance_repeats(context: StepContext, job: Job) -> Job:
-    """Decides if no member answered."""
     assert isinstance(job.phase, Running)
     members = batches.committed_members(context, job.phase)
     if members is None:
@@ -97,7 +94,6 @@ def _advance_repeats(context: StepContext, job: Job) -> Job:
 
 
 def _advance_revealing(context: StepContext, job: Job, phase: Revealing) -> Job:
-    """Decides once every member has revealed or its time to reveal is over."""
     members = batches.members_of(context, phase.batch)
     if not all(isinstance(lease.phase, leases.Revealed | leases.Silent) for lease in members):
         return job

@@ -109,7 +109,6 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
 
 
 def _free_money(context: StepContext, job: Job, lease: Lease, phase: leases.Accepted) -> Job:
-    """Keeps only what a stopped execution can still be paid: until its last moment to commit."""
     assignment, order = lease.assignment.message, job.order
     longest = Milliseconds(assignment.max_duration * 1000)
     within = context.rules.limits.accept_within

@@ -149,12 +149,10 @@ class JobQueue:
         return sorted(self._rounds)
 
     def awaiting(self, number: Round) -> list[Job]:
-        """Oldest first."""
         self.refresh()
         return self._oldest_first(self._rounds.get(number, ()))
 
     def due(self, at: UnixSeconds) -> list[Job]:
-        """Live jobs with a deadline that may be over, oldest first."""
         self.refresh()
         found = self._due.take_until(at)
         # They are ranked again in any case, because a deadline may change nothing and stay due.
@@ -187,7 +185,6 @@ class JobQueue:
     # ---- who is next
 
     def next(self, at: UnixSeconds) -> Job | None:
-        """The job to place next, among those that a provider may fit."""
         self.refresh()
         self._market.refresh()
         self._unpark_lanes()
@@ -211,7 +208,6 @@ class JobQueue:
         return True
 
     def set_aside(self, job: Job) -> None:
-        """Until `put_back`."""
         self._leave_lane(job.id)
 
     def set_lane_aside(self, job: Job) -> list[Hash32]:
@@ -223,13 +219,11 @@ class JobQueue:
         return found
 
     def put_back(self, job_ids: list[Hash32]) -> None:
-        """Undoes `set_aside`."""
         for job_id in job_ids:
             self._waits.pop(job_id, None)
             self._changed[0].add(job_id)
 
     def _unpark_lanes(self) -> None:
-        """Those that a provider may now fit."""
         for host_class in list(self._parked):
             bucket = self._market.bucket(host_class)
             assert bucket is not None, "the bucket of a class with parked jobs stays"

@@ -61,7 +61,6 @@ def on_log_read(context: StepContext, event: LogRead) -> None:
 
 
 def has_given_up(lease: Lease) -> bool:
-    """Nobody pays it, and its client may read why."""
     return isinstance(lease.phase, GIVEN_UP)
 
 

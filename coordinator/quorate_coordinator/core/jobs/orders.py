@@ -126,7 +126,6 @@ def answer(
 
 
 def on_content_taken(context: StepContext, event: ContentTaken) -> None:
-    """Owners may now be asked."""
     job = context.state.jobs.get(event.job_id)
     if job is not None and job.lacks_content:
         context.put(job, phase=Matching(context.at))
@@ -175,7 +174,6 @@ def bytes_of(submission: Submission) -> int:
 
 
 def _check_cover(size: int, reserved: int) -> None:
-    """Its reservation must cover the memory that it takes."""
     least = -(-size * USD // COVERED_PER_USD)
     if reserved < least:
         raise Refused(

@@ -44,7 +44,6 @@ def _may_be_placed(context: StepContext, job: Job) -> bool:
 
 
 def place_primary(context: StepContext, job: Job) -> bool:
-    """Returns whether there was a free provider that fits."""
     assert isinstance(job.phase, Matching)
     found = offers.choose(context, job)
     if not found:
@@ -75,7 +74,6 @@ def place_primary(context: StepContext, job: Job) -> bool:
 
 
 def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) -> Job:
-    """The provider keeps its place until `retry_at`; with 0, another one gets it."""
     if not isinstance(job.phase, Running):
         return job
     place = next(
@@ -135,7 +133,6 @@ def _declined_by_all(context: StepContext, job: Job) -> str:
 
 
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:
-    """Of providers that said that they would be free by now, or that are (`freed`)."""
     assert isinstance(job.phase, Running)
     due = [
         place

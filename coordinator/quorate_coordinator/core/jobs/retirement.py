@@ -67,7 +67,6 @@ def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None
 
 
 def on_archived(context: StepContext, event: RunsArchived) -> None:
-    """A repeated event changes nothing."""
     named = faults.in_court(context)
     for job_id in event.jobs:
         job = context.state.jobs.get(job_id)
@@ -81,14 +80,12 @@ def on_archived(context: StepContext, event: RunsArchived) -> None:
 
 
 def is_over(job: Job) -> bool:
-    """Neither its result nor its money can change."""
     return isinstance(job.phase, Ended) or (
         isinstance(job.phase, Decided) and job.phase.is_final and job.is_released
     )
 
 
 def _needed_until(context: StepContext, job: Job, named: frozenset[Hash32]) -> UnixSeconds:
-    """While a case names it, or may still name it."""
     if job.id in named:
         return UnixSeconds(context.at + LOOK_AGAIN_SECONDS)
     return max(context.at, faults.heard_until(context, job))

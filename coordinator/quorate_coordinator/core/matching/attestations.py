@@ -77,7 +77,6 @@ def _attested(
 def _check_key(
     context: StepContext, event: AttestationReceived, record: AttestationRecord, key: Address
 ) -> None:
-    """The coordinator signs with its statement key, a drawn provider with its operator key."""
     rules, account = context.rules, record.verifier
     if account == rules.coordinator == event.coordinator:
         is_right = key == rules.statement_key
@@ -134,7 +133,6 @@ def _dispute(
 def _keep(
     context: StepContext, owner: Address, known: tuple[Attestation, ...], new: Attestation
 ) -> None:
-    """Keeps live attestations of other GPUs beside the new one, at most one for each slot."""
     state = context.state
     kept = [
         item for item in known if item.expires > context.at and set(item.gpus).isdisjoint(new.gpus)

@@ -45,7 +45,6 @@ def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
 
 
 def _kind(offer: Offer, slot: SlotOffer) -> _Kind:
-    """What decides about fitting: each kind of slot is compared once."""
     numbers = (slot.host.world_size, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
     disk = (slot.scratch_bytes, slot.output_bytes, slot.input_bytes, offer.store_bytes)
     names = (slot.gpu, slot.host.architecture, *offer.sandboxes)
@@ -112,7 +111,6 @@ def lonely_price(
 
 
 def thin_class(context: StepContext, host_class: Hash32) -> str:
-    """For an order that names no class."""
     limits, owners = context.rules.limits, len(offers.owners_of(context, host_class))
     return (
         f"an order that names no class needs {limits.class_owners_min_any} owners of "
@@ -155,7 +153,6 @@ def _has_level(context: StepContext, owner: Address, slot: SlotOffer, spec: JobS
 
 
 def _biggest(live: list[Offer], spec: JobSpec) -> str:
-    """The largest CPU slot, or the nearest GPU slot, on offer."""
     slots = [slot for offer in live for slot in offer.slots]
     if spec.resources.gpu is not None:
         return nearest_gpu(live, spec)

@@ -323,7 +323,6 @@ def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
 def offers_for(
     context: StepContext, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price
 ) -> tuple[int, Price | None]:
-    """How many live offers of a class fit, busy or not, and their lowest price."""
     bucket = context.state.market.bucket(host_class)
     if bucket is None:
         return 0, None

@@ -17,14 +17,12 @@ WINDOWS_MAX = 4 * SLOTS_MAX  # classes of one provider; beyond it the one change
 
 
 def widen(context: StepContext, lease: Lease) -> None:
-    """For a commit, up to the count on offer."""
     count, before = _offered(context, lease), _window(context, lease)
     if count is not None and before < count:
         _set(context, lease, before + 1)
 
 
 def halve(context: StepContext, lease: Lease) -> None:
-    """One run slot always stays."""
     count, before = _offered(context, lease), _window(context, lease)
     if count is not None:
         before = min(before, count)

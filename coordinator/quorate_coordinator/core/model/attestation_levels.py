@@ -35,10 +35,8 @@ def level_of(state: StateTables, provider: Provider, slot: SlotOffer, at: UnixSe
 
 
 def model_id(slot: SlotOffer) -> Hash32:
-    """As records name the model of a slot's GPUs, or of its CPU."""
     return hash_tuple("gpu-model", slot.gpu or CPU.name)
 
 
 def is_known(state: StateTables, owner: Address, record: Hash32) -> bool:
-    """Believed or disputed."""
     return any(item.record == record for item in state.attestations.get(owner) or ())

@@ -16,7 +16,6 @@ def newest_round(context: StepContext) -> Round:
 
 
 def known_moment(context: StepContext) -> UnixSeconds:
-    """By the clock or by the newest round that the core has seen, whichever is later."""
     seen = context.state.counters.get(NEWEST_ROUND)
     return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
 

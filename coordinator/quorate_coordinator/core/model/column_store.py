@@ -53,7 +53,6 @@ class ColumnStore:
         return local
 
     def _allot(self, columns: dict[str, NDArray[np.generic]], rows: int) -> None:
-        """Allocates columns for `rows` sorted rows and a tail, and copies the rows."""
         room = min(TAIL_MAX, max(TAIL_MIN, rows // 64))
         self._columns = {}
         for name, kind in _COLUMNS:
@@ -89,7 +88,6 @@ class ColumnStore:
         self._sorted_key = self._key[: self._sorted]
 
     def _merge(self) -> None:
-        """Merges the tail into the sorted part and drops the tombstones."""
         kept = self._bits[: self._sorted] != 0
         tail = np.flatnonzero(self._bits[self._sorted : self._used]) + self._sorted
         tail = tail[self._key[tail].argsort()]

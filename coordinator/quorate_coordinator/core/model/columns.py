@@ -95,7 +95,6 @@ class Bucket(ColumnStore):
         self._set_list(local, row.images)
 
     def set_free(self, owner: Address, is_free: bool) -> None:
-        """Assignments and their ends change nothing else."""
         at = int(self._places[self._locals[owner]])
         bits = int(self._bits[at])
         if is_free == bool(bits & FREE):
@@ -110,7 +109,6 @@ class Bucket(ColumnStore):
         return Row._make([*(column.item(at) for column in self._numbers), images])
 
     def _set_list(self, local: int, images: tuple[Hash32, ...]) -> None:
-        """A row without any runs every image."""
         for image in self._lists.pop(local, ()):
             owners = self._listed_by[image]
             owners.discard(local)
@@ -257,7 +255,6 @@ class Bucket(ColumnStore):
         ) >> SPREAD_BITS
 
     def prices_at(self, positions: Positions) -> NDArray[np.int64]:
-        """Returns the prices of these rows."""
         prices: NDArray[np.int64] = (self._key[positions] >> _SPREAD_BITS).view(np.int64)
         return prices
 
@@ -282,7 +279,6 @@ class Bucket(ColumnStore):
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _NOBODY
 
     def _round_the_ring(self, search: "_Search", found: Positions, start: int) -> Positions:
-        """Of the highest price, keeps those that come first in its ring from `start` on."""
         keys, last = self._sorted_key, int(found[-1])
         ring = int(keys[last]) >> SPREAD_BITS << SPREAD_BITS
         is_alone = (last == 0 or int(keys[last - 1]) < ring) and (

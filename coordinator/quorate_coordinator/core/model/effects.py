@@ -179,7 +179,6 @@ class Evidence(Struct, frozen=True):
 
     @property
     def reveals(self) -> tuple[Reveal, Reveal]:
-        """Returns what opens the commitments of both."""
         return self.run.reveal, self.contradiction.reveal
 
 

@@ -77,7 +77,6 @@ class Provider(Struct, frozen=True):
     assigned_until: UnixSeconds = UnixSeconds(0)
 
     def taken_elsewhere(self, host_class: Hash32) -> int:
-        """By the last heartbeat."""
         for item in self.elsewhere:
             if item.host_class == host_class:
                 return item.count
@@ -298,7 +297,6 @@ class EligibleSnapshot(Struct, frozen=True):
     def withdrawals_at(
         self, block: BlockNumber, slots: tuple[StakeSlot, ...]
     ) -> tuple[WithdrawalEvidence, ...]:
-        """Another job with the same list may show more."""
         owners = {slot.owner for slot in slots if slot.is_active(block)}
         return tuple(item for item in self.withdrawals if item.offer.message.provider in owners)
 
@@ -352,7 +350,6 @@ class Job(Struct, frozen=True):
 
     @property
     def repeats(self) -> tuple[Hash32, ...]:
-        """The executions of closed batches in which members of a group repeat the job."""
         found = (batch.members for batch in self.batches if batch.is_repeat)
         return tuple(name for members in found for name in members)
 
@@ -363,12 +360,10 @@ class Job(Struct, frozen=True):
 
     @property
     def is_paid_for(self) -> bool:
-        """Whether it is charged for an execution, and its client did not get that back."""
         return bool(self.split.credits or self.split.charged) and not self.split.refund
 
     @property
     def lacks_content(self) -> bool:
-        """Whether no owner is asked because the coordinator has not taken its content yet."""
         return not self.leases and self.phase == Matching(self.waits_until)
 
     @property
@@ -408,7 +403,6 @@ class Payee(Struct, frozen=True):
 
     @property
     def unpaid(self) -> Amount:
-        """Signed and not paid."""
         return Amount(max(0, self.vouched - self.tab.paid))
 
 

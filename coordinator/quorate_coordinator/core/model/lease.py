@@ -116,12 +116,10 @@ class Lease(Struct, frozen=True):
 
     @property
     def provider(self) -> Address:
-        """The owner's account."""
         return self.assignment.message.provider
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no event can change it."""
         return isinstance(self.phase, TERMINAL)
 
     @property
@@ -229,14 +227,12 @@ def _accept(
 
 
 def lapses_after(phase: Accepted, limits: Limits) -> UnixSeconds:
-    """The last second without further news."""
     if _fetches_too_long(phase, limits):
         return UnixSeconds(phase.heard_at - 1)
     return UnixSeconds(min(phase.commit_by, phase.heard_at + limits.lease_silence))
 
 
 def why_lapsed(phase: Accepted, at: UnixSeconds, limits: Limits) -> str:
-    """For the job's history."""
     if at > phase.commit_by:
         return "no commit in time"
     if _fetches_too_long(phase, limits):
@@ -338,7 +334,6 @@ def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple
 
 
 def _stop(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
-    """An accepted lease keeps only the time to store what it has."""
     phase = lease.phase
     if isinstance(phase, Assigned):
         return _to(lease, Stopped(), Effect.SLOT_FREED)

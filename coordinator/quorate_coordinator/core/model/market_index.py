@@ -90,7 +90,6 @@ def work_window(state: StateTables, owner: Address, host_class: Hash32) -> int:
 
 
 def _most_held(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> int:
-    """What others leave of the provider's run slots, within its window."""
     left = slot.count - provider.taken_elsewhere(host_class)
     return min(left, work_window(state, provider.owner, host_class))
 
@@ -109,7 +108,6 @@ def _is_free(state: StateTables, provider: Provider, slot: SlotOffer, host_class
 
 
 def _changes_rows(before: Provider, after: Provider) -> bool:
-    """Most changes of a provider change only its money."""
     is_same = (
         before.offer is after.offer
         and before.alive_until == after.alive_until
@@ -175,7 +173,6 @@ class MarketIndex:
                     self.staked(host_class)
 
     def bucket(self, host_class: Hash32) -> Bucket | None:
-        """The feature STAKED in the rows is as of the newest block."""
         self.refresh()
         bucket = self.buckets.get(host_class)
         if bucket is not None:
@@ -279,7 +276,6 @@ class MarketIndex:
     # ---- stake, eligible slots and trust of a class
 
     def staked(self, host_class: Hash32) -> frozenset[Address]:
-        """Owners with an active slot."""
         block, hosts = self._state.own.block, self._state.hosts.get(host_class)
         known = self._staked.get(host_class)
         if known is not None and known.hosts is hosts and known.first <= block < known.after:
@@ -304,7 +300,6 @@ class MarketIndex:
         return owners
 
     def stake_slots(self, host_class: Hash32) -> dict[Address, int]:
-        """Active ones of each owner."""
         if host_class not in self._state.hosts:
             return {}  # nothing is cached for classes that only an offer names
         self.staked(host_class)
@@ -338,7 +333,6 @@ class MarketIndex:
         return self._keep_list(EligibleList(snapshot.slots_in(slots), len(slots)))
 
     def withdrawals(self, host_class: Hash32) -> tuple[WithdrawalEvidence, ...]:
-        """Of the owners that no job of the class draws now."""
         providers = self._state.providers
         gone = (providers[owner] for owner in sorted(self._withdrawn & self.staked(host_class)))
         return tuple(

@@ -20,7 +20,6 @@ from quorate_protocol.units import Hash32, JobKind
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    """A machine that can run it, with a free run slot and a price."""
     return _needs(
         spec.kind,
         spec.sandbox,
@@ -79,11 +78,9 @@ def _needs(
 
 @lru_cache(maxsize=4096)
 def busy_or_not(needs: Needs) -> Needs:
-    """Busy machines meet them too."""
     return needs._replace(bits=needs.bits & ~FREE)
 
 
 @lru_cache(maxsize=4096)
 def staked(needs: Needs) -> Needs:
-    """Only owners with a stake meet them."""
     return needs._replace(bits=needs.bits | STAKED)

@@ -22,7 +22,6 @@ def of_job(state: StateTables, job: Job) -> list[Skipped]:
 
 
 def met(state: StateTables, batch: int, skipped: Sequence[SkippedPlace]) -> list[Skipped]:
-    """Each with whether a signed Decline shows it."""
     return [
         Skipped(batch, skip.attempt, skip.slot, skip.assignment_hash in state.declines)
         for skip in skipped

@@ -96,7 +96,6 @@ class StepContext:
         return hash_tuple(self.rules.secret(), self.random, label, self.draws)
 
     def change_own(self, **changes: object) -> OwnRecord:
-        """Changes fields of the `OwnRecord`."""
         own = replace(self.state.own, **changes)  # type: ignore[arg-type]
         self.state.own_record[OWN] = own
         return own

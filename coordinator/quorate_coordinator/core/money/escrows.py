@@ -14,7 +14,6 @@ UNCOMMITTED = (leases.Declined, leases.Lapsed, leases.Stopped)
 
 
 def show_accepted(context: StepContext, job: Job, verdict: Verdict) -> None:
-    """Shows the chain the accepted executions of a decided job, and has it pay them."""
     order, window = job.order, context.rules.limits.evidence_window
     members = [context.state.leases[digest] for digest in verdict.group]
     for lease in members:
@@ -27,7 +26,6 @@ def show_accepted(context: StepContext, job: Job, verdict: Verdict) -> None:
 
 
 def release(context: StepContext, job: Job) -> None:
-    """If nobody can show an execution of it."""
     found = (context.state.leases[digest] for digest in job.leases)
     if job.is_escrowed and all(isinstance(lease.phase, UNCOMMITTED) for lease in found):
         give_back(context, job.order)

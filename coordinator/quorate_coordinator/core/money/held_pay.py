@@ -25,12 +25,10 @@ OTHERS_MAX = 20  # held jobs of other clients that are re-executed after a fault
 
 
 def draw_at_hold_end(context: StepContext, job: Job) -> None:
-    """The beacon draws whether the job is executed again."""
     _await_redraw(context, job, wanted=0, since=_closed_at(job) + context.rules.limits.max_hold)
 
 
 def draw_at_provider_exit(context: StepContext, job: Job) -> None:
-    """The beacon draws before the provider is gone."""
     _await_redraw(context, job, wanted=0, since=context.state.own.block_time)
 
 
@@ -63,7 +61,6 @@ def reexecute_after_fault(context: StepContext, owner: Address, faulty: Job) -> 
 
 
 def reexecute_all(context: StepContext, owner: Address) -> None:
-    """The provider was accused, or a jury convicted it."""
     faulty = [
         context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()
     ]
@@ -113,7 +110,6 @@ def _await_redraw(context: StepContext, job: Job, wanted: int, since: int) -> No
 
 
 def finish_without_reexecution(context: StepContext, job: Job) -> Job:
-    """The draw wants no re-execution."""
     assert job.held_verdict is not None
     return _finish_and_release(
         context, context.put(job, phase=Decided(job.held_verdict, True, context.at))
@@ -180,13 +176,11 @@ def _primary(context: StepContext, job: Job) -> Lease:
 
 
 def _finish_and_release(context: StepContext, job: Job) -> Job:
-    """Its pay is final if a voucher covers it."""
     context.set_live(job, False)
     return ledger.release(context, job)
 
 
 def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amount:
-    """Returns the amount."""
     amount = Amount(
         sum(
             credit.amount

@@ -107,7 +107,6 @@ def _settle_escrowed(
 
 
 def is_audit_billed(job: Job) -> bool:
-    """It then pays no premium."""
     order, executions = job.order, len(job.batches[0].members)
     return settlement.is_audit_billed(
         order, job.ack.message.rule, job.witness is not None, executions
@@ -120,7 +119,6 @@ def hold(context: StepContext, lease: Lease, amount: Amount) -> None:
 
 
 def lower_reservation(context: StepContext, job: Job, most: Amount) -> Job:
-    """The client may order with the rest at once."""
     if job.reserved <= most:
         return job
     client = context.state.clients[job.order.client]
@@ -202,7 +200,6 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
 
 
 def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -> None:
-    """For a voucher that the client sends again."""
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
         _count(context, replace(client, voucher_session=session, redeem_after=UnixSeconds(0)))
@@ -274,7 +271,6 @@ def orderable(state: State, client: Client) -> Amount:
 
 
 def give_back_kind(client: Address) -> str:
-    """One of its own for each client."""
     return f"give-back-{client.hex()}"
 
 

@@ -31,7 +31,6 @@ def of(state: State, account: Address) -> Payee:
 
 
 def hold(context: StepContext, account: Address, amount: int) -> None:
-    """Takes from it if `amount` is negative."""
     payee = of(context.state, account)
     held = Amount(payee.held + amount)
     assert held >= 0, "I1: more taken back than held"
@@ -39,7 +38,6 @@ def hold(context: StepContext, account: Address, amount: int) -> None:
 
 
 def finish(context: StepContext, account: Address, amount: Amount, is_held: bool) -> None:
-    """What was held, or what comes from the audit fund."""
     payee = of(context.state, account)
     held = Amount(payee.held - amount) if is_held else payee.held
     assert held >= 0, "I1: more released than held"
@@ -84,7 +82,6 @@ def vouch(context: StepContext) -> None:
 
 
 def on_tab(context: StepContext, account: Address, tab: Tab) -> None:
-    """The tab from which a payee is paid."""
     payee = of(context.state, account)
     if tab == payee.tab:
         return
@@ -115,7 +112,6 @@ def pause(context: StepContext) -> Seconds:
 
 
 def daily_pay(payee: Payee, at: UnixSeconds) -> Amount:
-    """Its average, or today's pay if that is more."""
     moved = _on_day(payee, at // DAY)
     return max(moved.daily, moved.earned)
 

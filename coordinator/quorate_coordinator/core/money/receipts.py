@@ -165,7 +165,6 @@ def _beacon(job: Job, number: Round) -> BeaconUsed | None:
 def _met(
     state: State, job: Job, batches: tuple[Batch, ...], empty: EmptyDraw | None
 ) -> Iterator[int]:
-    """Indices of the eligible list that the draws tried."""
     for batch in batches:
         met = skips.met(state, batch.number, batch.skips)
         message = batch.commit_set.message

@@ -79,7 +79,6 @@ def _send(
 
 
 def _owed(context: StepContext) -> dict[Address, tuple[Amount, Amount]]:
-    """(vouched, paid) of the accounts whose pay is due."""
     limits = context.rules.limits
     return {
         payee.account: (payee.vouched, payee.tab.paid)
@@ -110,7 +109,6 @@ def _available(context: StepContext) -> Amount:
 
 
 def _is_redeemable(client: Client) -> bool:
-    """It brings money that the client's charges need."""
     return (
         client.voucher is not None
         and client.vouched > client.tab.paid
@@ -202,7 +200,6 @@ def _wanted(context: StepContext) -> Iterator[tuple[Amount, Address]]:
 
 
 def _locks_left(context: StepContext) -> int:
-    """Of the day's limit, without what is under way."""
     items = context.state.sending.items()
     under_way = sum(
         item.amount for kind, item in items if kind not in (PAYROLL, REDEEM) and not item.retry_at
@@ -241,7 +238,6 @@ def on_give_back(context: StepContext, event: GiveBackAsked) -> Amount:
 
 
 def free_of(context: StepContext, client: Client) -> Amount:
-    """What neither vouchers nor charges nor open jobs need, nor a give-back that is under way."""
     needed = max(client.tab.paid, client.vouched, client.charged + client.reserved)
     return Amount(max(0, ledger.orderable(context.state, client) - needed))
 

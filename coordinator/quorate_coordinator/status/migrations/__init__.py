@@ -21,7 +21,6 @@ def settings(connection: Connection) -> Config:
 
 
 def is_known(connection: Connection) -> bool:
-    """False when a newer program than this one has migrated the tables."""
     known = {
         script.revision
         for script in ScriptDirectory.from_config(settings(connection)).walk_revisions()
