@@ -311,10 +311,7 @@ class Market:
 
     async def open(self) -> None:
         """Registrations, tabs, offers and heartbeats."""
-        notes: list[ev.ChainNote] = [
-            ev.ChainBalanceChanged(MONEY),
-            ev.ChainLimitsChanged(MONEY, MONEY),
-        ]
+        notes: list[ev.ChainNote] = [ev.ChainBalanceChanged(MONEY, MONEY, MONEY)]
         for index, party in enumerate(self.providers.values()):
             who, network = party.address, hash_tuple("net", index)
             notes.append(ev.ChainProviderRegistered(who, who, who, network))

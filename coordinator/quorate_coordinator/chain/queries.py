@@ -31,14 +31,6 @@ async def tab_of(
     return ev.ChainTabChanged(payer, payee, tab.locked, tab.paid, tab.closes_at)
 
 
-async def own_money(
-    chain: ChainClient, contracts: Contracts, coordinator: Address, block: BlockId = "latest"
-) -> tuple[ev.ChainBalanceChanged, ev.ChainLimitsChanged]:
-    balance = await view(chain, contracts.escrow.balance_of(coordinator), block)
-    limits = await view(chain, contracts.escrow.limits_of(coordinator), block)
-    return ev.ChainBalanceChanged(balance), ev.ChainLimitsChanged(*left_of(limits))
-
-
 def left_of(limits: LimitsOf) -> tuple[Amount, Amount]:
     payroll, locks = limits.payroll - limits.paid, limits.locks - limits.moved
     return Amount(max(0, payroll)), Amount(max(0, locks))
@@ -56,7 +48,9 @@ async def tabs_of(
         await tab_of(chain, contracts, payer, coordinator, block) for payer in payers
     ]
     notes += [await tab_of(chain, contracts, coordinator, payee, block) for payee in payees]
-    return [*notes, *await own_money(chain, contracts, coordinator, block)]
+    balance = await view(chain, contracts.escrow.balance_of(coordinator), block)
+    limits = await view(chain, contracts.escrow.limits_of(coordinator), block)
+    return [*notes, ev.ChainBalanceChanged(balance, *left_of(limits))]
 
 
 async def everything(

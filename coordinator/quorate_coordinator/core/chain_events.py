@@ -4,30 +4,9 @@ from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from quorate_coordinator.core.audit import faults
+from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.accusations import Case
 from quorate_coordinator.core.model.entities import HostList, PastKey, Provider
-from quorate_coordinator.core.model.events import (
-    ChainAdvanced,
-    ChainBalanceChanged,
-    ChainCaseDecided,
-    ChainCaseOpened,
-    ChainJuryDrawn,
-    ChainKeyRotated,
-    ChainLimitsChanged,
-    ChainNetworkChanged,
-    ChainNote,
-    ChainPayoutChanged,
-    ChainProviderRegistered,
-    ChainReorganised,
-    ChainSlotClosed,
-    ChainSlotFreed,
-    ChainSlotOpened,
-    ChainSlotsClosed,
-    ChainStateQueried,
-    ChainTabChanged,
-    TransactionConfirmed,
-    TransactionRefused,
-)
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees, transactions
 from quorate_protocol.messages.offer import WITHDRAWN
@@ -41,7 +20,7 @@ PAST_KEYS_KEPT = 8
 LIST_SLOTS_MAX = 1 << 20
 
 
-def on_block(context: StepContext, event: ChainAdvanced) -> None:
+def on_block(context: StepContext, event: ev.ChainAdvanced) -> None:
     """An older block changes nothing."""
     if event.block <= context.state.own.block:
         return
@@ -54,58 +33,55 @@ def on_block(context: StepContext, event: ChainAdvanced) -> None:
         del context.state.blocks[old]
 
 
-def on_reorganised(context: StepContext, event: ChainReorganised) -> None:
+def on_reorganised(context: StepContext, event: ev.ChainReorganised) -> None:
     for block in [block for block in context.state.blocks if block > event.kept]:
         del context.state.blocks[block]
     context.change_own(block=event.kept)
 
 
-def on_state_queried(context: StepContext, event: ChainStateQueried) -> None:
+def on_state_queried(context: StepContext, event: ev.ChainStateQueried) -> None:
     """The block up to which logs were read does not change."""
     for note in event.notes:
         _apply(context, note)
 
 
-def _apply(context: StepContext, note: ChainNote) -> None:
+def _apply(context: StepContext, note: ev.ChainNote) -> None:
     match note:
-        case ChainProviderRegistered():
+        case ev.ChainProviderRegistered():
             _register(context, note)
-        case ChainSlotOpened():
+        case ev.ChainSlotOpened():
             _open_slot(context, note)
-        case ChainSlotClosed():
+        case ev.ChainSlotClosed():
             _close_slot(context, note)
-        case ChainKeyRotated():
+        case ev.ChainKeyRotated():
             _rotate(context, note)
-        case ChainPayoutChanged(owner, payout):
+        case ev.ChainPayoutChanged(owner, payout):
             _change_provider(context, owner, payout=payout)
-        case ChainNetworkChanged(owner, network):
+        case ev.ChainNetworkChanged(owner, network):
             _change_provider(context, owner, network=network)
-        case ChainSlotsClosed(owner, out_block):
+        case ev.ChainSlotsClosed(owner, out_block):
             if owner == context.rules.coordinator:
                 context.change_own(is_leaving=True)
             _close_slots(context, owner, out_block)
             _draw_if_exiting(context, owner)
-        case ChainSlotFreed():
+        case ev.ChainSlotFreed():
             _free_slot(context, note)
-        case ChainTabChanged():
+        case ev.ChainTabChanged():
             transactions.on_tab(context, note)
-        case ChainBalanceChanged(amount):
-            context.change_own(balance=amount)
+        case ev.ChainBalanceChanged(amount, payroll_left, locks_left):
+            context.change_own(balance=amount, payroll_left=payroll_left, locks_left=locks_left)
             payees.wake(context)
-        case ChainLimitsChanged(payroll_left, locks_left):
-            context.change_own(payroll_left=payroll_left, locks_left=locks_left)
-            payees.wake(context)
-        case ChainCaseOpened():
+        case ev.ChainCaseOpened():
             _case_opened(context, note)
-        case ChainJuryDrawn(execution, jurors):
+        case ev.ChainJuryDrawn(execution, jurors):
             _change_case(context, execution, jurors=jurors, phase="voting")
-        case ChainCaseDecided():
+        case ev.ChainCaseDecided():
             _case_decided(context, note)
         case _:
             assert_never(note)
 
 
-def _register(context: StepContext, note: ChainProviderRegistered) -> None:
+def _register(context: StepContext, note: ev.ChainProviderRegistered) -> None:
     known = context.state.providers.get(note.owner)
     number = len(context.state.providers)
     fresh = Provider(
@@ -118,7 +94,7 @@ def _register(context: StepContext, note: ChainProviderRegistered) -> None:
     context.state.providers[note.owner] = fresh
 
 
-def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
+def _rotate(context: StepContext, note: ev.ChainKeyRotated) -> None:
     """After a reorganisation the same log may come again."""
     provider = context.state.providers.get(note.owner)
     if (
@@ -164,7 +140,7 @@ def _closed(slot: StakeSlot, until: BlockNumber) -> StakeSlot:
     return replace(slot, active_until=min(slot.active_until, until))
 
 
-def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
+def _open_slot(context: StepContext, note: ev.ChainSlotOpened) -> None:
     provider = context.state.providers.get(note.owner)
     if provider is None or note.index >= LIST_SLOTS_MAX:
         return  # `Stakes` opens no slot without a registration
@@ -204,7 +180,7 @@ def _set_slots(context: StepContext, host_class: Hash32, slots: Iterable[StakeSl
     )
 
 
-def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
+def _close_slot(context: StepContext, note: ev.ChainSlotClosed) -> None:
     slots = _slots(context, note.host_class)
     if note.index < len(slots):
         slots[note.index] = _closed(slots[note.index], note.active_until)
@@ -212,7 +188,7 @@ def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
         _draw_if_exiting(context, slots[note.index].owner)
 
 
-def _free_slot(context: StepContext, note: ChainSlotFreed) -> None:
+def _free_slot(context: StepContext, note: ev.ChainSlotFreed) -> None:
     slots = _slots(context, note.host_class)
     if note.index < len(slots):
         slots[note.index] = _no_slot(note.index)
@@ -227,7 +203,7 @@ def _draw_if_exiting(context: StepContext, owner: Address) -> None:
             held_pay.draw_at_provider_exit(context, job)
 
 
-def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
+def _case_opened(context: StepContext, note: ev.ChainCaseOpened) -> None:
     """Of another account's case the coordinator keeps what it knows: the decision needs both
     Reveals.
     """
@@ -240,7 +216,7 @@ def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
     context.state.cases[note.execution] = replace(known, case_id=note.case_id, phase="drawing")
 
 
-def _case_decided(context: StepContext, note: ChainCaseDecided) -> None:
+def _case_decided(context: StepContext, note: ev.ChainCaseDecided) -> None:
     case = _change_case(
         context, note.execution, is_convicted=note.is_convicted, taken=note.taken, phase="decided"
     )
@@ -264,13 +240,13 @@ def _change_case(context: StepContext, execution: Hash32, **changes: object) -> 
     return changed
 
 
-def on_confirmed(context: StepContext, event: TransactionConfirmed) -> None:
+def on_confirmed(context: StepContext, event: ev.TransactionConfirmed) -> None:
     for note in event.notes:
         _apply(context, note)
     transactions.on_confirmed(context, event)
 
 
-def on_refused(context: StepContext, event: TransactionRefused) -> None:
+def on_refused(context: StepContext, event: ev.TransactionRefused) -> None:
     """The chain will never take it. A case is given up, and its provider keeps its strikes."""
     transactions.on_refused(context, event)
     for case in list(context.state.cases.values()):

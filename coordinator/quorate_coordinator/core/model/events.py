@@ -227,14 +227,11 @@ class ChainTabChanged(Struct, frozen=True, tag=True):
 
 
 class ChainBalanceChanged(Struct, frozen=True, tag=True):
-    """From `Escrow`: this coordinator's balance as it is now."""
+    """From `Escrow`: this coordinator's balance now, and what the day's limits leave to the posting
+    key.
+    """
 
     amount: Amount
-
-
-class ChainLimitsChanged(Struct, frozen=True, tag=True):
-    """From `Escrow`: what the day's limits leave to the posting key now."""
-
     payroll_left: Amount
     locks_left: Amount
 
@@ -314,7 +311,6 @@ ChainNote = (
     | ChainSlotFreed
     | ChainTabChanged
     | ChainBalanceChanged
-    | ChainLimitsChanged
     | ChainCaseOpened
     | ChainJuryDrawn
     | ChainCaseDecided
