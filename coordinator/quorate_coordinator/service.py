@@ -15,12 +15,7 @@ from prometheus_client import CollectorRegistry
 from quorate_content.store.fetch_order import gateway_source
 from quorate_contracts.deploy import Contracts
 from quorate_coordinator.api.http_server import HttpServer, check_port
-from quorate_coordinator.api.middleware import (
-    before_handlers,
-    refuse_early,
-    refuse_new,
-    refuse_orders,
-)
+from quorate_coordinator.api.middleware import before_handlers, refuse_untimely
 from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, LOGS, TRANSACTIONS, Config
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.base.rate_limits import RequestRates
@@ -215,16 +210,14 @@ class Service:
             owner.close()
 
     def _application(self) -> web.Application:
-        guards = [
-            before_handlers(self.rates),
-            refuse_early(self.ready.is_set),
-            refuse_new(lambda: self.is_leaving),
-            refuse_orders(
-                lambda: self.own_account is not None and self.own_account.is_retired,
-                lambda: self.comparison is not None and self.comparison.may_be_older,
-            ),
-        ]
-        before = [self.config.proxies.middleware(), failures, *guards]
+        timely = refuse_untimely(
+            is_ready=self.ready.is_set,
+            is_leaving=lambda: self.is_leaving,
+            may_be_older=lambda: self.comparison is not None and self.comparison.may_be_older,
+            is_retired=lambda: self.own_account is not None and self.own_account.is_retired,
+        )
+        proxies = self.config.proxies.middleware()
+        before = [proxies, failures, before_handlers(self.rates), timely]
         app = web.Application(middlewares=before, client_max_size=BODY_BYTES_MAX)
         app.on_response_prepare.append(mark_started)
         return app

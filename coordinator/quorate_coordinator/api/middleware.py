@@ -52,12 +52,23 @@ def tokens_of(request: web.Request) -> float:
     return max(1.0, (BODY_BYTES_MAX if size is None else min(size, BODY_BYTES_MAX)) / KIB)
 
 
-def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
-    """Refuses requests while the coordinator still replays its journal.
+def _no() -> bool:
+    return False
 
-    It listens already, because its own address is part of its rules. But runs may be missing in its
-    state that it has acknowledged, and a client that waits for one would believe that there is
-    none. It goes inside the middleware that turns errors into answers.
+
+def refuse_untimely(
+    is_ready: Callable[[], bool],
+    is_leaving: Callable[[], bool] = _no,
+    may_be_older: Callable[[], bool] = _no,
+    is_retired: Callable[[], bool] = _no,
+) -> Middleware:
+    """Refuses what the coordinator cannot take at its start and at its end. It goes inside the
+    middleware that turns errors into answers.
+
+    While its journal is replayed it listens already, because its own address is part of its rules.
+    But runs may be missing in its state that it has acknowledged, and a client that waits for one
+    would believe that there is none. While its journal may be old, a second Ack of an order would
+    cost bond. Once retired, it still takes vouchers and stops.
     """
 
     @web.middleware
@@ -67,36 +78,10 @@ def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
                 "the coordinator is starting; it answers once its journal is replayed",
                 STARTING_RETRY_SECONDS,
             )
-        return await handler(request)
-
-    return guard
-
-
-def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
-    """Refuses new work while the coordinator stops. Reads and connected providers still get
-    answers.
-    """
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD") and is_leaving():
             raise Unavailable(
                 "the coordinator is stopping; it takes this when it is back", STOPPING_RETRY_SECONDS
             )
-        return await handler(request)
-
-    return guard
-
-
-def refuse_orders(
-    is_retired: Callable[[], bool], may_be_older: Callable[[], bool] = lambda: False
-) -> Middleware:
-    """Refuses new orders once the coordinator has retired, or while its journal may be old: then a
-    second Ack of an order would cost bond. Vouchers and stops are still taken.
-    """
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         is_order = request.method == "POST" and request.path == Routes.ORDER.path
         if is_order and may_be_older():
             raise Unavailable(

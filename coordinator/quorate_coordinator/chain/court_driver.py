@@ -85,6 +85,7 @@ class CourtDriver:
         state = await view(self.client, self.contracts.court.case_of(case.execution))
         now = (await self.client.head()).time
         name = f"case-{case_id.hex()[:24]}"
+        have_all_revealed = state.revealed.bit_count() == state.voted.bit_count()
         match state.phase:
             case Phase.DRAWING:
                 await self._draw(case, case_id, state, now)
@@ -92,7 +93,7 @@ class CourtDriver:
                 case_file = await self._case_file(case, case_id)
                 call = self.contracts.court.advance(case.execution, case_id, case_file.jury_bytes)
                 await transact(self.sender, f"{name}-advance-{state.when}", call)
-            case Phase.REVEALING if now > state.when or _have_all_revealed(state):
+            case Phase.REVEALING if now > state.when or have_all_revealed:
                 # A juror that voted and does not reveal does not delay the case: the others'
                 # answers decide.
                 case_file = await self._case_file(case, case_id)
@@ -141,10 +142,6 @@ class CourtDriver:
             + (number - 1) * info.period
             + BY_NAME[deployment.limits].jury_beacon_missing
         )
-
-
-def _have_all_revealed(state: court.CaseOf) -> bool:
-    return state.revealed.bit_count() == state.voted.bit_count()
 
 
 def _most_pay(case: Case) -> int:

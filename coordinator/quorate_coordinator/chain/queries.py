@@ -2,7 +2,7 @@
 node may withhold a log.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from quorate_contracts.calls import view
 from quorate_contracts.deploy import Contracts
@@ -59,10 +59,6 @@ async def everything(
     """It takes a request for each account, so it is used only at a start and after a
     reorganisation.
     """
-    payees = known_payees(state)
+    payees = dict.fromkeys((*state.payees.keys(), *state.providers.keys()))
     notes = await tabs_of(chain, contracts, coordinator, list(state.clients.keys()), payees)
     return ev.ChainStateQueried(tuple(notes))
-
-
-def known_payees(state: State) -> Collection[Address]:
-    return dict.fromkeys((*state.payees.keys(), *state.providers.keys()))

@@ -123,7 +123,7 @@ class RecordChecker:
         if provider is None or provider.offer is None:
             raise Refused(Code.NO_OFFER, "the offer was withdrawn")
         gateways = provider.offer.addresses
-        data = await self._fetch(_document_cid(record), gateways, DOCUMENT_BYTES_MAX)
+        data = await self._fetch(cids.cid_text(cids.RAW, record), gateways, DOCUMENT_BYTES_MAX)
         document = attestation_document.decode(data)
         coordinators, found = set(), []
         for gpu in document.gpus:
@@ -170,7 +170,3 @@ def _names_other_records(before: Provider, after: Provider) -> bool:
 
 def _verify_round(key: bytes, number: int, signature: bytes) -> bool:
     return bls.verify_round(key, Round(number), signature)
-
-
-def _document_cid(record: Hash32) -> str:
-    return cids.cid_text(cids.RAW, record)

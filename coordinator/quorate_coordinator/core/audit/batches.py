@@ -11,7 +11,7 @@ from quorate_coordinator.core.money import escrows
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Commit, CommitEntry, CommitSet
-from quorate_protocol.units import ZERO_HASH, Hash32, Round, Small, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Round, Small, UnixSeconds
 from quorate_protocol.values import replace
 
 CLOSINGS_MAX = 3
@@ -53,7 +53,9 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
         audit_ppm=phase.audit_ppm,
         slots=tuple(Small(place.attempt) for place in phase.places if place.attempt >= 0),
         skips_hash=skips.skips_hash(context.state, context.rules.domain, in_order(phase.skipped)),
-        witness_hash=_witness_hash(context, job) if phase.batch == 0 else ZERO_HASH,
+        witness_hash=ZERO_HASH
+        if phase.batch or job.witness is None
+        else context.digest(job.witness.message),
         closed_at=max(beacon_time.known_moment(context), *stored_at),
     )
     slots = tuple(place.slot for place in phase.places)
@@ -76,10 +78,6 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
 
 def in_order(skipped: tuple[SkippedPlace, ...]) -> tuple[SkippedPlace, ...]:
     return tuple(sorted(skipped, key=lambda skip: skip.attempt))
-
-
-def _witness_hash(context: StepContext, job: Job) -> Hash32:
-    return context.digest(job.witness.message) if job.witness is not None else ZERO_HASH
 
 
 def reclose_if_slow(context: StepContext, job: Job) -> None:

@@ -5,7 +5,7 @@ the book and is never matched.
 
 A refresh of an offer changes only its sequence number and expiry. It gets no journal entry of its
 own: the shell keeps it until the provider's next heartbeat, whose entry carries it
-(`providers.pending_refreshes`). So every step still depends on journaled events alone, and a replay
+(`PendingRefreshes`). So every step still depends on journaled events alone, and a replay
 decides the same. The cases of failure:
 
 - The process ends between refresh and heartbeat: the refresh is lost. The offer counts until the
@@ -43,8 +43,10 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
         raise Refused(
             Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}"
         )
+    until = provider.unsecured_until
     moved = replace(
-        _refreshed(_rested(context, provider), event.refresh),
+        _refreshed(provider, event.refresh),
+        unsecured_until=until if context.at < until else UnixSeconds(0),
         heartbeat_seq=beat.seq,
         alive_until=UnixSeconds(context.at + context.rules.limits.heartbeat_alive),
         reported_at=beat.time,
@@ -73,11 +75,6 @@ def note_accept(context: StepContext, assignment: Assignment, accept: Accept) ->
     context.state.providers[provider.owner] = replace(
         provider, elsewhere=tuple(item for item in changed if item.count > 0)
     )
-
-
-def _rested(context: StepContext, provider: Provider) -> Provider:
-    until = provider.unsecured_until
-    return replace(provider, unsecured_until=until if context.at < until else UnixSeconds(0))
 
 
 def _refreshed(provider: Provider, refresh: OfferRefresh | None) -> Provider:
