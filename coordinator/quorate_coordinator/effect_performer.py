@@ -36,9 +36,7 @@ MoneyEffect = effects.SendPayroll | effects.SendRedeem | effects.SendLocks | eff
 
 @dataclass(slots=True)
 class EffectPerformer:
-    """One method for each kind. The outbox tries again after Unavailable. Refused ends the
-    effect.
-    """
+    """The outbox tries again after Unavailable. Refused ends the effect."""
 
     coordinator: Address
     contracts: Contracts

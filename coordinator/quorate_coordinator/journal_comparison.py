@@ -55,9 +55,7 @@ class JournalComparison:
     may_be_older: bool = False  # wait for what providers show, and take no orders until then
 
     async def check_files(self, newest_at: int) -> None:
-        """`newest_at` is the second of the journal's newest event. Raises JournalOlder or
-        FileDamaged.
-        """
+        """`newest_at`: the second of its newest event. Raises JournalOlder or FileDamaged."""
         config, state = self.config, self.core.state
         is_restored = config.path(RESTORED).exists()
         parts = state.own, newest_at, self.clock.now()
@@ -85,9 +83,7 @@ class JournalComparison:
             )
 
     async def compare_with_chain(self) -> None:
-        """Tells the core what the chain has of all tabs, then compares it with what the journal
-        knows to be signed.
-        """
+        """The core hears of all tabs, then they are compared with what was signed."""
         core = self.core
         parts = self.client, self.contracts, core.rules.coordinator, core.state
         while True:

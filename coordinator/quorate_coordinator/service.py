@@ -146,9 +146,7 @@ class Service:
             await self._serve(stack)
 
     async def leave(self) -> None:
-        """Takes no new work, and returns once all that it has taken is done. The caller limits the
-        time, and then cancels `run`.
-        """
+        """Returns once all work that it has taken is done. The caller limits the time."""
         self.notifier.stopping("nothing new is taken")
         self.board.put("stopping", "the coordinator was told to stop")
         self.is_leaving = True
@@ -195,9 +193,7 @@ class Service:
         return Sender(self.client, key, self.config.path(file), self.clock, **trusted)
 
     async def _register(self, is_known: bool) -> None:
-        """If it `is_known`, it is registered, and does not wait for a chain node that does not
-        answer.
-        """
+        """If it `is_known`, it is registered and need not wait for the chain."""
         owner = self._sender(self.keys.account, "account.sqlite")
         try:
             await ensure_registered(self.client, self.contracts, self.keys, owner)

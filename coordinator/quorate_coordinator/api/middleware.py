@@ -17,9 +17,7 @@ STOPPING_RETRY_SECONDS = 5.0
 
 
 def before_handlers(rates: RequestRates) -> Middleware:
-    """Counts requests by address, refuses compressed bodies, and reads small bodies within a time
-    limit.
-    """
+    """Counts requests, refuses compressed bodies, and reads small ones within a time limit."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -43,9 +41,7 @@ def before_handlers(rates: RequestRates) -> Middleware:
 
 
 def tokens_of(request: web.Request) -> float:
-    """One, or one for each KiB of a body, which takes time of the loop to be parsed. An upload goes
-    to disk, and has limits of its own.
-    """
+    """One for each KiB of a body, which the loop must parse. Uploads have limits of their own."""
     if not request.can_read_body or request.method == "PUT":
         return 1.0
     size = request.content_length

@@ -191,7 +191,7 @@ class Api:
         return answer(AckView(ack.message.job_id, ack))
 
     def _check_new(self, client: Address) -> None:
-        """Raises Refused without room for orders, and Busy for a client with too many uncharged
+        """Raises Refused without room for orders, Busy for a client with too many uncharged
         ones.
         """
         self.must_have_room()

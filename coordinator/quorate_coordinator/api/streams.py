@@ -103,9 +103,7 @@ class Streams:
         return self.history.log_access(job_id, assignment_hash)
 
     async def _may_send(self, job_id: Hash32, assignment_hash: Hash32) -> bool:
-        """Before the first lines the execution is marked as read, durably: the client pays for what
-        it reads.
-        """
+        """The execution is marked as read first, durably: the client pays for what it reads."""
         access = self._access(job_id, assignment_hash)
         if access is not LogAccess.MARKED:
             return access is LogAccess.FREE
@@ -120,9 +118,7 @@ class Streams:
     async def _open(
         self, request: web.Request, response: web.StreamResponse, account: Address
     ) -> AsyncIterator[None]:
-        """Counts the stream while it is open. A reader that disconnects or reads no bytes ends it
-        silently.
-        """
+        """A reader that disconnects or reads no bytes ends the stream silently."""
         bounds = self.auth.rates.bounds
         if (
             self.open_streams.total() >= bounds.streams_max

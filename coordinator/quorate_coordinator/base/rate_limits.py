@@ -40,9 +40,7 @@ class TokenBuckets(Generic[K]):
         return missing / self._per_second if missing > 0 else 0.0
 
     def take(self, key: K, tokens: float = 1.0) -> float:
-        """Takes the tokens and returns 0.0; or takes none and returns the seconds until there are
-        enough.
-        """
+        """Returns 0.0; or takes none and returns the seconds until there are enough."""
         wait = self.wait_seconds(key, tokens)
         if not wait:
             self.charge(key, tokens)

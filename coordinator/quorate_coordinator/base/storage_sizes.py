@@ -68,8 +68,6 @@ class StagingQuota:
 
 
 def ciphertext_most(resources: Resources) -> int:
-    """Bytes, well above any ciphertext of such an output, however small and many its files are
-    (I3).
-    """
+    """Bytes, well above any ciphertext, however small and many its files are (I3)."""
     entries = resources.output_inodes * ENTRY_BYTES
     return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries)

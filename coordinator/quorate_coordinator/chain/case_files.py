@@ -42,9 +42,7 @@ class CaseFile:
 
 
 def case_file_of(events: Iterable[Event], case_id: Hash32) -> CaseFile | None:
-    """Folds the events over one execution, the oldest first; None if the case is not among them.
-    Several cases may have been opened over it, one after the other.
-    """
+    """The oldest first. Several cases may have been opened over it, one after the other."""
     found: CaseFile | None = None
     for event in events:
         match event:
@@ -64,9 +62,7 @@ def case_file_of(events: Iterable[Event], case_id: Hash32) -> CaseFile | None:
 async def read_case_file(
     client: ChainClient, contracts: Contracts, execution: Hash32, case_id: Hash32
 ) -> CaseFile | None:
-    """Reads the newest events first, until the case's opening. None if the node does not have it.
-    Raises Unavailable.
-    """
+    """None if the node does not have the case's opening. Raises Unavailable."""
     head = (await client.head()).number
     topics = (None, execution)
     events: list[Event] = []

@@ -53,8 +53,8 @@ class CourtDriver:
             await asyncio.gather(*self.steps.values(), return_exceptions=True)
 
     async def look(self) -> None:
-        """Starts at most one step in each open case, the cheapest first, and waits at most a
-        second. No case waits for a slow or a dear one.
+        """At most one step in each case, the cheapest first: none waits for a slow or a dear
+        one.
         """
         cases = self.core.state.cases.values()
         due = [case for case in cases if case.evidence is not None and case.is_convicted is None]

@@ -31,8 +31,8 @@ class ShownExecutions:
 async def must_be_funded(
     client: ChainClient, contracts: Contracts, order: Order, limits: Limits
 ) -> None:
-    """Raises Unavailable until final blocks show an order's budget in `Jobs`, and Refused if it
-    does not fit the order.
+    """Raises Unavailable until final blocks show its budget in `Jobs`, Refused if it does not
+    fit.
     """
     head = (await client.head()).number
     at = BlockNumber(max(0, head - limits.chain_depth + 1))

@@ -56,9 +56,7 @@ async def tabs_of(
 async def everything(
     chain: ChainClient, contracts: Contracts, coordinator: Address, state: State
 ) -> ev.ChainStateQueried:
-    """It takes a request for each account, so it is used only at a start and after a
-    reorganisation.
-    """
+    """It takes a request for each account: only at a start and after a reorganisation."""
     payees = dict.fromkeys((*state.payees.keys(), *state.providers.keys()))
     notes = await tabs_of(chain, contracts, coordinator, list(state.clients.keys()), payees)
     return ev.ChainStateQueried(tuple(notes))

@@ -204,9 +204,7 @@ def _draw_if_exiting(context: StepContext, owner: Address) -> None:
 
 
 def _case_opened(context: StepContext, note: ev.ChainCaseOpened) -> None:
-    """Of another account's case the coordinator keeps what it knows: the decision needs both
-    Reveals.
-    """
+    """Of another account's case it keeps what it knows: the decision needs both Reveals."""
     known = context.state.cases.get(note.execution)
     if known is not None and known.case_id == note.case_id:
         return  # the same log again, after a reorganisation

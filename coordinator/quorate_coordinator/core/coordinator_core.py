@@ -109,9 +109,7 @@ class CoordinatorCore:
         return self.queue.rounds()
 
     def needs_tick(self, at: int | None = None) -> bool:
-        """Whether time alone can change anything by `at` (None: ever). An idle coordinator journals
-        no ticks.
-        """
+        """By `at` (None: ever). An idle coordinator journals no ticks."""
         state, money_at = self.state, self.state.own.money_at
         is_money_due = bool(money_at) and (at is None or money_at <= at)
         return (
@@ -214,9 +212,7 @@ def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> Non
 
 
 def _on_restart(context: StepContext) -> None:
-    """Sends the open CommitSets again, which may not have been delivered. Heartbeats were lost, so
-    silence counts from now on.
-    """
+    """CommitSets may not have been delivered, and heartbeats were lost."""
     context.change_own(restarted_at=context.at, is_compared=False)
     for job_id in list(context.state.live.keys()):
         job = context.state.jobs[job_id]

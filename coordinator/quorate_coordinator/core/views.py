@@ -31,8 +31,8 @@ from quorate_protocol.values import replace
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:
-    """Names a provider once the CommitSet has published it. The client sees the output after the
-    verdict (I8).
+    """Names a provider once the CommitSet has published it. Only the client sees the output
+    (I8).
     """
     verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
     published = {digest for batch in job.batches for digest in batch.members}
@@ -256,9 +256,7 @@ def case_views(state: State) -> list[CaseView]:
 def plan_view(
     state: State, rules: Rules, now: UnixSeconds, wanted: PlanRequest, client: Address
 ) -> PlanView:
-    """What an order of this client would find now. If it is refused, `nearest` says which limit to
-    relax.
-    """
+    """If an order would be refused, `nearest` says which limit to relax."""
     context = StepContext(state, rules, now, ZERO_HASH)
     spec, price_max = wanted.spec, wanted.max_price_per_hour
     chosen = orders.choose_class(context, wanted, client)

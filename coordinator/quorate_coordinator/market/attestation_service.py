@@ -53,9 +53,7 @@ class AttestationService:
     async def take(
         self, sender: str, body: bytes, unasked: Callable[[str], None] = lambda sender: None
     ) -> None:
-        """Raises Refused or Unavailable. `unasked` counts requests for a challenge; other messages
-        belong to one that is open.
-        """
+        """`unasked` counts requests for a challenge. Raises Refused or Unavailable."""
         message = session_messages.decode(body)
         if isinstance(message, AttestationAsked):
             unasked(sender)

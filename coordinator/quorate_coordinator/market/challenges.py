@@ -77,9 +77,7 @@ class Challenges:
         return self._own
 
     async def take(self, sender: Address, message: Message) -> None:
-        """Raises Refused for a message that its sender may not send, and Unavailable if its
-        receiver is away.
-        """
+        """Raises Refused if its sender may not send it, Unavailable if its receiver is away."""
         match message:
             case AttestationAsked():
                 await self._ask(sender, message)
@@ -101,9 +99,7 @@ class Challenges:
         await self._pass_on(challenge, message)
 
     async def _pass_on(self, challenge: _Open, message: Message) -> None:
-        """The last record ends the challenge, and so does a refusal, because all verifiers must
-        sign.
-        """
+        """The last record ends the challenge, and so does a refusal: all verifiers must sign."""
         await self._request(challenge.provider, message)
         challenge.missing -= isinstance(message, RecordSent)
         if isinstance(message, RefusalSent) or not challenge.missing:

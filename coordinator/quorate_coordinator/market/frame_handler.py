@@ -249,9 +249,7 @@ class FrameHandler:
             check_network(owner, provider.network, self.seen_from(owner))
 
     async def take_offer(self, offer: OfferEnvelope) -> None:
-        """Of a connected provider or of gossip. A refresh gets no journal entry
-        (`core.matching.heartbeats`).
-        """
+        """A refresh gets no journal entry (`core.matching.heartbeats`)."""
         now = UnixSeconds(int(self.clock.now()))
         key = offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl)
         if not self._is_known(offer) and not self.refreshes.keep(offer, key):
@@ -343,9 +341,7 @@ class FrameHandler:
         self.proven.add(place)
 
     async def _reveal(self, reveal: Reveal) -> None:
-        """The stored ciphertext must open first. Cheap checks come before, so that strangers cost
-        little.
-        """
+        """Cheap checks come before the ciphertext is opened, so that strangers cost little."""
         lease = self.core.state.leases.get(reveal.assignment_hash)
         if lease is None:
             raise Refused(Code.UNKNOWN, f"assignment 0x{reveal.assignment_hash.hex()}")
@@ -388,8 +384,6 @@ class FrameHandler:
 
 
 def _check_sender(sender: str, owner: Address, what: str) -> None:
-    """On a connection, a provider speaks for itself alone. Otherwise a replayed heartbeat could
-    make it alive.
-    """
+    """Otherwise a replayed heartbeat could make a provider alive."""
     if sender.lower() != "0x" + owner.hex():
         raise Refused(Code.NOT_YOURS, f"{what}: the provider sends it on its own connection")

@@ -67,9 +67,7 @@ class ImportedLog:
             )
 
     def extend(self, head: ReputationHead, body: BinaryIO) -> None:
-        """Checks the new lines in `body` and keeps them. Raises Refused, with the number of the
-        line, and changes nothing then.
-        """
+        """Raises Refused, with the number of the line, and changes nothing then."""
         body.seek(0)
         self._take(head, body, head.length - self.log.count)
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

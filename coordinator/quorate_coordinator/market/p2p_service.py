@@ -84,9 +84,7 @@ RETRY_SECONDS = 60.0  # after a refusal, such as for missing gas
 
 @dataclass(slots=True)
 class Announcer:
-    """Compares with the newest announcement on chain: a restart announces nothing again, and a
-    restored backup needs no care.
-    """
+    """A restart announces nothing again, and a restored backup needs no care."""
 
     client: ChainClient
     contracts: Contracts
@@ -111,9 +109,7 @@ class Announcer:
             await self.clock.sleep(max(pause, 1.0))
 
     async def announce(self, addresses: tuple[str, ...]) -> bool:
-        """Unless the newest announcement has them. Returns whether it sent a transaction. Refused
-        or Unavailable as `Sender.send`.
-        """
+        """Returns whether it sent a transaction. Refused or Unavailable as `Sender.send`."""
         newest = await newest_announcement(self.client, self.contracts, self.coordinator)
         if newest and (newest.peer_key, newest.addresses) == (self.peer_key, addresses):
             return False

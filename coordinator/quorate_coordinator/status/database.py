@@ -119,9 +119,7 @@ def _file(path: Path) -> Database:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a SQLite file itself is broken, and not the disk or its folder. Always False for
-    PostgreSQL, which its operator repairs.
-    """
+    """The file itself, not the disk or its folder. An operator repairs PostgreSQL."""
     cause = error.orig if isinstance(error, DatabaseError) else None
     return isinstance(cause, sqlite3.DatabaseError) and not is_outside_cause(cause)
 

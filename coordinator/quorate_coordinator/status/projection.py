@@ -317,8 +317,8 @@ class Projection:
 
     @shielded
     async def observe(self, state: State, now: UnixSeconds) -> None:
-        """Records supply and prices in their hour and day, unless that period has an observation
-        with more slots. Deletes periods that are too old.
+        """Unless the period has an observation with more slots. Deletes periods that are too
+        old.
         """
         supply = Supply()
         for number, provider in enumerate(list(state.providers.values())):

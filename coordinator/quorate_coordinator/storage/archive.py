@@ -121,9 +121,7 @@ class FileArchive:
         )
 
     def since(self, line: int, limit: int) -> list[tuple[int, Row]]:
-        """(newest line, row of the SQL tables) of runs whose newest line is after `line`, oldest
-        first.
-        """
+        """(newest line, row of the SQL tables), oldest first."""
         query = "SELECT last_line, shown FROM runs WHERE last_line > ? ORDER BY last_line LIMIT ?"
         # One statement reads whole rows, because another thread may delete runs at any time.
         return [(int(last), json.loads(shown)) for last, shown in self._read(query, line, limit)]
@@ -263,9 +261,7 @@ def end_position_of(over: ArchivedRun) -> EndPosition:
 
 
 def row_of(over: ArchivedRun) -> Row:
-    """The run's row in the SQL tables, made once. `status.rows.run_row` makes the same row of a run
-    in the state.
-    """
+    """Made once. `status.rows.run_row` makes the same row of a run in the state."""
     run = over.run
     outcome = run.verdict.message.outcome.name.lower() if run.verdict is not None else None
     is_stopped = any(line.name == "stopped" for line in over.lines)

@@ -19,9 +19,7 @@ LINES_AT_ONCE_MAX = 64  # lines of the log in one transaction
 
 @dataclass(frozen=True, slots=True)
 class ArchiveWriter:
-    """Repeating does no harm: a run that has left the state is in the archive already, and another
-    is written again with the same content.
-    """
+    """Repeating does no harm: it writes the same content again."""
 
     history: RunReader
     outputs: Outputs

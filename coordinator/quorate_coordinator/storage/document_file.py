@@ -50,9 +50,7 @@ class _Waiting:
 
 
 class DocumentFile:
-    """By their sha2-256. Look-ups are short and run on the event loop. A thread writes, many
-    documents in one transaction.
-    """
+    """By their sha2-256. A thread writes, many documents in one transaction."""
 
     def __init__(
         self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = ""
@@ -73,9 +71,7 @@ class DocumentFile:
         self.file.close()
 
     async def put(self, data: bytes) -> None:
-        """Durable on return. Raises `Unavailable` while the disk is full, or while the file is full
-        of documents that must not be deleted yet.
-        """
+        """Durable on return. Raises `Unavailable` while disk or file are full."""
         item = _Waiting(sha256(data), data)
         if self.is_fresh(item.digest):
             return
@@ -174,9 +170,7 @@ class DocumentFile:
             )
 
     def _make_room(self, writer: sqlite3.Connection, at: int, wanted: int) -> None:
-        """Deletes documents past their time, then the oldest others, as far as needed and
-        allowed.
-        """
+        """Documents past their time first, then the oldest others, as far as allowed."""
         self._prune(writer, at - self.keeping.keep_seconds)
         while used_bytes(writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
             if not self._prune(writer, at - self.keeping.least_seconds):

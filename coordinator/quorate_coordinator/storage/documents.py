@@ -25,9 +25,7 @@ class JobDocuments:
     file: DocumentFile
 
     async def store_for(self, effect: StoreSpec | StoreReceipt) -> None:
-        """With a spec also the terms. A job that has left the state was stored by
-        `store_before_leaving`.
-        """
+        """With a spec also the terms. `store_before_leaving` stored jobs that left the state."""
         data = receipts.document(self.core.state, self.core.rules, effect)
         if data is not None:
             await self.file.put(data)
@@ -38,9 +36,7 @@ class JobDocuments:
             await self.file.put(job.submission.terms.encode())
 
     async def store_before_leaving(self, job_id: Hash32) -> None:
-        """So their time in the file begins now. Skips those that were stored within the last
-        day.
-        """
+        """Their time in the file begins now. Skips those stored within the last day."""
         for cid, write in list(receipts.job_documents(self.core.state, self.core.rules, job_id)):
             if not self.file.is_fresh(cid_parts(cid)[1]):
                 await self.file.put(write())

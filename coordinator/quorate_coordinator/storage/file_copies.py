@@ -63,9 +63,7 @@ def _gone(copy: FileArchive, source: sqlite3.Connection) -> list[ArchivedRun]:
 
 
 def copy_documents(home: Path, place: Path, after: int) -> int:
-    """As `copy_archive`. It deletes from the copy what is older than the oldest document of the
-    file.
-    """
+    """It deletes from the copy what is older than the oldest document of the file."""
     if not (home / DOCUMENTS).exists():
         return after
     make_whole(place / DOCUMENTS, f"{document_file.TABLES} PRAGMA user_version = 1;")

@@ -23,9 +23,7 @@ CLAIMS_MAX = (
 
 @dataclass(slots=True)
 class Outputs:
-    """Which lease committed to which ciphertext, for the leases of the state; the archive has the
-    others. A claim is one such entry.
-    """
+    """Which lease committed to which ciphertext, for the leases of the state."""
 
     state: State
     archive: FileArchive
@@ -37,8 +35,8 @@ class Outputs:
     unasked: set[Hash32] = field(default_factory=set)
 
     def load(self) -> None:
-        """The replayed state does not say which claims were taken while the archive could not be
-        read. So each is checked when somebody reads its output.
+        """Claims that came while the archive was away are checked when somebody reads the
+        output.
         """
         for lease in self.state.leases.values():
             digest = committed_output(lease)
@@ -112,8 +110,8 @@ class Outputs:
         )
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
-        """Raises `Unavailable` while that cannot be known, and Refused to a client whose voucher
-        does not cover the run yet.
+        """Raises `Unavailable`, and Refused to a client whose voucher does not cover the run
+        yet.
         """
         if digest in self.unasked:
             over = self.archive.readers(digest)

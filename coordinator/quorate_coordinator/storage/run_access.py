@@ -70,9 +70,7 @@ class RunAccess:
         return any(item.provider == account and committed_output(item) for item in leases)
 
     def must_read_all(self, job_id: Hash32, account: Address | None) -> Address:
-        """The reader's account, or `EVERYBODY`'s without a token. Raises Refused unless it may read
-        events and logs of the run.
-        """
+        """Raises Refused unless the reader may read events and logs of the run."""
         if self.share(job_id, account) is not Share.ALL:
             raise _unknown(job_id)
         return account or EVERYBODY
@@ -131,9 +129,7 @@ class RunAccess:
         )
 
     async def _holds(self, cid: Cid, account: Address) -> bool:
-        """Uploaded, or fetched for the account. A run that only names the CID of another account's
-        upload gets nothing by that.
-        """
+        """A run that only names the CID of another account's upload gets nothing by that."""
         name = owner_name(account)
         for store in self.uploads:
             if await store.is_pinned_for(cid, name):
@@ -141,9 +137,7 @@ class RunAccess:
         return False
 
     def _jobs_at_hand(self, account: Address) -> Iterator[Job]:
-        """Those that this provider executes now, from Assignment to Commit or end, and those of its
-        open cases.
-        """
+        """An execution is at hand from its Assignment until its Commit or its end."""
         for digest in self.state.leases_in_slots.get(account) or ():
             lease = self.state.leases.get(digest)
             if lease is not None and isinstance(lease.phase, Assigned | Accepted):

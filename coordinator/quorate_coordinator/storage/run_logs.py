@@ -48,9 +48,7 @@ _PIECE: Packed[Piece] = Packed(Piece)
 
 
 class LogFile:
-    """Pieces of log text on disk, in the order in which they came. When the newer file is full, it
-    becomes the older one.
-    """
+    """Pieces of log text on disk. When the newer file is full, it becomes the older one."""
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         """Each of the two files holds `bytes_max` bytes, and the piece that passes this bound."""
@@ -130,9 +128,7 @@ class _Long:
 
 @dataclass(slots=True)
 class RunLogs:
-    """When a client has too much, its oldest text is dropped. When all clients together have too
-    much, the oldest text of all is dropped.
-    """
+    """Of a client that has too much the oldest text is dropped; so it is of all together."""
 
     # by client, the oldest first
     texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(default_factory=dict)
@@ -192,9 +188,7 @@ class RunLogs:
         return bytes(found.text[start:]) if isinstance(found, _Long) else found[start:]
 
     def pieces(self, job_id: Hash32, start: int) -> list[tuple[Hash32, bytes]]:
-        """(assignment, what its execution wrote) from byte `start` on, in order, up to where it was
-        cut.
-        """
+        """(assignment, what its execution wrote), in order, up to where it was cut."""
         text, written = self.read(job_id, start), self.writers.get(job_id, ())
         ends = [at for at, _ in written[1:]] + [start + len(text)]
         found = [

@@ -194,8 +194,6 @@ def _age_of(job: Job) -> tuple[int, Hash32]:
 
 
 def newer(lines: tuple[JobEvent, ...], after: int) -> list[JobEvent]:
-    """Oldest first. It searches from the newest line, because thousands of streams ask five times a
-    second.
-    """
+    """Searches from the newest line: thousands of streams ask five times a second."""
     found = list(takewhile(lambda line: line.seq > after, reversed(lines)))
     return found[::-1]

@@ -87,9 +87,7 @@ class InUse:
         self._changed.clear()
 
     def _keep(self, job: Job, named: tuple[Hash32, ...]) -> None:
-        """Asks once for each stage of a run: content was uploaded before it and is needed
-        after it.
-        """
+        """Content was uploaded before the run and is needed after it."""
         seconds = KEEP_SECONDS
         if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
             seconds = FAULTED_SECONDS

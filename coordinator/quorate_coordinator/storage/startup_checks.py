@@ -31,9 +31,7 @@ HEARTBEATS_AWAITED = 2
 
 
 class JournalOlder(JournalError):
-    """This coordinator has signed something that its journal does not have. Says what, and how to
-    go on.
-    """
+    """This coordinator has signed something that its journal does not have."""
 
 
 def may_be_older(own: OwnRecord, newest_at: int, now: float) -> bool:
@@ -61,9 +59,7 @@ def may_start_empty(path: Path, state: State, begin_anew: Collection[str]) -> bo
 
 
 def check_sends(path: Path, state: State, begin_anew: Collection[str]) -> None:
-    """Raises `FileDamaged` if the file of sent transactions is missing: one could then be sent
-    twice.
-    """
+    """Raises `FileDamaged` if the file is missing: a transaction could then be sent twice."""
     sent = _newest_sent(state)
     if sent and not path.exists() and path.name not in begin_anew:
         remedy = missing_file_remedy(path.name, True, begin_anew)
@@ -83,9 +79,7 @@ def _newest_sent(state: State) -> str:
 
 
 async def check_nothing_is_under_way(client: ChainClient, account: Address, path: Path) -> None:
-    """Before the file of sent transactions begins empty. Raises Refused if a transaction waits,
-    Unavailable if the chain does not answer.
-    """
+    """Before the file of sends begins empty. Raises Refused if one waits, or Unavailable."""
     mined, known = await client.nonce(account), await client.nonce(account, "pending")
     if known > mined:
         detail = (
@@ -96,9 +90,7 @@ async def check_nothing_is_under_way(client: ChainClient, account: Address, path
 
 
 def check_archive(state: State, archive: FileArchive) -> None:
-    """Raises `JournalOlder` if the archive has a run's end or a line of the public log that the
-    journal does not know.
-    """
+    """Raises `JournalOlder` if the archive has what the journal does not know."""
     try:
         newer, lines = archive.since(int(state.event_seq), RUNS_COMPARED), archive.line_count()
     except Unavailable as error:
@@ -118,9 +110,7 @@ def check_archive(state: State, archive: FileArchive) -> None:
 
 
 def check_paid(state: State) -> None:
-    """Raises `JournalOlder` if the chain paid providers more than the journal knows to be
-    signed.
-    """
+    """Raises `JournalOlder` if the chain paid more than the journal knows to be signed."""
     beyond = payees.paid_beyond(state)
     if beyond:
         payee = payees.of(state, beyond[0])

@@ -128,9 +128,7 @@ def step_lease(
 
 
 def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lease:
-    """Raises Refused if the assignment is unknown, or if `key` was not its provider's operator key
-    at `acceptBy`.
-    """
+    """Raises Refused if `key` was not its provider's operator key at `acceptBy`."""
     lease = context.state.leases.get(assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{assignment_hash.hex()}")

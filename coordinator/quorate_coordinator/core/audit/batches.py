@@ -81,8 +81,8 @@ def in_order(skipped: tuple[SkippedPlace, ...]) -> tuple[SkippedPlace, ...]:
 
 
 def reclose_if_slow(context: StepContext, job: Job) -> None:
-    """Providers refuse a CommitSet older than one beacon period, so a longer silence means that it
-    did not arrive.
+    """Providers refuse one older than a beacon period, so a longer silence means that it was
+    lost.
     """
     assert isinstance(job.phase, Revealing)
     closed_at = job.phase.batch.commit_set.message.closed_at

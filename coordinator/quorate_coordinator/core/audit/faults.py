@@ -151,9 +151,7 @@ def has_faulted_since(context: StepContext, owner: Address, job: Job) -> bool:
 
 
 def heard_until_of(context: StepContext, fault: Fault) -> UnixSeconds:
-    """From then on no case can be over this fault; 0 if none could ever be. An archived job is too
-    old.
-    """
+    """From then on no case can be over this fault; 0 if none could ever be."""
     job = context.state.jobs.get(fault.job_id)
     if job is None or fault.assignment_hash in context.state.cases:
         return UnixSeconds(0)
@@ -217,9 +215,7 @@ def forget_old_cases(context: StepContext) -> None:
 
 
 def contradiction_of(context: StepContext, job: Job, lease: Lease) -> Lease | None:
-    """Another owner's execution with the result that most of the others found; None if there is
-    none that a court hears.
-    """
+    """With the result that most others found; None if there is none that a court hears."""
     if not isinstance(lease.phase, Revealed) or is_killed(lease):
         return None
     others = [

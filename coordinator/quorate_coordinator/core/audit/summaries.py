@@ -127,9 +127,7 @@ def _is_unsecured(context: StepContext, lease: Lease) -> bool:
 
 
 def _is_unoffered(context: StepContext, lease: Lease) -> bool:
-    """It declined a draw that its offer did not promise to take: a draw looks at stake alone, and
-    the client names the price.
-    """
+    """A draw looks at stake alone, and the client names the price."""
     provider, job = context.state.providers[lease.provider], context.state.jobs[lease.job_id]
     is_outright = isinstance(lease.phase, leases.Declined)
     return is_outright and not was_promised(provider, job, lease)

@@ -39,9 +39,7 @@ def refusal(context: StepContext, client: Address, spec: JobSpec) -> Refused | N
 
 
 def note(context: StepContext, job: Job) -> None:
-    """Keeps the faults over such jobs out of all cases. They still count, so that nobody gets two
-    over one client.
-    """
+    """Such faults are in no case. They still count, so that nobody gets two over one client."""
     client, image = job.order.client, image_digest(job.submission.spec.image)
     ends = UnixSeconds(context.at + context.rules.limits.unverifiable_for)
     kept = [

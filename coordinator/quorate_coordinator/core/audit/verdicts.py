@@ -135,9 +135,7 @@ def _executions(
 
 
 def _escalate(context: StepContext, job: Job, count: int) -> Job:
-    """The round follows from the moment at which the last batch was closed, so nobody can choose it
-    (I9).
-    """
+    """The round follows from when the last batch was closed, so nobody can choose it (I9)."""
     number = len(job.batches)
     later = context.rules.timing.later_round(job.batches[-1].commit_set.message.closed_at)
     further = f"{count} further execution{'' if count == 1 else 's'}"

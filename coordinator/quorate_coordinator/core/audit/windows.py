@@ -18,9 +18,7 @@ MEDIAN_SECONDS = 600  # how long a class's median price is used; it takes all of
 
 
 def advance(context: StepContext, job: Job, primary: Lease) -> None:
-    """Counts an accepted job for its primary's held jobs in the class. Call `hold` for it
-    afterwards.
-    """
+    """Call `hold` for the job afterwards."""
     trust_class, order = trust_class_of(job), job.order
     known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
@@ -54,9 +52,7 @@ def _median(context: StepContext, host_class: Hash32) -> Price:
 
 
 class HoldQueue:
-    """Held jobs by the progress that ends their windows. Derived from the tables `held` and
-    `windows`.
-    """
+    """Held jobs by the progress that ends their windows. Derived from `held` and `windows`."""
 
     def __init__(self, state: State) -> None:
         self._state = state

@@ -24,9 +24,7 @@ from quorate_protocol.units import ZERO_HASH, Hash32, Milliseconds, UnixSeconds
 
 
 def on_witness(context: StepContext, event: WitnessReceived) -> None:
-    """By the client's session, or by the watcher that the order names. Raises Refused if it comes
-    after the commit's beacon round.
-    """
+    """Raises Refused if it comes after the commit's beacon round."""
     message: Witness = event.witness.message
     job = _job_of_commit(context, message.commit_hash)
     order = job.order

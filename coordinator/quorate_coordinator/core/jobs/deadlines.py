@@ -23,9 +23,7 @@ from quorate_protocol.units import Hash32, UnixSeconds
 
 
 def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> None:
-    """Computes all audit rates before the first draw, so that one draw cannot change the rate of
-    the next.
-    """
+    """Computes all audit rates first, so that one draw cannot change the rate of the next."""
     if waiting:  # a round that no job waits for is not used as a clock
         context.state.counters[NEWEST_ROUND] = max(
             event.round, context.state.counters.get(NEWEST_ROUND) or 0

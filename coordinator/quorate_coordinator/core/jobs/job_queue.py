@@ -194,9 +194,7 @@ class JobQueue:
         return self._state.jobs[first[0][2]] if first is not None else None
 
     def park(self, job: Job) -> bool:
-        """No provider was found for its lane. Returns False if the needs cannot be remembered; then
-        the caller must set the lane aside.
-        """
+        """Returns False if the needs cannot be remembered; then the lane must be set aside."""
         lane = self._lanes[self._lane_of[job.id]]
         _, host_class, needs, price, _ = lane.key
         bucket = self._market.bucket(host_class)

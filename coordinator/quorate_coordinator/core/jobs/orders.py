@@ -184,9 +184,7 @@ def _check_cover(size: int, reserved: int) -> None:
 
 
 def _check_room(context: StepContext, client: Client, size: int) -> None:
-    """A client's live orders take at most as much memory as they leave free. So many large clients
-    leave room for a new one.
-    """
+    """A client's live orders take at most what they leave free: a new client finds room."""
     free = LIVE_BYTES_MAX - (context.state.counters.get(LIVE_BYTES) or 0)
     if client.live_bytes + size > free:
         raise Refused(
@@ -211,9 +209,7 @@ def _check_room(context: StepContext, client: Client, size: int) -> None:
 
 
 def _check_block(context: StepContext) -> None:
-    """With too old a block others could no longer compare the Ack's list of slots with the chain
-    (PROTOCOL §3).
-    """
+    """Others could not compare the Ack's slots with the chain (PROTOCOL §3)."""
     age, most = context.at - context.state.own.block_time, context.rules.limits.ack_age_max
     if age > most:
         raise Refused(

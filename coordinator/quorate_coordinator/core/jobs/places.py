@@ -36,9 +36,7 @@ def match_waiting(context: StepContext, queue: JobQueue) -> None:
 
 
 def _may_be_placed(context: StepContext, job: Job) -> bool:
-    """The next tick ends jobs that may wait no more. The pause may lie ahead if the clock was set
-    back.
-    """
+    """The next tick ends jobs that may wait no more. The clock may have been set back."""
     assert isinstance(job.phase, Matching)
     return job.phase.not_before <= context.at < job.waits_until
 

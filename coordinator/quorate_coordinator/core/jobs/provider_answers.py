@@ -133,9 +133,7 @@ def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) 
 
 
 def on_reveal(context: StepContext, event: RevealReceived) -> None:
-    """Raises Refused if the ciphertext does not open; without a valid Reveal the lease ends as
-    silent.
-    """
+    """Raises Refused if the ciphertext does not open."""
     lease = context.state.leases.get(event.reveal.assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{event.reveal.assignment_hash.hex()}")

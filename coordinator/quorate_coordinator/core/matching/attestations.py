@@ -23,9 +23,7 @@ MIG_PREFIX = "MIG-"
 
 
 def on_attestation(context: StepContext, event: AttestationReceived) -> None:
-    """Believes the records of one document, in place of older ones about the same GPUs. Raises
-    Refused.
-    """
+    """In place of older records about the same GPUs. Raises Refused."""
     provider = context.state.providers.get(event.provider)
     if provider is None or provider.offer is None:
         raise Refused(Code.NO_OFFER, f"provider 0x{event.provider.hex()} has no offer here")

@@ -64,9 +64,7 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
 
 
 def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[SlotsElsewhere, ...]:
-    """Run slots that a new offer adds count as used by others: the last heartbeat did not report
-    them.
-    """
+    """Added run slots count as used by others: the last heartbeat did not report them."""
     found = []
     for slot in offer.slots:
         host_class = slot.host.id()
@@ -252,9 +250,7 @@ _REMARKABLE = np.uint64(row.STRUCK | row.CACHING)
 
 
 def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -> int:
-    """What strikes and cached content add to a provider's ranking price, in ppm of it. Only content
-    that it has fetched before counts.
-    """
+    """In ppm of the price. Only content that it has fetched before counts."""
     trusts, offer = context.state.trust.get(owner), context.state.providers[owner].offer
     strikes = 0 if trusts is None else rank.strikes_ppm(trusts, context.at)
     claimed = () if offer is None else offer.cached
@@ -332,9 +328,7 @@ def offers_for(
 
 
 def second_price(context: StepContext, host_class: Hash32, spec: job_rules.JobSpec) -> Price | None:
-    """The least price at which two owners have a live offer that fits, busy or not; None if there
-    are not two.
-    """
+    """Of live offers that fit, busy or not; None if there are not two owners."""
     bucket = context.state.market.bucket(host_class)
     if bucket is None:
         return None

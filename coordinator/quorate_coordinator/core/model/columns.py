@@ -164,9 +164,7 @@ class Bucket(ColumnStore):
     # ---- needs for which no provider was found
 
     def fail(self, needs: Needs, price_max: int) -> bool:
-        """Remembers that no provider meets these needs up to a price. False: too many are
-        remembered.
-        """
+        """Returns False if too many needs are remembered."""
         if needs not in self._failed and len(self._failed) >= FAILED_MAX:
             return False
         self._failed[needs] = max(price_max, self._failed.get(needs, 0))
@@ -179,9 +177,7 @@ class Bucket(ColumnStore):
         return not self._present and not self._failed and not self._newly_meetable
 
     def newly_meetable(self) -> dict[Needs, int]:
-        """Needs that a provider may have become able to meet since the last call, and from which
-        price on.
-        """
+        """With the price from which on a provider may now meet them."""
         found, self._newly_meetable = self._newly_meetable, {}
         return found
 
@@ -204,9 +200,7 @@ class Bucket(ColumnStore):
         limit: int,
         without: Sequence[Address] = (),
     ) -> Positions:
-        """The first `limit` rows that fit, by price. Rows of one price come in the order of their
-        ring, from `start` on.
-        """
+        """Rows of one price come in the order of their ring, from `start` on."""
         self._seen_at = max(self._seen_at, at)
         self._merge_if_rested()
         highest = min(price_max, PRICE_LIMIT) << SPREAD_BITS | SPREAD_MASK

@@ -34,9 +34,7 @@ class _OwnLane(Struct, frozen=True):
 
 
 class Send(Struct, frozen=True, tag=True):
-    """Sends a frame. The shell drops it when it cannot deliver it by `expires`; the lease has a
-    deadline.
-    """
+    """Sends a frame. The shell drops it if it cannot deliver it by `expires`."""
 
     key: str
     peer: Address
@@ -45,8 +43,8 @@ class Send(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One for each provider and kind of frame: a Verdict must not delay a CommitSet, which has
-        a deadline.
+        """One for each kind of frame: a Verdict must not delay a CommitSet, which has a
+        deadline.
         """
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
@@ -70,9 +68,7 @@ class StoreSpec(_Document, frozen=True, tag=True):
 
 
 class StoreReceipt(_Document, frozen=True, tag=True):
-    """Stores the receipt of a job's verdict. The shell builds it from the state
-    (docs/decisions/0007).
-    """
+    """Stores a receipt, which the shell builds from the state (docs/decisions/0007)."""
 
     verdict_seq: Sequence
     cid: str
@@ -129,9 +125,7 @@ class SendGiveBack(_OwnLane, frozen=True, tag=True):
 
 
 class ShownRun(Struct, frozen=True):
-    """One execution with all that `Jobs` and `Court` check. `index` and `blind` open the
-    `assignmentId`.
-    """
+    """One execution with all that contracts check. `index` and `blind` open the `assignmentId`."""
 
     index: int
     blind: Hash32

@@ -407,9 +407,7 @@ class Payee(Struct, frozen=True):
 
 
 class Sending(Struct, frozen=True):
-    """The newest transaction of one kind. Another one follows once it is confirmed, or refused and
-    `retry_at` has passed.
-    """
+    """The newest transaction of one kind; another follows once it ends, or after `retry_at`."""
 
     key: str
     amount: Amount  # that it takes from the balance

@@ -43,9 +43,7 @@ class OfferReceived(Struct, frozen=True, tag=True):
 
 
 class OfferRefresh(Struct, frozen=True):
-    """An offer like the one with `base_seq`, but for sequence number, expiry and signature. The
-    shell has checked it.
-    """
+    """An offer like `base_seq`'s, but for number, expiry and signature. The shell checked it."""
 
     base_seq: Sequence
     seq: Sequence
@@ -76,9 +74,7 @@ class DeclineReceived(Struct, frozen=True, tag=True):
 
 
 class CommitReceived(Struct, frozen=True, tag=True):
-    """A commitment to a result. `key` signed it. `is_stored`: the staging store has its
-    ciphertext.
-    """
+    """`key` signed the commitment. `is_stored`: the staging store has its ciphertext."""
 
     commit: Envelope[Commit]
     key: Address
@@ -227,9 +223,7 @@ class ChainTabChanged(Struct, frozen=True, tag=True):
 
 
 class ChainBalanceChanged(Struct, frozen=True, tag=True):
-    """From `Escrow`: this coordinator's balance now, and what the day's limits leave to the posting
-    key.
-    """
+    """From `Escrow`: the own balance, and what the day's limits leave to the posting key."""
 
     amount: Amount
     payroll_left: Amount
@@ -237,9 +231,7 @@ class ChainBalanceChanged(Struct, frozen=True, tag=True):
 
 
 class ChainKeyRotated(Struct, frozen=True, tag=True):
-    """From `Stakes`: a new operator key, valid from `since` on, up to which the old one is
-    valid.
-    """
+    """From `Stakes`: a new operator key. In the second `since` the old one is valid too."""
 
     owner: Address
     operator_key: Address
@@ -261,9 +253,7 @@ class ChainNetworkChanged(Struct, frozen=True, tag=True):
 
 
 class ChainSlotsClosed(Struct, frozen=True, tag=True):
-    """From `Stakes`: an owner left, or lost more than half of its stake: its slots close from then
-    on.
-    """
+    """From `Stakes`: an owner left, or lost more than half of its stake."""
 
     owner: Address
     out_block: BlockNumber
@@ -343,9 +333,7 @@ class ChainStateQueried(Struct, frozen=True, tag=True):
 
 
 class SessionReceived(Struct, frozen=True, tag=True):
-    """A client's session, signed by its account. The session key may then upload before the first
-    order.
-    """
+    """A client's session, signed by its account. Its key may then upload."""
 
     session: Envelope[Session]
 

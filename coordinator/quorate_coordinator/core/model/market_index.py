@@ -32,9 +32,7 @@ B = TypeVar("B", bound=bytes)
 
 
 class _Staked(Struct, frozen=True):
-    """Owners with an active slot. Valid for the list `hosts`, from block `first` until before
-    `after`.
-    """
+    """Valid for the list `hosts`, from block `first` until before `after`."""
 
     hosts: HostList | None
     first: int

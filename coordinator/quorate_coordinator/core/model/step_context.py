@@ -27,9 +27,7 @@ ACCUSE_BUDGET = Amount(20 * USD)
 
 
 class Rules(Struct, frozen=True):
-    """What does not change while the coordinator runs. `sign` is deterministic, so a replay signs
-    the same.
-    """
+    """What does not change while the coordinator runs. `sign` is deterministic."""
 
     domain: eip712.Domain
     coordinator: Address
@@ -54,9 +52,7 @@ class Rules(Struct, frozen=True):
         )
 
     def secret(self) -> Hash32:
-        """Nobody else can foresee what is derived from it. It follows from the statement key, at
-        the cost of a signature.
-        """
+        """It follows from the statement key, at the cost of a signature."""
         return _secret(self.statement_key, self.sign)
 
 

@@ -138,9 +138,7 @@ def apply_reexecution(
 def keep_held_pay(
     context: StepContext, job: Job, verdict: Envelope[Verdict], auditors: Sequence[Lease]
 ) -> Job:
-    """No result was accepted, but the client has read the output. The audit fund pays the auditors
-    that revealed.
-    """
+    """The client has read the output. The audit fund pays the auditors that revealed."""
     job = context.put(job, phase=Decided(verdict, True, context.at))
     _pay_revealed(context, job, auditors)
     return _finish_and_release(context, job)
@@ -158,9 +156,7 @@ def _pay_revealed(context: StepContext, job: Job, members: Sequence[Lease]) -> N
 def refund_held_pay(
     context: StepContext, job: Job, verdict: Envelope[Verdict], auditors: Sequence[Lease]
 ) -> Job:
-    """Nobody vouches for the result that the client got. The audit fund pays those of `auditors`
-    that revealed.
-    """
+    """Nobody vouches for the result. The audit fund pays those of `auditors` that revealed."""
     job = context.put(job, phase=Decided(verdict, True, context.at))
     held = _cancel_held_credit(context, job, _primary(context, job))
     job = context.put(job, split=replace(job.split, credits=(), refund=held))
@@ -195,9 +191,7 @@ def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amoun
 def _pay_from_forfeit(
     context: StepContext, job: Job, primary: Lease, auditors: Sequence[Lease]
 ) -> tuple[Job, list[Lease]]:
-    """In order. What is left goes to the audit fund. Returns the auditors for whom it was not
-    enough.
-    """
+    """In order; the rest goes to the audit fund. Returns whom it was not enough for."""
     left = _cancel_held_credit(context, job, primary)
     credits: list[Credit] = []
     unpaid: list[Lease] = []

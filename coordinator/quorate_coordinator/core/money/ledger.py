@@ -59,9 +59,7 @@ def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
 
 
 def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease]) -> Job:
-    """`members` are all executions so far. What the client pays is held for now; the audit fund
-    pays at once.
-    """
+    """What the client pays is held for now; the audit fund pays at once."""
     order = job.order
     bill = settlement.bill(
         order, job.ack.message, verdict, ran(context, job, members), is_audit_billed(job)
@@ -94,9 +92,7 @@ def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease
 def _settle_escrowed(
     context: StepContext, job: Job, verdict: Verdict, bill: settlement.Bill
 ) -> Job:
-    """The chain pays the accepted executions. It does not know repeats, which the audit fund pays
-    here.
-    """
+    """The chain does not know repeats, which the audit fund pays here."""
     job = context.put(job, split=bill.split, is_covered=True)
     for item in bill.split.credits:
         context.paid[item.assignment_hash] = item.amount
@@ -166,9 +162,7 @@ def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> Non
 
 
 def on_voucher(context: StepContext, event: VoucherReceived) -> None:
-    """It covers charges in the order in which they were made, and further jobs may start with the
-    rest.
-    """
+    """It covers charges in the order in which they were made."""
     message = event.voucher.message
     client = context.state.clients.get(message.payer)
     if client is None:
@@ -345,9 +339,7 @@ def release(context: StepContext, job: Job) -> Job:
 
 
 def check(context: StepContext) -> None:
-    """Asserts I1: charged = final + held + fees + fund. Its cost is linear in accounts, so only
-    simulator and tests use it.
-    """
+    """I1: charged = final + held + fees + fund. Linear in accounts, so only for tests."""
     state, own = context.state, context.state.own
     charged = sum(client.charged for client in state.clients.values())
     credited = sum(payee.final + payee.held for payee in state.payees.values())

@@ -60,9 +60,7 @@ def end_probation(context: StepContext, owner: Address) -> None:
 
 
 def vouch(context: StepContext) -> None:
-    """Up to all final pay, at most `VOUCHERS_PER_TICK_MAX`. None is signed for a single job,
-    because a newer one replaces it.
-    """
+    """At most `VOUCHERS_PER_TICK_MAX`, and none for a single job: a newer one replaces it."""
     for account in list(islice(context.state.vouchers_due, VOUCHERS_PER_TICK_MAX)):
         del context.state.vouchers_due[account]
         payee = of(context.state, account)

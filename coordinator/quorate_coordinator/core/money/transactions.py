@@ -158,9 +158,7 @@ def _is_redeem_due(context: StepContext, client: Client) -> bool:
 
 
 def _lock(context: StepContext) -> None:
-    """For live providers with stake, the smallest first, so that most get one. What is signed and
-    unpaid comes first.
-    """
+    """The smallest first, so that most get one. What is signed and unpaid comes first."""
     state = context.state
     if not _is_free(context, LOCKS):
         return
