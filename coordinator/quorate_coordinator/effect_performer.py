@@ -15,7 +15,7 @@ from quorate_coordinator.chain import job_escrows
 from quorate_coordinator.chain.queries import tabs_of
 from quorate_coordinator.core.model import effects
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.storage.documents import JobDocuments
+from quorate_coordinator.storage.stored_effects import JobDocuments
 from quorate_protocol.limits import JURORS, Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope

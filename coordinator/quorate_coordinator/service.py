@@ -41,9 +41,7 @@ from quorate_coordinator.status.operator_report import OperatorReport
 from quorate_coordinator.status.own_account import OwnAccount
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import FileArchive
-from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.document_file import DocumentFile
-from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.input_fetcher import InputFetcher
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
@@ -51,6 +49,7 @@ from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.second_place import SecondPlace
 from quorate_coordinator.storage.staging import Staging
+from quorate_coordinator.storage.stored_effects import ArchiveWriter, JobDocuments
 from quorate_protocol.crypto.peer_ids import peer_id
 from quorate_protocol.limits import BY_NAME, DEVNET
 from quorate_protocol.messages.ports import Clock, Peers, Signer

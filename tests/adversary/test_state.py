@@ -13,11 +13,10 @@ from quorate_coordinator.core.model.effects import ArchiveRuns, StoreSpec
 from quorate_coordinator.core.model.entities import Ended
 from quorate_coordinator.core.model.tables import LIVE_BYTES
 from quorate_coordinator.storage.archive import FileArchive
-from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.document_file import SPARE_BYTES, DocumentFile
-from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.stored_effects import ArchiveWriter, JobDocuments
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import digest

@@ -43,9 +43,9 @@ from quorate_coordinator.core.model.entities import WorkWindow
 from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.money import receipts
 from quorate_coordinator.storage.archive import FileArchive
-from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.stored_effects import ArchiveWriter
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET

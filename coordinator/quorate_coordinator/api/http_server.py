@@ -26,11 +26,11 @@ from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.market.imported_logs import ImportedLogs
 from quorate_coordinator.status.market_tables import MarketTables
 from quorate_coordinator.status.operator_report import OperatorReport
-from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging
+from quorate_coordinator.storage.stored_effects import JobDocuments
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import Order
