@@ -117,7 +117,6 @@ class HttpServer:
             actor=self.actor,
             auth=auth,
             info=self._info,
-            limits=core.rules.limits,
             clock=clock,
             receipt=self._document,
             history=self.history,

@@ -22,7 +22,6 @@ from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.eip712 import digest
-from quorate_protocol.limits import Limits
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.job_spec import validate as validate_spec
@@ -65,7 +64,6 @@ class Api:
     actor: Actor[ev.Event, Effect]
     auth: Auth
     info: Callable[[], InfoView]
-    limits: Limits
     clock: Clock
     # receipt body by CID; None when it is not stored
     receipt: Callable[[str], Awaitable[bytes | None]]
@@ -148,8 +146,9 @@ class Api:
             raise Refused(
                 Code.WRONG_SIGNER, "session: not signed by its client, or for another coordinator"
             )
-        if not self.now() < session.expires <= self.now() + self.limits.session_max + 60:
-            raise Refused(Code.EXPIRED, f"session: must expire within {self.limits.session_max} s")
+        longest = self.core.rules.limits.session_max
+        if not self.now() < session.expires <= self.now() + longest + 60:
+            raise Refused(Code.EXPIRED, f"session: must expire within {longest} s")
         self.auth.rates.count_account(session.client)
         await self.actor.submit(ev.SessionReceived(signed))
         return answer(Done())
@@ -159,7 +158,7 @@ class Api:
         submission = await read_body(request, orders.Submission)
         rules = self.core.rules
         orders.validate(
-            submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits
+            submission, rules.domain, recover_again, rules.coordinator, self.now(), rules.limits
         )
         client = submission.order.message.client
         self.auth.rates.count_account(client)

@@ -18,8 +18,8 @@ from sqlalchemy import Table, delete, select, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from quorate_coordinator.core.matching.offers import price_of
 from quorate_coordinator.core.model.entities import Job, Provider
+from quorate_coordinator.core.model.market_index import price_of
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.status import migrations, volume
 from quorate_coordinator.status.database import (

@@ -13,7 +13,7 @@ from quorate_coordinator.core import views
 from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.core.jobs import log_reads
 from quorate_coordinator.core.jobs.log_reads import LogAccess
-from quorate_coordinator.core.model.entities import Decided, Ended, Job
+from quorate_coordinator.core.model.entities import Decided, Ended
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.phase_names import words_apart
 from quorate_coordinator.storage.archive import FileArchive
@@ -135,7 +135,7 @@ class RunReader:
     def runs_of(self, client: Address, limit: int) -> list[RunView]:
         self.refresh()
         here = [self.state.jobs[job_id] for job_id in self._mine.get(client, ())]
-        here = sorted(here, key=_age_of, reverse=True)[:limit]
+        here = sorted(here, key=lambda job: (job.created_at, job.id), reverse=True)[:limit]
         found = {job.id: views.run_view(self.state, job, is_client=True) for job in here}
         for over in self.archive.runs_of(client, limit):
             found.setdefault(over.run.job_id, over.run)
@@ -187,10 +187,6 @@ class RunReader:
             if len(self._remembered) > REMEMBERED:
                 self._remembered.popitem(last=False)
         return found
-
-
-def _age_of(job: Job) -> tuple[int, Hash32]:
-    return job.created_at, job.id
 
 
 def newer(lines: tuple[JobEvent, ...], after: int) -> list[JobEvent]:

@@ -238,7 +238,7 @@ async def readable_market(
     app = web.Application(middlewares=[failures, before_handlers(rates)])
     nothing: Any = cast("Any", None)
     api = Api(
-        *(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, access),
+        *(world.core, nothing, auth, nothing, clock, receipt, history, access),
         lambda: (),
         *(nothing, nothing, nothing, nothing),
     )

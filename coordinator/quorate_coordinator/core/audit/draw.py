@@ -14,6 +14,7 @@ from quorate_coordinator.core.model.entities import (
     Running,
     SkippedPlace,
 )
+from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees
 from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES
@@ -146,11 +147,6 @@ def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bo
     return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
 
 
-def _heard_from(context: StepContext) -> int:
-    """The time from which silence says that a provider is away."""
-    return context.state.own.restarted_at + context.rules.limits.heartbeat_alive
-
-
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     """Assigns a drawn place. A provider without a free run slot keeps it for a while, and is then
     asked, so that it declines; so is one that asks more than the order pays, or does not offer the
@@ -160,14 +156,15 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     before = job.phase
     provider = context.state.providers[place.slot.owner]
     host_class = job.ack.message.host_class
-    slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
+    slot = slot_offer(provider.offer, host_class) if provider.offer else None
     others = tuple(item for item in before.places if item.attempt != place.attempt)
     most = job.order.max_price_per_hour
     is_alive = provider.is_alive(context.at)
     is_over = is_out_of_patience(context, before, place)
-    is_unoffered = slot is None or offers.price_of(slot) > most
+    is_unoffered = slot is None or price_of(slot) > most
     # Nobody has failed to be heard before this coordinator has listened for as long.
-    is_unheard = not is_alive and context.at < _heard_from(context)
+    heard_from = context.state.own.restarted_at + context.rules.limits.heartbeat_alive
+    is_unheard = not is_alive and context.at < heard_from
     is_gone = (
         (not is_alive and not is_unheard)
         or len(job.leases) >= ASSIGNMENTS_MAX
@@ -188,7 +185,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     if is_unheard or (is_busy and not is_over and not is_unoffered):
         waiting = replace(place, assignment_hash=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))
-    price = Price(min(most, offers.price_of(slot)) if slot is not None else most)
+    price = Price(min(most, price_of(slot)) if slot is not None else most)
     job, lease = assign(context, job, place.slot, price, before.batch, place.attempt >= 0)
     return context.put(
         job,

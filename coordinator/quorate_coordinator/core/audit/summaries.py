@@ -12,6 +12,7 @@ from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import AppendSummary
 from quorate_coordinator.core.model.entities import Job, Provider
 from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec.cids import cid_parts
 from quorate_protocol.messages.signed import ExecutionSummary, Summary, Verdict
@@ -49,8 +50,8 @@ def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) 
 
 def was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
     offer, assignment = provider.offer, lease.assignment.message
-    slot = offers.slot_offer(offer, assignment.host_class) if offer is not None else None
-    if offer is None or slot is None or assignment.price_per_hour < offers.price_of(slot):
+    slot = slot_offer(offer, assignment.host_class) if offer is not None else None
+    if offer is None or slot is None or assignment.price_per_hour < price_of(slot):
         return False
     return offers.fits(offer, slot, job.submission.spec)
 

@@ -8,6 +8,7 @@ from itertools import islice
 from quorate_attestation import fits, gpu_match
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import attestation_levels
+from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, image_digest
@@ -30,16 +31,16 @@ def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
     kinds: dict[_Kind, tuple[Offer, SlotOffer]] = {}
     for offer in live:
         for slot in offer.slots:
-            price, key = offers.price_of(slot), _kind(offer, slot)
+            price, key = price_of(slot), _kind(offer, slot)
             known = kinds.get(key)
-            if slot.host.is_gpu and price and (not known or price < offers.price_of(known[1])):
+            if slot.host.is_gpu and price and (not known or price < price_of(known[1])):
                 kinds[key] = (offer, slot)
     if not kinds:
         return "no GPU is on offer"
     offer, slot = min(kinds.values(), key=lambda item: _distance(item, spec, wanted))
     lacking = ", ".join(_lacking(offer, slot, spec))
     return (
-        f"the nearest has {gpu_match.describe_slot(slot)} at {usd(offers.price_of(slot))} USD an "
+        f"the nearest has {gpu_match.describe_slot(slot)} at {usd(price_of(slot))} USD an "
         f"hour: {lacking}"
     )
 
@@ -58,7 +59,7 @@ def _distance(
     lacks = len(_lacking(offer, slot, spec))
     is_other = bool(wanted.model) and slot.gpu.lower() not in gpu_match.names_called(wanted.model)
     has = min(slot.host.world_size, wanted.count), min(slot.vram_bytes, wanted.vram_bytes_min)
-    return lacks, is_other, -has[0], -has[1], offers.price_of(slot)
+    return lacks, is_other, -has[0], -has[1], price_of(slot)
 
 
 def _lacking(offer: Offer, slot: SlotOffer, spec: JobSpec) -> list[str]:
@@ -80,7 +81,7 @@ def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash3
     of_class = [
         replace(offer, slots=(slot,))
         for offer in live
-        if (slot := offers.slot_offer(offer, named)) is not None
+        if (slot := slot_offer(offer, named)) is not None
     ]
     why = f": {_nearest(context, spec, price_max, of_class)}" if of_class else ""
     return f"no live offer of host class 0x{named.hex()} fits{why}"
@@ -126,13 +127,11 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price, live: list[O
         (offer.provider, slot)
         for offer in live
         for slot in offer.slots
-        if offers.price_of(slot) and offers.fits(offer, slot, spec)
+        if price_of(slot) and offers.fits(offer, slot, spec)
     ]
-    prices = [
-        offers.price_of(slot) for owner, slot in fitting if _has_level(context, owner, slot, spec)
-    ]
+    prices = [price_of(slot) for owner, slot in fitting if _has_level(context, owner, slot, spec)]
     if fitting and not prices:
-        cheapest = min(offers.price_of(slot) for _, slot in fitting)
+        cheapest = min(price_of(slot) for _, slot in fitting)
         return (
             f"none of the {len(fitting)} run slots that fit is attested at level "
             f"{spec.attestation_level}; the cheapest of them costs {usd(cheapest)} USD an hour: "

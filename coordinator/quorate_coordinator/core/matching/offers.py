@@ -68,7 +68,7 @@ def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[Slots
     found = []
     for slot in offer.slots:
         host_class = slot.host.id()
-        before = slot_offer(known, host_class)
+        before = market_index.slot_offer(known, host_class)
         added = slot.count - (before.count if before else 0)
         count = provider.taken_elsewhere(host_class) + max(0, added)
         if count > 0:
@@ -136,15 +136,6 @@ def registered(context: StepContext, owner: Address, key: Address) -> Provider:
             f"signed by 0x{key.hex()}, not by the operator key of 0x{owner.hex()}",
         )
     return provider
-
-
-def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
-    return market_index.slot_offer(offer, host_class)
-
-
-def price_of(slot: SlotOffer) -> Price:
-    """The price that tasks pay: on-demand, else spot."""
-    return market_index.price_of(slot)
 
 
 def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
@@ -358,7 +349,7 @@ def host_of(context: StepContext, host_class: Hash32) -> HostClass:
     found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
     for owner in found:
         offer = context.state.providers[owner].offer
-        slot = slot_offer(offer, host_class) if offer is not None else None
+        slot = market_index.slot_offer(offer, host_class) if offer is not None else None
         if slot is not None:
             return slot.host
     raise Refused(Code.NO_OFFER, "order: no offer of this host class")

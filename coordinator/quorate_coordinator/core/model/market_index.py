@@ -61,6 +61,7 @@ LISTS_SLOTS_MAX = 1 << 20  # slots in all eligible lists that are kept for their
 
 
 def price_of(slot: SlotOffer) -> Price:
+    """The price that tasks pay: on-demand, else spot."""
     return slot.on_demand or slot.spot
 
 

@@ -121,7 +121,9 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
     )
     skipped = [(batch.number, skip) for batch in batches for skip in batch.skips]
     skipped += [(empty.batch, skip) for skip in empty.skips] if empty is not None else []
-    beacons = [found for batch in batches if (found := _beacon(job, _round_of(batch)))]
+    beacons = [
+        found for batch in batches if (found := _beacon(job, batch.commit_set.message.beacon_round))
+    ]
     beacons += [found] if empty is not None and (found := _beacon(job, empty.round)) else []
     eligible = state.eligible(job)
     snapshot = state.eligible_snapshots[job.ack.message.eligible_root]
@@ -152,10 +154,6 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
         stop=job.stop if outcome is Outcome.LAPSED else None,
         version=VERSION,
     )
-
-
-def _round_of(batch: Batch) -> Round:
-    return batch.commit_set.message.beacon_round
 
 
 def _beacon(job: Job, number: Round) -> BeaconUsed | None:
