@@ -7,7 +7,7 @@ tokens it is refused. The table of buckets has a bounded size.
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from quorate_coordinator.base.request_limits import RequestBounds
 from quorate_protocol.units import Address
@@ -79,18 +79,14 @@ class RequestRates:
 
     def __init__(self, bounds: RequestBounds, now: Now) -> None:
         self.bounds = bounds
-        self.by_address = TokenBuckets(
-            bounds.address_per_second, bounds.address_burst, bounds.buckets_max, now
-        )
-        self.by_account = TokenBuckets(
-            bounds.account_per_second, bounds.account_burst, bounds.buckets_max, now
-        )
-        self.by_upload = TokenBuckets(
-            bounds.upload_bytes_per_second, bounds.upload_burst_bytes, bounds.buckets_max, now
-        )
-        self.by_order = TokenBuckets(
-            bounds.orders_per_second, bounds.orders_burst, bounds.buckets_max, now
-        )
+
+        def buckets(per_second: float, burst: float) -> TokenBuckets[Any]:
+            return TokenBuckets(per_second, burst, bounds.buckets_max, now)
+
+        self.by_address = buckets(bounds.address_per_second, bounds.address_burst)
+        self.by_account = buckets(bounds.account_per_second, bounds.account_burst)
+        self.by_upload = buckets(bounds.upload_bytes_per_second, bounds.upload_burst_bytes)
+        self.by_order = buckets(bounds.orders_per_second, bounds.orders_burst)
         self._charged = OrderedDict()
 
     def count_address(self, remote: str | None, tokens: float = 1.0) -> None:

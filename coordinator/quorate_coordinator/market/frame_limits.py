@@ -23,15 +23,12 @@ class FrameLimits:
     log_bytes: TokenBuckets[str]
 
     def __init__(self, bounds: RequestBounds, now: Callable[[], float]) -> None:
-        self.offences = TokenBuckets(
-            bounds.offences_per_second, bounds.offences_burst, bounds.buckets_max, now
-        )
-        self.unasked_frames = TokenBuckets(
-            bounds.unasked_per_second, bounds.unasked_burst, bounds.buckets_max, now
-        )
-        self.log_bytes = TokenBuckets(
-            bounds.log_bytes_per_second, bounds.log_burst_bytes, bounds.buckets_max, now
-        )
+        def buckets(per_second: float, burst: float) -> TokenBuckets[str]:
+            return TokenBuckets(per_second, burst, bounds.buckets_max, now)
+
+        self.offences = buckets(bounds.offences_per_second, bounds.offences_burst)
+        self.unasked_frames = buckets(bounds.unasked_per_second, bounds.unasked_burst)
+        self.log_bytes = buckets(bounds.log_bytes_per_second, bounds.log_burst_bytes)
 
     def check(self, sender: str) -> None:
         """Called before a frame is decoded. Raises Unavailable."""
