@@ -1,6 +1,4 @@
-"""Performs the core's effects: sends frames to providers, stores documents, and sends transactions
-to the chain.
-"""
+"""Performs the core's effects: frames to providers, documents, and transactions."""
 
 import asyncio
 import logging
@@ -15,27 +13,9 @@ from quorate_contracts.generated.contract_calls import Call
 from quorate_contracts.money_texts import currency_of
 from quorate_coordinator.chain import job_escrows
 from quorate_coordinator.chain.queries import tabs_of
+from quorate_coordinator.core.model import effects
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.effects import (
-    AppendSummary,
-    ArchiveRuns,
-    Effect,
-    OpenCase,
-    PaidVoucher,
-    PayOrder,
-    ProveEquivocation,
-    ReleaseOrder,
-    Send,
-    SendGiveBack,
-    SendLocks,
-    SendPayroll,
-    SendRedeem,
-    ShowExecution,
-    ShownRun,
-    StoreReceipt,
-    StoreSpec,
-)
-from quorate_coordinator.storage.documents import JobDocuments
+from quorate_coordinator.storage.stored_effects import JobDocuments
 from quorate_protocol.limits import JURORS, Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
@@ -51,14 +31,12 @@ ANSWER_WITHIN = Seconds(3)
 FUNDS_SECONDS = 15.0
 RECONNECT_LOOKS = 8
 RECONNECT_LOOK_SECONDS = 0.25
-MoneyEffect = SendPayroll | SendRedeem | SendLocks | SendGiveBack
+MoneyEffect = effects.SendPayroll | effects.SendRedeem | effects.SendLocks | effects.SendGiveBack
 
 
 @dataclass(slots=True)
 class EffectPerformer:
-    """Performs effects, one method for each kind. The outbox tries again after Unavailable. Refused
-    ends the effect.
-    """
+    """The outbox tries again after Unavailable. Refused ends the effect."""
 
     coordinator: Address
     contracts: Contracts
@@ -68,34 +46,38 @@ class EffectPerformer:
     documents: JobDocuments
     sender: Sender
     clock: Clock
-    archive_writer: Callable[[ArchiveRuns | AppendSummary], Awaitable[None]]
+    archive_writer: Callable[[effects.ArchiveRuns | effects.AppendSummary], Awaitable[None]]
     submit: Callable[[ev.Event], Awaitable[object]]
     # One case at a time looks for its money and opens: two would count the same money.
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def __call__(self, effect: Effect) -> None:
-        """Performs one effect. Performing it twice does no harm."""
+    async def __call__(self, effect: effects.Effect) -> None:
         match effect:
-            case Send():
+            case effects.Send():
                 await self._send(effect)
-            case StoreSpec() | StoreReceipt():
+            case effects.StoreSpec() | effects.StoreReceipt():
                 await self.documents.store_for(effect)
-            case SendPayroll() | SendRedeem() | SendLocks() | SendGiveBack():
+            case (
+                effects.SendPayroll()
+                | effects.SendRedeem()
+                | effects.SendLocks()
+                | effects.SendGiveBack()
+            ):
                 await self._move(effect)
-            case ShowExecution():
+            case effects.ShowExecution():
                 await self._show(effect)
-            case PayOrder():
+            case effects.PayOrder():
                 await self._pay_order(effect)
-            case ReleaseOrder():
+            case effects.ReleaseOrder():
                 await self._release(effect)
-            case OpenCase():
+            case effects.OpenCase():
                 await self._open_case(effect)
-            case ProveEquivocation():
+            case effects.ProveEquivocation():
                 await self._prove(effect)
-            case ArchiveRuns() | AppendSummary():
+            case effects.ArchiveRuns() | effects.AppendSummary():
                 await self.archive_writer(effect)
 
-    async def _send(self, effect: Send) -> None:
+    async def _send(self, effect: effects.Send) -> None:
         # The outbox retries after pauses that grow. So a provider that connects again would wait
         # for the end of a pause; here it gets the frame at once.
         for _ in range(RECONNECT_LOOKS):
@@ -113,7 +95,6 @@ class EffectPerformer:
             raise Unavailable(str(error), 0.3) from error
 
     async def _move(self, effect: MoneyEffect) -> None:
-        """Sends a transaction of money, and tells the core what the chain has then."""
         payers, payees = _accounts(effect)
         try:
             block = await self._transact(effect.key, await self._money_call(effect))
@@ -128,22 +109,22 @@ class EffectPerformer:
     async def _money_call(self, effect: MoneyEffect) -> Call:
         escrow, me = self.contracts.escrow, self.coordinator
         match effect:
-            case SendPayroll(pays=pays, root=root):
+            case effects.SendPayroll(pays=pays, root=root):
                 return escrow.payroll(
                     me, root, encodings.pairs((pay.payee, pay.cumulative) for pay in pays)
                 )
-            case SendLocks(locks=locks):
+            case effects.SendLocks(locks=locks):
                 words = encodings.pairs((lock.payee, lock.amount) for lock in locks)
                 return escrow.lock_many(me, words)
-            case SendGiveBack(client=client, amount=amount):
+            case effects.SendGiveBack(client=client, amount=amount):
                 return escrow.give_back(client, me, amount)
-            case SendRedeem(vouchers=vouchers, root=root):
+            case effects.SendRedeem(vouchers=vouchers, root=root):
                 shown = [encodings.session(it) for it in await self._unknown(vouchers)]
                 signed = [encodings.voucher(item.voucher) for item in vouchers]
                 return escrow.redeem(me, root, shown, signed)
 
-    async def _unknown(self, vouchers: Sequence[PaidVoucher]) -> list[Envelope[Session]]:
-        """Returns the sessions that the chain does not have. Each that is left out saves gas."""
+    async def _unknown(self, vouchers: Sequence[effects.PaidVoucher]) -> list[Envelope[Session]]:
+        """Each that is left out saves gas."""
         found = []
         for item in vouchers:
             body = item.session.message
@@ -156,19 +137,18 @@ class EffectPerformer:
     async def _notes(
         self, payers: Sequence[Address], payees: Sequence[Address], least: int
     ) -> tuple[ev.ChainNote, ...]:
-        """Returns these tabs and the own money, in the newest block that is deep enough."""
         head = (await self.client.head()).number
         at = BlockNumber(max(least, head - self.limits.chain_depth + 1, 0))
         parts = self.client, self.contracts, self.coordinator
         return tuple(await tabs_of(*parts, payers, payees, at))
 
-    async def _show(self, effect: ShowExecution) -> None:
+    async def _show(self, effect: effects.ShowExecution) -> None:
         await self._must_be_past(effect.run.assignment.message.accept_by)
         run = job_run(_run(effect.run), effect.run.receipt, effect.run.reveal)
         await self._transact(effect.key, self.contracts.jobs.show(effect.order, run))
 
-    async def _pay_order(self, effect: PayOrder) -> None:
-        """Has an order paid once nothing more can be shown. Others may show and pay it, too."""
+    async def _pay_order(self, effect: effects.PayOrder) -> None:
+        """Once nothing more can be shown. Others may show and pay it, too."""
         if self.clock.now() <= effect.not_before:
             raise Unavailable("its evidence window is open", FUNDS_SECONDS)
         now = (await self.client.head()).time
@@ -185,11 +165,11 @@ class EffectPerformer:
             if await job_escrows.shown_of(*parts) is not None:
                 raise Unavailable(str(refused), FUNDS_SECONDS) from refused
 
-    async def _release(self, effect: ReleaseOrder) -> None:
+    async def _release(self, effect: effects.ReleaseOrder) -> None:
         if await job_escrows.is_releasable(self.client, self.contracts, effect.order):
             await self._transact(effect.key, self.contracts.jobs.release(effect.order))
 
-    async def _open_case(self, effect: OpenCase) -> None:
+    async def _open_case(self, effect: effects.OpenCase) -> None:
         evidence = effect.execution
         pair = _run(evidence.run), _run(evidence.contradiction)
         case = CaseEvidence(evidence.session, evidence.order, *pair)
@@ -202,8 +182,7 @@ class EffectPerformer:
                 effect.key, self.contracts.court.open_case(case.shown(), effect.pay)
             )
 
-    async def _prove(self, effect: ProveEquivocation) -> None:
-        """Shows two Commits to the chain."""
+    async def _prove(self, effect: effects.ProveEquivocation) -> None:
         if not await self.sender.known(effect.key):
             await self._must_be_past(effect.assignment.message.accept_by)
         shown = (effect.assignment, effect.one, effect.other)
@@ -224,9 +203,7 @@ class EffectPerformer:
 
     async def _must_hold(self, burned: Amount, case: CaseEvidence) -> None:
         """Raises Unavailable while the posting key's balance in Escrow is too small for a case.
-
-        Once the court would refuse the case as too late, it raises nothing. Then the court's
-        refusal tells the core.
+        Once the court would refuse the case as too late, its refusal tells the core.
         """
         held = await view(self.client, self.contracts.escrow.balance_of(self.sender.address))
         accused = case.run.assignment.message
@@ -240,7 +217,6 @@ class EffectPerformer:
             raise Unavailable(told, FUNDS_SECONDS)
 
     async def _transact(self, purpose: str, call: Call) -> BlockNumber:
-        """Sends a call once. Returns the block that has it."""
         try:
             receipt = await transact(self.sender, purpose, call)
         except Unfunded as error:
@@ -255,26 +231,23 @@ class EffectPerformer:
         return receipt.block
 
 
-def purpose_of(effect: Effect, refused: Refused) -> tuple[str, str] | None:
-    """Returns (purpose, reason) of a transaction that the chain refused and of which the core must
-    hear; None for other effects.
-    """
-    is_heard = isinstance(effect, MoneyEffect | OpenCase)
+def purpose_of(effect: effects.Effect, refused: Refused) -> tuple[str, str] | None:
+    """(purpose, reason) of which the core must hear; None for other effects."""
+    is_heard = isinstance(effect, MoneyEffect | effects.OpenCase)
     return (effect.key, refused.detail or str(refused)) if is_heard else None
 
 
 def _accounts(effect: MoneyEffect) -> tuple[list[Address], list[Address]]:
-    """Returns the payers and the payees whose tabs a transaction may change."""
     match effect:
-        case SendPayroll(pays=pays):
+        case effects.SendPayroll(pays=pays):
             return [], [pay.payee for pay in pays]
-        case SendLocks(locks=locks):
+        case effects.SendLocks(locks=locks):
             return [], [lock.payee for lock in locks]
-        case SendRedeem(vouchers=vouchers):
+        case effects.SendRedeem(vouchers=vouchers):
             return [item.voucher.message.payer for item in vouchers], []
-        case SendGiveBack(client=client):
+        case effects.SendGiveBack(client=client):
             return [client], []
 
 
-def _run(run: ShownRun) -> RunEvidence:
+def _run(run: effects.ShownRun) -> RunEvidence:
     return RunEvidence(run.index, run.blind, run.assignment, run.commit)

@@ -9,7 +9,6 @@ from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.core.views import offer_views
 from quorate_coordinator.market.frame_handler import FrameHandler, check_network
 from quorate_coordinator.market.frame_limits import FrameLimits
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.limits import DEVNET
@@ -22,6 +21,7 @@ from quorate_protocol.units import Address, Hash32, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.http.client_networks import registered_network
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.memory_archive import MemoryArchive
 from support.virtual_clock import VirtualClock
 
 MACHINE = "8.8.4.4"  # the one machine from which all of them connect

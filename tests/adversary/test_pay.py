@@ -7,7 +7,6 @@ from quorate_coordinator.core.archived_run import committed_output
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Decided, Running
 from quorate_coordinator.core.model.lease import Lapsed
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import LogAccess, RunReader
 from quorate_protocol.codec.eip712 import digest
@@ -26,6 +25,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.memory_archive import MemoryArchive
 
 PAY = 900  # of each execution
 

@@ -14,13 +14,13 @@ from quorate_coordinator.core.model.entities import Revealing
 from quorate_coordinator.market import frame_handler
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.frame_limits import FrameLimits
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.memory_archive import MemoryArchive
 from support.virtual_clock import VirtualClock
 
 TIMES = 200

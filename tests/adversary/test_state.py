@@ -12,13 +12,11 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import ArchiveRuns, StoreSpec
 from quorate_coordinator.core.model.entities import Ended
 from quorate_coordinator.core.model.tables import LIVE_BYTES
-from quorate_coordinator.storage.archive import MemoryArchive
-from quorate_coordinator.storage.archive_file import FileArchive
-from quorate_coordinator.storage.archive_writer import ArchiveWriter
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.document_file import SPARE_BYTES, DocumentFile
-from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.stored_effects import ArchiveWriter, JobDocuments
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import sha256
@@ -39,6 +37,7 @@ from quorate_protocol.units import (
 from quorate_runtime.http.error_responses import Busy
 from support.clocks import SetClock
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.memory_archive import MemoryArchive
 
 KEEPING = Keeping(64 << 20, 180 * 86_400)
 

@@ -42,10 +42,10 @@ from quorate_coordinator.core.model.effects import (
 from quorate_coordinator.core.model.entities import WorkWindow
 from quorate_coordinator.core.model.step_context import Rules
 from quorate_coordinator.core.money import receipts
-from quorate_coordinator.storage.archive_file import FileArchive
-from quorate_coordinator.storage.archive_writer import ArchiveWriter
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.stored_effects import ArchiveWriter
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import MAINNET
@@ -311,10 +311,7 @@ class Market:
 
     async def open(self) -> None:
         """Registrations, tabs, offers and heartbeats."""
-        notes: list[ev.ChainNote] = [
-            ev.ChainBalanceChanged(MONEY),
-            ev.ChainLimitsChanged(MONEY, MONEY),
-        ]
+        notes: list[ev.ChainNote] = [ev.ChainBalanceChanged(MONEY, MONEY, MONEY)]
         for index, party in enumerate(self.providers.values()):
             who, network = party.address, hash_tuple("net", index)
             notes.append(ev.ChainProviderRegistered(who, who, who, network))

@@ -77,10 +77,7 @@ class ChainRules(BaseMachine):
 
     @rule(balance=U128, payroll=U128, locks=U128)
     def balance_and_limits_change(self, balance: int, payroll: int, locks: int) -> None:
-        self.world.notes(
-            ev.ChainBalanceChanged(Amount(balance)),
-            ev.ChainLimitsChanged(Amount(payroll), Amount(locks)),
-        )
+        self.world.notes(ev.ChainBalanceChanged(Amount(balance), Amount(payroll), Amount(locks)))
 
     @rule(pick=PICK)
     def case_opens(self, pick: int) -> None:

@@ -22,7 +22,6 @@ from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.frame_limits import FrameLimits
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.limits import DEVNET
@@ -35,6 +34,7 @@ from quorate_runtime.actor.actor import Actor
 from quorate_runtime.keys.crypto import new_secret
 from support.fuzz_properties import COUNTS, codec_inputs
 from support.journal.memory_journal import MemoryDisk, MemoryJournal
+from support.memory_archive import MemoryArchive
 from support.value_strategies import values_of
 from support.virtual_clock import VirtualClock
 

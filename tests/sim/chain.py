@@ -159,7 +159,7 @@ class Chain(Blocks):
     def _own_notes(self, escrow: Escrow) -> tuple[ev.ChainNote, ...]:
         payroll, locks = (escrow.left(OWN, what, self.now) for what in ("payroll", "locks"))
         balance = Amount(escrow.balances.get(OWN, 0))
-        return ev.ChainBalanceChanged(balance), ev.ChainLimitsChanged(payroll, locks)
+        return (ev.ChainBalanceChanged(balance, payroll, locks),)
 
     def final_money(self) -> Money:
         """The books of the newest block that nothing can replace."""

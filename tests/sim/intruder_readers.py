@@ -9,7 +9,6 @@ from random import Random
 
 from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Job
 from quorate_coordinator.core.model.lease import Closed, Committed, Lease, Revealed, Silent
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
@@ -18,6 +17,7 @@ from quorate_protocol.messages.signed import Witness
 from quorate_protocol.units import Address, Round
 from sim.parties import DOMAIN, key
 from sim.world import World
+from support.memory_archive import MemoryArchive
 
 Attack = tuple[Callable[[], object], str] | None
 STRANGER = key("stranger")

@@ -94,7 +94,7 @@ def _silence_is_never_noticed(patch: Patch) -> None:
 
 
 def _two_commits(patch: Patch) -> None:
-    def commit(held, envelope, at, limits):  # type: ignore[no-untyped-def]
+    def commit(held, envelope, at, known, limits):  # type: ignore[no-untyped-def]
         if isinstance(held.phase, lease.Accepted | lease.Committed):
             return lease._to(held, lease.Committed(envelope, at), lease.Effect.SLOT_FREED)
         return held, ()

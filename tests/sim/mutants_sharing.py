@@ -63,7 +63,7 @@ def _silence_is_not_noticed(patch: Patch) -> None:
     patch.setattr(
         lease,
         "_commit",
-        lambda item, message, at, limits: commit(item, message, at, _patient(limits)),
+        lambda item, message, at, known, limits: commit(item, message, at, known, _patient(limits)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Authenticates requests by bearer tokens: the token's key must be one that may act for the account
+"""Authenticates requests by bearer tokens: their keys must be allowed to act for the account
 now.
 """
 
@@ -9,13 +9,11 @@ from aiohttp import web
 from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import Rules
-from quorate_protocol.messages import envelope
 from quorate_protocol.messages.bearer import read_token
 from quorate_protocol.messages.ports import Clock
-from quorate_protocol.messages.signed import Session
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, UnixSeconds
-from quorate_runtime.keys.crypto import recover, recover_again
+from quorate_runtime.keys.crypto import recover_again
 
 CHARGED = web.RequestKey("charged", bool)
 
@@ -30,9 +28,7 @@ class Auth:
     rates: RequestRates
 
     def account(self, request: web.Request) -> Address | None:
-        """Returns the account for which a request acts; None without a token. Raises Refused for a
-        bad token, `Busy` if the account asks too often.
-        """
+        """None without a token. Raises Refused for a bad one, `Busy` if it asks too often."""
         header = request.headers.get("Authorization")
         if not header:
             return None
@@ -60,13 +56,7 @@ class Auth:
         )
 
     def required(self, request: web.Request) -> Address:
-        """Like `account`, but refuses requests without a token."""
         account = self.account(request)
         if account is None:
             raise Refused(Code.BAD_SIGNATURE, "authorization: send a Quorate token")
         return account
-
-
-def session_signer(rules: Rules, signed: envelope.Envelope[Session]) -> Address:
-    """Returns the address that signed a session."""
-    return envelope.signer(rules.domain, signed, recover)

@@ -22,8 +22,6 @@ OPERATIONS = (*ROUTES, OPERATOR, METRICS)
 
 
 def handles(route: Route[Any]) -> Callable[[H], H]:
-    """Marks a method as the handler of a route, whose summary says what it does."""
-
     def mark(handler: H) -> H:
         handler.__dict__["route"] = route
         return handler
@@ -32,7 +30,6 @@ def handles(route: Route[Any]) -> Callable[[H], H]:
 
 
 def add_handlers(app: web.Application, *owners: object) -> None:
-    """Mounts the marked methods of these objects."""
     for owner in owners:
         for name, item in vars(type(owner)).items():
             route = getattr(item, "route", None)

@@ -26,11 +26,11 @@ from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.market.imported_logs import ImportedLogs
 from quorate_coordinator.status.market_tables import MarketTables
 from quorate_coordinator.status.operator_report import OperatorReport
-from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_coordinator.storage.staging import Staging
+from quorate_coordinator.storage.stored_effects import JobDocuments
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import Order
@@ -90,7 +90,7 @@ class HttpServer:
     report: OperatorReport | None = None  # once the journal is replayed
 
     async def listen(self, app: web.Application, runner: web.AppRunner) -> str:
-        """Adds all routes and listens. Returns the URL at which others reach this coordinator."""
+        """Returns the URL at which others reach this coordinator."""
         config = self.config
         self._add_routes(app)
         await runner.setup()
@@ -117,7 +117,6 @@ class HttpServer:
             actor=self.actor,
             auth=auth,
             info=self._info,
-            limits=core.rules.limits,
             clock=clock,
             receipt=self._document,
             history=self.history,
@@ -153,7 +152,6 @@ class HttpServer:
         add_staging_routes(app, self.staging.uploads, grant, may_read=may_read, library=library)
 
     def _is_operator(self, request: web.Request) -> bool:
-        """Whether a request comes from this machine, or from a network that the operator named."""
         address = address_of(request.remote or "")
         if address is None:
             return False
@@ -176,7 +174,6 @@ class HttpServer:
         return web.Response(body=exposition(self.registry), headers={"Content-Type": CONTENT_TYPE})
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong at this moment."""
         time, depth = self.core.state.own.block_time, self.core.rules.limits.chain_depth
         url = " and ".join(filter(None, (self.config.chain_url, self.config.second_chain_url)))
         silence = silence_problem(self.clock, self.chain_answered_at(), url)
@@ -189,9 +186,7 @@ class HttpServer:
         return self.board.problems()
 
     def _must_have_room(self) -> None:
-        """Raises Refused while new orders would take the room of the receipts of open ones, and
-        Unavailable while no document can be stored.
-        """
+        """Raises Refused or Unavailable: new orders must leave room for receipts of open ones."""
         disk, file = disk_problem(self.config.home), self.documents.file
         if disk:
             raise Refused(Code.QUOTA, f"order: the coordinator's disk has no room: {disk}")

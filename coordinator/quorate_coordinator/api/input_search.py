@@ -29,10 +29,9 @@ IMAGES_KNOWN_MAX = 4096
 
 
 class InputSearch:
-    """Looks for the content that an order names. `sources` are the operator's gateways.
-
-    `is_devnet` allows gateways in the operator's private network. There only a registry of this
-    machine is asked.
+    """Looks for the content that an order names. `sources` are the operator's gateways. `is_devnet`
+    allows gateways in the operator's private network; there only a registry of this machine is
+    asked.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class InputSearch:
 
     async def check(self, spec: JobSpec, client: Address) -> bool:
         """Returns whether the coordinator still has to take some of it into its store. Raises
-        Refused(NOT_STORED) if image or an input is in no source. The text has its CID.
+        Refused(NOT_STORED) if image or an input is in no source.
 
         What cannot be known in time counts as there. Uploads of other accounts do not count: their
         providers may not read them, and a stranger must not learn of them.

@@ -1,6 +1,4 @@
-"""Middleware before every handler: counts requests by address and size, and accepts only small,
-complete, uncompressed bodies. At start and end it refuses what the coordinator cannot take then.
-"""
+"""Middleware before every handler: accepts only small, complete, uncompressed bodies."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,9 +17,7 @@ STOPPING_RETRY_SECONDS = 5.0
 
 
 def before_handlers(rates: RequestRates) -> Middleware:
-    """Returns the middleware that counts requests by address, refuses compressed bodies, and reads
-    small bodies within a time limit.
-    """
+    """Counts requests, refuses compressed bodies, and reads small ones within a time limit."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -45,23 +41,30 @@ def before_handlers(rates: RequestRates) -> Middleware:
 
 
 def tokens_of(request: web.Request) -> float:
-    """Returns the tokens that a request costs: one, or one for each KiB of its body.
-
-    A body takes time of the loop to be parsed. An upload goes to disk, and has limits of its own.
-    """
+    """One for each KiB of a body, which the loop must parse. Uploads have limits of their own."""
     if not request.can_read_body or request.method == "PUT":
         return 1.0
     size = request.content_length
     return max(1.0, (BODY_BYTES_MAX if size is None else min(size, BODY_BYTES_MAX)) / KIB)
 
 
-def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
-    """Returns the middleware that refuses requests while the coordinator still replays its journal.
+def _no() -> bool:
+    return False
 
-    It listens already, because its own address is part of its rules. But its state is an earlier
-    one, in which runs may be missing that it has acknowledged. A client that waits for such a run
-    would believe that there is none. The health route answers. The middleware goes inside the one
-    that turns errors into answers.
+
+def refuse_untimely(
+    is_ready: Callable[[], bool],
+    is_leaving: Callable[[], bool] = _no,
+    may_be_older: Callable[[], bool] = _no,
+    is_retired: Callable[[], bool] = _no,
+) -> Middleware:
+    """Refuses what the coordinator cannot take at its start and at its end. It goes inside the
+    middleware that turns errors into answers.
+
+    While its journal is replayed it listens already, because its own address is part of its rules.
+    But runs may be missing in its state that it has acknowledged, and a client that waits for one
+    would believe that there is none. While its journal may be old, a second Ack of an order would
+    cost bond. Once retired, it still takes vouchers and stops.
     """
 
     @web.middleware
@@ -71,38 +74,10 @@ def refuse_early(is_ready: Callable[[], bool]) -> Middleware:
                 "the coordinator is starting; it answers once its journal is replayed",
                 STARTING_RETRY_SECONDS,
             )
-        return await handler(request)
-
-    return guard
-
-
-def refuse_new(is_leaving: Callable[[], bool]) -> Middleware:
-    """Returns the middleware that refuses new work while the coordinator stops. Read requests and
-    connected providers still get answers. It goes inside the one that turns errors into answers.
-    """
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.method not in ("GET", "HEAD") and is_leaving():
             raise Unavailable(
                 "the coordinator is stopping; it takes this when it is back", STOPPING_RETRY_SECONDS
             )
-        return await handler(request)
-
-    return guard
-
-
-def refuse_orders(
-    is_retired: Callable[[], bool], may_be_older: Callable[[], bool] = lambda: False
-) -> Middleware:
-    """Returns the middleware that refuses new orders once the coordinator has retired, or while its
-    journal may be old. Vouchers and stops of earlier orders are still taken.
-
-    With an old journal a second Ack of an order would cost bond.
-    """
-
-    @web.middleware
-    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         is_order = request.method == "POST" and request.path == Routes.ORDER.path
         if is_order and may_be_older():
             raise Unavailable(

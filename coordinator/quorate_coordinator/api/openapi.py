@@ -1,8 +1,8 @@
 """Generates the OpenAPI 3.1 document from the table of operations and the codec's types.
 
-Schemas follow the codec: canonical names in camelCase, byte strings as 0x-hex of their width,
-integers above 2^53 as decimal strings, no unknown fields. Source:
-https://spec.openapis.org/oas/v3.1.0 and JSON Schema 2020-12.
+Schemas follow the codec: camelCase names, 0x-hex byte strings of their width, integers above 2^53
+as decimal strings, no unknown fields. Source: https://spec.openapis.org/oas/v3.1.0 and JSON Schema
+2020-12.
 """
 
 import re
@@ -49,7 +49,6 @@ class Schemas:
         self.components: dict[str, Json] = {}
 
     def of(self, kind: Any) -> Json:
-        """Returns the schema of a type that the codec knows."""
         if hasattr(kind, "__supertype__"):
             return self._unit(kind)
         origin = get_origin(kind)
@@ -159,7 +158,6 @@ def _integer(low: int, high: int | None) -> Json:
 
 
 def document(version: str) -> Json:
-    """Returns the whole document as a JSON tree."""
     schemas = Schemas()
     paths: dict[str, Json] = {}
     for operation in OPERATIONS:

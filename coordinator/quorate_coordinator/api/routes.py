@@ -1,6 +1,4 @@
-"""The routes of /v1. Each handler reads and checks the request, then submits an event or answers a
-view.
-"""
+"""The routes of /v1: each handler checks the request, then submits an event or answers a view."""
 
 import asyncio
 import json
@@ -11,7 +9,7 @@ from typing import TypeVar
 
 from aiohttp import web
 
-from quorate_coordinator.api.auth import Auth, session_signer
+from quorate_coordinator.api.auth import Auth
 from quorate_coordinator.api.handlers import handles
 from quorate_coordinator.api.openapi import document
 from quorate_coordinator.base.request_limits import BODY_BYTES_MAX
@@ -24,7 +22,6 @@ from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.eip712 import digest
-from quorate_protocol.limits import Limits
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.job_spec import validate as validate_spec
@@ -67,11 +64,9 @@ class Api:
     actor: Actor[ev.Event, Effect]
     auth: Auth
     info: Callable[[], InfoView]
-    limits: Limits
     clock: Clock
-    receipt: Callable[
-        [str], Awaitable[bytes | None]
-    ]  # receipt body by CID; None when it is not stored
+    # receipt body by CID; None when it is not stored
+    receipt: Callable[[str], Awaitable[bytes | None]]
     history: RunReader
     access: RunAccess
     problems: Callable[[], tuple[Problem, ...]]
@@ -85,7 +80,6 @@ class Api:
     imported: Callable[[Address | None], tuple[ImportedView, ...]] = lambda _: ()
 
     def now(self) -> UnixSeconds:
-        """Returns the present second."""
         return UnixSeconds(int(self.clock.now()))
 
     @handles(Routes.OPENAPI)
@@ -98,7 +92,7 @@ class Api:
 
     @handles(Routes.OBSERVED)
     async def get_observed(self, request: web.Request) -> web.Response:
-        """Answers ObservedView. A provider behind a router learns its network from it."""
+        """A provider behind a router learns its network from it."""
         address = client_networks.address_of(request.remote or "")
         return answer(ObservedView("" if address is None else str(address)))
 
@@ -110,9 +104,7 @@ class Api:
 
     @handles(Routes.READY)
     async def get_ready(self, _: web.Request) -> web.Response:
-        """Answers Done, or Unavailable (503) with every problem. Load balancers look only at the
-        status.
-        """
+        """Load balancers look only at the status: 503 with every problem, or 200."""
         problems = self.problems()
         if problems:
             raise Unavailable(
@@ -132,8 +124,8 @@ class Api:
 
     @handles(Routes.PLAN)
     async def post_plan(self, request: web.Request) -> web.Response:
-        """Answers the PlanView of a PlanRequest. A stranger may ask, so a plan counts for several
-        requests. A client that sends its token hears of its own images that cannot be verified.
+        """A stranger may ask, so a plan counts for several requests. A client that sends its token
+        hears of its own images that cannot be verified.
         """
         self.auth.rates.count_address(request.remote, Routes.PLAN.tokens - 1)
         wanted = await read_body(request, PlanRequest)
@@ -144,20 +136,19 @@ class Api:
 
     @handles(Routes.SESSION)
     async def post_session(self, request: web.Request) -> web.Response:
-        """Accepts Envelope[Session]: the session key may act from now on, also before its first
-        order.
-        """
+        """The session key may act from now on, also before its first order."""
         signed = await read_envelope(request, Session)
         session = signed.message
         if (
-            session_signer(self.core.rules, signed) != session.client
+            envelope.signer(self.core.rules.domain, signed, recover) != session.client
             or session.coordinator != self.core.rules.coordinator
         ):
             raise Refused(
                 Code.WRONG_SIGNER, "session: not signed by its client, or for another coordinator"
             )
-        if not self.now() < session.expires <= self.now() + self.limits.session_max + 60:
-            raise Refused(Code.EXPIRED, f"session: must expire within {self.limits.session_max} s")
+        longest = self.core.rules.limits.session_max
+        if not self.now() < session.expires <= self.now() + longest + 60:
+            raise Refused(Code.EXPIRED, f"session: must expire within {longest} s")
         self.auth.rates.count_account(session.client)
         await self.actor.submit(ev.SessionReceived(signed))
         return answer(Done())
@@ -167,7 +158,7 @@ class Api:
         submission = await read_body(request, orders.Submission)
         rules = self.core.rules
         orders.validate(
-            submission, rules.domain, recover_again, rules.coordinator, self.now(), self.limits
+            submission, rules.domain, recover_again, rules.coordinator, self.now(), rules.limits
         )
         client = submission.order.message.client
         self.auth.rates.count_account(client)
@@ -199,8 +190,8 @@ class Api:
         return answer(AckView(ack.message.job_id, ack))
 
     def _check_new(self, client: Address) -> None:
-        """Raises Refused while there is no room for orders, and Busy for a client that ordered too
-        much without a charge.
+        """Raises Refused without room for orders, Busy for a client with too many uncharged
+        ones.
         """
         self.must_have_room()
         known = self.core.state.clients.get(client)
@@ -213,9 +204,7 @@ class Api:
 
     @handles(Routes.RUN)
     async def get_run(self, request: web.Request) -> web.Response:
-        """Answers RunView to those that may read the run. Its executors and jurors do not see how
-        to get the output.
-        """
+        """Executors and jurors do not see how to get the output."""
         return answer(self.access.view(job_id_of(request), self.auth.account(request)))
 
     @handles(Routes.STOP)
@@ -224,9 +213,8 @@ class Api:
         if stop.message.job_id != job_id_of(request):
             raise Refused(Code.MALFORMED, "stop: jobId is not the one in the path")
         key = self._signer(stop)
-        if (
-            self.history.session_key(stop.message.job_id) != key
-        ):  # an archived run has stopped already
+        # an archived run has stopped already
+        if self.history.session_key(stop.message.job_id) != key:
             await self.actor.submit(ev.StopReceived(stop, key))
         return answer(Done())
 
@@ -243,9 +231,7 @@ class Api:
         return answer(Done())
 
     def _signer(self, signed: envelope.AnyEnvelope) -> Address:
-        """Returns the key that signed, and counts one request for it. It is an account's own key or
-        the key of an account's session.
-        """
+        """Counts one request for the key that signed: an account's own, or that of its session."""
         key = envelope.signer(self.core.rules.domain, signed, recover)
         self.auth.rates.count_account(key)
         return key
@@ -262,17 +248,15 @@ class Api:
             # It was stored before the job left the state, so it has been deleted since then.
             raise Refused(
                 Code.UNKNOWN,
-                (
-                    "receipt: it was kept for its time and then deleted; its client and its "
-                    "providers may have it"
-                ),
+                "receipt: it was kept for its time and then deleted; its client and its "
+                "providers may have it",
             )
         content = canonical.canonical({"body": canonical.parse(body, len(body)), "cid": cid})
         return web.Response(body=content, content_type="application/json")
 
     @handles(Routes.ACCOUNT)
     async def get_account(self, request: web.Request) -> web.Response:
-        """Answers AccountView to the account itself. Other accounts may not see what it spends."""
+        """Other accounts may not see what it spends."""
         account = address_of(request)
         if self.auth.required(request) != account:
             raise Refused(Code.NOT_YOURS, "account: only its owner may see it")
@@ -296,9 +280,7 @@ class Api:
 
     @handles(Routes.REPUTATION_LOG)
     async def get_reputation_log(self, request: web.Request) -> web.Response:
-        """Answers one page of ReputationLog, in canonical bytes. A line appears once it is durable
-        in the archive.
-        """
+        """A line appears once it is durable in the archive."""
         after, limit = lines_of(request)
         lines = await asyncio.to_thread(self.history.archive.lines_after, after, limit)
         known = self.core.state.own.log.count
@@ -317,20 +299,16 @@ class Api:
 
 
 def answer(view: object) -> web.Response:
-    """Makes a JSON answer of a view."""
     return web.Response(body=canonical.encode(view), content_type="application/json")
 
 
 @cache
 def openapi_document() -> bytes:
-    """Returns the encoded OpenAPI document. It is made once, because it depends only on the
-    program.
-    """
+    """Cached, because it depends only on the program."""
     return json.dumps(document(VERSION), ensure_ascii=False).encode()
 
 
 def page_of(request: web.Request) -> tuple[int, Address | None]:
-    """Reads `limit` and `after` of a list."""
     text, after = request.query.get("limit", str(PAGE_MAX)), request.query.get("after")
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= PAGE_MAX):
         raise Refused(Code.MALFORMED, f"limit: 1 to {PAGE_MAX}")
@@ -338,7 +316,7 @@ def page_of(request: web.Request) -> tuple[int, Address | None]:
 
 
 def lines_of(request: web.Request) -> tuple[int, int]:
-    """Reads `after` and `limit` of the public log; without `after` it begins at line 0."""
+    """Without `after` it begins at line 0."""
     after, limit = request.query.get("after", ""), request.query.get("limit", str(LINES_MAX))
     for text, name in ((after or "0", "after"), (limit, "limit")):
         if not (text.isascii() and text.isdecimal() and len(text) <= 18):
@@ -349,12 +327,10 @@ def lines_of(request: web.Request) -> tuple[int, int]:
 
 
 def job_id_of(request: web.Request) -> Hash32:
-    """Reads {job} in the path."""
     return Hash32(_hex_of(request.match_info["job"], 32, "jobId"))
 
 
 def address_of(request: web.Request) -> Address:
-    """Reads {address} in the path."""
     return Address(_hex_of(request.match_info["address"], 20, "address"))
 
 
@@ -369,10 +345,8 @@ def _hex_of(text: str, size: int, field: str) -> bytes:
 
 
 async def read_body(request: web.Request, kind: type[M]) -> M:
-    """Reads a value of one type from the body."""
     return canonical.from_json(kind, canonical.parse(await request.read(), BODY_BYTES_MAX))
 
 
 async def read_envelope(request: web.Request, kind: type[M]) -> envelope.Envelope[M]:
-    """Reads an envelope of one message type from the body."""
     return envelope.from_json(canonical.parse(await request.read(), BODY_BYTES_MAX), kind)

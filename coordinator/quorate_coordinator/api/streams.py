@@ -34,9 +34,7 @@ RETRY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Streams:
-    """Handlers of streams, limited in number. They read events from state and archive, which are
-    durable.
-    """
+    """Handlers of streams, limited in number. They read events from state and archive."""
 
     history: RunReader
     access: RunAccess
@@ -87,16 +85,14 @@ class Streams:
                 if is_over or request.query.get("follow") != "1":
                     break
                 await self.clock.sleep(POLL_SECONDS)
-            ending = self.logs.ending(
-                job_id
-            )  # it counts what was left out, which is known only at the end
+            # it counts what was left out, which is known only at the end
+            ending = self.logs.ending(job_id)
             last = self.logs.last_writer(job_id)
             if ending and last is not None and await self._may_send(job_id, last):
                 await self._write(response, ending)
         return response
 
     def _refuse_unpaid(self, job_id: Hash32, found: list[LogAccess]) -> None:
-        """Raises Refused if no line of a run may be read now."""
         if found and all(access is LogAccess.NONE for access in found):
             raise log_reads.not_charged()
         job = self.history.state.jobs.get(job_id)
@@ -107,9 +103,7 @@ class Streams:
         return self.history.log_access(job_id, assignment_hash)
 
     async def _may_send(self, job_id: Hash32, assignment_hash: Hash32) -> bool:
-        """Whether the client may read an execution's lines. Before the first ones it is marked as
-        read, durably, because the client pays for what it reads.
-        """
+        """The execution is marked as read first, durably: the client pays for what it reads."""
         access = self._access(job_id, assignment_hash)
         if access is not LogAccess.MARKED:
             return access is LogAccess.FREE
@@ -124,9 +118,7 @@ class Streams:
     async def _open(
         self, request: web.Request, response: web.StreamResponse, account: Address
     ) -> AsyncIterator[None]:
-        """Counts the stream while it is open. A reader that disconnects, or that reads no bytes,
-        ends the stream without an error.
-        """
+        """A reader that disconnects or reads no bytes ends the stream silently."""
         bounds = self.auth.rates.bounds
         if (
             self.open_streams.total() >= bounds.streams_max

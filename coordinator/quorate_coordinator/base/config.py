@@ -59,6 +59,7 @@ class Settings(Struct, frozen=True):
     """The operator's choices. A change is told of in the order of the fields."""
 
     deployment: Deployment
+    # named to owners and clients too
     chain_url: Annotated[
         str,
         Option(
@@ -68,7 +69,7 @@ class Settings(Struct, frozen=True):
             read=lambda texts, _: chain_urls(texts, CHAIN_URL)[0],
             is_repeated=True,
         ),
-    ]  # named to owners and clients too
+    ]
     beacon_url: Annotated[
         str,
         Option(
@@ -158,9 +159,7 @@ class Settings(Struct, frozen=True):
 
 
 class Config(Settings, frozen=True, kw_only=True):
-    """All choices for one process: the settings, and those below. No module but `cli*` reads flags
-    or the environment.
-    """
+    """All choices for one process. No module but those of `cli` reads flags or the environment."""
 
     home: Path
     own_urls: tuple[str, ...] = ()  # where an earlier process of this folder may still serve
@@ -179,19 +178,16 @@ class Config(Settings, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, settings: Settings, home: Path, **now: object) -> "Config":
-        """Returns the configuration of a process. What `now` names wins over its settings."""
         return cls(home=home, **{**asdict(settings), **now})
 
     @property
     def accuse_budget(self) -> Amount:
-        """The most that it burns in 30 days to accuse providers by itself."""
+        """Of 30 days, to accuse providers by itself."""
         return Amount(self.accuse_usd * USD)
 
     @property
     def proxies(self) -> Proxies:
-        """Reverse proxies that are trusted to name the client's address."""
         return Proxies.of(self.trusted_proxies, self.proxy_header)
 
     def path(self, name: str) -> Path:
-        """Returns the path of a file or folder in the coordinator's folder."""
         return self.home / name

@@ -16,9 +16,7 @@ from quorate_runtime.keys.locked_keys import LockedKeys
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKeys:
-    """The opened keys. They are different keys, so that a stolen posting key can neither sign debt
-    nor take the bond.
-    """
+    """The opened keys. A stolen posting key can neither sign debt nor take the bond."""
 
     account: KeySigner
     statement: KeySigner
@@ -40,7 +38,6 @@ MONEY = ("account", "posting")
 
 
 def create(keystore: Keystore) -> CoordinatorKeys:
-    """Makes the keys that are missing, and opens all."""
     for name in NAMES:
         if not keystore.has(name):
             keystore.create_account(name)
@@ -51,13 +48,13 @@ NEXT = "-next"  # the name of a key that replaces another one, until the chain k
 
 
 def made_next(keystore: Keystore, name: str) -> KeySigner:
-    """Makes the key that is to replace another one, or opens it if it was made."""
+    """Makes the key that is to replace another one, unless an earlier try made it."""
     draft = f"{name}{NEXT}"
     return keystore.account(draft) if keystore.has(draft) else keystore.create_account(draft)
 
 
 def put_next(folder: Path, name: str, replaced: Address) -> Path:
-    """Puts the next key in the place of another one. Returns where the other one is kept."""
+    """Returns where the replaced key is kept."""
     kept = folder / f"{name}-{replaced.hex()[:12]}.json"
     path = folder / f"{name}.json"
     if not kept.exists():
@@ -68,14 +65,12 @@ def put_next(folder: Path, name: str, replaced: Address) -> Path:
 
 
 def locked(keys: LockedKeys) -> MoneyKeys:
-    """Returns the keys of a folder without opening them. Raises KeystoreError if one is missing."""
+    """Opens none of them. Raises KeystoreError if one is missing."""
     return MoneyKeys(*(keys.signer(name) for name in MONEY))
 
 
 def account_of(folder: Path) -> Address:
-    """Returns the account of a keystore's folder, without opening a key. Raises KeystoreError if it
-    is missing.
-    """
+    """Opens no key. Raises KeystoreError if it is missing."""
     return locked(LockedKeys(folder, _never)).account.address
 
 
@@ -84,9 +79,8 @@ def _never() -> str:
 
 
 def load(keystore: Keystore) -> CoordinatorKeys:
-    """Opens all keys. Raises KeystoreError if an account key is missing, or one cannot be opened.
-
-    A missing peer key is made: it owns nothing, and coordinators of earlier versions have none.
+    """Raises KeystoreError if an account key is missing, or one cannot be opened. A missing peer
+    key is made: it owns nothing.
     """
     account, statement, posting = (keystore.account(name) for name in NAMES)
     peer = keystore.peer() if keystore.has(PEER) else keystore.create_peer()

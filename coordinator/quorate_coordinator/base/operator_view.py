@@ -46,6 +46,10 @@ class EndingsView(Struct, frozen=True):
     decided_seconds_median: int
 
 
+ENDINGS = EndingsView.__struct_fields__[:-2]
+"""How a job can end."""
+
+
 class MoneyView(Struct, frozen=True):
     """The coordinator's fees and capital, and what it owes. `uncovered` is charged to clients that
     have signed no voucher for it yet; nobody is paid from it before they do.

@@ -1,4 +1,4 @@
-"""Limits rates by token buckets, one for each network address and one for each account.
+"""Token buckets, one for each network address and one for each account.
 
 A bucket fills with tokens at a steady rate, up to its burst. A request takes tokens; without enough
 tokens it is refused. The table of buckets has a bounded size.
@@ -7,7 +7,7 @@ tokens it is refused. The table of buckets has a bounded size.
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from quorate_coordinator.base.request_limits import RequestBounds
 from quorate_protocol.units import Address
@@ -22,44 +22,37 @@ Now = Callable[[], float]
 class TokenBuckets(Generic[K]):
     """One token bucket for each key. The table keeps the `keys_max` keys that were used last.
 
-    A forgotten key starts again with a full bucket. So somebody who uses more than `keys_max` keys
-    in turn is not limited by it.
+    A forgotten key starts again with a full bucket, so somebody who uses more keys in turn is not
+    limited.
     """
 
     def __init__(self, per_second: float, burst: float, keys_max: int, now: Now) -> None:
         self._per_second, self._burst, self._keys_max, self._now = per_second, burst, keys_max, now
-        self._levels: OrderedDict[K, tuple[float, float]] = (
-            OrderedDict()
-        )  # key -> (tokens at a moment, that moment)
+        # key -> (tokens at a moment, that moment)
+        self._levels: OrderedDict[K, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._levels)
 
     def wait_seconds(self, key: K, tokens: float = 1.0) -> float:
-        """Returns the seconds until the bucket has so many tokens; 0.0 when it has them now. Takes
-        no tokens.
-        """
+        """Until the bucket has so many tokens; 0.0 when it has them now. Takes none."""
         missing = min(tokens, self._burst) - self._level(key)
         return missing / self._per_second if missing > 0 else 0.0
 
     def take(self, key: K, tokens: float = 1.0) -> float:
-        """Takes the tokens and returns 0.0. If there are too few, takes none and returns the
-        seconds until there are enough.
-        """
+        """Returns 0.0; or takes none and returns the seconds until there are enough."""
         wait = self.wait_seconds(key, tokens)
         if not wait:
             self.charge(key, tokens)
         return wait
 
     def charge(self, key: K, tokens: float = 1.0) -> None:
-        """Takes the tokens, or all that are left if there are fewer."""
         self._levels[key] = (max(0.0, self._level(key) - tokens), self._now())
         self._levels.move_to_end(key)
         while len(self._levels) > self._keys_max:
             self._levels.popitem(last=False)
 
     def give(self, key: K, tokens: float) -> None:
-        """Gives tokens back, up to the burst."""
         if key in self._levels:
             self._levels[key] = (min(self._burst, self._level(key) + tokens), self._now())
 
@@ -75,9 +68,7 @@ class TokenBuckets(Generic[K]):
 
 @dataclass(slots=True, init=False)
 class RequestRates:
-    """The token buckets of the HTTP API: by address, by account, and for upload bytes by
-    address.
-    """
+    """The token buckets of the HTTP API: by address, by account, and for upload bytes."""
 
     bounds: RequestBounds
     by_address: TokenBuckets[str]
@@ -88,32 +79,24 @@ class RequestRates:
 
     def __init__(self, bounds: RequestBounds, now: Now) -> None:
         self.bounds = bounds
-        self.by_address = TokenBuckets(
-            bounds.address_per_second, bounds.address_burst, bounds.buckets_max, now
-        )
-        self.by_account = TokenBuckets(
-            bounds.account_per_second, bounds.account_burst, bounds.buckets_max, now
-        )
-        self.by_upload = TokenBuckets(
-            bounds.upload_bytes_per_second, bounds.upload_burst_bytes, bounds.buckets_max, now
-        )
-        self.by_order = TokenBuckets(
-            bounds.orders_per_second, bounds.orders_burst, bounds.buckets_max, now
-        )
+
+        def buckets(per_second: float, burst: float) -> TokenBuckets[Any]:
+            return TokenBuckets(per_second, burst, bounds.buckets_max, now)
+
+        self.by_address = buckets(bounds.address_per_second, bounds.address_burst)
+        self.by_account = buckets(bounds.account_per_second, bounds.account_burst)
+        self.by_upload = buckets(bounds.upload_bytes_per_second, bounds.upload_burst_bytes)
+        self.by_order = buckets(bounds.orders_per_second, bounds.orders_burst)
         self._charged = OrderedDict()
 
     def count_address(self, remote: str | None, tokens: float = 1.0) -> None:
-        """Counts one request from this address, or one that costs as much as several. Raises Busy
-        if there were too many.
-        """
+        """A request may cost as much as several. Raises Busy if there were too many."""
         wait = self.by_address.take(network_of(remote), tokens)
         if wait:
             raise Busy("too many requests from this address", wait)
 
     def count_account(self, account: Address) -> None:
-        """Counts one request of this account, whose signature was checked. Raises Busy if there
-        were too many.
-        """
+        """Its signature was checked before. Raises Busy if there were too many."""
         wait = self.by_account.take(account)
         if wait:
             raise Busy("too many requests of this account", wait)

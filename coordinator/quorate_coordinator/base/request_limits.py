@@ -1,7 +1,7 @@
 """Bounds on what one address, one account and all together may ask of the coordinator.
 
 An address is cheap to check, and before a signature is checked it is all there is. An account costs
-money, and remains the same account behind many addresses. So there are limits by both.
+money, and stays the same behind many addresses. So there are limits by both.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,7 @@ BODY_BYTES_MAX = 128 * KIB  # of a request: twice a spec's
 
 @dataclass(frozen=True, slots=True)
 class RequestBounds(ListenerLimits):
-    """Bounds on requests, frames and uploads. Rates have two fields: `..._per_second` in the long
-    run, `..._burst` at once (see `rate_limits`).
-    """
+    """Rates have two fields: `..._per_second` in the long run, `..._burst` at once."""
 
     address_per_second: float = 100.0
     address_burst: float = 1_000.0

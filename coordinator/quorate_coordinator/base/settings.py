@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def check_p2p(listen_name: str, listen: str, announce_name: str, announce: tuple[str, ...]) -> None:
-    """Raises Refused, which names the flag or field, for multiaddrs that cannot be used."""
+    """Raises Refused, which names the flag or field."""
     if listen not in ("", P2P_OFF):
         listen_address(listen_name, listen)
     if len(announce) > ANNOUNCED_MAX:
@@ -32,10 +32,7 @@ def check_p2p(listen_name: str, listen: str, announce_name: str, announce: tuple
 
 
 def p2p_listen(settings: Settings, port: int) -> str:
-    """Returns the multiaddr to listen on beside an HTTP port.
-
-    It is "" if the operator wants no libp2p, or named none and the HTTP address gives none.
-    """
+    """ "" if the operator wants no libp2p, or named none and the HTTP address gives none."""
     if settings.p2p_listen:
         return "" if settings.p2p_listen == P2P_OFF else settings.p2p_listen
     try:
@@ -53,7 +50,6 @@ def p2p_listen(settings: Settings, port: int) -> str:
 
 
 def differences(before: Settings, after: Settings) -> list[str]:
-    """Returns the names of the options whose values differ, such as "chain-url"."""
     return [
         name.replace("_", "-")
         for name in Settings.__struct_fields__
@@ -62,17 +58,12 @@ def differences(before: Settings, after: Settings) -> list[str]:
 
 
 def write(home: Path, settings: Settings) -> None:
-    """Replaces the file atomically.
-
-    Only its owner may read it, because a database URL may contain a password.
-    """
+    """Only its owner may read it, because a database URL may contain a password."""
     write_atomic(home / FILE, canonical.encode(settings))
 
 
 def read(home: Path) -> Settings:
-    """Reads the file. Raises Refused with the remedy: UNKNOWN if it is missing, MALFORMED if it is
-    damaged.
-    """
+    """Raises Refused with the remedy: UNKNOWN if it is missing, MALFORMED if it is damaged."""
     path = home / FILE
     try:
         settings = canonical.decode(Settings, path.read_bytes())

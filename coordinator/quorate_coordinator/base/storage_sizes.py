@@ -1,7 +1,7 @@
 """How much the coordinator stores, and for how long.
 
-The staging store has parts, of which a client's money buys a share. They are separate, so that
-uploads of one part cannot displace those of another.
+Parts of the staging store are separate, so that uploads of one part cannot displace those of
+another.
 """
 
 from dataclasses import dataclass
@@ -36,10 +36,9 @@ class StagingQuota:
     """Half of the store is for outputs of executions, a twenty-fifth for clients with almost no
     money, and the rest for clients' uploads.
 
-    A client may keep `bytes_per_usd` for each USD in its tab that is not spent, at most
-    half of the part for uploads. A client whose money buys less may keep `floor_bytes`, in the
-    small part. When a part is full, its store deletes the oldest content of the owner that holds
-    most in relation to its money.
+    A client may keep `bytes_per_usd` for each USD in its tab that is not spent, at most half of the
+    part for uploads; with less than `floor_bytes` bought, that much in the small part. A full part
+    deletes the oldest content of the owner that holds most in relation to its money.
     """
 
     store_bytes: int = STORE_BYTES_MIN
@@ -48,32 +47,27 @@ class StagingQuota:
 
     @property
     def outputs(self) -> int:
-        """Bytes for ciphertexts of providers."""
         return self.store_bytes // 2
 
     @property
     def small(self) -> int:
-        """Bytes for all uploads of clients with almost no money."""
         return self.store_bytes // 25
 
     @property
     def uploads(self) -> int:
-        """Bytes for uploads of other clients."""
         return self.store_bytes - self.outputs - self.small
 
     @property
     def account(self) -> int:
-        """The most bytes that one client may keep, whatever its money."""
+        """The most that one client may keep, whatever its money."""
         return self.uploads // 2
 
     def bought(self, unspent: Amount) -> int:
-        """Returns the bytes that a client may keep for this much unspent money."""
+        """Bytes that a client may keep for this much unspent money."""
         return min(self.account, unspent * self.bytes_per_usd // USD)
 
 
 def ciphertext_most(resources: Resources) -> int:
-    """Returns a size in bytes that is well above any ciphertext of an output within these limits,
-    however small and many its files are (I3).
-    """
+    """Bytes, well above any ciphertext, however small and many its files are (I3)."""
     entries = resources.output_inodes * ENTRY_BYTES
     return 2 * (resources.output_bytes + OVERHEAD_BYTES + entries)

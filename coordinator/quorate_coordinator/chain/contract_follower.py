@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ContractFollower:
-    """One task of the service. It continues from the block in the core's state."""
+    """Continues from the block in the core's state."""
 
     client: ChainClient
     contracts: Contracts
@@ -42,7 +42,6 @@ class ContractFollower:
     witness: Callable[[float], None] = lambda seconds: None  # gets the time of each new block
 
     async def run(self) -> None:
-        """Follows until cancelled."""
         first: BlockNumber | None = None  # it may have any age
         trail = tuple(
             Checkpoint(number, digest) for number, digest in self.core.state.blocks.items()
@@ -73,9 +72,7 @@ class ContractFollower:
                 )
 
     async def _until_taken(self, take: Callable[[], Awaitable[None]], what: str) -> None:
-        """Calls `take` again while the chain node fails or answers nonsense. So no block is
-        skipped, and the task does not end.
-        """
+        """Tries again while the chain node fails or answers nonsense: no block is skipped."""
         while True:
             try:
                 await take()
@@ -123,7 +120,7 @@ class ContractFollower:
         return await tabs_of(*parts, sorted(moved.payers), sorted(payees), at)
 
     async def _newest_deep(self, least: BlockNumber) -> BlockNumber:
-        """Returns the number of the newest block that no reorganisation can replace.
+        """The newest block that no reorganisation can replace.
 
         A node that is behind refuses a query at that number. At "latest" it would answer with a
         state older than the logs. An older block would not do, because nodes delete old states.
@@ -132,9 +129,6 @@ class ContractFollower:
         return max(least, BlockNumber(head.number - self.core.rules.limits.chain_depth + 1))
 
     async def _freed(self, owner: Address, least: BlockNumber) -> list[ev.ChainSlotFreed]:
-        """Returns the closed slots of an owner that the chain does not list now. The contract's
-        event names none.
-        """
         found, at = [], await self._newest_deep(least)
         for host_class, hosts in self.core.state.hosts.items():
             for slot in hosts.slots:
@@ -146,9 +140,7 @@ class ContractFollower:
         return found
 
     async def _rotation(self, event: stakes.KeyRotated) -> ev.ChainKeyRotated:
-        """Returns a key rotation with the time from which the key is valid. The contract's event
-        does not have that time, so it queries the contract.
-        """
+        """The contract's event does not have the time from which the key is valid."""
         since, _ = await view(
             self.client, self.contracts.stakes.key_range(event.account, event.key)
         )
@@ -166,11 +158,9 @@ class Moved:
 
     @property
     def is_any(self) -> bool:
-        """Whether anything has to be asked."""
         return bool(self.payers or self.payees or self.is_payroll or self.is_balance)
 
     def add(self, event: Event, me: Address) -> None:
-        """Adds one event."""
         match event:
             case (
                 escrow.Locked(payer, payee)
@@ -196,9 +186,7 @@ class Moved:
 
 
 def note_of(event: Event, block: BlockNumber) -> ev.ChainNote | None:
-    """Returns what a contract event of a block means; None when it means nothing, or when the chain
-    must be asked.
-    """
+    """None when the event means nothing here, or when the chain must be asked."""
     match event:
         case stakes.Registered():
             return ev.ChainProviderRegistered(

@@ -22,9 +22,7 @@ WAIT_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ShownExecutions:
-    """What is shown of an order that is not paid: whose executions, in ascending order, and when
-    it can be paid.
-    """
+    """Whose executions are shown of an unpaid order, ascending, and when it can be paid."""
 
     providers: tuple[Address, ...]
     ready_at: UnixSeconds
@@ -33,9 +31,8 @@ class ShownExecutions:
 async def must_be_funded(
     client: ChainClient, contracts: Contracts, order: Order, limits: Limits
 ) -> None:
-    """Raises Unavailable until final blocks show an order's budget in `Jobs`.
-
-    Raises Refused if it is there and does not fit the order.
+    """Raises Unavailable until final blocks show its budget in `Jobs`, Refused if it does not
+    fit.
     """
     head = (await client.head()).number
     at = BlockNumber(max(0, head - limits.chain_depth + 1))
@@ -47,12 +44,10 @@ async def must_be_funded(
 
 
 async def has_balance(client: ChainClient, contracts: Contracts, account: Address) -> bool:
-    """Whether an account has money in Escrow, from which it can fund orders."""
     return await view(client, contracts.escrow.balance_of(account)) > 0
 
 
 def check_funded(order: Order, job: Job, limits: Limits) -> None:
-    """Raises Refused for an escrow that does not pay for an order. Pure."""
     if order.comparator is not Comparator.EXACT:
         raise Refused(Code.UNSUPPORTED, "order: an escrow of its own needs the comparator exact")
     if job.is_over or job.count:
@@ -68,7 +63,6 @@ def check_funded(order: Order, job: Job, limits: Limits) -> None:
 
 
 async def is_releasable(client: ChainClient, contracts: Contracts, order: Order) -> bool:
-    """Whether nothing was shown of a funded order, and a release would shorten its time."""
     job_id = digest(contracts.deployment.domain(), order)
     job = await _job(client, contracts, order.client, job_id)
     ends_at = (await client.head()).time + contracts.deployment.constants().evidence_window
@@ -78,9 +72,8 @@ async def is_releasable(client: ChainClient, contracts: Contracts, order: Order)
 async def shown_of(
     client: ChainClient, contracts: Contracts, order: Order
 ) -> ShownExecutions | None:
-    """Returns what is shown of an order; None if it is paid, or nobody can be paid any more.
-
-    Raises Unavailable while executions may still be shown and none is.
+    """None if the order is paid, or nobody can be paid any more. Raises Unavailable while
+    executions may still be shown and none is.
     """
     job_id = digest(contracts.deployment.domain(), order)
     job = await _job(client, contracts, order.client, job_id)
@@ -100,7 +93,6 @@ async def shown_of(
 async def _shown(
     client: ChainClient, contracts: Contracts, account: Address, job_id: Hash32, count: int
 ) -> dict[Address, Hash32]:
-    """Returns the group of each execution that was shown, by its owner."""
     found: dict[Address, Hash32] = {}
     topics = (topic_of("Jobs", Shown), Hash32(bytes(12) + account), job_id)
     place, head = contracts.jobs.address, (await client.head()).number

@@ -1,8 +1,8 @@
-"""Queries the chain's current state. Logs do not report what a reorganisation removed, and a chain
+"""Queries the chain's current state: logs do not report what a reorganisation removed, and a chain
 node may withhold a log.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from quorate_contracts.calls import view
 from quorate_contracts.deploy import Contracts
@@ -31,17 +31,7 @@ async def tab_of(
     return ev.ChainTabChanged(payer, payee, tab.locked, tab.paid, tab.closes_at)
 
 
-async def own_money(
-    chain: ChainClient, contracts: Contracts, coordinator: Address, block: BlockId = "latest"
-) -> tuple[ev.ChainBalanceChanged, ev.ChainLimitsChanged]:
-    """Returns a coordinator's balance, and what the day's limits leave to its posting key."""
-    balance = await view(chain, contracts.escrow.balance_of(coordinator), block)
-    limits = await view(chain, contracts.escrow.limits_of(coordinator), block)
-    return ev.ChainBalanceChanged(balance), ev.ChainLimitsChanged(*left_of(limits))
-
-
 def left_of(limits: LimitsOf) -> tuple[Amount, Amount]:
-    """Returns what is left today for payrolls, and for locks and give-backs."""
     payroll, locks = limits.payroll - limits.paid, limits.locks - limits.moved
     return Amount(max(0, payroll)), Amount(max(0, locks))
 
@@ -54,25 +44,19 @@ async def tabs_of(
     payees: Iterable[Address],
     block: BlockId = "latest",
 ) -> list[ev.ChainNote]:
-    """Returns the tabs of these clients and of these payees, and the coordinator's own money."""
     notes: list[ev.ChainNote] = [
         await tab_of(chain, contracts, payer, coordinator, block) for payer in payers
     ]
     notes += [await tab_of(chain, contracts, coordinator, payee, block) for payee in payees]
-    return [*notes, *await own_money(chain, contracts, coordinator, block)]
+    balance = await view(chain, contracts.escrow.balance_of(coordinator), block)
+    limits = await view(chain, contracts.escrow.limits_of(coordinator), block)
+    return [*notes, ev.ChainBalanceChanged(balance, *left_of(limits))]
 
 
 async def everything(
     chain: ChainClient, contracts: Contracts, coordinator: Address, state: State
 ) -> ev.ChainStateQueried:
-    """Returns all of the chain's state about money. It takes a request for each account, so it is
-    used only at a start and after a reorganisation.
-    """
-    payees = known_payees(state)
+    """It takes a request for each account: only at a start and after a reorganisation."""
+    payees = dict.fromkeys((*state.payees.keys(), *state.providers.keys()))
     notes = await tabs_of(chain, contracts, coordinator, list(state.clients.keys()), payees)
     return ev.ChainStateQueried(tuple(notes))
-
-
-def known_payees(state: State) -> Collection[Address]:
-    """Returns the accounts that this coordinator pays, or may pay."""
-    return dict.fromkeys((*state.payees.keys(), *state.providers.keys()))

@@ -14,9 +14,7 @@ from quorate_protocol.units import Address, Amount, Hash32
 
 
 class ArchivedLease(Struct, frozen=True):
-    """One assignment of the run. `output` is the digest of the ciphertext to which the provider
-    committed.
-    """
+    """One assignment. `output` is the digest of the ciphertext to which its provider committed."""
 
     assignment_hash: Hash32
     provider: Address
@@ -26,8 +24,8 @@ class ArchivedLease(Struct, frozen=True):
 class ArchivedRun(Struct, frozen=True):
     """A finished run. `run` is the view for its client. `session_key` acts for that client.
 
-    Anybody may read a run that `is_public`. `spec_hash` is the digest of its job spec, and
-    `terms_hash` that of its order's terms. They are kept only if the run `is_paid_for`.
+    `spec_hash` and `terms_hash` are the digests of its job spec and of its order's terms, which are
+    kept only if the run `is_paid_for`.
     """
 
     run: RunView
@@ -43,16 +41,13 @@ class ArchivedRun(Struct, frozen=True):
 
     @property
     def last_line(self) -> int:
-        """Sequence number of its newest history line."""
         return self.lines[-1].seq if self.lines else 0
 
     def view(self, is_client: bool) -> RunView:
-        """Returns the same view as when the run was in the state."""
         return self.run if is_client else views.for_strangers(self.run)
 
 
 def archived(state: State, job: Job) -> ArchivedRun:
-    """Makes the archived form of a finished job."""
     kept = tuple(
         ArchivedLease(lease.assignment_hash, lease.provider, committed_output(lease))
         for lease in (state.leases[digest] for digest in job.leases)
@@ -65,18 +60,15 @@ def archived(state: State, job: Job) -> ArchivedRun:
         leases=kept,
         lines=state.events.get(job.id) or (),
         fee=job.split.fee,
-        spec_hash=job.submission.order.message.spec_hash,
-        terms_hash=job.submission.order.message.terms_hash,
+        spec_hash=job.order.spec_hash,
+        terms_hash=job.order.terms_hash,
         is_public=job.submission.spec.public,
         is_paid_for=job.is_paid_for,
     )
 
 
 def committed_output(lease: Lease) -> Hash32 | None:
-    """Returns the digest of the ciphertext to which a lease's provider has committed; None
-    before.
-    """
     phase = lease.phase
-    if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent):
+    if isinstance(phase, leases.WithCommit):
         return phase.commit.message.encrypted_output
     return None

@@ -1,57 +1,27 @@
 """Applies what the chain reports: registrations, slots, tabs, cases."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from quorate_coordinator.core.audit import faults
+from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.accusations import Case
 from quorate_coordinator.core.model.entities import HostList, PastKey, Provider
-from quorate_coordinator.core.model.events import (
-    ChainAdvanced,
-    ChainBalanceChanged,
-    ChainCaseDecided,
-    ChainCaseOpened,
-    ChainJuryDrawn,
-    ChainKeyRotated,
-    ChainLimitsChanged,
-    ChainNetworkChanged,
-    ChainNote,
-    ChainPayoutChanged,
-    ChainProviderRegistered,
-    ChainReorganised,
-    ChainSlotClosed,
-    ChainSlotFreed,
-    ChainSlotOpened,
-    ChainSlotsClosed,
-    ChainStateQueried,
-    ChainTabChanged,
-    TransactionConfirmed,
-    TransactionRefused,
-)
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees, transactions
 from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
-from quorate_protocol.units import (
-    ZERO_ADDRESS,
-    ZERO_HASH,
-    Address,
-    Amount,
-    BlockNumber,
-    Hash32,
-    UnixSeconds,
-)
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Hash32
 from quorate_protocol.values import replace
 
 BLOCKS_KEPT = 64
 PAST_KEYS_KEPT = 8
-LIST_SLOTS_MAX = (
-    1 << 20
-)  # slots in one class's list; a chain node that names a later slot is faulty
+# slots in one class's list; a chain node that names a later slot is faulty
+LIST_SLOTS_MAX = 1 << 20
 
 
-def on_block(context: StepContext, event: ChainAdvanced) -> None:
-    """Applies a confirmed block. An older block changes nothing."""
+def on_block(context: StepContext, event: ev.ChainAdvanced) -> None:
+    """An older block changes nothing."""
     if event.block <= context.state.own.block:
         return
     context.change_own(block_time=event.block_time)
@@ -63,76 +33,69 @@ def on_block(context: StepContext, event: ChainAdvanced) -> None:
         del context.state.blocks[old]
 
 
-def on_reorganised(context: StepContext, event: ChainReorganised) -> None:
-    """Goes back to the last block that both histories have. The shell then reads the new history
-    from there.
-    """
+def on_reorganised(context: StepContext, event: ev.ChainReorganised) -> None:
     for block in [block for block in context.state.blocks if block > event.kept]:
         del context.state.blocks[block]
     context.change_own(block=event.kept)
 
 
-def on_state_queried(context: StepContext, event: ChainStateQueried) -> None:
-    """Applies the chain's current state. The block up to which logs were read does not change."""
+def on_state_queried(context: StepContext, event: ev.ChainStateQueried) -> None:
+    """The block up to which logs were read does not change."""
     for note in event.notes:
         _apply(context, note)
 
 
-def _apply(context: StepContext, note: ChainNote) -> None:
+def _apply(context: StepContext, note: ev.ChainNote) -> None:
     match note:
-        case ChainProviderRegistered():
+        case ev.ChainProviderRegistered():
             _register(context, note)
-        case ChainSlotOpened():
+        case ev.ChainSlotOpened():
             _open_slot(context, note)
-        case ChainSlotClosed():
+        case ev.ChainSlotClosed():
             _close_slot(context, note)
-        case ChainKeyRotated():
+        case ev.ChainKeyRotated():
             _rotate(context, note)
-        case ChainPayoutChanged(owner, payout):
+        case ev.ChainPayoutChanged(owner, payout):
             _change_provider(context, owner, payout=payout)
-        case ChainNetworkChanged(owner, network):
+        case ev.ChainNetworkChanged(owner, network):
             _change_provider(context, owner, network=network)
-        case ChainSlotsClosed(owner, out_block):
+        case ev.ChainSlotsClosed(owner, out_block):
             if owner == context.rules.coordinator:
                 context.change_own(is_leaving=True)
             _close_slots(context, owner, out_block)
             _draw_if_exiting(context, owner)
-        case ChainSlotFreed():
+        case ev.ChainSlotFreed():
             _free_slot(context, note)
-        case ChainTabChanged():
+        case ev.ChainTabChanged():
             transactions.on_tab(context, note)
-        case ChainBalanceChanged(amount):
-            context.change_own(balance=amount)
+        case ev.ChainBalanceChanged(amount, payroll_left, locks_left):
+            context.change_own(balance=amount, payroll_left=payroll_left, locks_left=locks_left)
             payees.wake(context)
-        case ChainLimitsChanged(payroll_left, locks_left):
-            context.change_own(payroll_left=payroll_left, locks_left=locks_left)
-            payees.wake(context)
-        case ChainCaseOpened():
+        case ev.ChainCaseOpened():
             _case_opened(context, note)
-        case ChainJuryDrawn(execution, jurors):
+        case ev.ChainJuryDrawn(execution, jurors):
             _change_case(context, execution, jurors=jurors, phase="voting")
-        case ChainCaseDecided():
+        case ev.ChainCaseDecided():
             _case_decided(context, note)
         case _:
             assert_never(note)
 
 
-def _register(context: StepContext, note: ChainProviderRegistered) -> None:
+def _register(context: StepContext, note: ev.ChainProviderRegistered) -> None:
     known = context.state.providers.get(note.owner)
     number = len(context.state.providers)
     fresh = Provider(
         note.owner, number, note.operator_key, note.payout, note.network, is_on_probation=True
     )
     if known is not None:
-        key = (
-            known.operator_key if known.past_keys else note.operator_key
-        )  # a log that is read again has the first key
+        # a log that is read again has the first key
+        key = known.operator_key if known.past_keys else note.operator_key
         fresh = replace(known, operator_key=key, payout=note.payout, network=note.network)
     context.state.providers[note.owner] = fresh
 
 
-def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
-    """Records a new operator key. After a reorganisation the same log may come again."""
+def _rotate(context: StepContext, note: ev.ChainKeyRotated) -> None:
+    """After a reorganisation the same log may come again."""
     provider = context.state.providers.get(note.owner)
     if (
         provider is None
@@ -149,7 +112,6 @@ def _rotate(context: StepContext, note: ChainKeyRotated) -> None:
 
 
 def _change_provider(context: StepContext, owner: Address, **changes: object) -> None:
-    """Changes keys, payout or network in the provider and in each of its slots."""
     provider = context.state.providers.get(owner)
     if provider is None:
         return  # a coordinator's key, which is not followed here
@@ -163,13 +125,10 @@ def _change_slots(
     for host_class, hosts in list(context.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
             slots = tuple(change(slot) if slot.owner == owner else slot for slot in hosts.slots)
-            context.state.hosts[host_class] = _list_with_owners(
-                hosts, slots, context.state.own.block_time
-            )
+            _set_slots(context, host_class, slots)
 
 
 def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -> None:
-    """Closes the slots that an owner had opened before a block, as `Stakes` does."""
     _change_slots(
         context,
         owner,
@@ -178,16 +137,14 @@ def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -
 
 
 def _closed(slot: StakeSlot, until: BlockNumber) -> StakeSlot:
-    """Returns the slot without the blocks from `until` on. It may have been closed before."""
     return replace(slot, active_until=min(slot.active_until, until))
 
 
-def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
+def _open_slot(context: StepContext, note: ev.ChainSlotOpened) -> None:
     provider = context.state.providers.get(note.owner)
     if provider is None or note.index >= LIST_SLOTS_MAX:
         return  # `Stakes` opens no slot without a registration
-    before = context.state.hosts.get(note.host_class) or HostList()
-    slots = list(before.slots)
+    slots = _slots(context, note.host_class)
     while len(slots) <= note.index:
         slots.append(_no_slot(len(slots)))
     slots[note.index] = StakeSlot(
@@ -201,61 +158,53 @@ def _open_slot(context: StepContext, note: ChainSlotOpened) -> None:
     if provider.is_on_probation:
         payees.end_probation(context, note.owner)
     payees.wake(context)
-    context.state.hosts[note.host_class] = _list_with_owners(
-        before, tuple(slots), context.state.own.block_time
-    )
+    _set_slots(context, note.host_class, slots)
 
 
 def _no_slot(index: int) -> StakeSlot:
-    """Returns a place of a list that nobody has."""
     nobody = (ZERO_ADDRESS, ZERO_ADDRESS, ZERO_ADDRESS, ZERO_HASH)
     return StakeSlot(index, *nobody, FOREVER, BlockNumber(0))
 
 
-def _list_with_owners(before: HostList, slots: tuple[StakeSlot, ...], at: UnixSeconds) -> HostList:
-    """Returns a class's list of stake slots with its owners that have an open slot. A new owner
-    counts from `at`, the time of the newest block.
-    """
+def _slots(context: StepContext, host_class: Hash32) -> list[StakeSlot]:
+    return list((context.state.hosts.get(host_class) or HostList()).slots)
+
+
+def _set_slots(context: StepContext, host_class: Hash32, slots: Iterable[StakeSlot]) -> None:
+    """An owner that has opened its first slot counts from the time of the newest block."""
+    slots, at = tuple(slots), context.state.own.block_time
+    since = (context.state.hosts.get(host_class) or HostList()).since
     owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
-    return HostList(slots, {owner: before.since.get(owner, at) for owner in sorted(owners)})
+    context.state.hosts[host_class] = HostList(
+        slots, {owner: since.get(owner, at) for owner in sorted(owners)}
+    )
 
 
-def _close_slot(context: StepContext, note: ChainSlotClosed) -> None:
-    """Closes a slot. If its opening was never reported, there is nothing to close."""
-    before = context.state.hosts.get(note.host_class) or HostList()
-    slots = list(before.slots)
+def _close_slot(context: StepContext, note: ev.ChainSlotClosed) -> None:
+    slots = _slots(context, note.host_class)
     if note.index < len(slots):
         slots[note.index] = _closed(slots[note.index], note.active_until)
-        context.state.hosts[note.host_class] = _list_with_owners(
-            before, tuple(slots), context.state.own.block_time
-        )
+        _set_slots(context, note.host_class, slots)
         _draw_if_exiting(context, slots[note.index].owner)
 
 
-def _free_slot(context: StepContext, note: ChainSlotFreed) -> None:
-    before = context.state.hosts.get(note.host_class) or HostList()
-    if note.index < len(before.slots):
-        slots = list(before.slots)
+def _free_slot(context: StepContext, note: ev.ChainSlotFreed) -> None:
+    slots = _slots(context, note.host_class)
+    if note.index < len(slots):
         slots[note.index] = _no_slot(note.index)
-        context.state.hosts[note.host_class] = _list_with_owners(
-            before, tuple(slots), context.state.own.block_time
-        )
+        _set_slots(context, note.host_class, slots)
 
 
 def _draw_if_exiting(context: StepContext, owner: Address) -> None:
-    """Has a provider's held jobs drawn now if it has closed its last slot. Closing the last slot
-    means that the provider exits.
-    """
+    """Closing the last slot means that the provider exits, so its held jobs are drawn now."""
     slots = (slot for hosts in context.state.hosts.values() for slot in hosts.slots)
     if all(slot.active_until != FOREVER for slot in slots if slot.owner == owner):
         for job in held_pay.held_jobs_of(context, owner):
             held_pay.draw_at_provider_exit(context, job)
 
 
-def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
-    """Records an opened case. If another account opened it, the coordinator keeps what it knows of
-    the execution, because the decision needs both Reveals.
-    """
+def _case_opened(context: StepContext, note: ev.ChainCaseOpened) -> None:
+    """Of another account's case it keeps what it knows: the decision needs both Reveals."""
     known = context.state.cases.get(note.execution)
     if known is not None and known.case_id == note.case_id:
         return  # the same log again, after a reorganisation
@@ -265,7 +214,7 @@ def _case_opened(context: StepContext, note: ChainCaseOpened) -> None:
     context.state.cases[note.execution] = replace(known, case_id=note.case_id, phase="drawing")
 
 
-def _case_decided(context: StepContext, note: ChainCaseDecided) -> None:
+def _case_decided(context: StepContext, note: ev.ChainCaseDecided) -> None:
     case = _change_case(
         context, note.execution, is_convicted=note.is_convicted, taken=note.taken, phase="decided"
     )
@@ -289,25 +238,14 @@ def _change_case(context: StepContext, execution: Hash32, **changes: object) -> 
     return changed
 
 
-def on_transaction(context: StepContext, event: TransactionConfirmed | TransactionRefused) -> None:
-    """Applies what became of a transaction of the posting key."""
-    if isinstance(event, TransactionConfirmed):
-        on_confirmed(context, event)
-    else:
-        on_refused(context, event)
-
-
-def on_confirmed(context: StepContext, event: TransactionConfirmed) -> None:
-    """Applies what a transaction has changed, and ends it."""
+def on_confirmed(context: StepContext, event: ev.TransactionConfirmed) -> None:
     for note in event.notes:
         _apply(context, note)
     transactions.on_confirmed(context, event)
 
 
-def on_refused(context: StepContext, event: TransactionRefused) -> None:
-    """Applies that the chain will never take a transaction. A case is given up, and its provider
-    keeps its strikes.
-    """
+def on_refused(context: StepContext, event: ev.TransactionRefused) -> None:
+    """The chain will never take it. A case is given up, and its provider keeps its strikes."""
     transactions.on_refused(context, event)
     for case in list(context.state.cases.values()):
         if case.key == event.purpose and case.case_id is None:

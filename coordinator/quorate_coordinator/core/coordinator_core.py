@@ -1,4 +1,4 @@
-"""The coordinator as one pure machine. `step` makes every decision.
+"""The coordinator as one pure machine: `step` makes every decision.
 
 The actor journals the inputs of `step` and has its effects performed.
 """
@@ -49,9 +49,7 @@ def check_count(beat: Heartbeat) -> None:
 
 
 def on_heartbeat(context: StepContext, beat: Heartbeat) -> None:
-    """Notes the leases that a heartbeat names. Leases that are not the provider's, or that have
-    committed or ended, change nothing.
-    """
+    """Leases that are not the provider's, or that have committed or ended, change nothing."""
     for item in beat.leases:
         lease = context.state.leases.get(item.assignment_hash)
         if lease is None or lease.provider != beat.provider:
@@ -65,7 +63,7 @@ def on_heartbeat(context: StepContext, beat: Heartbeat) -> None:
 
 
 def hear_again(context: StepContext, job: Job) -> None:
-    """Counts the silence about a job's leases from now on, because this coordinator was away."""
+    """Silence counts from now on, because this coordinator was away."""
     for digest in open_leases(job):
         lease = context.state.leases[digest]
         if isinstance(lease.phase, leases.Accepted):
@@ -76,14 +74,10 @@ RELEASED_PER_TICK_MAX = 2048
 
 
 class CoordinatorCore:
-    """Holds the state. Every change goes through `step`, which applies the whole event or
-    nothing.
-    """
+    """Holds the state. `step` applies the whole event or nothing."""
 
     def __init__(self, rules: Rules, check: Callable[[StepContext], None] | None = None) -> None:
-        """`check` asserts invariants after every step. Only simulator and tests use it: its cost
-        is linear in the state.
-        """
+        """`check` asserts invariants after every step, for tests: its cost is linear."""
         self.rules = rules
         self.state = State()
         self.queue = JobQueue(self.state, rules.limits)
@@ -92,9 +86,7 @@ class CoordinatorCore:
         self._check = check
 
     def step(self, item: Input[ev.Event]) -> StepOutcome[Effect]:
-        """Applies one event and returns its effects. When it raises Refused, it has changed
-        nothing.
-        """
+        """Returns the effects. When it raises Refused, it has changed nothing."""
         context = StepContext(self.state, self.rules, item.at, item.random)
         self.state.begin()
         try:
@@ -108,21 +100,16 @@ class CoordinatorCore:
         return StepOutcome(tuple(context.effects), reply)
 
     def snapshot(self) -> bytes:
-        """Canonical bytes of all tables."""
         return self.state.snapshot()
 
     def restore(self, data: bytes) -> None:
-        """Replaces all tables with those of a snapshot."""
         self.state.restore(data)
 
     def rounds_wanted(self) -> list[Round]:
-        """Returns the beacon rounds that jobs wait for."""
         return self.queue.rounds()
 
     def needs_tick(self, at: int | None = None) -> bool:
-        """Whether time alone can change anything by `at` (None: ever). An idle coordinator
-        journals no ticks.
-        """
+        """By `at` (None: ever). An idle coordinator journals no ticks."""
         state, money_at = self.state, self.state.own.money_at
         is_money_due = bool(money_at) and (at is None or money_at <= at)
         return (
@@ -187,8 +174,10 @@ class CoordinatorCore:
                 chain_events.on_state_queried(context, event)
             case ev.SessionReceived(session):
                 orders.on_session(context, session)
-            case ev.TransactionConfirmed() | ev.TransactionRefused():
-                chain_events.on_transaction(context, event)
+            case ev.TransactionConfirmed():
+                chain_events.on_confirmed(context, event)
+            case ev.TransactionRefused():
+                chain_events.on_refused(context, event)
             case ev.RunsArchived():
                 retirement.on_archived(context, event)
             case ev.Restarted():
@@ -223,9 +212,7 @@ def on_tick(context: StepContext, queue: JobQueue, hold_queue: HoldQueue) -> Non
 
 
 def _on_restart(context: StepContext) -> None:
-    """Sends the open CommitSets again, because the process may have ended before they were
-    delivered. Heartbeats that came meanwhile were lost, so silence counts from now on.
-    """
+    """CommitSets may not have been delivered, and heartbeats were lost."""
     context.change_own(restarted_at=context.at, is_compared=False)
     for job_id in list(context.state.live.keys()):
         job = context.state.jobs[job_id]

@@ -6,10 +6,9 @@ _WORD = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def phase_name(phase: object) -> str:
-    """Returns the name of a phase with its words apart: AwaitingRound is "awaiting-round"."""
+    """AwaitingRound is "awaiting-round"."""
     return words_apart(type(phase).__name__)
 
 
 def words_apart(name: str) -> str:
-    """Returns the name of a class in small letters, with hyphens between its words."""
     return _WORD.sub("-", name).lower()

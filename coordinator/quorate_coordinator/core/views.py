@@ -31,8 +31,8 @@ from quorate_protocol.values import replace
 
 
 def run_view(state: State, job: Job, is_client: bool) -> RunView:
-    """Returns the view of one run. It names a provider once the CommitSet has published that
-    provider. The run's client sees the output after the verdict (I8).
+    """Names a provider once the CommitSet has published it. Only the client sees the output
+    (I8).
     """
     verdict = job.phase.verdict if isinstance(job.phase, Decided) else None
     published = {digest for batch in job.batches for digest in batch.members}
@@ -43,7 +43,7 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
     )
     view = RunView(
         job_id=job.id,
-        client=job.submission.order.message.client,
+        client=job.order.client,
         name=job.submission.terms.name,
         phase=phase_name(job.phase),
         rule=job.ack.message.rule,
@@ -51,7 +51,7 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
         executions=shown,
         verdict=verdict,
         charged=Amount(0) if job.is_escrowed else job.split.charged,
-        budget=job.submission.order.message.budget,
+        budget=job.order.budget,
         receipt_cid=job.receipt_cid if may_see else None,
         is_final=isinstance(job.phase, Decided) and job.phase.is_final,
         output=_output(state, job) if is_client else None,
@@ -60,11 +60,11 @@ def run_view(state: State, job: Job, is_client: bool) -> RunView:
 
 
 def for_strangers(view: RunView) -> RunView:
-    """Returns a run for a reader of its evidence, without what only its client may see.
+    """For a reader of its evidence, without what only its client may see.
 
     That is its name, the access to the output and, until the run is final, also its money. A final
-    run's receipt shows the money to those that executed it. A run that ends without a
-    verdict is never final.
+    run's receipt shows the money to those that executed it. A run that ends without a verdict is
+    never final.
     """
     if view.is_final:
         return replace(view, output=None, name="")
@@ -75,8 +75,8 @@ def for_strangers(view: RunView) -> RunView:
 
 
 def may_see_results(job: Job, is_client: bool) -> bool:
-    """Whether to show result digests. Accounts other than the client see them only when the verdict
-    is final, because until then a provider may still execute the job as an audit.
+    """Other accounts see result digests only when the verdict is final: until then a provider may
+    still execute the job as an audit.
     """
     return isinstance(job.phase, Decided) and (is_client or job.phase.is_final)
 
@@ -86,11 +86,7 @@ def _execution(
 ) -> ExecutionView:
     phase = lease.phase
     verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
-    commit = (
-        phase.commit.message
-        if isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
-        else None
-    )
+    commit = phase.commit.message if isinstance(phase, leases.WithCommit) else None
     reveal = phase.reveal if isinstance(phase, leases.Revealed) else None
     role = "unknown"
     if is_published:
@@ -126,7 +122,6 @@ def _execution(
 
 
 def _output(state: State, job: Job) -> SealedOutput | None:
-    """Returns an output that the client pays for: one of the accepted group, if there is one."""
     if not isinstance(job.phase, Decided) or not job.is_readable:
         return None
     wanted = job.phase.verdict.message.group or tuple(
@@ -148,9 +143,7 @@ def _output(state: State, job: Job) -> SealedOutput | None:
 def offer_views(
     state: State, now: UnixSeconds, limit: int, after: Address | None = None
 ) -> list[OfferView]:
-    """Returns at most `limit` offers, live or not, in the order of registration. With `after`,
-    those that follow this provider.
-    """
+    """In the order of registration, live or not. With `after`, those that follow this provider."""
     views: list[OfferView] = []
     is_skipping = after in state.providers
     for provider in state.providers.values():
@@ -200,7 +193,6 @@ def _record(state: State, provider: Provider, now: UnixSeconds) -> tuple[int, in
 
 
 def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderView:
-    """Returns one provider's record and money."""
     provider = state.providers.get(owner)
     if provider is None:
         raise Refused(Code.UNKNOWN, f"provider 0x{owner.hex()}")
@@ -218,7 +210,6 @@ def provider_view(state: State, owner: Address, now: UnixSeconds) -> ProviderVie
 
 
 def reputation_head(state: State, rules: Rules) -> ReputationHead:
-    """Returns how long the public log is, and its root."""
     log = state.own.log
     return ReputationHead(
         rules.coordinator,
@@ -231,7 +222,6 @@ def reputation_head(state: State, rules: Rules) -> ReputationHead:
 
 
 def account_view(state: State, account: Address) -> AccountView:
-    """Returns a client's money at this coordinator."""
     client = state.clients.get(account) or Client(account)
     following = (state.nonces.get(account) or UsedNonces()).next()
     return AccountView(
@@ -248,7 +238,6 @@ def account_view(state: State, account: Address) -> AccountView:
 
 
 def case_views(state: State) -> list[CaseView]:
-    """Returns all known cases."""
     return [
         CaseView(
             execution=case.execution,
@@ -267,9 +256,7 @@ def case_views(state: State) -> list[CaseView]:
 def plan_view(
     state: State, rules: Rules, now: UnixSeconds, wanted: PlanRequest, client: Address
 ) -> PlanView:
-    """Returns what an order of this client would find now. If it is refused, `nearest` says which
-    limit to relax.
-    """
+    """If an order would be refused, `nearest` says which limit to relax."""
     context = StepContext(state, rules, now, ZERO_HASH)
     spec, price_max = wanted.spec, wanted.max_price_per_hour
     chosen = orders.choose_class(context, wanted, client)

@@ -36,9 +36,7 @@ class AttestationService:
         clock: Clock,
         standard: Standard = standard_sizes,
     ) -> None:
-        """`submit` gives an event to the core. `standard` returns the sizes of a claim's
-        challenge.
-        """
+        """`standard` gives the sizes of a claim's challenge."""
         rules = core.rules
         me = Verifier(rules.coordinator, rules.domain, rules.limits, beacon.info, clock, standard)
         fetch = document_fetch(store, STORE_OWNER, rules.limits.name == "devnet")
@@ -48,7 +46,6 @@ class AttestationService:
         self._checker = RecordChecker(core.state, rules, me, submit, fetch, key_of_coordinator)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._own.run(), name="own verifications")
             group.create_task(self._checker.run(), name="attestation checks")
@@ -56,11 +53,7 @@ class AttestationService:
     async def take(
         self, sender: str, body: bytes, unasked: Callable[[str], None] = lambda sender: None
     ) -> None:
-        """Takes a message of a connected provider, which is `sender`. Raises Refused or
-        Unavailable.
-
-        `unasked` counts requests for a challenge. Other messages belong to one that is open.
-        """
+        """`unasked` counts requests for a challenge. Raises Refused or Unavailable."""
         message = session_messages.decode(body)
         if isinstance(message, AttestationAsked):
             unasked(sender)
@@ -68,7 +61,7 @@ class AttestationService:
 
 
 async def coordinator_key(client: ChainClient, contracts: Contracts, account: Address) -> Address:
-    """Returns a bonded coordinator's statement key by the chain, or the zero address."""
+    """By the chain; the zero address if it is not bonded."""
     stakes = contracts.stakes
     if not await view(client, stakes.bond_of(account)):
         return ZERO_ADDRESS

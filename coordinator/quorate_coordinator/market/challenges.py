@@ -1,7 +1,7 @@
 """Opens challenges for providers that ask, and passes messages between provider and verifiers.
 
-Providers ask in the first seconds of a period (PROTOCOL 10.19). Challenges live in memory only: a
-restart of the coordinator ends them, and the providers ask again in the next period.
+Providers ask in the first seconds of a period (PROTOCOL 10.19). Challenges live in memory only:
+after a restart the providers ask again in the next period.
 """
 
 import asyncio
@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Open:
-    """A challenge that is under way."""
-
     provider: Address
     verifiers: tuple[Address, ...]  # this coordinator first
     beacon_round: Round
@@ -67,7 +65,6 @@ class Challenges:
         self._asking: set[Address] = set()
 
     def bind(self, own: Verifications) -> None:
-        """Sets this coordinator's own part as verifier, which sends by `send_own`."""
         self._own = own
 
     @property
@@ -80,11 +77,7 @@ class Challenges:
         return self._own
 
     async def take(self, sender: Address, message: Message) -> None:
-        """Takes a message of a connected provider.
-
-        Raises Refused for a message that its sender may not send, and Unavailable if its receiver
-        is away.
-        """
+        """Raises Refused if its sender may not send it, Unavailable if its receiver is away."""
         match message:
             case AttestationAsked():
                 await self._ask(sender, message)
@@ -100,16 +93,13 @@ class Challenges:
                 )
 
     async def send_own(self, digest: Hash32, message: Message) -> None:
-        """Sends what this coordinator says as verifier to the provider of a challenge."""
         challenge = self._open.get(digest)
         if challenge is None:
             raise Unavailable("the challenge has ended")
         await self._pass_on(challenge, message)
 
     async def _pass_on(self, challenge: _Open, message: Message) -> None:
-        """Sends a verifier's message to the provider. The last record ends the challenge, and so
-        does a refusal, because all verifiers must sign.
-        """
+        """The last record ends the challenge, and so does a refusal: all verifiers must sign."""
         await self._request(challenge.provider, message)
         challenge.missing -= isinstance(message, RecordSent)
         if isinstance(message, RefusalSent) or not challenge.missing:
@@ -145,7 +135,6 @@ class Challenges:
     # ------------------------------------------------------------------------------------- opening
 
     async def _ask(self, sender: Address, asked: AttestationAsked) -> None:
-        """Opens a challenge of all GPUs that a provider names."""
         number = challenge_round(self._beacon.info, int(self._clock.now()), self._me.limits)
         self._forget_old(sender, number)
         if sender in self._asking or any(item.provider == sender for item in self._open.values()):
@@ -202,7 +191,6 @@ class Challenges:
     async def _serving(
         self, candidates: Iterable[Drawn], asked: VerificationAsked
     ) -> tuple[Drawn, ...]:
-        """Returns the first two drawn providers that will verify, in the order of the draw."""
         served: list[Drawn] = []
         for drawn in candidates:
             try:
@@ -217,7 +205,7 @@ class Challenges:
         return tuple(served)
 
     async def _start(self, sent: ChallengeSent) -> None:
-        """Sends the challenge to the provider first, so that it knows it when nonces come."""
+        """The provider first, so that it knows the challenge when nonces come."""
         challenge = sent.challenge
         digest = challenge.digest()
         until = self._clock.now() + CHALLENGE_SECONDS_MAX
@@ -246,7 +234,6 @@ class Challenges:
         )
 
     def _forget_old(self, provider: Address, number: Round) -> None:
-        """Forgets what took too long, and challenges of the provider in earlier periods."""
         now = self._clock.now()
         for digest, item in list(self._open.items()):
             is_earlier = item.provider == provider and item.beacon_round < number
@@ -256,7 +243,7 @@ class Challenges:
     # -------------------------------------------------------------------------------------- sending
 
     async def _to_all(self, accounts: Iterable[Address], message: Message) -> None:
-        """Sends to several at once. Raises the first failure after all have answered."""
+        """Raises the first failure after all have answered."""
         found = await asyncio.gather(
             *(self._request(account, message) for account in accounts), return_exceptions=True
         )

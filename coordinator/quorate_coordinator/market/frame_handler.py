@@ -1,7 +1,6 @@
 """Decodes and verifies what providers send, and turns it into events.
 
-The frame handler finds out which key signed a message. The core decides whether that key may sign
-it.
+It finds out which key signed a message. The core decides whether that key may sign it.
 """
 
 import asyncio
@@ -65,9 +64,8 @@ class SealedChecks:
         self._answers_max = answers_max
 
     async def check(self, path: Path, reveal: Reveal, bytes_max: int) -> None:
-        """Checks that a reveal, which opens its commitment, opens the ciphertext at `path` too.
-
-        Raises Refused if it does not. Other errors, such as of the disk, are not remembered.
+        """A reveal that opens its commitment must open the ciphertext at `path` too, or Refused is
+        raised. Other errors, such as of the disk, are not remembered.
         """
         answer = self._answers.setdefault(reveal.assignment_hash, _Answer())
         async with answer.lock:
@@ -107,7 +105,7 @@ class PendingRefreshes:
 
     def keep(self, envelope: OfferEnvelope, key: Address) -> bool:
         """Keeps a valid offer that `key` signed, if it is a refresh. True also for the offer that
-        the state has. False if it is another one: then the core has to take it or to refuse it.
+        the state has. False if it is another one: then the core takes or refuses it.
         `Refused(STALE)` for one older than what is kept, and `Refused(OVER_STAKE)` as for a new
         offer.
         """
@@ -135,11 +133,10 @@ class PendingRefreshes:
         return True
 
     def of(self, owner: Address) -> OfferRefresh | None:
-        """The refresh that the next heartbeat of a provider carries."""
         return self._pending.get(owner)
 
     def carried(self, owner: Address, refresh: OfferRefresh | None) -> None:
-        """Forgets a refresh that a heartbeat has carried, unless a newer one came meanwhile."""
+        """Unless a newer one came meanwhile."""
         if refresh is not None and self._pending.get(owner) == refresh:
             del self._pending[owner]
 
@@ -151,10 +148,8 @@ class PendingRefreshes:
 
 
 def check_network(owner: Address, registered: Hash32, remote: str) -> None:
-    """Raises Refused if a connection comes from another network than its provider registered.
-
-    `remote` is the IP address of the connection. An address of this machine or of a private network
-    says nothing, nor does an empty one.
+    """Raises Refused if a connection comes from another network than its provider registered. An
+    address of this machine or of a private network says nothing, nor does an empty one.
     """
     address = address_of(remote)
     if address is None or not is_public(address) or registered_network(address) == registered:
@@ -168,7 +163,6 @@ def check_network(owner: Address, registered: Hash32, remote: str) -> None:
 
 
 def network_text(registered: Hash32) -> str:
-    """Returns a registered network as people write it, such as 203.0.113.0/24."""
     match registered[0]:
         case 4 if not any(registered[4:]):
             return str(IPv4Network((registered[1:4] + bytes(1), 24)))
@@ -195,9 +189,8 @@ class FrameHandler:
     logs: RunLogs
     outputs: Outputs
     tolerance: FrameLimits
-    on_older: Callable[[str], None] = lambda what: (
-        None
-    )  # called with evidence that this coordinator signed what its state does not know
+    # called with evidence that this coordinator signed what its state does not know
+    on_older: Callable[[str], None] = lambda what: None
     attestation: AttestationService | None = None
     # The IP address from which a connected provider is seen; "" if that is not known.
     seen_from: Callable[[Address], str] = lambda _: ""
@@ -209,9 +202,7 @@ class FrameHandler:
         self.refreshes = PendingRefreshes(self.core.state)
 
     async def __call__(self, sender: str, data: bytes) -> bytes:
-        """Handles one frame and answers Ok. Raises Refused, which travels back to the sender, or
-        Unavailable if this sender must slow down.
-        """
+        """Raises Refused, which travels back to the sender, or Unavailable if it must slow down."""
         self.tolerance.check(sender)
         try:
             await self._take(sender, frames.decode(data))
@@ -252,24 +243,20 @@ class FrameHandler:
                 await self.actor.submit(self._event(frame))
 
     def _check_network(self, owner: Address) -> None:
-        """Refuses a provider that connects from another network than it registered. Without its
-        heartbeats it gets no work.
-        """
+        """Without its heartbeats the provider gets no work."""
         provider = self.core.state.providers.get(owner)
         if provider is not None:
             check_network(owner, provider.network, self.seen_from(owner))
 
     async def take_offer(self, offer: OfferEnvelope) -> None:
-        """Takes an offer of a connected provider or of gossip. A refresh gets no journal entry
-        (`core.matching.heartbeats`).
-        """
+        """A refresh gets no journal entry (`core.matching.heartbeats`)."""
         now = UnixSeconds(int(self.clock.now()))
         key = offers.validate(offer, self.domain, recover, now, self.limits.offer_ttl)
         if not self._is_known(offer) and not self.refreshes.keep(offer, key):
             await self.actor.submit(ev.OfferReceived(offer, key))
 
     def _is_known(self, offer: OfferEnvelope) -> bool:
-        """Whether the book holds this offer: gossip and connection both bring it."""
+        """Gossip and connection both bring it."""
         provider = self.core.state.providers.get(offer.offer.provider)
         return (
             provider is not None
@@ -298,8 +285,8 @@ class FrameHandler:
         return signer(self.domain, envelope, recover)
 
     def _voucher(self, voucher: Envelope[Voucher]) -> None:
-        """Checks a voucher of this coordinator that its provider sends back. Only this coordinator
-        can have signed it. If the state does not know it, the journal is too old.
+        """Its provider sends it back. Only this coordinator can have signed it: if the state does
+        not know it, the journal is too old.
         """
         message = voucher.message
         self._check_own(message.payer, voucher, "voucher")
@@ -311,7 +298,6 @@ class FrameHandler:
             )
 
     def _assignment(self, assignment: Envelope[Assignment]) -> None:
-        """Checks an Assignment of this coordinator that its provider sends back, as a voucher."""
         message = assignment.message
         self._check_own(message.coordinator, assignment, "assignment")
         if assignments.is_newer(self.core.state, message):
@@ -321,7 +307,7 @@ class FrameHandler:
             )
 
     def _check_own(self, account: Address, envelope: AnyEnvelope, what: str) -> None:
-        """Refuses what another key signed: a provider's own word must not stop a coordinator."""
+        """A provider's own word must not stop a coordinator."""
         rules = self.core.rules
         if account != rules.coordinator or self._signer(envelope) != rules.statement_key:
             raise Refused(
@@ -341,7 +327,6 @@ class FrameHandler:
             raise
 
     async def _prove(self, commit: Envelope[Commit], key: Address) -> None:
-        """Tells the core of a second Commit, once for each assignment."""
         place = commit.message.assignment_hash
         if place in self.proven:
             return
@@ -356,9 +341,7 @@ class FrameHandler:
         self.proven.add(place)
 
     async def _reveal(self, reveal: Reveal) -> None:
-        """Checks that the stored ciphertext opens, and then gives the reveal to the core. Cheap
-        checks come first, so that strangers cost little.
-        """
+        """Cheap checks come before the ciphertext is opened, so that strangers cost little."""
         lease = self.core.state.leases.get(reveal.assignment_hash)
         if lease is None:
             raise Refused(Code.UNKNOWN, f"assignment 0x{reveal.assignment_hash.hex()}")
@@ -392,7 +375,7 @@ class FrameHandler:
                 for item in job.leases[: lease.index]
             )
         ):
-            self.logs.add(job.submission.order.message.client, job.id, assignment_hash, text)
+            self.logs.add(job.order.client, job.id, assignment_hash, text)
 
     def _gave_up(self, digest: Hash32) -> bool:
         return isinstance(
@@ -401,8 +384,6 @@ class FrameHandler:
 
 
 def _check_sender(sender: str, owner: Address, what: str) -> None:
-    """Refuses what another account sends for a provider: on a connection, a provider speaks for
-    itself alone. Otherwise a replayed heartbeat could make it alive.
-    """
+    """Otherwise a replayed heartbeat could make a provider alive."""
     if sender.lower() != "0x" + owner.hex():
         raise Refused(Code.NOT_YOURS, f"{what}: the provider sends it on its own connection")

@@ -1,9 +1,9 @@
 """Limits what a connected provider sends without being asked: offers and heartbeats, frames that
 are refused, and log text.
 
-Assignments limit what it sends in answer. Each of the three kinds has its own token bucket (see
-`rate_limits`), so that a flood of one does not stop the others. Beyond the limit the sender gets
-`Unavailable`, and an honest daemon tries again a little later.
+Assignments limit what it sends in answer. Each kind has its own token bucket, so that a flood of
+one does not stop the others. Beyond it the sender gets `Unavailable`, and an honest daemon tries
+again a little later.
 """
 
 from collections.abc import Callable
@@ -23,32 +23,25 @@ class FrameLimits:
     log_bytes: TokenBuckets[str]
 
     def __init__(self, bounds: RequestBounds, now: Callable[[], float]) -> None:
-        self.offences = TokenBuckets(
-            bounds.offences_per_second, bounds.offences_burst, bounds.buckets_max, now
-        )
-        self.unasked_frames = TokenBuckets(
-            bounds.unasked_per_second, bounds.unasked_burst, bounds.buckets_max, now
-        )
-        self.log_bytes = TokenBuckets(
-            bounds.log_bytes_per_second, bounds.log_burst_bytes, bounds.buckets_max, now
-        )
+        def buckets(per_second: float, burst: float) -> TokenBuckets[str]:
+            return TokenBuckets(per_second, burst, bounds.buckets_max, now)
+
+        self.offences = buckets(bounds.offences_per_second, bounds.offences_burst)
+        self.unasked_frames = buckets(bounds.unasked_per_second, bounds.unasked_burst)
+        self.log_bytes = buckets(bounds.log_bytes_per_second, bounds.log_burst_bytes)
 
     def check(self, sender: str) -> None:
-        """Raises Unavailable if too many of this sender's frames were refused. Called before a
-        frame is decoded.
-        """
+        """Called before a frame is decoded. Raises Unavailable."""
         _must(self.offences.wait_seconds(sender), "too many of your frames were refused")
 
     def offended(self, sender: str) -> None:
-        """Counts a frame that was refused."""
         self.offences.charge(sender)
 
     def unasked(self, sender: str) -> None:
-        """Counts an offer or a heartbeat."""
         _must(self.unasked_frames.take(sender), "too many offers and heartbeats")
 
     def logged(self, sender: str, size: int) -> None:
-        """Counts a piece of log text; `size` is in characters."""
+        """`size` is in characters."""
         _must(self.log_bytes.take(sender, size), "too much log text")
 
 

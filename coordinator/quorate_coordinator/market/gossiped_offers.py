@@ -1,7 +1,6 @@
 """Takes offers that arrive by gossip, from providers that need not be connected.
 
-Such an offer is in the book. It is never matched before its provider is alive, and only heartbeats
-over the provider's own connection make it alive.
+They are in the book, but only heartbeats over the provider's own connection make it alive.
 """
 
 import logging
@@ -26,10 +25,8 @@ log = logging.getLogger(__name__)
 
 
 class _Owners(Mapping[Address, OwnerStanding]):
-    """The registered providers, for the thread of the network.
-
-    It looks a provider up when asked, because a copy of all of them would be large. One look-up in
-    a table is safe in any thread.
+    """For the thread of the network. It looks a provider up when asked, because a copy of all would
+    be large. One look-up in a table is safe in any thread.
     """
 
     def __init__(
@@ -73,7 +70,6 @@ class GossipedOffers:
         self._gate = OfferGate(self.domain, self.limits.offer_ttl, recover, self._snapshot())
 
     async def run(self) -> None:
-        """Takes offers until cancelled."""
         async for data in self.gossip.subscribe(self._judge):
             offer = offer_gossip.decode(data).offer
             try:
@@ -86,7 +82,6 @@ class GossipedOffers:
                 log.warning("gossiped offer of 0x%s: %s", offer.offer.provider.hex(), error)
 
     async def refresh(self) -> None:
-        """Shows the gate the stake slots of new blocks, until cancelled."""
         while True:
             await self.clock.sleep(SNAPSHOT_SECONDS)
             if self.state.own.block != self._shown_block:

@@ -19,7 +19,6 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.encodings import ADDRESSES_BYTES_MAX
 from quorate_coordinator.base.config import Config
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
-from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.gossiped_offers import GossipedOffers
 from quorate_protocol.codec.hashing import keccak256
@@ -54,7 +53,6 @@ class BootstrapList:
     peers: tuple[PeerAddress, ...] = ()
 
     async def run(self) -> None:
-        """Reads until cancelled."""
         while True:
             try:
                 await self.read()
@@ -64,7 +62,7 @@ class BootstrapList:
             await self.clock.sleep(self.every)
 
     async def read(self) -> None:
-        """Reads once. Unavailable if the chain node does not answer."""
+        """Raises Unavailable if the chain node does not answer."""
         found = await announced_coordinators(self.client, self.contracts)
         peers = (self._peer(one) for one in found if one.account != self.own)
         self.peers = tuple(peer for peer in peers if peer.addresses)
@@ -86,9 +84,7 @@ RETRY_SECONDS = 60.0  # after a refusal, such as for missing gas
 
 @dataclass(slots=True)
 class Announcer:
-    """One task of the service. It compares with the newest announcement on chain, so a restart
-    announces nothing again, and a restored backup needs no care.
-    """
+    """A restart announces nothing again, and a restored backup needs no care."""
 
     client: ChainClient
     contracts: Contracts
@@ -99,7 +95,6 @@ class Announcer:
     addresses: Callable[[], tuple[str, ...]]  # that others dial now; none before the host listens
 
     async def run(self) -> None:
-        """Announces each change of the addresses, until cancelled."""
         announced: tuple[str, ...] = ()
         while True:
             wanted, pause = fitting(self.addresses()), LOOK_SECONDS
@@ -114,9 +109,7 @@ class Announcer:
             await self.clock.sleep(max(pause, 1.0))
 
     async def announce(self, addresses: tuple[str, ...]) -> bool:
-        """Announces these addresses unless the newest announcement has them. Returns whether it
-        sent a transaction. Refused or Unavailable as `Sender.send`.
-        """
+        """Returns whether it sent a transaction. Refused or Unavailable as `Sender.send`."""
         newest = await newest_announcement(self.client, self.contracts, self.coordinator)
         if newest and (newest.peer_key, newest.addresses) == (self.peer_key, addresses):
             return False
@@ -131,21 +124,11 @@ class Announcer:
 
 
 def fitting(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """Returns the first addresses that fit into an announcement."""
     found: tuple[str, ...] = ()
     for address in addresses[:ADDRESSES_MAX]:
         if len("\n".join((*found, address))) <= ADDRESSES_BYTES_MAX:
             found = (*found, address)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class ChainAccess:
-    """What the host needs to announce itself and to find others. The posting key is the sender."""
-
-    client: ChainClient
-    contracts: Contracts
-    sender: Sender
 
 
 @dataclass(slots=True)
@@ -156,12 +139,11 @@ class P2pService:
     node: P2pNode
     peers: Libp2pPeers
     offers: GossipedOffers
-    chain: ChainAccess
     bootstrap: BootstrapList
+    sender: Sender  # of the posting key
     clock: Clock
 
     async def run(self) -> None:
-        """Serves until cancelled. Unavailable, with the remedy, if the host cannot start."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.node.run(), name="libp2p")
             group.create_task(self.offers.run(), name="gossiped offers")
@@ -172,7 +154,6 @@ class P2pService:
             group.create_task(self._announcer().run(), name="announcer")
 
     async def wait_until_up(self) -> None:
-        """Waits until the host listens, and logs where."""
         await self.node.wait_until_up()
         shown = self.addresses()
         if shown:
@@ -185,11 +166,10 @@ class P2pService:
             )
 
     def _announcer(self) -> Announcer:
-        chain = self.chain
         return Announcer(
-            client=chain.client,
-            contracts=chain.contracts,
-            sender=chain.sender,
+            client=self.bootstrap.client,
+            contracts=self.bootstrap.contracts,
+            sender=self.sender,
             clock=self.clock,
             coordinator=self.bootstrap.own,
             peer_key=self.node.peer_key,
@@ -197,12 +177,12 @@ class P2pService:
         )
 
     def announced(self) -> tuple[str, ...]:
-        """Returns the addresses that go on chain: those of private networks on devnets only."""
+        """What goes on chain: addresses of private networks on devnets only."""
         found = self.addresses()
         return found if self.bootstrap.is_devnet else tuple(filter(is_public, found))
 
     def addresses(self) -> tuple[str, ...]:
-        """Returns the multiaddrs that others dial. None before the host listens."""
+        """That others dial. None before the host listens."""
         if not self.node.is_up:
             return ()
         if self.config.p2p_announce:
@@ -214,14 +194,14 @@ class P2pService:
 def make_p2p_service(
     config: Config,
     keys: CoordinatorKeys,
-    core: CoordinatorCore,
     handler: FrameHandler,
     authorize: Authorize,
-    clock: Clock,
-    chain: ChainAccess,
+    client: ChainClient,
+    contracts: Contracts,
+    sender: Sender,
 ) -> P2pService:
     """Makes the host. Nothing runs before `run`."""
-    domain = core.rules.domain
+    core, domain, limits, clock = handler.core, handler.domain, handler.limits, handler.clock
     # The time as the number of the binding: it grows with each start, and needs no storage.
     binding = KeyBinding(
         core.rules.coordinator, keys.peer.public, ZERO_HASH, Sequence(int(clock.now() * 1000))
@@ -231,34 +211,29 @@ def make_p2p_service(
         signer = keys.statement
         return sign_binding(domain, binding, signer.address, signer.sign, keys.peer.sign)
 
-    node = P2pNode(
-        HostConfig(keys.peer.seed, (config.p2p_listen,), config.p2p_announce, offers_topic(domain)),
-        clock,
-    )
-    offers = GossipedOffers(
-        Libp2pGossip(node), core.state, domain, core.rules.limits, clock, handler.take_offer
-    )
-    limits = core.rules.limits
-    bootstrap = BootstrapList(
-        chain.client,
-        chain.contracts,
-        core.rules.coordinator,
-        clock,
-        limits.offer_refresh,
-        limits.name == DEVNET.name,
-    )
-
     def is_staked(account: Address) -> bool:
         market, hosts = core.state.market, core.state.hosts
         return any(account in market.staked(host_class) for host_class in hosts)
 
-    peers = Libp2pPeers(node, handler, Greeter(domain, own, authorize), is_staked)
+    node = P2pNode(
+        HostConfig(keys.peer.seed, (config.p2p_listen,), config.p2p_announce, offers_topic(domain)),
+        clock,
+    )
     return P2pService(
         config=config,
         node=node,
-        peers=peers,
-        offers=offers,
-        chain=chain,
-        bootstrap=bootstrap,
+        peers=Libp2pPeers(node, handler, Greeter(domain, own, authorize), is_staked),
+        offers=GossipedOffers(
+            Libp2pGossip(node), core.state, domain, limits, clock, handler.take_offer
+        ),
+        bootstrap=BootstrapList(
+            client,
+            contracts,
+            core.rules.coordinator,
+            clock,
+            limits.offer_refresh,
+            limits.name == DEVNET.name,
+        ),
+        sender=sender,
         clock=clock,
     )

@@ -1,8 +1,8 @@
 """Checks the attestation documents that offers name, before the core believes a level.
 
 It fetches document and proofs from the provider's gateway, and checks draw, arithmetic, beacon and
-signatures again, also when this coordinator was itself a verifier. So records that came by another
-coordinator are believed in the same way. The core decides about keys, times and replays.
+signatures again, also when this coordinator was a verifier. So records that came by another
+coordinator are believed in the same way.
 """
 
 import asyncio
@@ -43,8 +43,6 @@ KeyOfCoordinator = Callable[[Address], Awaitable[Address]]
 
 @dataclass(slots=True)
 class _Attempt:
-    """A document that an offer names and the core does not know yet."""
-
     record: Hash32
     at: float
     tries: int = 0
@@ -73,7 +71,6 @@ class RecordChecker:
         return self._me.clock
 
     async def run(self) -> None:
-        """Checks until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._follow()
@@ -83,7 +80,6 @@ class RecordChecker:
                 await self._clock.sleep(LOOK_SECONDS)
 
     def _follow(self) -> None:
-        """Notes what changed offers name, and forgets what no offer names any more."""
         now = self._clock.now()
         for owner in self._changed:
             named = _named(self._state.providers.get(owner))
@@ -127,7 +123,7 @@ class RecordChecker:
         if provider is None or provider.offer is None:
             raise Refused(Code.NO_OFFER, "the offer was withdrawn")
         gateways = provider.offer.addresses
-        data = await self._fetch(_document_cid(record), gateways, DOCUMENT_BYTES_MAX)
+        data = await self._fetch(cids.cid_text(cids.RAW, record), gateways, DOCUMENT_BYTES_MAX)
         document = attestation_document.decode(data)
         coordinators, found = set(), []
         for gpu in document.gpus:
@@ -174,7 +170,3 @@ def _names_other_records(before: Provider, after: Provider) -> bool:
 
 def _verify_round(key: bytes, number: int, signature: bytes) -> bool:
     return bls.verify_round(key, Round(number), signature)
-
-
-def _document_cid(record: Hash32) -> str:
-    return cids.cid_text(cids.RAW, record)

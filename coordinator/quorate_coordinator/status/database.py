@@ -1,4 +1,4 @@
-"""Chooses the database of the SQL tables: a SQLite file (the default), or PostgreSQL by its URL.
+"""Chooses the database of the SQL tables: a SQLite file, or PostgreSQL by its URL.
 
 No message shows a password: messages name the server and the database, never the URL.
 """
@@ -51,16 +51,13 @@ class Database:
 
     @property
     def name(self) -> str:
-        """Its name for people: the file, or the database and the server without user and
-        password.
-        """
+        """For people: the file, or the database and the server without user and password."""
         if self.path is not None:
             return str(self.path)
         server = self.url.host or self.url.query.get("host") or "localhost"
         return f"the PostgreSQL database {self.url.database} at {server}"
 
     def engine(self) -> AsyncEngine:
-        """Returns a new engine, which connects when it is used."""
         if self.path is None:
             return create_async_engine(
                 self.url,
@@ -77,7 +74,7 @@ class Database:
         return engine
 
     def explain(self, error: Exception) -> str:
-        """Returns one line that says what is wrong, without the password."""
+        """One line, without the password."""
         cause = error.orig if isinstance(error, DatabaseError) and error.orig else error
         text = " ".join((str(cause) or type(cause).__name__).split())
         for secret in (self.url.password, self.url.query.get("password")):
@@ -87,10 +84,8 @@ class Database:
 
 
 def database_of(text: str, home: Path) -> Database:
-    """Returns the database that `--database` names; for "", the SQLite file in the coordinator's
-    folder.
-
-    Raises `Refused` with the option and the remedy. It repeats no part of the URL but its driver.
+    """For "", the SQLite file in the coordinator's folder. Raises `Refused` with the option and the
+    remedy. It repeats no part of the URL but its driver.
     """
     if not text:
         return _file(home / FILE)
@@ -124,9 +119,7 @@ def _file(path: Path) -> Database:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether a SQLite file itself is broken, and not the disk or its folder. Always False for
-    PostgreSQL, which its operator repairs.
-    """
+    """The file itself, not the disk or its folder. An operator repairs PostgreSQL."""
     cause = error.orig if isinstance(error, DatabaseError) else None
     return isinstance(cause, sqlite3.DatabaseError) and not is_outside_cause(cause)
 
@@ -139,10 +132,8 @@ async def upsert(
     changes: tuple[str, ...] | None = None,
     if_not_less: str = "",
 ) -> None:
-    """Inserts rows. If a row with the same key exists, replaces its columns `changes` (None: all
-    but the key).
-
-    `if_not_less` names a column. A row in which that column would shrink stays as it is.
+    """If a row with the same key exists, replaces its columns `changes` (None: all but the key). A
+    row in which the column `if_not_less` would shrink stays as it is.
     """
     if rows:
         statement = _upserting(connection.dialect.name, table, changes, if_not_less)

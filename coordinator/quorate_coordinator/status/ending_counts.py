@@ -9,13 +9,13 @@ from statistics import median
 
 from prometheus_client import CollectorRegistry, Histogram
 
+from quorate_coordinator.base.operator_view import ENDINGS
 from quorate_coordinator.core.model.entities import Decided, Ended, Job, Matching
 from quorate_coordinator.core.model.state import State
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.units import Hash32
 from quorate_runtime.process.metrics import LabelledCounter
 
-ENDINGS = ("accepted", "unresolved", "cannot_verify", "lapsed", "stopped", "unmatched")
 STAGES = ("matched", "decided")
 BUCKETS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1_800, 3_600, 14_400)  # seconds
 REMEMBERED_MAX = 1_000  # newest times of which medians are taken
@@ -61,7 +61,6 @@ class EndingCounts:
             self._histogram.labels(stage)
 
     def refresh(self) -> None:
-        """Counts what has ended since the last call."""
         changed = list(self._changed)
         self._changed.clear()
         for job_id in changed:
@@ -77,12 +76,12 @@ class EndingCounts:
                 self._matched_at.pop(job_id, None)
 
     def seconds_median(self, stage: str) -> int:
-        """Returns the median of the newest times of a stage; 0 before the first."""
+        """Of the newest times; 0 before the first."""
         seconds = self._seconds[stage]
         return int(median(seconds)) if seconds else 0
 
     def _note(self, before: Job, after: Job) -> bool:
-        """Remembers what a write says. A finished job may leave the state before `refresh`."""
+        """A finished job may leave the state before `refresh`."""
         if before.phase is after.phase:
             return False
         now = int(self._clock.now())

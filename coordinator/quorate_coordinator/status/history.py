@@ -33,9 +33,7 @@ class HistoryQuery:
 
 
 def query_of(given: Mapping[str, str], now: int) -> HistoryQuery:
-    """Returns what the query parameters ask for. Raises `Refused` with the parameter and the
-    remedy.
-    """
+    """Raises `Refused` with the parameter and the remedy."""
     unit = given.get("by", "hour")
     if unit not in UNITS:
         raise Refused(Code.MALFORMED, f"by: {unit[:20]!r} is neither hour nor day")
@@ -107,9 +105,7 @@ def _is_hash(text: str) -> bool:
 
 
 async def read_history(engine: AsyncEngine, query: HistoryQuery) -> MarketHistory:
-    """Returns the answer. It reads one row more than wanted, to know whether there is a
-    next page.
-    """
+    """Reads one row more than wanted, to know whether there is a next page."""
     async with engine.connect() as connection:
         found = (await connection.execute(_select(query))).mappings().all()
     rows = found[: query.limit]

@@ -1,7 +1,7 @@
 """Keeps the SQL tables up to date with the state for as long as the coordinator runs.
 
-The market does not need the tables. While their database cannot be used, the coordinator goes on.
-`health` and one log line say why. Once the database can be used, the tables catch up.
+The market does not need them. While their database cannot be used, `health` and one log line say
+why. Once it can be used, the tables catch up.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from quorate_coordinator.status.database import DATABASE_ERRORS, Database, is_da
 from quorate_coordinator.status.history import HistoryQuery, read_history
 from quorate_coordinator.status.projection import REFRESH_ERRORS, Projection
 from quorate_coordinator.status.rows import transaction_row
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
@@ -38,7 +38,7 @@ class MarketTables:
 
     database: Database
     state: State
-    archive: RunArchive
+    archive: FileArchive
     transactions: Path  # the file with the sends of `posting`
     posting: Address
     clock: Clock
@@ -50,7 +50,6 @@ class MarketTables:
     _known: set[str] = field(default_factory=set)  # purposes whose gas is in the tables
 
     async def run(self) -> None:
-        """Writes the tables until cancelled."""
         try:
             while True:
                 try:
@@ -67,9 +66,7 @@ class MarketTables:
                 await self._projection.close()
 
     async def write(self) -> None:
-        """Brings the tables up to date. Raises one of `WRITE_ERRORS` while database or archive
-        cannot be used.
-        """
+        """Raises one of `WRITE_ERRORS` while database or archive cannot be used."""
         now = UnixSeconds(int(self.clock.now()))
         if self._projection is None:
             self._projection = await Projection.open(self.database)
@@ -85,14 +82,13 @@ class MarketTables:
             self._observed_at = now
 
     async def forget(self, jobs: Iterable[Hash32]) -> None:
-        """Deletes runs from the tables, with the next write, because the archive deletes them."""
         self._forgotten.update(dict.fromkeys(jobs))
         if len(self._forgotten) > FORGOTTEN_MAX:  # the database could not be used for very long
             self._forgotten.clear()
             self._has_lost_count = True
 
     async def history(self, query: HistoryQuery) -> MarketHistory:
-        """Returns the market's past. Raises `Unavailable` while the database cannot be used."""
+        """Raises `Unavailable` while the database cannot be used."""
         if self._projection is None:
             raise Unavailable("market history: its tables are not open yet", REFRESH_SECONDS)
         try:
@@ -129,7 +125,6 @@ class MarketTables:
             log.debug("replacing the tables' file: %s", self.database.explain(again))
 
     def _explained(self, error: Exception) -> str:
-        """Returns the sentence with which `health` reports an error."""
         about = "cannot be opened" if self._projection is None else "fall behind"
         text = str(error) if isinstance(error, Unavailable) else self.database.explain(error)
         return f"they {about}: {text}"

@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from quorate_coordinator.base.operator_view import (
-    BackupView,
+    ENDINGS,
     EndingsView,
     MoneyView,
     OperatorView,
@@ -29,7 +29,6 @@ from quorate_runtime.version import version_number
 
 
 def providers_of(state: State, connected: Collection[Address], now: UnixSeconds) -> ProvidersView:
-    """Returns counts of providers. `connected` are the peers that are connected now."""
     alive = [provider for provider in state.providers.values() if provider.is_alive(now)]
     slots = sum(slot.count for item in alive if item.offer for slot in item.offer.slots)
     return ProvidersView(
@@ -42,7 +41,6 @@ def providers_of(state: State, connected: Collection[Address], now: UnixSeconds)
 
 
 def orders_of(state: State, now: UnixSeconds) -> OrdersView:
-    """Returns counts of the jobs under way."""
     jobs = [state.jobs[job_id] for job_id in state.live]
     waiting = [job for job in jobs if isinstance(job.phase, Matching)]
     oldest = min((job.created_at for job in waiting), default=now)
@@ -56,7 +54,6 @@ def orders_of(state: State, now: UnixSeconds) -> OrdersView:
 
 
 def money_of(state: State) -> MoneyView:
-    """Returns the coordinator's fees and capital, and what it owes."""
     own, payees, clients = state.own, list(state.payees.values()), list(state.clients.values())
     return MoneyView(
         fee_final=own.fee,
@@ -75,7 +72,7 @@ def money_of(state: State) -> MoneyView:
 
 
 def money_warnings(money: MoneyView) -> list[str]:
-    """Returns what stops pay, and what the operator can do. A day's limit ends at midnight UTC."""
+    """A day's limit ends at midnight UTC."""
     told = []
     lacks = money.unpaid - money.balance - money.redeemable
     if lacks > 0:
@@ -91,47 +88,40 @@ def money_warnings(money: MoneyView) -> list[str]:
     return told
 
 
-GWEI_OF_COIN = 10**9
-COUNT_SECONDS = 1.0
 PROBLEMS = ("archive", "beacon", "chain", "disk", "documents", "outbox", "stopping", "tables")
+PER_UNIT = {"usd": USD, "coins": 10**9}
+"""How many of the view's units make one of a gauge's, by the last word of its name."""
 Family = tuple[str, str, str, Mapping[str, float]]
-"""A gauge: its name, what it shows, its label, and its values by that label's values."""
+"""A gauge: its name, what it shows, its label, and its figures by that label's values. A figure
+without a label is under "".
+"""
 
 
 @dataclass(slots=True, eq=False)
 class OperatorReport(Collector):
-    """Everything that the operator may ask at one moment."""
+    """Everything that the operator may ask at one moment. Make it once the state is replayed."""
 
     state: State
-    endings: EndingCounts
+    registry: CollectorRegistry
     own_account: OwnAccount
     connected: Callable[[], Collection[Address]]
     problems: Callable[[], tuple[Problem, ...]]
     clock: Clock
     second_place: SecondPlace
+    endings: EndingCounts = field(init=False)
     started_at: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.endings = EndingCounts(self.state, self.clock, self.registry)
         self.started_at = int(self.clock.now())
-
-    async def run(self) -> None:
-        """Counts endings until cancelled: finished jobs leave the state before anybody asks."""
-        while True:
-            self.endings.refresh()
-            await self.clock.sleep(COUNT_SECONDS)
+        self.registry.register(self)
 
     def view(self) -> OperatorView:
-        """Returns the document of GET /v1/operator."""
         state, now = self.state, UnixSeconds(int(self.clock.now()))
         self.endings.refresh()
         counts, own, backup = self.endings.counts, self.own_account, self.second_place.view()
         endings = EndingsView(
-            accepted=counts["accepted"],
-            unresolved=counts["unresolved"],
-            cannot_verify=counts["cannot_verify"],
-            lapsed=counts["lapsed"],
-            stopped=counts["stopped"],
-            unmatched=counts["unmatched"],
+            **{name: counts[name] for name in ENDINGS},
             matched_seconds_median=self.endings.seconds_median("matched"),
             decided_seconds_median=self.endings.seconds_median("decided"),
         )
@@ -153,134 +143,83 @@ class OperatorReport(Collector):
         )
 
     def collect(self) -> Iterator[Metric]:
-        """Yields the gauges of a scrape. Labels come from closed sets."""
+        """Labels come from closed sets."""
         view = self.view()
-        yield from _labelled(view)
-        chain, days = view.chain, view.chain.days_left
-        for name, text, value in (
-            ("block", "Newest block that the coordinator has followed.", view.block),
-            ("chain_lag_seconds", "Age of that block.", view.chain_lag_seconds),
-            (
-                "oldest_wait_seconds",
-                "How long the oldest order waits for an offer.",
-                view.orders.oldest_wait_seconds,
-            ),
-            (
-                "uncovered_usd",
-                "Charged without a client's voucher yet.",
-                view.money.uncovered / USD,
-            ),
-            ("unpaid_usd", "Signed for providers and not paid yet.", view.money.unpaid / USD),
-            (
-                "redeemable_usd",
-                "Signed by clients and not redeemed yet.",
-                view.money.redeemable / USD,
-            ),
-            (
-                "accusations_usd",
-                "The posting key's balance in Escrow, which accusations burn.",
-                chain.accusations / USD,
-            ),
-            ("audit_fund_usd", "The audit fund.", view.money.fund / USD),
-            ("bond_usd", "The coordinator's bond on chain.", chain.bond / USD),
-            ("retired", "1 once the coordinator has retired.", chain.retired_at > 0),
-            (
-                "posting_key_days_left",
-                "Days for which the posting key's coins last at the present use.",
-                inf if days is None else days,
-            ),
-            (
-                "posting_key_spent_coins",
-                "What its transactions cost in the last seven days.",
-                chain.spent_gwei / GWEI_OF_COIN,
-            ),
-            ("own_account_checked_at", "When the chain last told of the keys.", chain.checked_at),
-            *_backup_gauges(view.backup),
-        ):
-            yield GaugeMetricFamily(f"quorate_{name}", text, value=float(value))
+        for name, text, label, figures in (*_families(view), *_single_gauges(view)):
+            per_unit = PER_UNIT.get(name.rpartition("_")[2], 1)
+            family = GaugeMetricFamily(f"quorate_{name}", text, labels=[label] if label else [])
+            for value, figure in figures.items():
+                family.add_metric([value] if label else [], figure / per_unit)
+            yield family
 
 
-def _backup_gauges(backup: BackupView | None) -> Iterator[tuple[str, str, float]]:
-    if backup is None:
-        return
-    lag = inf if backup.lag_seconds is None else backup.lag_seconds
-    yield "backup_lag_seconds", "Age of the newest whole copy in the second place.", lag
-    yield "backup_events_behind", "Events that the second place lacks.", backup.events_behind
-
-
-def _labelled(view: OperatorView) -> Iterator[Metric]:
-    for name, text, label, figures in (*_market_families(view), *_own_families(view)):
-        family = GaugeMetricFamily(f"quorate_{name}", text, labels=[label])
-        for value, figure in figures.items():
-            family.add_metric([value], float(figure))
-        yield family
-
-
-def _market_families(view: OperatorView) -> Iterator[Family]:
-    providers, orders, money = view.providers, view.orders, view.money
-    states = {
-        "registered": providers.registered,
-        "connected": providers.connected,
-        "on_offer": providers.on_offer,
-    }
+def _families(view: OperatorView) -> Iterator[Family]:
+    providers, orders, money, chain = view.providers, view.orders, view.money, view.chain
+    states = _named(providers, "registered", "connected", "on_offer")
     yield "providers", "Providers, by what they are.", "state", states
     slots = {"on_offer": providers.run_slots, "leased": providers.leases}
     yield "run_slots", "Run slots on offer, and leases in run slots.", "state", slots
-    phases = {
-        "matching": orders.matching,
-        "running": orders.running,
-        "awaiting_round": orders.awaiting_round,
-        "revealing": orders.revealing,
-    }
+    phases = _named(orders, "matching", "running", "awaiting_round", "revealing")
     yield "jobs", "Jobs under way, by phase.", "phase", phases
-    credit = {"held": money.provider_held / USD, "final": money.provider_final / USD}
+    credit = {"held": money.provider_held, "final": money.provider_final}
     yield "credit_usd", "Pay of all providers: in hold windows, and final.", "state", credit
-
-
-def _own_families(view: OperatorView) -> Iterator[Family]:
-    money, chain = view.money, view.chain
-    fees = {"held": money.fee_held / USD, "final": money.fee_final / USD}
+    fees = {"held": money.fee_held, "final": money.fee_final}
     yield "fees_usd", "Own fees: in hold windows, and final.", "state", fees
-    capital = {"balance": money.balance / USD, "locked": money.locked / USD}
-    yield (
-        "capital_usd",
-        "Own capital: balance in Escrow, and locked as guarantees.",
-        "state",
-        capital,
-    )
-    left = {"payroll": money.payroll_left / USD, "locks": money.locks_left / USD}
+    capital = _named(money, "balance", "locked")
+    text = "Own capital: balance in Escrow, and locked as guarantees."
+    yield "capital_usd", text, "state", capital
+    left = {"payroll": money.payroll_left, "locks": money.locks_left}
     yield "limit_left_usd", "What the day's limits leave to the posting key.", "limit", left
-    coins = {
-        "posting": chain.posting_gwei / GWEI_OF_COIN,
-        "account": chain.account_gwei / GWEI_OF_COIN,
-    }
+    coins = {"posting": chain.posting_gwei, "account": chain.account_gwei}
     yield "key_coins", "Coins for gas.", "key", coins
-    tokens = {"posting": chain.posting_amount / USD, "account": chain.account_amount / USD}
+    tokens = {"posting": chain.posting_amount, "account": chain.account_amount}
     yield "key_usd", "Tokens of the coordinator's keys.", "key", tokens
     failing = {problem.name for problem in view.problems}
-    problems = {name: float(name in failing) for name in PROBLEMS}
+    problems = {name: name in failing for name in PROBLEMS}
     yield "problem", "1 while the coordinator has this problem.", "name", problems
 
 
-def make_report(
-    state: State,
-    registry: CollectorRegistry,
-    own_account: OwnAccount,
-    connected: Callable[[], Collection[Address]],
-    problems: Callable[[], tuple[Problem, ...]],
-    clock: Clock,
-    second_place: SecondPlace,
-) -> OperatorReport:
-    """Makes the report once the state is replayed, and adds its metrics to the registry."""
-    endings = EndingCounts(state, clock, registry)
-    report = OperatorReport(
-        state=state,
-        endings=endings,
-        own_account=own_account,
-        connected=connected,
-        problems=problems,
-        clock=clock,
-        second_place=second_place,
-    )
-    registry.register(report)
-    return report
+def _named(view: object, *names: str) -> dict[str, float]:
+    return {name: getattr(view, name) for name in names}
+
+
+def _single_gauges(view: OperatorView) -> Iterator[Family]:
+    money, chain, backup = view.money, view.chain, view.backup
+    days = inf if chain.days_left is None else chain.days_left
+    waits = view.orders.oldest_wait_seconds
+    found: list[tuple[str, str, float]] = [
+        ("block", "Newest block that the coordinator has followed.", view.block),
+        ("chain_lag_seconds", "Age of that block.", view.chain_lag_seconds),
+        ("oldest_wait_seconds", "How long the oldest order waits for an offer.", waits),
+        ("uncovered_usd", "Charged without a client's voucher yet.", money.uncovered),
+        ("unpaid_usd", "Signed for providers and not paid yet.", money.unpaid),
+        ("redeemable_usd", "Signed by clients and not redeemed yet.", money.redeemable),
+        (
+            "accusations_usd",
+            "The posting key's balance in Escrow, which accusations burn.",
+            chain.accusations,
+        ),
+        ("audit_fund_usd", "The audit fund.", money.fund),
+        ("bond_usd", "The coordinator's bond on chain.", chain.bond),
+        ("retired", "1 once the coordinator has retired.", chain.retired_at > 0),
+        (
+            "posting_key_days_left",
+            "Days for which the posting key's coins last at the present use.",
+            days,
+        ),
+        (
+            "posting_key_spent_coins",
+            "What its transactions cost in the last seven days.",
+            chain.spent_gwei,
+        ),
+        ("own_account_checked_at", "When the chain last told of the keys.", chain.checked_at),
+    ]
+    if backup is not None:
+        lag = inf if backup.lag_seconds is None else backup.lag_seconds
+        behind = backup.events_behind
+        found += [
+            ("backup_lag_seconds", "Age of the newest whole copy in the second place.", lag),
+            ("backup_events_behind", "Events that the second place lacks.", behind),
+        ]
+    for name, text, figure in found:
+        yield name, text, "", {"": figure}

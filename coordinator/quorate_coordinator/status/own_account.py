@@ -9,7 +9,6 @@ from quorate_contracts.calls import view
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import Currency, currency_of
 from quorate_coordinator.base.operator_view import ChainView
-from quorate_coordinator.core.model.state import State
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Amount
@@ -36,7 +35,7 @@ class GasUse:
     since: int = 0  # the first look, or the oldest transaction
 
     def add(self, costs: list[tuple[str, int, int]], now: int) -> None:
-        """Adds (purpose, second, wei) of transactions, and forgets old ones."""
+        """`costs`: (purpose, second, wei)."""
         self.known.update(purpose for purpose, _, _ in costs)
         self.spent += sorted((at, wei) for _, at, wei in costs)
         self.spent = [item for item in self.spent if item[0] > now - PERIOD_SECONDS]
@@ -44,11 +43,10 @@ class GasUse:
         self.since = max(now - PERIOD_SECONDS, min(self.since or now, oldest))
 
     def wei(self) -> int:
-        """Returns the sum."""
         return sum(wei for _, wei in self.spent)
 
     def days_left(self, balance: int, now: int) -> int | None:
-        """Returns for how many whole days a balance lasts; None if nothing was spent."""
+        """Whole days; None if nothing was spent."""
         spent, seconds = self.wei(), max(SHORTEST_SECONDS, now - self.since)
         return balance * seconds // (spent * DAY_SECONDS) if spent else None
 
@@ -63,7 +61,6 @@ class OwnAccount:
     posting: Address
     transactions: Path  # the file with the sends of `posting`
     clock: Clock
-    state: State
     figures: ChainView = field(init=False)
     warning: str = ""
     _use: GasUse = field(default_factory=GasUse)
@@ -87,16 +84,13 @@ class OwnAccount:
 
     @property
     def currency(self) -> Currency:
-        """Returns the currency of the deployment."""
         return currency_of(self.contracts.deployment)
 
     @property
     def is_retired(self) -> bool:
-        """Whether the chain says that this coordinator has retired."""
         return self.figures.retired_at > 0
 
     async def run(self) -> None:
-        """Asks the chain until cancelled."""
         warned = LogThrottle(log, self.clock)
         while True:
             try:
@@ -112,7 +106,7 @@ class OwnAccount:
             await self.clock.sleep(min(POLL_SECONDS_MAX, every / 2))
 
     async def look(self) -> None:
-        """Asks the chain once. Raises Unavailable while it does not answer."""
+        """Raises Unavailable while the chain does not answer."""
         stakes, token = self.contracts.stakes, self.contracts.token
         now = int(self.clock.now())
         mined = await asyncio.to_thread(
@@ -157,7 +151,7 @@ class OwnAccount:
 def gas_warning(
     currency: Currency, posting: Address, coins: int, days_left: int | None, base_fee_wei: int
 ) -> str:
-    """Returns the sentence that asks for coins; "" while there are enough. Amounts are in wei."""
+    """ "" while there are enough coins. Amounts are in wei."""
     told = f"the posting key 0x{posting.hex()} has {currency.coins(coins)} for gas"
     least = GAS_LEAST * base_fee_wei
     if coins < least:

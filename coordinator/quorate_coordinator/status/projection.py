@@ -1,9 +1,7 @@
-"""Writes the SQL tables from state and archive, and notes how far it has come. The tables can be
-rebuilt at any time.
+"""Writes the SQL tables from state and archive, and notes how far it has come.
 
-The coordinator never decides by these tables. The projection writes the rows that changed in the
-state or that came into the archive. So losing the database loses no money and no run. It loses only
-what was observed: earlier supply and prices, cases that the state has deleted, and gas.
+The coordinator never decides by these tables. Losing the database loses only what was observed:
+earlier supply and prices, cases that the state has deleted, and gas.
 """
 
 import asyncio
@@ -20,8 +18,8 @@ from sqlalchemy import Table, delete, select, update
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from quorate_coordinator.core.matching.offers import price_of
 from quorate_coordinator.core.model.entities import Job, Provider
+from quorate_coordinator.core.model.market_index import price_of
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.status import migrations, volume
 from quorate_coordinator.status.database import (
@@ -44,7 +42,7 @@ from quorate_coordinator.status.migrations.models import (
     TransactionRow,
 )
 from quorate_coordinator.status.rows import Row, batched, case_row, class_row, provider_row, run_row
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32, UnixSeconds
@@ -64,13 +62,10 @@ class ClassSupply:
 
     @property
     def slots(self) -> int:
-        """Run slots on offer."""
         return self.slots_by_price.total()
 
     def price_at(self, percent: int) -> int:
-        """Returns the nearest-rank percentile of prices, every slot counted once. That is the
-        lowest price at or below which at least `percent` of the slots are on offer.
-        """
+        """The lowest price at or below which at least `percent` of the slots are on offer."""
         needed = -(-self.slots * percent // 100)
         reached = 0
         for price in sorted(self.slots_by_price):
@@ -87,7 +82,6 @@ class Supply:
     by_class: dict[str, ClassSupply] = field(default_factory=dict)
 
     def add(self, provider: Provider, at: UnixSeconds) -> None:
-        """Counts the live offer of a provider, if it has one."""
         if provider.offer is None or not provider.is_alive(at):
             return
         counted = set()
@@ -102,7 +96,6 @@ class Supply:
             counted.add(name)
 
     def rows(self) -> list[dict[str, object]]:
-        """Supply columns of `MarketPeriod` for the `CLASSES_MAX` classes with the most slots."""
         largest = sorted(self.by_class.items(), key=lambda item: -item[1].slots)[:CLASSES_MAX]
         return [
             {
@@ -160,8 +153,6 @@ def shielded(
 
 @dataclass(slots=True)
 class _Followed:
-    """Keys of rows of the state that changed since the last refresh."""
-
     jobs: set[Hash32]
     providers: set[Address]
     cases: set[Hash32]
@@ -169,23 +160,19 @@ class _Followed:
 
     @classmethod
     def of(cls, state: State) -> "_Followed":
-        """Follows a state from now on. It begins with all rows of the state."""
         owners = state.providers.follow()
         return cls(state.jobs.follow(), owners, state.cases.follow(), state.payees.follow())
 
     def add_all(self, state: State) -> None:
-        """Marks every row of the state as to be written."""
         self.put_back(_Followed({*state.jobs}, {*state.providers}, {*state.cases}, set()))
 
     def take(self) -> "_Followed":
-        """Returns the keys to write now, and begins a new list."""
         taken = _Followed({*self.jobs}, self.providers | self.payees, {*self.cases}, set())
         for kept in (self.jobs, self.providers, self.cases, self.payees):
             kept.clear()
         return taken
 
     def put_back(self, taken: "_Followed") -> None:
-        """Marks taken keys as to be written again, because writing them failed."""
         self.jobs |= taken.jobs
         self.providers |= taken.providers
         self.cases |= taken.cases
@@ -205,11 +192,11 @@ class Projection:
 
     @classmethod
     async def open(cls, database: Database | Path) -> "Projection":
-        """Opens the database and brings its tables to this program's revision.
+        """Brings the tables to this program's revision.
 
-        A SQLite file that is damaged, or that a newer program has migrated, is replaced by a new
-        one, because no decision depends on it. A PostgreSQL database is never emptied. Raises
-        `Unavailable`, which says why it cannot be used.
+        A SQLite file that is damaged, or that a newer program has migrated, is replaced, because no
+        decision depends on it. A PostgreSQL database is never emptied. Raises `Unavailable`, which
+        says why it cannot be used.
         """
         if isinstance(database, Path):
             database = database_of(f"sqlite+aiosqlite:///{database}", database.parent)
@@ -246,7 +233,7 @@ class Projection:
 
     @shielded
     async def replace_file(self) -> None:
-        """Replaces the SQLite file by one with empty tables. The next `refresh` fills them."""
+        """The next `refresh` fills the new, empty tables."""
         path = self.database.path
         assert path is not None, "a PostgreSQL database is never replaced"
         await self.engine.dispose()
@@ -258,9 +245,7 @@ class Projection:
 
     @shielded
     async def migrate(self) -> bool:
-        """Brings the tables to this program's revision. Returns False if this program does not know
-        theirs.
-        """
+        """Returns False if this program does not know the tables' revision."""
         async with self.engine.begin() as connection:
             if not await connection.run_sync(migrations.is_known):
                 return False
@@ -269,23 +254,22 @@ class Projection:
 
     @shielded
     async def close(self) -> None:
-        """Closes all connections."""
         await self.engine.dispose()
 
     async def offset(self) -> int:
-        """Returns the sequence number of the newest job event that the tables show."""
+        """The number of the newest job event that the tables show."""
         query = select(progress.c.event_seq).where(progress.c.name == ONLY)
         async with self.engine.connect() as connection:
             found = (await connection.execute(query)).scalar()
         return int(found or 0)
 
     @shielded
-    async def refresh(self, state: State, archive: RunArchive, now: int = 0) -> int:
-        """Writes what has changed in the state since the last time, and what the archive got after
-        the offset. Returns the new offset. `now` is recorded for new cases.
+    async def refresh(self, state: State, archive: FileArchive, now: int = 0) -> int:
+        """Writes what has changed in the state, and what the archive got after the offset. Returns
+        the new offset. `now` is recorded for new cases.
 
-        The first refresh of a process writes everything in the state, because the process does not
-        know what changed before it started. Raises `Unavailable` while the archive cannot be read.
+        The first refresh of a process writes everything in the state. Raises `Unavailable` while
+        the archive cannot be read.
         """
         since, newest = await self.offset(), int(state.event_seq)
         if since > newest:  # tables of another journal, or of a newer state of this one
@@ -314,8 +298,8 @@ class Projection:
             await upsert(connection, progress, [{"name": ONLY, "event_seq": newest}])
 
     @shielded
-    async def rebuild(self, state: State, archive: RunArchive, now: int = 0) -> int:
-        """Deletes what state and archive can fill again, and fills it. Observations stay."""
+    async def rebuild(self, state: State, archive: FileArchive, now: int = 0) -> int:
+        """Observations stay."""
         async with self.engine.begin() as connection:
             for table in (runs, providers, progress):
                 await connection.execute(delete(table))
@@ -325,7 +309,7 @@ class Projection:
 
     @shielded
     async def forget(self, jobs: Sequence[Hash32]) -> None:
-        """Deletes runs that the archive has deleted. Their share of the volume stays."""
+        """Their share of the volume stays."""
         async with self.engine.begin() as connection:
             for start in range(0, len(jobs), PAGE):
                 names = [job_id.hex() for job_id in jobs[start : start + PAGE]]
@@ -333,8 +317,8 @@ class Projection:
 
     @shielded
     async def observe(self, state: State, now: UnixSeconds) -> None:
-        """Records the supply and prices of this moment in their hour and day, unless that period
-        has an observation with more slots. Deletes periods that are too old.
+        """Unless the period has an observation with more slots. Deletes periods that are too
+        old.
         """
         supply = Supply()
         for number, provider in enumerate(list(state.providers.values())):
@@ -356,12 +340,11 @@ class Projection:
 
     @shielded
     async def add_transactions(self, rows: list[Row]) -> None:
-        """Records mined transactions. Recording one again changes nothing."""
         async with self.engine.begin() as connection:
             await upsert(connection, transactions, rows)
 
     async def recent(self, client: str, limit: int = 100) -> list[dict[str, object]]:
-        """A client's newest runs (account as hex without 0x)."""
+        """`client`: hex without 0x."""
         query = (
             select(runs)
             .where(runs.c.client == client)
@@ -374,7 +357,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """What one refresh writes. `runs` reads the archive while it is consumed."""
+    """`runs` reads the archive while it is consumed."""
 
     runs: Iterator[Row]
     providers: list[Row]
@@ -383,9 +366,8 @@ class _Changes:
 
     @classmethod
     def of(
-        cls, state: State, archive: RunArchive, since: int, taken: _Followed, now: int
+        cls, state: State, archive: FileArchive, since: int, taken: _Followed, now: int
     ) -> "_Changes":
-        """Returns rows of all taken keys that the state still has."""
         jobs = [job for job in (state.jobs.get(job_id) for job_id in taken.jobs) if job is not None]
         hosts: dict[HostClass, None] = dict.fromkeys(job.host for job in jobs)
         return cls(
@@ -396,10 +378,8 @@ class _Changes:
         )
 
 
-def _run_rows(archive: RunArchive, since: int, jobs: Iterable[Job]) -> Iterator[Row]:
-    """Yields the runs that the archive got, then those that the state has. A run that is in both
-    has the same row in both.
-    """
+def _run_rows(archive: FileArchive, since: int, jobs: Iterable[Job]) -> Iterator[Row]:
+    """A run that is in archive and state has the same row in both."""
     while page := archive.since(since, PAGE):
         since = page[-1][0]
         for _, row in page:
@@ -409,7 +389,6 @@ def _run_rows(archive: RunArchive, since: int, jobs: Iterable[Job]) -> Iterator[
 
 
 async def _write_runs(connection: AsyncConnection, page: list[Row]) -> None:
-    """Writes runs, and adds what has changed about them to their periods."""
     rows = {row["job_id"]: row for row in page}
     query = select(*(runs.c[name] for name in COMPARED)).where(runs.c.job_id.in_(list(rows)))
     before = [dict(row._mapping) for row in await connection.execute(query)]
@@ -422,9 +401,7 @@ async def _write_runs(connection: AsyncConnection, page: list[Row]) -> None:
 async def _added(
     connection: AsyncConnection, changes: dict[volume.PeriodKey, dict[str, int]]
 ) -> list[Row]:
-    """Returns the new volume of each period that changes. Python adds it, because amounts have 128
-    bits.
-    """
+    """Python adds the volume, because amounts have 128 bits."""
     keys = ("unit", "start", "host_class")
     columns = [periods.c[name] for name in (*keys, *VOLUME_COLUMNS)]
     query = select(*columns).where(

@@ -1,8 +1,7 @@
-"""Computes `quorate coordinator report`: fees, audits, disputes, gas and unmet demand since a
-moment, summed from the tables.
+"""Computes `quorate coordinator report` from the tables.
 
-A job counts if its order came in the period. The period begins at the full hour before its first
-moment. Python computes the sums, because amounts have 128 bits.
+A job counts if its order came in the period, which begins at the full hour before its first moment.
+Python computes the sums, because amounts have 128 bits.
 """
 
 from collections import Counter, defaultdict
@@ -20,9 +19,7 @@ from quorate_protocol.messages.classes import HostClass
 
 @dataclass(frozen=True, slots=True)
 class ClassDemand:
-    """Orders of one host class, and those that expired without a match. `host` is None while the
-    tables do not know what the id means.
-    """
+    """`host` is None while the tables do not know what the id means."""
 
     host_class: str
     host: HostClass | None
@@ -41,33 +38,20 @@ class GasSpent:
 
 
 @dataclass(frozen=True, slots=True)
-class Disputes:
-    """Court cases that were first seen in the period. `burned` by this coordinator,
-    and `taken` of stake: millionths of a USD.
-    """
-
-    opened: int
-    convicted: int
-    acquitted: int
-    undecided: int
-    burned: int
-    taken: int
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
-    """Totals of a period; `volume` has the columns of `models.VOLUME_COLUMNS`."""
+    """Totals of a period. `figures` has the columns of `models.VOLUME_COLUMNS`, and those of the
+    court cases that were first seen in the period. Amounts are millionths of a USD.
+    """
 
     since: int
     until: int
-    volume: dict[str, int]
-    disputes: Disputes
+    figures: dict[str, int]
     gas: tuple[GasSpent, ...]
     demand: tuple[ClassDemand, ...]
 
 
 async def read_report(engine: AsyncEngine, since: int, until: int) -> Report:
-    """Reads the tables. Raises one of `database.DATABASE_ERRORS` while they are away."""
+    """Raises one of `database.DATABASE_ERRORS`."""
     since -= since % HOUR_SECONDS
     async with engine.connect() as connection:
         by_class = await _volume_by_class(connection, since, until)
@@ -75,8 +59,7 @@ async def read_report(engine: AsyncEngine, since: int, until: int) -> Report:
         return Report(
             since,
             until,
-            total,
-            await _disputes(connection, since, until),
+            total | await _disputes(connection, since, until),
             await _gas(connection, since, until),
             await _demand(connection, by_class),
         )
@@ -99,20 +82,20 @@ async def _volume_by_class(
     return found
 
 
-async def _disputes(connection: AsyncConnection, since: int, until: int) -> Disputes:
+async def _disputes(connection: AsyncConnection, since: int, until: int) -> dict[str, int]:
     query = select(cases.c.is_convicted, cases.c.burned, cases.c.taken).where(
         cases.c.seen_at >= since, cases.c.seen_at < until
     )
     rows = (await connection.execute(query)).all()
     results = Counter(row.is_convicted for row in rows)
-    return Disputes(
-        opened=len(rows),
-        convicted=results[1],
-        acquitted=results[0],
-        undecided=results[None],
-        burned=sum(row.burned for row in rows),
-        taken=sum(row.taken for row in rows),
-    )
+    return {
+        "opened": len(rows),
+        "convicted": results[1],
+        "acquitted": results[0],
+        "undecided": results[None],
+        "burned": sum(row.burned for row in rows),
+        "taken": sum(row.taken for row in rows),
+    }
 
 
 async def _gas(connection: AsyncConnection, since: int, until: int) -> tuple[GasSpent, ...]:

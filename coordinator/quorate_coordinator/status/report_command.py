@@ -1,5 +1,4 @@
-"""The command `quorate coordinator report`: what the market earned, what it cost, and what it could
-not serve.
+"""The command `quorate coordinator report`.
 
 The command line imports this file at every start, so SQLAlchemy is imported inside functions.
 """
@@ -7,10 +6,12 @@ The command line imports this file at every start, so SQLAlchemy is imported ins
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from quorate_protocol.codec.declared_types import camel
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.quantity_input import span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -25,9 +26,7 @@ Since = Annotated[str, typer.Option("--since", help="How far back, such as 24h o
 
 
 def make_report(database: "Database", since: str) -> "Report":
-    """Returns the report until now. Raises `Refused` for a bad span, `Unavailable` if the tables
-    cannot be read.
-    """
+    """Raises `Refused` for a bad span, `Unavailable` if the tables cannot be read."""
     try:
         seconds = span_seconds(since)
     except ValueError as error:
@@ -57,35 +56,45 @@ async def _read(database: "Database", since: int, until: int) -> "Report":
         await engine.dispose()
 
 
+class Figure(NamedTuple):
+    """One of `Report.figures`: its label for people, and its place in the JSON."""
+
+    column: str
+    label: str
+    group: str = ""
+    name: str = ""  # the column's, unless it is named here
+
+
+FIGURES = (
+    Figure("jobs", "jobs ordered"),
+    Figure("charged", "charged, USD"),
+    Figure("fee", "fees, USD", name="fees"),
+    Figure("executions", "executions"),
+    Figure("audits", "audits"),
+    Figure("outvoted", "executions outside the accepted group"),
+    Figure("accepted", "accepted", "outcomes"),
+    Figure("unresolved", "unresolved", "outcomes"),
+    Figure("cannot_verify", "cannot verify", "outcomes"),
+    Figure("lapsed", "lapsed", "outcomes"),
+    Figure("stopped", "stopped by their clients", "outcomes"),
+    Figure("unmatched", "expired unmatched", "outcomes"),
+    Figure("opened", "cases opened", "disputes"),
+    Figure("convicted", "cases convicted", "disputes"),
+    Figure("acquitted", "cases acquitted", "disputes"),
+    Figure("undecided", "cases undecided", "disputes"),
+    Figure("burned", "burned by accusations, USD", "disputes"),
+    Figure("taken", "taken of stake, USD", "disputes"),
+)
+AMOUNTS = frozenset({"charged", "fee", "burned", "taken"})
+
+
 def print_report(report: "Report", as_json: bool) -> None:
-    """Prints one JSON line, or tables for people."""
     if as_json:
         typer.echo(json.dumps(_tree(report)))
         return
-    volume, disputes = report.volume, report.disputes
-    _print_table(
-        ("", "value"),
-        [
-            ("jobs ordered", volume["jobs"]),
-            ("charged, USD", usd(volume["charged"])),
-            ("fees, USD", usd(volume["fee"])),
-            ("executions", volume["executions"]),
-            ("audits", volume["audits"]),
-            ("executions outside the accepted group", volume["outvoted"]),
-            ("accepted", volume["accepted"]),
-            ("unresolved", volume["unresolved"]),
-            ("cannot verify", volume["cannot_verify"]),
-            ("lapsed", volume["lapsed"]),
-            ("stopped by their clients", volume["stopped"]),
-            ("expired unmatched", volume["unmatched"]),
-            ("cases opened", disputes.opened),
-            ("cases convicted", disputes.convicted),
-            ("cases acquitted", disputes.acquitted),
-            ("cases undecided", disputes.undecided),
-            ("burned by accusations, USD", usd(disputes.burned)),
-            ("taken of stake, USD", usd(disputes.taken)),
-        ],
-    )
+    shown = ((figure, report.figures[figure.column]) for figure in FIGURES)
+    totals = [(it.label, usd(value) if it.column in AMOUNTS else value) for it, value in shown]
+    _print_table(("", "value"), totals)
     _print_table(
         ("gas for", "transactions", "gas", "cost, coins"),
         [
@@ -100,58 +109,36 @@ def print_report(report: "Report", as_json: bool) -> None:
 
 
 def _tree(report: "Report") -> dict[str, Any]:
-    """Returns the report as JSON. Amounts are decimal text, in millionths of a USD or in wei."""
-    volume, disputes = report.volume, report.disputes
-    return {
-        "since": report.since,
-        "until": report.until,
-        "jobs": volume["jobs"],
-        "charged": str(volume["charged"]),
-        "fees": str(volume["fee"]),
-        "executions": volume["executions"],
-        "audits": volume["audits"],
-        "outvoted": volume["outvoted"],
-        "outcomes": {
-            "accepted": volume["accepted"],
-            "unresolved": volume["unresolved"],
-            "cannotVerify": volume["cannot_verify"],
-            "lapsed": volume["lapsed"],
-            "stopped": volume["stopped"],
-            "unmatched": volume["unmatched"],
-        },
-        "disputes": {
-            "opened": disputes.opened,
-            "convicted": disputes.convicted,
-            "acquitted": disputes.acquitted,
-            "undecided": disputes.undecided,
-            "burned": str(disputes.burned),
-            "taken": str(disputes.taken),
-        },
-        "gas": [
-            {
-                "kind": item.kind,
-                "transactions": item.transactions,
-                "gasUsed": item.gas_used,
-                "costWei": str(item.cost_wei),
-            }
-            for item in report.gas
-        ],
-        "demand": [
-            {
-                "hostClass": f"0x{item.host_class}",
-                "name": _name(item.host, item.host_class),
-                "jobs": item.jobs,
-                "unmatched": item.unmatched,
-            }
-            for item in report.demand
-        ],
-    }
+    """Amounts are decimal text, in millionths of a USD or in wei."""
+    tree: dict[str, Any] = {"since": report.since, "until": report.until}
+    for figure in FIGURES:
+        value = report.figures[figure.column]
+        place = tree.setdefault(figure.group, {}) if figure.group else tree
+        shown = str(value) if figure.column in AMOUNTS else value
+        place[figure.name or camel(figure.column)] = shown
+    tree["gas"] = [
+        {
+            "kind": item.kind,
+            "transactions": item.transactions,
+            "gasUsed": item.gas_used,
+            "costWei": str(item.cost_wei),
+        }
+        for item in report.gas
+    ]
+    tree["demand"] = [
+        {
+            "hostClass": f"0x{item.host_class}",
+            "name": _name(item.host, item.host_class),
+            "jobs": item.jobs,
+            "unmatched": item.unmatched,
+        }
+        for item in report.demand
+    ]
+    return tree
 
 
 def _name(host: HostClass | None, identity: str) -> str:
-    """Returns a host class's name as `quorate classes` shows it; its id if the tables do not know
-    the class.
-    """
+    """As `quorate classes` shows it; its id if the tables do not know the class."""
     if host is None:
         return f"0x{identity}"
     if not host.is_gpu:
@@ -164,7 +151,7 @@ def _coins(wei: int) -> str:
     return f"{wei // WEI_PER_COIN}.{wei % WEI_PER_COIN:018d}"
 
 
-def _print_table(columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
     if not rows:
         return
     from rich.console import Console

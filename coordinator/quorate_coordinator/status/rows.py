@@ -18,9 +18,7 @@ Row = dict[str, object]
 
 
 def run_row(job: Job) -> Row:
-    """Returns a run's row while the state has it. `storage.archive.row_of` makes the same row of an
-    archived run.
-    """
+    """`storage.archive.row_of` makes the same row of an archived run."""
     verdict = job.phase.verdict.message if isinstance(job.phase, Decided) else None
     outcome = verdict.outcome.name.lower() if verdict else None
     executions = sum(len(batch.members) for batch in job.batches)
@@ -37,7 +35,7 @@ def run_row(job: Job) -> Row:
         ending = "unmatched" if job.stop is None else "stopped"
     return {
         "job_id": job.id.hex(),
-        "client": job.submission.order.message.client.hex(),
+        "client": job.order.client.hex(),
         "name": plain_text(job.submission.terms.name, NAME_MAX),
         "host_class": job.ack.message.host_class.hex(),
         "phase": phase_name(job.phase),
@@ -55,7 +53,6 @@ def run_row(job: Job) -> Row:
 
 
 def provider_row(state: State, owner: Address) -> Row:
-    """A provider's row."""
     provider, payee = state.providers[owner], payees.of(state, owner)
     return {
         "owner": owner.hex(),
@@ -70,7 +67,6 @@ def provider_row(state: State, owner: Address) -> Row:
 
 
 def case_row(case: Case, seen_at: int) -> Row:
-    """A case's row."""
     return {
         "execution": case.execution.hex(),
         "case_id": None if case.case_id is None else case.case_id.hex(),
@@ -84,7 +80,6 @@ def case_row(case: Case, seen_at: int) -> Row:
 
 
 def transaction_row(purpose: str, receipt: Receipt, seen_at: int) -> Row:
-    """The row of a mined transaction."""
     return {
         "purpose": purpose[:PURPOSE_MAX],
         "kind": purpose.replace("/", "-").partition("-")[0][:16],
@@ -97,19 +92,15 @@ def transaction_row(purpose: str, receipt: Receipt, seen_at: int) -> Row:
 
 
 def class_row(host: HostClass) -> Row:
-    """Returns the row that says what the id of a host class means."""
     return {"host_class": host.id().hex(), "body": canonical.encode(host).decode()}
 
 
 def plain_text(text: str, most: int) -> str:
-    """Returns a stranger's text as every database takes it: cut to `most` characters,
-    without NUL.
-    """
+    """A stranger's text as every database takes it: cut, without NUL."""
     return text.replace("\x00", "")[:most]
 
 
 def batched(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
-    """Rows in lists of at most `size`."""
     left = iter(rows)
     while page := list(islice(left, size)):
         yield page

@@ -1,4 +1,4 @@
-"""Computes how one run changes the volume of its market periods. Pure.
+"""Computes how one run changes the volume of its market periods.
 
 Not every database can sum a period's totals exactly, since amounts have 128 bits. So Python adds
 each change of a run to its hour and its day.
@@ -7,12 +7,12 @@ each change of a run to its hour and its day.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from quorate_coordinator.base.operator_view import ENDINGS
 from quorate_coordinator.status.migrations.models import VOLUME_COLUMNS
 
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
 UNITS = {"hour": HOUR_SECONDS, "day": DAY_SECONDS}
-ENDINGS = frozenset({"accepted", "unresolved", "cannot_verify", "lapsed", "stopped", "unmatched"})
 COUNTED = ("executions", "audits", "outvoted", "charged", "fee")
 PeriodKey = tuple[str, int, str]
 """(unit, start, host class)"""
@@ -22,9 +22,6 @@ RunRow = Mapping[str, object]
 def changes_of(
     before: Iterable[RunRow], after: Iterable[RunRow]
 ) -> dict[PeriodKey, dict[str, int]]:
-    """Returns what to add to each period's columns when the rows `before` become the rows
-    `after`.
-    """
     found: dict[PeriodKey, dict[str, int]] = defaultdict(lambda: dict.fromkeys(VOLUME_COLUMNS, 0))
     for rows, sign in ((before, -1), (after, 1)):
         for row in rows:

@@ -1,15 +1,13 @@
 """The coordinator's own documents (specs, receipts) on disk: one SQLite file, whose disk space no
 account shares.
 
-It is not part of the content store, because a document has only a few kilobytes. As a file of its
-own it would cost two blocks and five syncs; here many documents share one sync.
+A document of a few kilobytes would cost two blocks and five syncs as a file of the content store;
+here many share one sync.
 
 Documents are kept for `keep_seconds`. When the file reaches its limit, the oldest are deleted
-earlier, but none younger than `least_seconds`. If only such documents are left, writing raises
-`Unavailable`. So an operator who gives too little space loses time but no receipt.
-
-The limit applies to the pages that SQLite reports as used, which is what the file takes on the
-disk.
+earlier, but none younger than `least_seconds`. If only such are left, writing raises `Unavailable`.
+So an operator who gives too little space loses time but no receipt. The limit applies to the pages
+that SQLite reports as used.
 """
 
 import asyncio
@@ -52,16 +50,12 @@ class _Waiting:
 
 
 class DocumentFile:
-    """Stores documents by their sha2-256. Look-ups are short and run on the event loop. A thread
-    writes, many documents in one transaction.
-    """
+    """By their sha2-256. A thread writes, many documents in one transaction."""
 
     def __init__(
         self, path: Path, keeping: Keeping, now: Callable[[], float] = time.time, gone: str = ""
     ) -> None:
-        """Opens or makes the file, now or as soon as that is possible; `gone` as in `OptionalFile`.
-        Raises `FileNewer` if a newer program wrote it.
-        """
+        """`gone` as in `OptionalFile`. Raises `FileNewer` if a newer program wrote the file."""
         self._path, self.keeping, self._now = path, keeping, now
         self._turn = asyncio.Lock()
         self._waiting: list[_Waiting] = []
@@ -71,17 +65,13 @@ class DocumentFile:
 
     @property
     def problem(self) -> str:
-        """Why the file cannot be used, as a sentence; "" when it can."""
         return self.file.problem or self._refused
 
     def close(self) -> None:
-        """Closes the file."""
         self.file.close()
 
     async def put(self, data: bytes) -> None:
-        """Stores a document. It is durable on return. Raises `Unavailable` while the disk is full,
-        or while the file is full of documents that must not be deleted yet.
-        """
+        """Durable on return. Raises `Unavailable` while disk or file are full."""
         item = _Waiting(sha256(data), data)
         if self.is_fresh(item.digest):
             return
@@ -101,7 +91,7 @@ class DocumentFile:
             self._refused = ""
 
     async def drop(self, digests: Sequence[Hash32]) -> None:
-        """Deletes documents. Raises `Unavailable` while the disk does not take it."""
+        """Raises `Unavailable` while the disk does not take it."""
         async with self._turn:
             await asyncio.to_thread(self._drop, digests)
 
@@ -112,7 +102,7 @@ class DocumentFile:
             )
 
     def get(self, digest: Hash32) -> bytes | None:
-        """Returns a document, or None when it was never stored or has been deleted."""
+        """None when it was never stored or has been deleted."""
         row = self._row("size, body", digest)
         if row is None:
             return None
@@ -125,7 +115,7 @@ class DocumentFile:
         return data
 
     def is_fresh(self, digest: Hash32) -> bool:
-        """Whether the document is here and was stored within the last day."""
+        """Stored within the last day."""
         row = self._row("at", digest)
         return row is not None and row[0] > self._now() - FRESH_SECONDS
 
@@ -138,14 +128,11 @@ class DocumentFile:
         return found
 
     def used_bytes(self) -> int:
-        """Returns the bytes used on the disk, without free pages of the file."""
         return self.file.used_bytes()
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether only receipts of jobs that are under way may still be stored, because no document
-        is old enough to make room.
-        """
+        """Only receipts of jobs that are under way may still be stored."""
         if self.used_bytes() <= NEARLY_FULL * (self.keeping.bytes_max - SPARE_BYTES):
             return False
         with self.file.reading() as reader:
@@ -159,11 +146,9 @@ class DocumentFile:
             writer.execute("BEGIN IMMEDIATE")
             self._make_room(writer, at, sum(len(body) for *_, body in rows))
             writer.executemany(
-                (
-                    "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
-                    "at "
-                    "= excluded.at"
-                ),
+                "INSERT INTO documents VALUES (?, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
+                "at "
+                "= excluded.at",
                 rows,
             )
             used = used_bytes(writer)
@@ -172,26 +157,20 @@ class DocumentFile:
         self._tell_of_room(at, used)
 
     def _tell_of_room(self, at: int, used: int) -> None:
-        """Warns before the file is full. A full file makes the coordinator wait for its
-        operator.
-        """
+        """A full file makes the coordinator wait for its operator."""
         most = self.keeping.bytes_max - SPARE_BYTES
         if used > NEARLY_FULL * most and at - self._told_at >= TOLD_EVERY_SECONDS:
             self._told_at = at
             log.warning(
-                (
-                    "%s takes %d of its %d bytes; unless its oldest may go, --documents-size has "
-                    "to grow"
-                ),
+                "%s takes %d of its %d bytes; unless its oldest may go, --documents-size has "
+                "to grow",
                 self._path,
                 used,
                 most,
             )
 
     def _make_room(self, writer: sqlite3.Connection, at: int, wanted: int) -> None:
-        """Deletes documents past their time, and then the oldest others, as far as needed and
-        allowed.
-        """
+        """Documents past their time first, then the oldest others, as far as allowed."""
         self._prune(writer, at - self.keeping.keep_seconds)
         while used_bytes(writer) + wanted > self.keeping.bytes_max - SPARE_BYTES:
             if not self._prune(writer, at - self.keeping.least_seconds):
@@ -204,7 +183,7 @@ class DocumentFile:
                 )
 
     def _prune(self, writer: sqlite3.Connection, before: int) -> int:
-        """Deletes up to `PRUNED_AT_ONCE` of the oldest documents; returns how many."""
+        """Up to `PRUNED_AT_ONCE`; returns how many."""
         query = (
             "DELETE FROM documents WHERE rowid IN (SELECT rowid FROM documents WHERE at < ? "
             "ORDER BY at LIMIT ?)"

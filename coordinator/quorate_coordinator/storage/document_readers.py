@@ -1,6 +1,4 @@
-"""Which accounts may read the documents of a run in the state, by a document's digest.
-
-A run's documents are its spec, its order's terms and its receipt.
+"""Which accounts may read a run's spec, terms and receipt, by a document's digest.
 
 Derived from the table `jobs`. The archive has the same rows for runs that have left the state.
 """
@@ -20,7 +18,6 @@ Row = tuple[Hash32, Address]
 
 def is_published(job: Job) -> bool:
     """Whether anybody may read the run: its spec says `public`, and the run is over and paid for.
-
     Before its verdict is final, a provider may still execute it as an audit (PROTOCOL 5.95).
     """
     phase = job.phase
@@ -32,9 +29,7 @@ def is_published(job: Job) -> bool:
 def rows_of(
     digests: tuple[Hash32, ...], receipt_cid: str | None, client: Address, is_public: bool
 ) -> tuple[Row, ...]:
-    """Returns who may read the documents of a run: its client, and everybody if it is
-    published. `digests` are those of spec and terms.
-    """
+    """Its client, and everybody if it is published. `digests` are those of spec and terms."""
     if receipt_cid is not None:
         digests = (*digests, cid_parts(receipt_cid)[1])
     accounts = (client, EVERYBODY) if is_public else (client,)
@@ -51,7 +46,6 @@ class DocumentReaders:
         self._named: Counter[Hash32] = Counter()  # documents, by runs and readers
 
     def refresh(self) -> None:
-        """Reads the changed rows of the table. Call it regularly, also without requests."""
         for job_id in self._changed:
             job = self._state.jobs.get(job_id)
             rows = () if job is None else _rows_of_job(job)
@@ -70,18 +64,16 @@ class DocumentReaders:
         self._changed.clear()
 
     def is_named(self, digest: Hash32) -> bool:
-        """Whether some run in the state has this document."""
         self.refresh()
         return digest in self._named
 
     def may_read(self, digest: Hash32, account: Address) -> bool:
-        """Whether some run lets this account read its document with this digest."""
         self.refresh()
         return (digest, account) in self._counts or (digest, EVERYBODY) in self._counts
 
 
 def _rows_of_job(job: Job) -> tuple[Row, ...]:
-    order = job.submission.order.message
+    order = job.order
     return rows_of(
         (order.spec_hash, order.terms_hash), job.receipt_cid, order.client, is_published(job)
     )

@@ -1,8 +1,7 @@
 """Copies the coordinator's other files beside the journal: archive, documents, sends, keys.
 
-Archive and documents may have gigabytes, so only new rows are copied. The others are small, and are
-copied whole when they have changed. All functions block. They raise `sqlite3.Error`, `OSError` or
-`Unavailable` as the disks do.
+Archive and documents may have gigabytes, so only new rows are copied. All functions block. They
+raise `sqlite3.Error`, `OSError` or `Unavailable` as the disks do.
 """
 
 import sqlite3
@@ -13,7 +12,7 @@ from pathlib import Path
 from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS
 from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.storage import document_file
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.codec.packed import Packed
 from quorate_protocol.units import Hash32
 from quorate_runtime.durable import make_whole
@@ -26,7 +25,6 @@ _FIRST = (0, Hash32(bytes(32)))
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Opens a SQLite file for reading only."""
     uri = f"{path.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10.0)) as opened:
         yield opened
@@ -59,17 +57,13 @@ def copy_archive(home: Path, place: Path, after: int) -> int:
 
 
 def _gone(copy: FileArchive, source: sqlite3.Connection) -> list[ArchivedRun]:
-    """The oldest runs of the copy that the archive has deleted since."""
     oldest = [run for _, run in copy.ended_before(1 << 62, _FIRST, ROWS_MAX)]
     query = "SELECT 1 FROM runs WHERE job_id = ?"
     return [run for run in oldest if source.execute(query, (run.run.job_id,)).fetchone() is None]
 
 
 def copy_documents(home: Path, place: Path, after: int) -> int:
-    """Copies up to `ROWS_MAX` documents with a row number above `after`; returns the highest.
-
-    It deletes from the copy what is older than the oldest document of the file.
-    """
+    """It deletes from the copy what is older than the oldest document of the file."""
     if not (home / DOCUMENTS).exists():
         return after
     make_whole(place / DOCUMENTS, f"{document_file.TABLES} PRAGMA user_version = 1;")
@@ -103,7 +97,7 @@ def copy_documents(home: Path, place: Path, after: int) -> int:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Copies a small SQLite file whole. A crash leaves the copy as it was before."""
+    """A crash leaves the copy as it was before."""
     with reading(source) as opened, closing(sqlite3.connect(target)) as copy:
         opened.backup(copy)
 

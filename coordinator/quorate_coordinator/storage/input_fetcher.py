@@ -1,9 +1,8 @@
 """Takes inputs that clients named by CID, and did not upload, into the staging store.
 
 No owner is asked before. So content that nobody gets takes no run slot, and what one owner could
-fetch all can, auditors and jurors too. It comes from the IPFS gateways that the job names or the
-operator configured. It has at most the bytes that the job declares, and counts for the job's client
-like an upload.
+fetch all can, auditors and jurors too. It has at most the bytes that the job declares, and counts
+for the job's client like an upload.
 """
 
 import asyncio
@@ -34,9 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WantedInput:
-    """Content that a run names: at most `bytes_max` bytes, for `client`, by `until`. `gateways` are
-    the URLs that the run names.
-    """
+    """At most `bytes_max` bytes, for `client`, by `until`. `gateways` are URLs of the run."""
 
     job_id: Hash32
     cid: Cid
@@ -83,8 +80,7 @@ def due(attempts: list[Attempt], running: list[Attempt], now: float) -> list[Att
 
 
 def wanted_by(job: Job) -> tuple[WantedInput, ...]:
-    """Returns the inputs that a run names, and its image if it is named by CID."""
-    spec, client = job.submission.spec, job.submission.order.message.client
+    spec, client = job.submission.spec, job.order.client
     named = {item.cid: item.size_bytes for item in spec.inputs}
     if is_image_cid(spec.image):
         named[spec.image] = spec.image_bytes
@@ -95,10 +91,9 @@ def wanted_by(job: Job) -> tuple[WantedInput, ...]:
 
 
 class InputFetcher:
-    """Follows the runs that wait for their content, fetches it and tells the core (`submit`).
-
-    `sources` are the operator's gateways. `may_be_private` allows gateways that a client named in
-    the operator's private network.
+    """Fetches content that runs wait for and tells the core (`submit`). `sources` are the
+    operator's gateways. `may_be_private` allows gateways in the operator's private network that a
+    client named.
     """
 
     def __init__(
@@ -117,7 +112,6 @@ class InputFetcher:
         self._attempts: dict[Hash32, list[Attempt]] = {}  # by job that waits
 
     async def run(self) -> None:
-        """Fetches until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 self._follow()
@@ -128,7 +122,6 @@ class InputFetcher:
                 await self._clock.sleep(LOOK_SECONDS)
 
     def _follow(self) -> None:
-        """Reads what has changed in the table of runs."""
         now = self._clock.now()
         for job_id in self._changed:
             job = self._state.jobs.get(job_id)

@@ -1,7 +1,5 @@
-"""Decides who may read a sealed output: its provider, and its client once that is charged.
-
-The output of a job with `public` is for everybody once the run is final. At the start this table is
-built from the state. The frame handler then adds each commit.
+"""Decides who may read a sealed output: its provider, and its client once that is charged;
+everybody once a `public` run is final.
 """
 
 import logging
@@ -12,7 +10,7 @@ from quorate_coordinator.core.archived_run import ArchivedRun, committed_output
 from quorate_coordinator.core.jobs import log_reads
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.state import State
-from quorate_coordinator.storage.archive import Readers, RunArchive
+from quorate_coordinator.storage.archive import FileArchive, Readers
 from quorate_coordinator.storage.document_readers import is_published
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Hash32
@@ -25,24 +23,20 @@ CLAIMS_MAX = (
 
 @dataclass(slots=True)
 class Outputs:
-    """Which lease committed to which ciphertext. This table has the leases of the state; the
-    archive has the others. A claim is one such entry.
-    """
+    """Which lease committed to which ciphertext, for the leases of the state."""
 
     state: State
-    archive: RunArchive
+    archive: FileArchive
     by_digest: dict[Hash32, Hash32] = field(default_factory=dict)
     claimed: dict[Hash32, set[Hash32]] = field(default_factory=dict)  # lease -> its ciphertexts
-    unkept: dict[Hash32, Hash32] = field(
-        default_factory=dict
-    )  # ciphertext -> lease: those that `Staging` still counts for their provider
-    unasked: set[Hash32] = field(
-        default_factory=set
-    )  # ciphertexts that the archive has not yet been asked about
+    # ciphertext -> lease: those that `Staging` still counts for their provider
+    unkept: dict[Hash32, Hash32] = field(default_factory=dict)
+    # ciphertexts that the archive has not yet been asked about
+    unasked: set[Hash32] = field(default_factory=set)
 
     def load(self) -> None:
-        """Builds the table from the replayed state. The state does not say which claims were taken
-        while the archive could not be read. So each is checked when somebody reads its output.
+        """Claims that came while the archive was away are checked when somebody reads the
+        output.
         """
         for lease in self.state.leases.values():
             digest = committed_output(lease)
@@ -63,18 +57,16 @@ class Outputs:
 
         A claim stays if its sender disconnects before the core has answered. So one lease may make
         few claims, and an unknown lease none. While the archive cannot be read, claims are taken,
-        because providers are paid by their commits (I3). Until the archive answers, nobody may read
-        these outputs.
+        because providers are paid by their commits (I3). Until it answers, nobody may read these
+        outputs.
         """
         over, is_asked = self._over(digest)
         holder = self.by_digest.get(digest, lease) if over is None else over.assignment_hash
         if holder != lease:
             raise Refused(
                 Code.EQUIVOCATION,
-                (
-                    "commit: encryptedOutput belongs to another execution; seal the output with a "
-                    "salt of its own"
-                ),
+                "commit: encryptedOutput belongs to another execution; seal the output with a "
+                "salt of its own",
             )
         if over is not None or lease not in self.state.leases:
             return
@@ -91,17 +83,14 @@ class Outputs:
             self.unasked.add(digest)
 
     def _over(self, digest: Hash32) -> tuple[Readers | None, bool]:
-        """Returns what the archive knows of the ciphertext, and whether it could be asked."""
         try:
             return self.archive.readers(digest), True
         except Unavailable as error:
-            log.warning(
-                "a claim on an output is taken unchecked: %s", error
-            )  # not re-raised: `may_read` asks again
+            # not re-raised: `may_read` asks again
+            log.warning("a claim on an output is taken unchecked: %s", error)
             return None, False
 
     def give_up(self, digest: Hash32, lease: Hash32) -> None:
-        """Removes a claim, because its commit was refused."""
         found = self.state.leases.get(lease)
         if self.by_digest.get(digest) == lease and (
             found is None or committed_output(found) != digest
@@ -110,9 +99,7 @@ class Outputs:
             self.unkept.pop(digest, None)
 
     def readers(self, digest: Hash32) -> Readers | None:
-        """Returns who may read a ciphertext; None when no lease is bound to it in the state or in
-        the archive.
-        """
+        """None when no lease is bound to it in the state or in the archive."""
         lease = self.state.leases.get(self.by_digest.get(digest, ZERO_HASH))
         if lease is None:
             return self.archive.readers(digest)
@@ -123,8 +110,8 @@ class Outputs:
         )
 
     def may_read(self, digest: Hash32, account: Address | None) -> bool:
-        """Whether this account may read the ciphertext with this digest. Raises `Unavailable` while
-        that cannot be known, and Refused to a client whose voucher does not cover the run yet.
+        """Raises `Unavailable`, and Refused to a client whose voucher does not cover the run
+        yet.
         """
         if digest in self.unasked:
             over = self.archive.readers(digest)
@@ -146,7 +133,6 @@ class Outputs:
         return over is not None and over.has(account)
 
     def forget(self, runs: Sequence[ArchivedRun]) -> None:
-        """Removes claims of runs that the archive now has."""
         for run in runs:
             for lease in run.leases:
                 for digest in tuple(self.claimed.get(lease.assignment_hash, ())):
@@ -160,7 +146,7 @@ class Outputs:
             del self.claimed[lease]
 
     def _client(self, lease: Lease) -> Address:
-        return self.state.jobs[lease.job_id].submission.order.message.client
+        return self.state.jobs[lease.job_id].order.client
 
     def _public(self, lease: Lease) -> bool:
         job = self.state.jobs[lease.job_id]

@@ -40,9 +40,8 @@ class Checked(Struct, frozen=True):
 
 
 def check_place(place: Path) -> Checked:
-    """Reads all that a second place holds, as a start would, and writes nothing.
-
-    Raises `JournalError` for a journal that is not whole, Refused for missing or unreadable files,
+    """Reads all that a second place holds, as a start would, and writes nothing. Raises
+    `JournalError` for a journal that is not whole, Refused for missing or unreadable files,
     Unavailable if the folder is no second place.
     """
     marker = read_marker(place)
@@ -72,9 +71,7 @@ def check_place(place: Path) -> Checked:
 
 
 def restore(place: Path, home: Path) -> Checked:
-    """Checks a second place, and copies it into a new home. Raises as `check_place`, and Refused if
-    the home is not empty.
-    """
+    """Raises as `check_place`, and Refused if the home is not empty."""
     if home.exists() and any(home.iterdir()):
         raise Refused(Code.MALFORMED, f"{home} is not empty: name a new folder")
     checked = check_place(place)

@@ -1,13 +1,12 @@
 """Deletes old runs from the archive, but none that somebody may still need.
 
-A run is kept for `keep_seconds` after it ended. When the archive has reached `bytes_max`, the
-oldest runs are deleted earlier, but none younger than `demanded_seconds`. Until then a client may
-send the same order again and must get the same Ack, and a court may ask. If only such runs are
-left, the archive grows beyond its limit, and the coordinator reports that.
+A run is kept for `keep_seconds` after it ended. In a full archive the oldest are deleted earlier,
+but none younger than `demanded_seconds`: until then a client may send the same order again and must
+get the same Ack, and a court may ask. If only such runs are left, the archive grows, and `health`
+says so.
 
-Sealed outputs: a receipt opens the ciphertext, and only the archive knows who may read it. So the
-archive keeps the readers for as long as the content store has the ciphertext, even after the run
-was deleted.
+A receipt opens the ciphertext, and only the archive knows who may read it. So the archive keeps the
+readers for as long as the content store has the ciphertext.
 """
 
 import asyncio
@@ -35,11 +34,9 @@ IsStored = Callable[[Hash32], Awaitable[bool]]
 
 
 def demanded_seconds(limits: Limits) -> int:
-    """Returns for how long after its end somebody may still need a run.
-
-    That is while its session and its order are valid, while vouchers and escrows of orders pay for
-    it, while the bond of its coordinator or its providers can be taken, and while its evidence
-    counts.
+    """Somebody may need a run while its session and its order are valid. So may others while
+    vouchers and escrows of orders pay for it, while the bond of its coordinator or its providers
+    can be taken, and while its evidence counts.
     """
     return max(
         limits.session_max + limits.client_close,
@@ -63,7 +60,6 @@ class Retention:
     _output: Hash32 = field(default=ZERO_HASH)
 
     async def run(self) -> None:
-        """Deletes old runs until cancelled."""
         while True:
             try:
                 is_done = await self.step()
@@ -74,7 +70,7 @@ class Retention:
             await self.clock.sleep(REST_SECONDS if is_done else PAUSE_SECONDS)
 
     async def step(self) -> bool:
-        """Deletes a few runs. Returns whether nothing more is to delete for now."""
+        """Returns whether nothing more is to delete for now."""
         archive, now = self.history.archive, int(self.clock.now())
         is_full = archive.used_bytes() > self.keeping.bytes_max
         moment = now - (
@@ -99,9 +95,7 @@ class Retention:
         return len(runs) < STEP and is_swept
 
     async def _sweep(self) -> bool:
-        """Checks the outputs of some deleted runs, continuing where it last ended. Returns whether
-        it reached the end of the list.
-        """
+        """Continues where it last ended. Returns whether it reached the end of the list."""
         archive = self.history.archive
         found = await asyncio.to_thread(archive.forgotten_outputs, self._output, STEP)
         away = [digest for digest in found if not await self.is_stored(digest)]

@@ -1,9 +1,8 @@
 """Decides who may read a run and the content that it names (PROTOCOL 4.60 to 4.64).
 
-A run is private. Its client reads all of it. A provider reads what it executes, for as long as it
-executes it, and its own receipts later. Jurors and the accused read what an open case names. A job
-with `public` is open to everybody once it is over. All others get the same answer as for a run or
-CID that does not exist.
+Its client reads all of it. A provider reads what it executes, for as long as it executes it, and
+its own receipts later. Jurors and the accused read what an open case names. All others get the same
+answer as for a run or CID that does not exist.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +40,7 @@ class Share(Enum):
 
 @dataclass(slots=True)
 class RunAccess:
-    """Answers from the state and the archive. `uploads` are the stores of clients' uploads."""
+    """`uploads` are the stores of clients' uploads."""
 
     state: State
     history: RunReader
@@ -51,13 +50,12 @@ class RunAccess:
     # ---- runs
 
     def view(self, job_id: Hash32, account: Address | None) -> RunView:
-        """Returns a run as this account may see it. Raises Refused as `share` does."""
+        """Raises Refused as `share` does."""
         share = self.share(job_id, account)
         return self.history.view(job_id, share is Share.ALL)
 
     def receipt_cid(self, job_id: Hash32, account: Address | None) -> str | None:
-        """Returns the CID of a run's receipt; None before the verdict. Raises Refused as `share`
-        does.
+        """None before the verdict. Raises Refused as `share` does.
 
         An executor reads the receipt from its Verdict on. One that is not final shows its digest
         alone, because only one provider executed.
@@ -72,18 +70,15 @@ class RunAccess:
         return any(item.provider == account and committed_output(item) for item in leases)
 
     def must_read_all(self, job_id: Hash32, account: Address | None) -> Address:
-        """Returns the reader's account, or `EVERYBODY`'s without a token. Raises Refused unless it
-        may read events and logs of the run.
-        """
+        """Raises Refused unless the reader may read events and logs of the run."""
         if self.share(job_id, account) is not Share.ALL:
             raise _unknown(job_id)
         return account or EVERYBODY
 
     def share(self, job_id: Hash32, account: Address | None) -> Share:
-        """Returns how much of a run this account may read.
-
-        Raises Refused(UNKNOWN) if it may read nothing or there is no such run, with one text for
-        both. Without a token raises Refused(BAD_SIGNATURE), whether or not there is such a run.
+        """Raises Refused(UNKNOWN) if this account may read nothing or there is no such run, with
+        one text for both. Without a token raises Refused(BAD_SIGNATURE), whether or not there is
+        such a run.
         """
         job = self.state.jobs.get(job_id)
         over = self.history.archived(job_id) if job is None else None
@@ -96,7 +91,7 @@ class RunAccess:
         raise Refused(Code.BAD_SIGNATURE, NO_TOKEN) if account is None else _unknown(job_id)
 
     def _share_of(self, job: Job, account: Address | None) -> Share | None:
-        if is_published(job) or account == job.submission.order.message.client:
+        if is_published(job) or account == job.order.client:
             return Share.ALL
         if account is None:
             return None
@@ -107,7 +102,6 @@ class RunAccess:
         return Share.EVIDENCE if next(named, None) is not None else None
 
     def _open_cases(self, account: Address) -> Iterator[Case]:
-        """Yields the open cases in which this account is a juror or the accused."""
         for case in self.state.cases.values():
             if case.is_convicted is None and (account in case.jurors or account == case.accused):
                 yield case
@@ -115,9 +109,7 @@ class RunAccess:
     # ---- content
 
     async def may_read(self, cid: Cid, account: Address | None) -> bool:
-        """Whether this account may read the stored root `cid`. Raises `Unavailable` while that
-        cannot be known.
-        """
+        """Raises `Unavailable` while that cannot be known."""
         digest = Hash32(cid.digest)
         if account is not None:
             if await self._holds(cid, account):
@@ -125,7 +117,7 @@ class RunAccess:
             for job in self._jobs_at_hand(account):
                 if digest in named_by(job) and await self._holds(cid, _client_of(job)):
                     return True
-                if digest == job.submission.order.message.spec_hash:
+                if digest == job.order.spec_hash:
                     return True
             if self._is_in_evidence(digest, account):
                 return True
@@ -137,10 +129,7 @@ class RunAccess:
         )
 
     async def _holds(self, cid: Cid, account: Address) -> bool:
-        """Whether the account uploaded this content, or the coordinator fetched it for the account.
-
-        A run that only names the CID of another account's upload gets nothing by that.
-        """
+        """A run that only names the CID of another account's upload gets nothing by that."""
         name = owner_name(account)
         for store in self.uploads:
             if await store.is_pinned_for(cid, name):
@@ -148,10 +137,7 @@ class RunAccess:
         return False
 
     def _jobs_at_hand(self, account: Address) -> Iterator[Job]:
-        """Yields the jobs that this provider executes now, and those of its open cases.
-
-        An execution is at hand from its Assignment until its Commit or its end.
-        """
+        """An execution is at hand from its Assignment until its Commit or its end."""
         for digest in self.state.leases_in_slots.get(account) or ():
             lease = self.state.leases.get(digest)
             if lease is not None and isinstance(lease.phase, Assigned | Accepted):
@@ -159,14 +145,13 @@ class RunAccess:
         yield from self._jobs_in_court(account)
 
     def _jobs_in_court(self, account: Address) -> Iterator[Job]:
-        """Yields the jobs of the open cases of an account; they stay in the state until then."""
+        """They stay in the state until the case is decided."""
         for case in self._open_cases(account):
             job = None if case.job_id is None else self.state.jobs.get(case.job_id)
             if job is not None:
                 yield job
 
     def _is_in_evidence(self, digest: Hash32, account: Address) -> bool:
-        """Whether it is the receipt of a job that an open case of this account names."""
         receipts = (job.receipt_cid for job in self._jobs_in_court(account))
         return any(cid is not None and cid_parts(cid)[1] == digest for cid in receipts)
 
@@ -181,7 +166,7 @@ def _share_of_archived(over: ArchivedRun, account: Address | None) -> Share | No
 
 
 def _client_of(job: Job) -> Address:
-    return job.submission.order.message.client
+    return job.order.client
 
 
 def _unknown(job_id: Hash32) -> Refused:

@@ -1,5 +1,5 @@
-"""Log text of runs, in memory, with limits for each run, each client and in total. Two files
-have the newest text for the next process. Log text is never part of a result.
+"""Log text of runs, in memory, with limits for each run, each client and in total. Two files have
+the newest text for the next process. It is never part of a result.
 """
 
 import errno
@@ -48,9 +48,7 @@ _PIECE: Packed[Piece] = Packed(Piece)
 
 
 class LogFile:
-    """Pieces of log text on disk, in the order in which they came. When the newer of its two files
-    is full, it becomes the older one.
-    """
+    """Pieces of log text on disk. When the newer file is full, it becomes the older one."""
 
     def __init__(self, path: Path, bytes_max: int) -> None:
         """Each of the two files holds `bytes_max` bytes, and the piece that passes this bound."""
@@ -59,7 +57,7 @@ class LogFile:
         self._open()
 
     def pieces(self) -> Iterator[Piece]:
-        """Yields what is stored. A piece that was not written whole is cut off."""
+        """A piece that was not written whole is cut off."""
         for path in (self._older, self._newer):
             data, at = path.read_bytes() if path.exists() else b"", 0
             while at + LENGTH_BYTES <= len(data):
@@ -73,7 +71,7 @@ class LogFile:
                 os.truncate(path, at)
 
     def add(self, piece: Piece) -> None:
-        """Appends a piece. The process may be killed right after it, but not the machine."""
+        """The process may be killed right after it, but not the machine."""
         body = _PIECE.encode(piece)
         data = len(body).to_bytes(LENGTH_BYTES, "big") + body
         try:
@@ -94,7 +92,6 @@ class LogFile:
             self._is_writable = False
 
     def close(self) -> None:
-        """Closes the file. Text that comes later is in memory only."""
         os.close(self._file)
         self._file = CLOSED
 
@@ -113,9 +110,6 @@ class _Long:
         return len(self.text) + len(self.tail)
 
     def add(self, data: bytes) -> None:
-        """Appends whole characters up to the bound, and keeps the last lines of what comes after
-        it.
-        """
         room = RUN_BYTES_MAX - len(self.text)
         if not self.tail and len(data) <= room:
             self.text += data
@@ -134,13 +128,10 @@ class _Long:
 
 @dataclass(slots=True)
 class RunLogs:
-    """Stores log text. When a client has too much, its oldest text is dropped. When all clients
-    together have too much, the oldest text of all is dropped.
-    """
+    """Of a client that has too much the oldest text is dropped; so it is of all together."""
 
-    texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(
-        default_factory=dict
-    )  # by client, the oldest first
+    # by client, the oldest first
+    texts_of: dict[Address, dict[Hash32, bytes | _Long]] = field(default_factory=dict)
     client_of: dict[Hash32, Address] = field(default_factory=dict)  # of all runs, the oldest first
     bytes_of: dict[Address, int] = field(default_factory=dict)
     bytes_in_all: int = 0
@@ -150,7 +141,6 @@ class RunLogs:
 
     @classmethod
     def open(cls, path: Path) -> "RunLogs":
-        """Returns the text that a file has. More text goes there too."""
         logs, file = cls(), LogFile(path, FILE_BYTES_MAX)
         for piece in file.pieces():
             logs.add(*piece[:3], piece.text.decode(errors="replace"))
@@ -165,9 +155,7 @@ class RunLogs:
             self.file.close()
 
     def add(self, client: Address, job_id: Hash32, assignment_hash: Hash32, text: str) -> None:
-        """Appends an execution's text. Beyond 1 MiB a run's log is cut in the middle: its last
-        lines are kept.
-        """
+        """Beyond 1 MiB a run's log is cut in the middle: its last lines are kept."""
         if not text:
             return
         data = text.encode(errors="replace")
@@ -196,14 +184,11 @@ class RunLogs:
             self._drop(next(iter(self.client_of)))
 
     def read(self, job_id: Hash32, start: int) -> bytes:
-        """Returns a run's text from byte `start` on, up to where it was cut."""
         found = self._find(job_id)
         return bytes(found.text[start:]) if isinstance(found, _Long) else found[start:]
 
     def pieces(self, job_id: Hash32, start: int) -> list[tuple[Hash32, bytes]]:
-        """Returns (assignment, what its execution wrote) of a run's text from byte `start` on, in
-        order, up to where it was cut.
-        """
+        """(assignment, what its execution wrote), in order, up to where it was cut."""
         text, written = self.read(job_id, start), self.writers.get(job_id, ())
         ends = [at for at, _ in written[1:]] + [start + len(text)]
         found = [
@@ -213,14 +198,11 @@ class RunLogs:
         return [(name, data) for name, data in found if data]
 
     def last_writer(self, job_id: Hash32) -> Hash32 | None:
-        """Returns the assignment whose execution wrote last."""
         written = self.writers.get(job_id)
         return written[-1][1] if written else None
 
     def ending(self, job_id: Hash32) -> bytes:
-        """Returns what follows the cut: how many bytes were left out, and the last lines. Empty for
-        a text that was not cut.
-        """
+        """How many bytes were left out, and the last lines. Empty for a text that was not cut."""
         found = self._find(job_id)
         if not isinstance(found, _Long) or not found.tail:
             return b""

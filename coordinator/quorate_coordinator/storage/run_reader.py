@@ -1,5 +1,4 @@
-"""Finds runs for the API: in the state while they are under way, in the archive when they are
-finished.
+"""Finds runs for the API: in the state while they are under way, else in the archive.
 
 A run is written into the archive before it leaves the state, and the reader reads both without a
 pause in between. So it misses no run.
@@ -14,10 +13,10 @@ from quorate_coordinator.core import views
 from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.core.jobs import log_reads
 from quorate_coordinator.core.jobs.log_reads import LogAccess
-from quorate_coordinator.core.model.entities import Decided, Ended, Job
+from quorate_coordinator.core.model.entities import Decided, Ended
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.phase_names import words_apart
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.document_readers import DocumentReaders
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack
@@ -37,19 +36,18 @@ class RunReader:
     """Reads one coordinator's runs. It derives from the tables which client has which run."""
 
     state: State
-    archive: RunArchive
+    archive: FileArchive
     documents: DocumentReaders
     _changed_jobs: set[Hash32]
     _changed_lines: set[Hash32]
     _client_of: dict[Hash32, Address] = field(default_factory=dict)
     _mine: dict[Address, dict[Hash32, None]] = field(default_factory=dict)
     _newest: dict[Address, int] = field(default_factory=dict)  # newest line in the state, by client
-    _newest_over: OrderedDict[Address, int] = field(
-        default_factory=OrderedDict
-    )  # newest line in the archive, by client that asked
+    # newest line in the archive, by client that asked
+    _newest_over: OrderedDict[Address, int] = field(default_factory=OrderedDict)
     _remembered: OrderedDict[Hash32, ArchivedRun] = field(default_factory=OrderedDict)
 
-    def __init__(self, state: State, archive: RunArchive) -> None:
+    def __init__(self, state: State, archive: FileArchive) -> None:
         self.state, self.archive = state, archive
         self._changed_jobs, self._changed_lines = state.jobs.follow(), state.events.follow()
         self.documents = DocumentReaders(state)
@@ -57,13 +55,11 @@ class RunReader:
         self._newest_over, self._remembered = OrderedDict(), OrderedDict()
 
     def refresh(self) -> None:
-        """Reads the changed rows of the tables. Call it regularly, also without requests, so that
-        the list of changes stays short.
-        """
+        """Call it regularly, also without requests, so that the list of changes stays short."""
         for job_id in sorted(self._changed_jobs - self._client_of.keys(), key=self._age):
             job = self.state.jobs.get(job_id)
             if job is not None:
-                client = self._client_of[job_id] = job.submission.order.message.client
+                client = self._client_of[job_id] = job.order.client
                 self._mine.setdefault(client, {})[job_id] = None
         for job_id in self._changed_lines:
             lines = self.state.events.get(job_id)
@@ -82,7 +78,7 @@ class RunReader:
         self.documents.refresh()
 
     def kept(self, runs: Sequence[ArchivedRun]) -> None:
-        """Notes the runs that the archive now has. Call it before the state forgets them."""
+        """The archive now has them. Call it before the state forgets them."""
         self.refresh()
         for over in runs:
             client = over.run.client
@@ -90,7 +86,6 @@ class RunReader:
                 self._newest_over[client] = max(self._newest_over[client], over.last_line)
 
     def gone(self, runs: Sequence[ArchivedRun]) -> None:
-        """Drops runs that the archive has deleted."""
         for over in runs:
             self._remembered.pop(over.run.job_id, None)
 
@@ -101,25 +96,18 @@ class RunReader:
     # ---- one run
 
     def view(self, job_id: Hash32, is_client: bool) -> RunView:
-        """Returns a run as its client may see it, or as a reader of its evidence. Raises
-        Refused(UNKNOWN) if there is no such run.
-        """
+        """For its client, or for a reader of its evidence. Raises Refused(UNKNOWN)."""
         job = self.state.jobs.get(job_id)
         if job is None:
             return self._over(job_id).view(is_client)
         return views.run_view(self.state, job, is_client)
 
-    def archived(self, job_id: Hash32) -> ArchivedRun | None:
-        """Returns a run that has left the state; None if the archive does not have it."""
-        return self._find(job_id)
-
     def is_over(self, job_id: Hash32) -> bool:
-        """Whether no further execution of the run can start."""
+        """No further execution can start."""
         job = self.state.jobs.get(job_id)
         return job is None or isinstance(job.phase, Decided | Ended)
 
     def log_access(self, job_id: Hash32, assignment_hash: Hash32) -> LogAccess:
-        """Returns whether the client may read the lines of an execution now."""
         job = self.state.jobs.get(job_id)
         if job is None:
             run = self._over(job_id).run
@@ -129,38 +117,32 @@ class RunReader:
         return log_reads.access(self.state, job, self.state.leases[assignment_hash])
 
     def ack(self, job_id: Hash32) -> Envelope[Ack] | None:
-        """Returns the Ack of an archived run; None if the run is not archived."""
-        over = self._find(job_id)
+        over = self.archived(job_id)
         return over.ack if over is not None else None
 
     def session_key(self, job_id: Hash32) -> Address | None:
-        """Returns the session key of an archived run; None if the run is not archived."""
-        over = self._find(job_id)
+        over = self.archived(job_id)
         return over.session_key if over is not None else None
 
     def lines_of_run(self, job_id: Hash32, after: int) -> list[JobEvent]:
-        """Returns a run's history lines with greater sequence numbers, oldest first."""
         if job_id in self.state.jobs:
             return newer(self.state.events.get(job_id) or (), after)
-        over = self._find(job_id)
+        over = self.archived(job_id)
         return newer(over.lines, after) if over is not None and over.last_line > after else []
 
     # ---- all runs of a client
 
     def runs_of(self, client: Address, limit: int) -> list[RunView]:
-        """Returns a client's runs, newest first."""
         self.refresh()
         here = [self.state.jobs[job_id] for job_id in self._mine.get(client, ())]
-        here = sorted(here, key=_age_of, reverse=True)[:limit]
+        here = sorted(here, key=lambda job: (job.created_at, job.id), reverse=True)[:limit]
         found = {job.id: views.run_view(self.state, job, is_client=True) for job in here}
         for over in self.archive.runs_of(client, limit):
             found.setdefault(over.run.job_id, over.run)
         return sorted(found.values(), key=lambda view: view.created_at, reverse=True)[:limit]
 
     def lines(self, client: Address, after: int) -> list[JobEvent]:
-        """Returns the history lines of all runs of a client with greater sequence numbers, oldest
-        first; at most the newest `LINES_MAX`.
-        """
+        """With greater sequence numbers, oldest first; at most the newest `LINES_MAX`."""
         self.refresh()
         found: dict[int, JobEvent] = {}
         if self._newest_archived(client) > after:
@@ -174,10 +156,8 @@ class RunReader:
         return [found[seq] for seq in sorted(found)[-LINES_MAX:]]
 
     def _newest_archived(self, client: Address) -> int:
-        """Returns the newest archived line of a client.
-
-        Anybody with a key may ask, so the number of remembered clients is limited. The client that
-        has not asked for longest is dropped.
+        """Anybody with a key may ask, so the number of remembered clients is limited. The client
+        that has not asked for longest is dropped.
         """
         newest = self._newest_over.get(client)
         if newest is None:
@@ -190,12 +170,13 @@ class RunReader:
     # ---- archived runs, with a small cache: a stream of a finished run asks several times a second
 
     def _over(self, job_id: Hash32) -> ArchivedRun:
-        over = self._find(job_id)
+        over = self.archived(job_id)
         if over is None:
             raise Refused(Code.UNKNOWN, f"run 0x{job_id.hex()}")
         return over
 
-    def _find(self, job_id: Hash32) -> ArchivedRun | None:
+    def archived(self, job_id: Hash32) -> ArchivedRun | None:
+        """A run that has left the state; None if the archive does not have it."""
         found = self._remembered.get(job_id)
         if (
             found is None
@@ -208,13 +189,7 @@ class RunReader:
         return found
 
 
-def _age_of(job: Job) -> tuple[int, Hash32]:
-    return job.created_at, job.id
-
-
 def newer(lines: tuple[JobEvent, ...], after: int) -> list[JobEvent]:
-    """Returns the lines with a greater seq, oldest first. It searches from the newest line, because
-    thousands of streams ask five times a second.
-    """
+    """Searches from the newest line: thousands of streams ask five times a second."""
     found = list(takewhile(lambda line: line.seq > after, reversed(lines)))
     return found[::-1]

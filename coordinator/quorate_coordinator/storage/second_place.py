@@ -2,7 +2,7 @@
 
 A round first takes a moment of the journal, then copies all other files, then the journal up to
 that moment. So the copy of the journal never knows of a run, a document or a transaction that the
-copies of the other files lack. It lags by at most the time since the newest whole round began.
+other copies lack.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ MARKER_BYTES_MAX = 4096
 
 
 class Owner(Struct, frozen=True):
-    """Whose files a second place holds. One account may have a coordinator on several chains."""
+    """One account may have a coordinator on several chains."""
 
     coordinator: Address
     chain_id: int
@@ -49,7 +49,6 @@ class Owner(Struct, frozen=True):
 
     @classmethod
     def of(cls, coordinator: Address, deployment: Deployment) -> "Owner":
-        """Returns the owner of a home with this account and deployment."""
         return cls(coordinator, deployment.chain_id, deployment.stakes)
 
     def __str__(self) -> str:
@@ -60,9 +59,7 @@ class Owner(Struct, frozen=True):
 
 
 class Marker(Struct, frozen=True):
-    """Says whose copy a folder holds, and up to when it is whole. Numbers are of the last rows that
-    were copied.
-    """
+    """Whose copy a folder holds, and up to when it is whole. Rows are the last that were copied."""
 
     owner: Owner
     copied_at: int = 0  # Unix seconds: all that was durable then is here; 0 = never whole
@@ -72,7 +69,7 @@ class Marker(Struct, frozen=True):
 
 
 def read_marker(place: Path) -> Marker:
-    """Reads the marker of a second place. `Unavailable` if the folder has none."""
+    """`Unavailable` if the folder has none."""
     path = place / MARKER
     try:
         return canonical.decode(Marker, path.read_bytes()[: MARKER_BYTES_MAX + 1])
@@ -87,10 +84,8 @@ def read_marker(place: Path) -> Marker:
 
 
 def make_place(place: Path, home: Path, owner: Owner) -> None:
-    """Makes the folder a second place.
-
-    Raises Refused for a folder of another coordinator or of another network, one that holds other
-    files, or one inside the home; OSError as the disk does.
+    """Raises Refused for a folder of another coordinator or network, one that holds other files, or
+    one inside the home; OSError as the disk does.
     """
     if place.resolve().is_relative_to(home.resolve()):
         raise Refused(
@@ -111,9 +106,8 @@ def make_place(place: Path, home: Path, owner: Owner) -> None:
 
 
 def copy_once(home: Path, place: Path, owner: Owner, now: int) -> Marker:
-    """Copies all that is new, until the copy is whole; returns the new marker. It blocks.
-
-    `now` is the second at which it is called. Raises `Unavailable` with the reason and the remedy.
+    """Copies until the copy is whole; returns the new marker. It blocks. `now` is the second at
+    which it is called. Raises `Unavailable` with the reason and the remedy.
     """
     try:
         busy = Unavailable(f"{place} is in use by another process", RETRY_SECONDS)
@@ -178,7 +172,6 @@ def _check_room(place: Path) -> None:
 @dataclass(slots=True)
 class SecondPlace:
     """Copies the coordinator's files for as long as it runs. Without a `place` it does nothing.
-
     `newest` gives the offset of the journal's newest event.
     """
 
@@ -193,33 +186,31 @@ class SecondPlace:
     _told_at: float = field(default=float("-inf"))
 
     def lag_seconds(self) -> int | None:
-        """Returns how old the newest whole copy is; None before the first."""
+        """Of the newest whole copy; None before the first."""
         return max(0, int(self.clock.now() - self.copied_at)) if self.copied_at else None
 
     @classmethod
     def of(
         cls, config: Config, coordinator: Address, clock: Clock, journal: Journal
     ) -> "SecondPlace":
-        """Returns the copier of a running coordinator."""
         owner = Owner.of(coordinator, config.deployment)
         place = Path(config.backup) if config.backup else None
         return cls(config.home, place, owner, clock, lambda: journal.last_offset)
 
     def view(self) -> BackupView | None:
-        """Returns what the operator is shown; None without a second place."""
         if self.place is None:
             return None
         behind = max(0, self.newest() - self.offset)
         return BackupView(str(self.place), self.lag_seconds(), behind, self.problem)
 
     async def run(self) -> None:
-        """Copies once a second until cancelled. A place that takes nothing never ends it."""
+        """A place that takes nothing never ends it."""
         while self.place is not None:
             await self.copy(self.place)
             await self.clock.sleep(RETRY_SECONDS if self.problem else ROUND_SECONDS)
 
     async def copy(self, place: Path) -> None:
-        """Copies what is new, once. Says once a minute what hinders it."""
+        """Says once a minute what hinders it."""
         now = self.clock.now()
         try:
             marker = await asyncio.to_thread(copy_once, self.home, place, self.owner, int(now))

@@ -1,9 +1,8 @@
-"""The staging store: uploads of clients and ciphertexts of providers, each in its own part. Leases
-and money limit them.
+"""The staging store: uploads of clients and ciphertexts of providers, each in its own part.
 
-A ciphertext counts for its provider until the provider commits to it, within what the provider's
-leases allow. Then it counts for the client that pays for the run. Content that runs in the state
-name (inputs, images, outputs) is deleted only when its owner holds more than its money buys.
+A ciphertext counts for its provider until the provider commits to it, within what its leases allow.
+Then it counts for the client that pays for the run. Content that runs in the state name is deleted
+only when its owner holds more than its money buys.
 """
 
 import asyncio
@@ -55,23 +54,18 @@ log = logging.getLogger(__name__)
 
 
 class InUse:
-    """Digests of inputs and images that runs in the state name. Derived from the table `jobs`.
-    Other threads may ask.
-    """
+    """Digests of inputs and images that runs in the state name. Other threads may ask."""
 
     def __init__(self, state: State) -> None:
         self._state, self._changed = state, state.jobs.follow()
         self._named: dict[Hash32, tuple[Hash32, ...]] = {}  # by job
         self._uses: Counter[Hash32] = Counter()
-        self._until: dict[
-            Hash32, tuple[float, str]
-        ] = {}  # by job: (seconds asked for last, client's name)
-        self.fresh: list[
-            tuple[float, Hash32, str]
-        ] = []  # pins to extend: (seconds from now, digest, client's name)
+        # by job: (seconds asked for last, client's name)
+        self._until: dict[Hash32, tuple[float, str]] = {}
+        # pins to extend: (seconds from now, digest, client's name)
+        self.fresh: list[tuple[float, Hash32, str]] = []
 
     def refresh(self) -> None:
-        """Reads the changed rows of the table."""
         for job_id in self._changed:
             job = self._state.jobs.get(job_id)
             if job is None:
@@ -93,13 +87,11 @@ class InUse:
         self._changed.clear()
 
     def _keep(self, job: Job, named: tuple[Hash32, ...]) -> None:
-        """Asks, once for each stage of a run, to keep what the run names. That was uploaded before
-        the run and is needed after it.
-        """
+        """Content was uploaded before the run and is needed after it."""
         seconds = KEEP_SECONDS
         if isinstance(job.phase, Decided) and job.phase.verdict.message.faulted:
             seconds = FAULTED_SECONDS
-        client = owner_name(job.submission.order.message.client)
+        client = owner_name(job.order.client)
         if self._until.get(job.id) != (seconds, client):
             self._until[job.id] = seconds, client
             self.fresh += [(seconds, digest, client) for digest in named]
@@ -109,7 +101,6 @@ class InUse:
 
 
 def named_by(job: Job) -> tuple[Hash32, ...]:
-    """Returns the digests of a job's inputs, and of its image if the job names it by CID."""
     spec = job.submission.spec
     cids = {item.cid for item in spec.inputs} | (
         {spec.image} if is_image_cid(spec.image) else set()
@@ -154,11 +145,14 @@ class Staging:
 
     @property
     def stores(self) -> tuple[ContentStore, ...]:
-        """All stores that may have content."""
         return self.outputs, self.uploads, self.small
 
+    async def has(self, digest: Hash32) -> bool:
+        """Readers are served from all of the stores."""
+        found = [await store.resolve(digest) for store in self.stores]
+        return any(cid is not None for cid in found)
+
     async def close(self) -> None:
-        """Closes the stores."""
         for store in self.stores:
             await store.close()
 
@@ -166,8 +160,8 @@ class Staging:
         return PinNeed.USED if parse(cid).digest in self._in_use else PinNeed.NONE
 
     def _is_output(self, cid: str) -> PinNeed:
-        """Returns how much a ciphertext is needed. Until the reveal, the CommitReceipt promises its
-        provider that the store has it. Without it an honest provider could not reveal (I3).
+        """Until the reveal, the CommitReceipt promises its provider that the store has it. Without
+        it an honest provider could not reveal (I3).
         """
         holder = self.claims.by_digest.get(parse(cid).digest)
         if holder is None:
@@ -184,10 +178,9 @@ class Staging:
     def grant(
         self, account: Address, request: web.Request, has_balance: bool = False
     ) -> UploadGrant:
-        """Returns what this account may upload now. One with a balance on chain may upload a little
-        before its first order, which has an escrow of its own.
-
-        Raises `Refused(NOT_REGISTERED | WRONG_PHASE)`, which says what to do.
+        """What this account may upload now. One with a balance on chain may upload a little before
+        its first order, which has an escrow of its own. Raises `Refused(NOT_REGISTERED |
+        WRONG_PHASE)`.
         """
         self._in_use.refresh()
         leases = self._awaited(account) if request.content_type != CAR_TYPE else []
@@ -220,10 +213,7 @@ class Staging:
     def _for_output(self, provider: Address, leases: list[Lease]) -> UploadGrant:
         jobs = [self._state.jobs[lease.job_id] for lease in leases]
         allowed = [ciphertext_most(job.submission.spec.resources) for job in jobs]
-        weight = sum(
-            _locked(self._state, client)
-            for client in {job.submission.order.message.client for job in jobs}
-        )
+        weight = sum(_locked(self._state, client) for client in {job.order.client for job in jobs})
         commit_by = max(
             lease.phase.commit_by for lease in leases if isinstance(lease.phase, Accepted)
         )
@@ -249,8 +239,7 @@ class Staging:
         sources: tuple[Source, ...],
         deadline_seconds: float,
     ) -> None:
-        """Fetches an input that the client did not upload. It counts for the client like an
-        upload.
+        """Fetches an input, which counts for the client like an upload.
 
         If another account has uploaded it, a source must still show its root block. So a client
         gets no access to private content by naming its CID.
@@ -298,11 +287,9 @@ class Staging:
     # ------------------------------------------------------------------------ pins and weights
 
     async def refresh(self) -> None:
-        """Keeps content for as long as runs need it. Call it regularly.
-
-        It extends pins: a pin is the promise to keep content until a time. It charges committed
-        ciphertexts to the client's share of the store instead of the provider's. It also updates
-        how much money each owner has in the market, because shares of the store follow that.
+        """Extends pins, which promise to keep content until a time. Charges committed ciphertexts
+        to the client's share instead of the provider's. Updates how much money each owner has,
+        because shares follow that.
         """
         self._in_use.refresh()
         try:
@@ -312,12 +299,11 @@ class Staging:
                 self._weighed_at = self._clock.now()
                 await self._update_weights()
         except Unavailable as error:
-            log.warning(
-                "the staging store: %s", error
-            )  # not re-raised: the next refresh does the rest
+            # not re-raised: the next refresh does the rest
+            log.warning("the staging store: %s", error)
 
     async def _extend_pins(self) -> None:
-        """Extends pins; it never shortens one."""
+        """Never shortens one."""
         while batch := self._in_use.fresh[:MOVES_MAX]:
             for seconds in sorted({item[0] for item in batch}):
                 named = [(digest, client) for asked, digest, client in batch if asked == seconds]
@@ -326,7 +312,6 @@ class Staging:
             del self._in_use.fresh[: len(batch)]
 
     async def _move_to_clients(self) -> None:
-        """Counts committed ciphertexts for the clients that pay for them."""
         found = [
             (digest, readers)
             for digest in self.claims.unkept
@@ -365,7 +350,7 @@ class Staging:
             )
 
     def _unspent_of(self, name: str) -> int | None:
-        """Returns a client's unspent money. None for what the coordinator fetches for itself."""
+        """None for what the coordinator fetches for itself."""
         account = _account(name)
         if account is None:
             return None
@@ -373,20 +358,19 @@ class Staging:
         return _unspent(client) if client is not None else 0
 
     def _locked_of(self, name: str) -> int | None:
-        """Returns what a client's tab holds. None for what the coordinator fetches for itself, and
-        for ciphertexts without a commit: they keep the weight of the clients that pay for them.
+        """None for what the coordinator fetches for itself, and for ciphertexts without a commit:
+        they keep the weight of the clients that pay for them.
         """
         account = _account(name)
         return None if account is None else _locked(self._state, account)
 
 
 def owner_name(account: Address) -> str:
-    """Returns the name under which the stores keep what is for this account."""
     return "0x" + account.hex()
 
 
 def _account(name: str) -> Address | None:
-    """Returns the account that `owner_name` gave this name; None for any other name."""
+    """None for a name that `owner_name` did not give."""
     return Address(bytes.fromhex(name[2:])) if ACCOUNT_NAME.fullmatch(name) else None
 
 
@@ -397,10 +381,3 @@ def _unspent(client: Client) -> Amount:
 def _locked(state: State, account: Address) -> int:
     client = state.clients.get(account)
     return client.tab.locked if client is not None else 0
-
-
-async def refresh_for_ever(staging: Staging, clock: Clock, every_seconds: float) -> None:
-    """Refreshes the staging store until cancelled."""
-    while True:
-        await staging.refresh()
-        await clock.sleep(every_seconds)

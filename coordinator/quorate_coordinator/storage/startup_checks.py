@@ -1,9 +1,9 @@
-"""Checks that a coordinator's files fit together and are not older than what others have seen. They
-run before the coordinator signs anything.
+"""Checks that a coordinator's files fit together and are not older than what others have seen,
+before it signs anything.
 
 A missing file is not made again without the operator's word, because the coordinator has
-acknowledged its content. With an old journal, such as a restored backup, the coordinator would sign
-messages that contradict its earlier ones. So it does not start then.
+acknowledged its content. With an old journal it would sign messages that contradict its earlier
+ones.
 """
 
 import logging
@@ -14,7 +14,7 @@ from quorate_coordinator.core.model.entities import Decided, Ended, OwnRecord
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.money.transactions import LOCKS, PAYROLL, REDEEM
-from quorate_coordinator.storage.archive import RunArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, usd
 from quorate_runtime.actor.journal_port import JournalError
@@ -31,9 +31,7 @@ HEARTBEATS_AWAITED = 2
 
 
 class JournalOlder(JournalError):
-    """This coordinator has signed something that its journal does not have. The message says what,
-    and how to go on.
-    """
+    """This coordinator has signed something that its journal does not have."""
 
 
 def may_be_older(own: OwnRecord, newest_at: int, now: float) -> bool:
@@ -47,7 +45,7 @@ def may_be_older(own: OwnRecord, newest_at: int, now: float) -> bool:
 
 
 def missing_file_remedy(name: str, has_worked: bool, begin_anew: Collection[str]) -> str:
-    """Returns what the operator can do about this missing file; "" when the start may make it."""
+    """ "" when the start may make the file."""
     if not has_worked or name in begin_anew:
         return ""
     return (
@@ -57,14 +55,11 @@ def missing_file_remedy(name: str, has_worked: bool, begin_anew: Collection[str]
 
 
 def may_start_empty(path: Path, state: State, begin_anew: Collection[str]) -> bool:
-    """Whether the file of sent transactions is missing and the operator allows an empty one."""
     return path.name in begin_anew and not path.exists() and bool(_newest_sent(state))
 
 
 def check_sends(path: Path, state: State, begin_anew: Collection[str]) -> None:
-    """Raises `FileDamaged` if the file of sent transactions is missing, because a transaction could
-    then be sent twice.
-    """
+    """Raises `FileDamaged` if the file is missing: a transaction could then be sent twice."""
     sent = _newest_sent(state)
     if sent and not path.exists() and path.name not in begin_anew:
         remedy = missing_file_remedy(path.name, True, begin_anew)
@@ -84,10 +79,7 @@ def _newest_sent(state: State) -> str:
 
 
 async def check_nothing_is_under_way(client: ChainClient, account: Address, path: Path) -> None:
-    """Checks that no transaction of the key waits in the chain, before the file of sent
-    transactions begins empty. Raises Refused if one waits, Unavailable if the chain does not
-    answer.
-    """
+    """Before the file of sends begins empty. Raises Refused if one waits, or Unavailable."""
     mined, known = await client.nonce(account), await client.nonce(account, "pending")
     if known > mined:
         detail = (
@@ -97,16 +89,13 @@ async def check_nothing_is_under_way(client: ChainClient, account: Address, path
         raise Refused(Code.BUSY, detail)
 
 
-def check_archive(state: State, archive: RunArchive) -> None:
-    """Raises `JournalOlder` if the archive is newer than the journal. It has a run's end or a line
-    of the public log that the journal does not know.
-    """
+def check_archive(state: State, archive: FileArchive) -> None:
+    """Raises `JournalOlder` if the archive has what the journal does not know."""
     try:
         newer, lines = archive.since(int(state.event_seq), RUNS_COMPARED), archive.line_count()
     except Unavailable as error:
-        log.error(
-            "the archive is not compared with the journal: %s", error
-        )  # not re-raised: `health` shows it, and jobs go on
+        # not re-raised: `health` shows it, and jobs go on
+        log.error("the archive is not compared with the journal: %s", error)
         return
     if lines > state.own.log.count:
         raise journal_older(
@@ -121,9 +110,7 @@ def check_archive(state: State, archive: RunArchive) -> None:
 
 
 def check_paid(state: State) -> None:
-    """Raises `JournalOlder` if the chain paid providers more than the journal knows to be signed.
-    The state has their tabs.
-    """
+    """Raises `JournalOlder` if the chain paid more than the journal knows to be signed."""
     beyond = payees.paid_beyond(state)
     if beyond:
         payee = payees.of(state, beyond[0])
@@ -134,7 +121,6 @@ def check_paid(state: State) -> None:
 
 
 def journal_older(what: str) -> JournalOlder:
-    """Returns the error; `what` is the evidence."""
     return JournalOlder(
         f"the journal is older than what was signed after it: {what}; put back the newest "
         "journal's folder (docs/operate/backup.md, Restore), or say --journal-is-newest"

@@ -1,8 +1,7 @@
 """Frames between coordinator and provider, which travel over the `Peers` port.
 
-The codec encodes them as a tagged union. Repeating a frame changes nothing and gives the same
-answer. The answer is `Ok`; a refusal travels as the port's own error. Large data travels over HTTP
-(staging store, gateways), never in frames.
+Repeating a frame changes nothing and gives the same answer: `Ok`; a refusal travels as the port's
+own error. Large data travels over HTTP (staging store, gateways), never in frames.
 """
 
 from msgspec import Struct
@@ -141,8 +140,8 @@ class AttestationSent(Struct, frozen=True, tag=True):
 
 
 class VoucherSent(Struct, frozen=True, tag=True):
-    """The coordinator's cumulative debt to the provider. At each connection the provider sends the
-    newest one back, in case the coordinator has lost it.
+    """The coordinator's cumulative debt. At each connection the provider sends the newest one back,
+    in case the coordinator has lost it.
     """
 
     voucher: Envelope[Voucher]
@@ -184,7 +183,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """The frame of canonical bytes. Raises `Refused` for any other bytes."""
+    """Raises `Refused` for any other bytes."""
     try:
         return canonical.decode(_Carrier, data, FRAME_BYTES_MAX).frame
     except Refused:
@@ -193,7 +192,6 @@ def decode(data: bytes) -> Frame:
 
 
 def _refuse_old_offer(data: bytes) -> None:
-    """Refuses an offer of another version by name; any other bytes pass."""
     tree = canonical.parse(data, FRAME_BYTES_MAX)
     frame = tree.get("frame") if isinstance(tree, dict) else None
     if isinstance(frame, dict) and frame.get("kind") == OfferSent.__name__:

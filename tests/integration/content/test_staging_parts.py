@@ -25,7 +25,7 @@ from quorate_coordinator.core.archived_run import committed_output
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.lease import Accepted, Committed
 from quorate_coordinator.market.attestation_service import STORE_OWNER
-from quorate_coordinator.storage.archive import MemoryArchive, Readers
+from quorate_coordinator.storage.archive import Readers
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_reader import RunReader
@@ -47,6 +47,7 @@ from quorate_protocol.units import (
 )
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
+from support.memory_archive import MemoryArchive
 from support.virtual_clock import VirtualClock, run_virtual
 
 MIB = 1 << 20

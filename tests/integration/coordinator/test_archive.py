@@ -16,14 +16,7 @@ from quorate_coordinator.core.archived_run import ArchivedRun
 from quorate_coordinator.status.projection import Projection, runs
 from quorate_coordinator.status.rows import run_row
 from quorate_coordinator.storage import retention
-from quorate_coordinator.storage.archive import (
-    BEFORE_ALL_RUNS,
-    MemoryArchive,
-    RunArchive,
-    readers_of,
-    row_of,
-)
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import BEFORE_ALL_RUNS, FileArchive, readers_of, row_of
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.retention import Retention, demanded_seconds
@@ -37,6 +30,7 @@ from quorate_runtime.durable import OtherVersion
 from quorate_runtime.process.health import Board
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
+from support.memory_archive import MemoryArchive, RunArchive
 from support.virtual_clock import VirtualClock
 
 

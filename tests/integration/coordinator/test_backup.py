@@ -19,7 +19,7 @@ from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, Config, Settings
 from quorate_coordinator.base.storage_sizes import Keeping
 from quorate_coordinator.service import Service
 from quorate_coordinator.storage import second_place
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.restoring import check_place
 from quorate_coordinator.storage.second_place import Owner, SecondPlace, make_place, read_marker

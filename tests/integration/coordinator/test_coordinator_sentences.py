@@ -21,14 +21,14 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from quorate_contracts.deploy import plan
-from quorate_coordinator.api.middleware import refuse_early
+from quorate_coordinator.api.middleware import refuse_untimely
 from quorate_coordinator.base.config import FILES_KEPT, Config
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.service import Service
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
@@ -282,7 +282,7 @@ def test_a_bad_port_or_host_is_reported_without_a_stack_trace(operator: Operator
 
 async def test_only_health_is_answered_before_the_coordinator_is_ready() -> None:
     ready: list[bool] = []
-    app = web.Application(middlewares=[failures, refuse_early(lambda: bool(ready))])
+    app = web.Application(middlewares=[failures, refuse_untimely(lambda: bool(ready))])
 
     async def answer(_: web.Request) -> web.Response:
         return web.json_response({})

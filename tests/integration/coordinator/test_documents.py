@@ -9,16 +9,15 @@ import pytest
 from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import ArchiveRuns, Effect, StoreReceipt, StoreSpec
-from quorate_coordinator.storage.archive import MemoryArchive
-from quorate_coordinator.storage.archive_writer import ArchiveWriter
 from quorate_coordinator.storage.document_file import SPARE_BYTES, DocumentFile
-from quorate_coordinator.storage.documents import JobDocuments
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_reader import RunReader
+from quorate_coordinator.storage.stored_effects import ArchiveWriter, JobDocuments
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
 from support.markets.scripted_market import Market, Party
+from support.memory_archive import MemoryArchive
 
 KEEPING = Keeping(64 << 20, 180 * DAY_SECONDS)
 

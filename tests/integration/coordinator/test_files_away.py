@@ -29,8 +29,7 @@ from quorate_coordinator.core.model.state import State
 from quorate_coordinator.service import Service
 from quorate_coordinator.status.projection import Projection
 from quorate_coordinator.storage import startup_checks
-from quorate_coordinator.storage.archive import MemoryArchive, Readers, readers_of
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive, Readers, readers_of
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_protocol.codec.hashing import sha256
@@ -54,6 +53,7 @@ from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
+from support.memory_archive import MemoryArchive
 
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 KEEPING = Keeping(1 << 30, 86_400)

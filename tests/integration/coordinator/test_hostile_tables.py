@@ -6,7 +6,6 @@ from quorate_coordinator.core.jobs.job_queue import JobQueue
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.market_index import IDLE_MAX
 from quorate_coordinator.storage import run_reader as histories
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import CLAIMS_MAX, Outputs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec.hashing import hash_tuple
@@ -27,6 +26,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
+from support.memory_archive import MemoryArchive
 
 ACCOUNTS = 3_000
 ORDERING = 750  # of these accounts, this many order a job

@@ -23,7 +23,6 @@ from quorate_coordinator.status.migrations.models import VOLUME_COLUMNS, Base
 from quorate_coordinator.status.projection import Projection, cases, periods, runs
 from quorate_coordinator.status.report import read_report
 from quorate_coordinator.status.rows import transaction_row
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_protocol.messages.market_history import MarketHistory
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
@@ -33,6 +32,7 @@ from quorate_runtime.process.health import Board
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.coordinator_stage import Stage, running, until
 from support.markets.scripted_market import HOST, Party
+from support.memory_archive import MemoryArchive
 from support.postgres_server import PostgresServer, postgres_server
 from support.virtual_clock import VirtualClock
 
@@ -149,7 +149,7 @@ async def test_sums_beyond_64_bits_are_exact(tables: Projection) -> None:
         assert found["charged"] == found["fee"] == 3 * LARGE
     history = await read_history(tables.engine, HistoryQuery("day", 0, market.at + 1))
     assert history.periods[0].charged == 3 * LARGE
-    assert (await read_report(tables.engine, 0, market.at + 1)).volume["fee"] == 3 * LARGE
+    assert (await read_report(tables.engine, 0, market.at + 1)).figures["fee"] == 3 * LARGE
 
 
 async def test_orders_that_expire_unmatched_and_stopped_ones_are_counted(
@@ -304,9 +304,14 @@ async def test_report_adds_up_disputes_and_gas(tables: Projection) -> None:
     for _ in range(2):
         await tables.add_transactions([*rows, transaction_row("case-x/y", receipts[0], at)])
     report = await read_report(tables.engine, at, at + 1)
-    found = report.disputes
-    assert (found.opened, found.convicted, found.acquitted, found.undecided) == (3, 1, 1, 1)
-    assert found.taken == LARGE
+    found = report.figures
+    assert [found[name] for name in ("opened", "convicted", "acquitted", "undecided")] == [
+        3,
+        1,
+        1,
+        1,
+    ]
+    assert found["taken"] == LARGE
     assert [(gas.kind, gas.transactions, gas.gas_used) for gas in report.gas] == [
         ("case", 1, 21_000),
         ("payroll", 2, 42_001),

@@ -18,8 +18,8 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from quorate_coordinator.status.database import is_damage
 from quorate_coordinator.status.migrations.models import Base
 from quorate_coordinator.status.projection import Projection, providers
-from quorate_coordinator.storage.archive import MemoryArchive
 from support.markets.scripted_market import Market, Party
+from support.memory_archive import MemoryArchive
 
 
 def engine_of(path: Path) -> Engine:

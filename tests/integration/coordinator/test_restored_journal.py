@@ -25,7 +25,6 @@ from quorate_coordinator.journal_comparison import JournalComparison
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.frame_limits import FrameLimits
 from quorate_coordinator.storage import startup_checks
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_node.core.debts import Debt
@@ -46,6 +45,7 @@ from support.http_server import on_loopback
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.coordinator_stage import READY_SECONDS, Stage, running, until
 from support.markets.scripted_market import Party
+from support.memory_archive import MemoryArchive
 from support.virtual_clock import VirtualClock
 
 SERVER, PROVIDER = Address(b"\xcc" * 20), KeySigner(b"\x01" * 32)

@@ -21,7 +21,6 @@ from quorate_coordinator.base.rate_limits import RequestRates
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS, RequestBounds
 from quorate_coordinator.core.model.events import LogRead
 from quorate_coordinator.storage import run_logs
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
@@ -34,6 +33,7 @@ from quorate_runtime.http.error_responses import failures
 from quorate_runtime.http.listener import Listener, OpenConnections
 from support.markets.coordinator_stage import token
 from support.markets.readable_market import ArchivingWorld
+from support.memory_archive import MemoryArchive
 from support.process_memory import resident_bytes
 
 MIB = 1 << 20

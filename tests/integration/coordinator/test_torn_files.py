@@ -21,7 +21,7 @@ from quorate.base.errors import ProfileError
 from quorate.client.base.client_ledger import Ledger, OrderRecord
 from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping
 from quorate_coordinator.core.archived_run import ArchivedRun
-from quorate_coordinator.storage.archive_file import FileArchive
+from quorate_coordinator.storage.archive import FileArchive
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages.signed import Order

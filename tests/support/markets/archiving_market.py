@@ -3,10 +3,10 @@
 from quorate_coordinator.core.archived_run import ArchivedRun, archived
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import ArchiveRuns, Effect
-from quorate_coordinator.storage.archive import MemoryArchive, RunArchive
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.units import Hash32
 from support.markets.scripted_market import Market, Party
+from support.memory_archive import MemoryArchive, RunArchive
 
 
 class ArchivingMarket(Market):

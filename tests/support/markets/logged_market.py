@@ -10,15 +10,14 @@ from aiohttp import web
 from quorate_coordinator.api.routes import Api
 from quorate_coordinator.core.model.effects import AppendSummary, Effect
 from quorate_coordinator.market.imported_logs import ImportedLogs
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.run_reader import RunReader
-from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Summary
 from quorate_runtime.http.error_responses import failures
 from support.http_server import on_loopback
 from support.markets.scripted_market import Market, Party
+from support.memory_archive import MemoryArchive
 from support.virtual_clock import VirtualClock
 
 JOBS = 60
@@ -65,7 +64,7 @@ async def serving_log(
     history = RunReader(market.core.state, archive)
     clock = VirtualClock(float(market.at))
     api = Api(
-        *(market.core, nothing, nothing, nothing, DEVNET, clock, nothing, history, nothing),
+        *(market.core, nothing, nothing, nothing, clock, nothing, history, nothing),
         lambda: (),
         *(nothing, nothing, nothing, nothing),
         imports.view if imports is not None else lambda _: (),

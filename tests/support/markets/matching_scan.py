@@ -15,6 +15,7 @@ from quorate_coordinator.core.model.entities import (
     Provider,
     Running,
 )
+from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.row import SPREAD_MASK, key_of
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
@@ -56,7 +57,7 @@ def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
     staked = {slot.owner for slot in hosts.slots if slot.is_active(block)} if hosts else set()
     found = []
     for provider in context.state.providers.values():
-        slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
+        slot = slot_offer(provider.offer, host_class) if provider.offer else None
         if (
             slot is None
             or provider.offer is None
@@ -65,12 +66,12 @@ def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
             or (staked and provider.owner not in staked)
         ):
             continue
-        if not 0 < offers.price_of(slot) <= order.max_price_per_hour or not offers.fits(
+        if not 0 < price_of(slot) <= order.max_price_per_hour or not offers.fits(
             provider.offer, slot, job.submission.spec
         ):
             continue
         if offers.free_slots(context, provider, host_class) > 0:
-            found.append(offers.Candidate(provider, offers.price_of(slot)))
+            found.append(offers.Candidate(provider, price_of(slot)))
     return found
 
 

@@ -29,7 +29,6 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Decided, Job
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.money import receipts
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_access import RunAccess
 from quorate_coordinator.storage.run_logs import RunLogs
@@ -44,6 +43,7 @@ from quorate_runtime.http.error_responses import failures
 from quorate_runtime.keys.crypto import KeySigner
 from support.http_server import on_loopback
 from support.markets.coordinator_stage import token as token_for
+from support.memory_archive import MemoryArchive
 from support.virtual_clock import VirtualClock
 
 NOBODY, STRANGER = "nobody", "a stranger"
@@ -238,7 +238,7 @@ async def readable_market(
     app = web.Application(middlewares=[failures, before_handlers(rates)])
     nothing: Any = cast("Any", None)
     api = Api(
-        *(world.core, nothing, auth, nothing, DEVNET, clock, receipt, history, access),
+        *(world.core, nothing, auth, nothing, clock, receipt, history, access),
         lambda: (),
         *(nothing, nothing, nothing, nothing),
     )

@@ -433,7 +433,7 @@ class ScriptedEscrow:
     def own_notes(self) -> list[ev.ChainNote]:
         """What the coordinator may spend."""
         limit = Amount(self.limit)
-        return [ev.ChainBalanceChanged(Amount(self.balance)), ev.ChainLimitsChanged(limit, limit)]
+        return [ev.ChainBalanceChanged(Amount(self.balance), limit, limit)]
 
     def lock(self, client: Address, amount: int) -> ev.ChainTabChanged:
         """A client deposits into its tab."""

@@ -6,6 +6,13 @@ Each deadline is tested at its last second and one second later.
 import pytest
 
 from quorate_coordinator.core.model import lease as machine
+from quorate_coordinator.core.model.events import (
+    AcceptReceived,
+    CommitReceived,
+    DeclineReceived,
+    RevealReceived,
+    Tick,
+)
 from quorate_coordinator.core.model.lease import Effect, Lease
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.commitment import commitment, result_digest
@@ -74,15 +81,15 @@ PHASES: dict[str, machine.Phase] = {
     "Stopped": machine.Stopped(),
 }
 EVENTS: dict[str, machine.Event] = {
-    "accept": machine.AcceptReceived(sealed(ACCEPT)),
-    "decline": machine.DeclineReceived(sealed(DECLINE)),
-    "commit": machine.CommitReceived(sealed(COMMIT)),
-    "other commit": machine.CommitReceived(sealed(OTHER_COMMIT)),
+    "accept": AcceptReceived(sealed(ACCEPT), PROVIDER),
+    "decline": DeclineReceived(sealed(DECLINE), PROVIDER),
+    "commit": CommitReceived(sealed(COMMIT), PROVIDER, is_stored=True),
+    "other commit": CommitReceived(sealed(OTHER_COMMIT), PROVIDER, is_stored=True),
     "progress": machine.ProgressReported(is_fetching=False),
     "close": machine.BatchClosed(UnixSeconds(NOW)),
-    "reveal": machine.RevealReceived(REVEAL),
+    "reveal": RevealReceived(REVEAL, has_opened=True),
     "stop": machine.ClientStopped(),
-    "tick": machine.Tick(),
+    "tick": Tick(),
 }
 ROWS = list(PHASES)
 # Columns as in ROWS. "=": nothing changes. First letters: the next phase. Else a refusal: W
@@ -168,21 +175,21 @@ def test_deadlines_are_inclusive(phase: str, event: str, last: int, code: Code) 
     ],
 )
 def test_a_tick_ends_an_overdue_lease(phase: str, last: int, expected: machine.Phase) -> None:
-    assert step(PHASES[phase], machine.Tick(), last)[0].phase == PHASES[phase]
-    assert step(PHASES[phase], machine.Tick(), last + 1)[0].phase == expected
+    assert step(PHASES[phase], Tick(), last)[0].phase == PHASES[phase]
+    assert step(PHASES[phase], Tick(), last + 1)[0].phase == expected
 
 
 @pytest.mark.rule("4.47")
 def test_a_lease_that_no_heartbeat_names_lapses() -> None:
     accepted, _ = step(PHASES["Assigned"], EVENTS["accept"])
     last = NOW + DEVNET.lease_silence
-    assert step(accepted.phase, machine.Tick(), last)[0].phase == accepted.phase
-    assert step(accepted.phase, machine.Tick(), last + 1)[0].phase == machine.Lapsed(True)
+    assert step(accepted.phase, Tick(), last)[0].phase == accepted.phase
+    assert step(accepted.phase, Tick(), last + 1)[0].phase == machine.Lapsed(True)
     with pytest.raises(Refused, match="no heartbeat named this lease") as caught:
         step(accepted.phase, EVENTS["commit"], last + 1)
     assert caught.value.code is Code.TOO_LATE
     named, _ = step(accepted.phase, EVENTS["progress"], last)
-    assert step(named.phase, machine.Tick(), last + DEVNET.lease_silence)[0].phase == named.phase
+    assert step(named.phase, Tick(), last + DEVNET.lease_silence)[0].phase == named.phase
     assert isinstance(step(named.phase, EVENTS["commit"], last + 1)[0].phase, machine.Committed)
 
 
@@ -192,12 +199,12 @@ def test_a_lease_that_is_fetched_for_longer_than_quoted_lapses() -> None:
     fetching = machine.ProgressReported(is_fetching=True)
     last = NOW + ACCEPT.quoted_fetch_seconds + DEVNET.commit_grace
     named, _ = step(accepted.phase, fetching, last)
-    assert step(named.phase, machine.Tick(), last + 1)[0].phase == named.phase
+    assert step(named.phase, Tick(), last + 1)[0].phase == named.phase
     late, _ = step(named.phase, fetching, last + 1)
     lapsed = machine.Lapsed(True)
-    assert step(late.phase, machine.Tick(), last + 1)[0].phase == lapsed
+    assert step(late.phase, Tick(), last + 1)[0].phase == lapsed
     running, _ = step(named.phase, EVENTS["progress"], last + 1)
-    assert step(running.phase, machine.Tick(), last + 2)[0].phase == running.phase
+    assert step(running.phase, Tick(), last + 2)[0].phase == running.phase
 
 
 @pytest.mark.rule("4.43")
@@ -228,7 +235,7 @@ def test_commit_by_comes_from_the_signed_accept() -> None:
 )
 def test_a_decline_may_ask_to_wait_only_within_bounds(start_by: int, kept: bool) -> None:
     decline = Decline(HASH, DeclineReason.BUSY, UnixSeconds(start_by), UnixSeconds(NOW))
-    moved, effects = step(machine.Assigned(), machine.DeclineReceived(sealed(decline)))
+    moved, effects = step(machine.Assigned(), DeclineReceived(sealed(decline), PROVIDER))
     assert moved.phase == machine.Declined(UnixSeconds(start_by if kept else 0))
     assert effects == (Effect.SLOT_FREED, Effect.PLACE_KEPT if kept else Effect.PLACE_OPEN)
 
@@ -247,7 +254,7 @@ def test_a_reveal_must_open_its_commitment(change: dict[str, object], code: Code
     from quorate_protocol.values import replace
 
     with pytest.raises(Refused) as caught:
-        step(PHASES["Closed"], machine.RevealReceived(replace(REVEAL, **change)))  # type: ignore[arg-type]
+        step(PHASES["Closed"], RevealReceived(replace(REVEAL, **change), has_opened=True))  # type: ignore[arg-type]
     assert caught.value.code is code
 
 
@@ -255,7 +262,7 @@ def test_a_reveal_must_open_its_commitment(change: dict[str, object], code: Code
 def test_commit_of_another_class_is_refused() -> None:
     wrong = Commit(HASH, SALT, COMMIT.commitment, OUTPUT, Milliseconds(9), Round(1))
     with pytest.raises(Refused) as caught:
-        step(PHASES["Accepted"], machine.CommitReceived(sealed(wrong)))
+        step(PHASES["Accepted"], CommitReceived(sealed(wrong), PROVIDER, is_stored=True))
     assert caught.value.code is Code.WRONG_CLASS
 
 
@@ -267,7 +274,7 @@ def test_commit_of_another_class_is_refused() -> None:
 def test_an_accept_out_of_bounds_is_refused(quoted: int, time: int, code: Code) -> None:
     accept = Accept(HASH, Seconds(quoted), Seconds(1), Seconds(5), UnixSeconds(time))
     with pytest.raises(Refused) as caught:
-        step(machine.Assigned(), machine.AcceptReceived(sealed(accept)))
+        step(machine.Assigned(), AcceptReceived(sealed(accept), PROVIDER))
     assert caught.value.code is code
 
 

@@ -125,7 +125,7 @@ async def test_deposit_counts_once_its_block_is_deep_enough() -> None:
 async def test_after_a_long_absence_the_current_state_is_read() -> None:
     """A chain node keeps the state of a block for only about a hundred blocks."""
     chain = Chain(head=3000)
-    assert len(await notes(chain, depth=4)) == 3, "the tab, the balance and its limits"
+    assert len(await notes(chain, depth=4)) == 2, "the tab, and the balance with its limits"
     assert set(chain.asked_at) == {hex(2997)}
 
 

@@ -27,7 +27,6 @@ def assign(
     batch: int,
     is_drawn: bool = False,
 ) -> tuple[Job, Lease]:
-    """Signs and sends an assignment."""
     job, lease = _sign(context, job, slot, price, batch, leases.Assigned(), is_drawn)
     context.state.leases_in_slots[slot.owner] = (
         *(context.state.leases_in_slots.get(slot.owner) or ()),
@@ -62,9 +61,7 @@ def _sign(
     phase: leases.Phase,
     is_drawn: bool,
 ) -> tuple[Job, Lease]:
-    """Signs an assignment. A random value, the blind, hides in `assignmentId` which job and role it
-    is.
-    """
+    """A random value, the blind, hides in `assignmentId` which job and role it is."""
     index = len(job.leases)
     blind = context.derive("blind")
     spec = job.submission.spec
@@ -74,14 +71,14 @@ def _sign(
     answer_by = sent_at + context.rules.limits.accept_within
     if isinstance(job.phase, Matching):
         # No first execution may begin once the order has expired.
-        answer_by = min(answer_by, job.submission.order.message.expiry - 1)
+        answer_by = min(answer_by, job.order.expiry - 1)
     message = Assignment(
         assignment_id=assignment_id(job.id, index, blind),
         coordinator=context.rules.coordinator,
         provider=slot.owner,
-        spec_hash=job.submission.order.message.spec_hash,
+        spec_hash=job.order.spec_hash,
         host_class=job.ack.message.host_class,
-        price_tier=job.submission.order.message.price_tier,
+        price_tier=job.order.price_tier,
         price_per_hour=price,
         max_duration=spec.max_duration,
         accept_by=UnixSeconds(answer_by),
@@ -106,9 +103,7 @@ def _sign(
 
 
 def is_newer(state: State, assignment: Assignment) -> bool:
-    """Whether an Assignment of this coordinator's key is later than all that its state has for the
-    provider. Then a newer journal has it, or another coordinator with the same key.
-    """
+    """Then a newer journal has it, or another coordinator with the same key."""
     provider = state.providers.get(assignment.provider)
     return provider is None or assignment.accept_by > provider.assigned_until
 
@@ -116,10 +111,12 @@ def is_newer(state: State, assignment: Assignment) -> bool:
 def step_lease(
     context: StepContext, lease: Lease, event: leases.Event
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    """Applies an event to a lease and stores the lease. Frees its run slot when the lease no longer
-    needs it.
-    """
-    moved, effects = leases.step(lease, event, _time_for(context, lease), context.rules.limits)
+    """Also frees the run slot when the lease no longer needs it."""
+    # An open batch has no time but what its CommitSet gives, and once a round after revealBy is
+    # known, a late reveal could be chosen by it (I9). So there the newest round counts too.
+    known = beacon_time.known_moment(context)
+    at = known if isinstance(lease.phase, leases.Closed) else context.at
+    moved, effects = leases.step(lease, event, at, context.rules.limits, known)
     context.state.leases[moved.assignment_hash] = moved
     if not moved.occupies_slot:
         held = context.state.leases_in_slots.get(moved.provider) or ()
@@ -133,21 +130,8 @@ def step_lease(
     return moved, effects
 
 
-def _time_for(context: StepContext, lease: Lease) -> UnixSeconds:
-    """Returns the time that decides about a lease. An open batch has none but what its CommitSet
-    gives, and once a round after revealBy is known, a late reveal could be chosen by it (I9). So
-    there the newest round counts too, if the clock is behind.
-    """
-    is_closed = isinstance(lease.phase, leases.Closed)
-    return beacon_time.known_moment(context) if is_closed else context.at
-
-
 def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lease:
-    """Returns the lease of an assignment, for a message that `key` signed.
-
-    Raises Refused if the assignment is unknown, or if `key` was not its provider's operator key at
-    `acceptBy`.
-    """
+    """Raises Refused if `key` was not its provider's operator key at `acceptBy`."""
     lease = context.state.leases.get(assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{assignment_hash.hex()}")
@@ -163,7 +147,6 @@ def lease_of(context: StepContext, assignment_hash: Hash32, key: Address) -> Lea
 
 
 def end_unpaid(context: StepContext, job: Job, reason: str) -> Job:
-    """Ends a job without charging its client."""
     job = context.put(release_reservation(context, job), phase=Ended(reason))
     context.set_live(job, False)
     context.state.finished[job.id] = context.at

@@ -1,7 +1,4 @@
-"""Batches: executions that commit together, are closed together and then reveal (PROTOCOL §5).
-
-The coordinator closes a batch by signing a CommitSet. From then on the members may reveal.
-"""
+"""Batches: executions that commit together, are closed together and then reveal (PROTOCOL §5)."""
 
 from quorate_coordinator.core.audit.assignment import step_lease
 from quorate_coordinator.core.model import beacon_time, skips
@@ -14,15 +11,15 @@ from quorate_coordinator.core.money import escrows
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Commit, CommitEntry, CommitSet
-from quorate_protocol.units import ZERO_HASH, Hash32, Round, Small, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Round, Small, UnixSeconds
 from quorate_protocol.values import replace
 
 CLOSINGS_MAX = 3
 
 
 def committed_members(context: StepContext, phase: Running) -> list[Lease] | None:
-    """Returns the leases of a batch once every place (wanted execution) has committed and every
-    skipped provider had its time to accept; None before. Empty when the draw found no provider.
+    """The leases of a batch once every place has committed and every skipped provider had its time
+    to accept; None before. Empty when the draw found no provider.
     """
     if len(phase.places) < phase.wanted:
         return None
@@ -41,7 +38,6 @@ def committed_members(context: StepContext, phase: Running) -> list[Lease] | Non
 
 
 def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) -> Job:
-    """Signs the CommitSet of a batch and sends it to its members."""
     entries = tuple(
         CommitEntry(lease.assignment_hash, lease.provider, context.digest(commit_of(lease).message))
         for lease in members
@@ -57,7 +53,9 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
         audit_ppm=phase.audit_ppm,
         slots=tuple(Small(place.attempt) for place in phase.places if place.attempt >= 0),
         skips_hash=skips.skips_hash(context.state, context.rules.domain, in_order(phase.skipped)),
-        witness_hash=_witness_hash(context, job) if phase.batch == 0 else ZERO_HASH,
+        witness_hash=ZERO_HASH
+        if phase.batch or job.witness is None
+        else context.digest(job.witness.message),
         closed_at=max(beacon_time.known_moment(context), *stored_at),
     )
     slots = tuple(place.slot for place in phase.places)
@@ -79,17 +77,12 @@ def close(context: StepContext, job: Job, phase: Running, members: list[Lease]) 
 
 
 def in_order(skipped: tuple[SkippedPlace, ...]) -> tuple[SkippedPlace, ...]:
-    """Returns skips in the order of their tries."""
     return tuple(sorted(skipped, key=lambda skip: skip.attempt))
 
 
-def _witness_hash(context: StepContext, job: Job) -> Hash32:
-    return context.digest(job.witness.message) if job.witness is not None else ZERO_HASH
-
-
 def reclose_if_slow(context: StepContext, job: Job) -> None:
-    """Signs and sends a CommitSet again if it may not have reached its members. Providers refuse a
-    CommitSet older than one beacon period, so a longer silence means that it did not arrive.
+    """Providers refuse one older than a beacon period, so a longer silence means that it was
+    lost.
     """
     assert isinstance(job.phase, Revealing)
     closed_at = job.phase.batch.commit_set.message.closed_at
@@ -98,8 +91,8 @@ def reclose_if_slow(context: StepContext, job: Job) -> None:
 
 
 def reclose(context: StepContext, job: Job) -> Job:
-    """Signs the CommitSet of an open batch again and sends it to the members that have not
-    revealed. Only its `closedAt` changes. A CommitSet is signed at most `CLOSINGS_MAX` times.
+    """Signs the CommitSet of an open batch again for the members that have not revealed, at most
+    `CLOSINGS_MAX` times. Only its `closedAt` changes.
     """
     assert isinstance(job.phase, Revealing)
     old = job.phase.batch
@@ -118,7 +111,7 @@ def reclose(context: StepContext, job: Job) -> Job:
 
 
 def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) -> Job:
-    """Sends the CommitSet to these members. Their time to reveal counts from the newest signing."""
+    """Their time to reveal counts from the newest signing."""
     for lease in members:
         step_lease(context, lease, leases.BatchClosed(batch.commit_set.message.closed_at))
         escrowed = escrows.order_of(job, lease)
@@ -137,36 +130,29 @@ def _send(context: StepContext, job: Job, batch: Batch, members: list[Lease]) ->
 
 
 def was_cut_short(job: Job) -> bool:
-    """Whether the client stopped the job. Its batch is then closed without a draw."""
+    """Its batch is then closed without a draw."""
     return job.batches[0].commit_set.message.beacon_round == 0
 
 
 def members_of(context: StepContext, batch: Batch) -> list[Lease]:
-    """A batch's leases, in CommitSet order."""
     return [context.state.leases[digest] for digest in batch.members]
 
 
 def drawn_leases(context: StepContext, job: Job) -> list[Lease]:
-    """Returns the leases of the job's closed batches without repeats, in CommitSet order."""
     drawn = (batch for batch in job.batches if not batch.is_repeat)
     return [lease for batch in drawn for lease in members_of(context, batch)]
 
 
 def committed_leases(context: StepContext, job: Job) -> list[Lease]:
-    """Every lease of the job's closed batches, in CommitSet order."""
     return [lease for batch in job.batches for lease in members_of(context, batch)]
 
 
 def stored_at_of(lease: Lease) -> UnixSeconds:
-    """The time in the CommitReceipt of a lease in an open batch."""
     assert isinstance(lease.phase, leases.Committed)
     return lease.phase.at
 
 
 def commit_of(lease: Lease) -> Envelope[Commit]:
-    """The Commit of a lease that has one."""
     phase = lease.phase
-    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent), (
-        f"{type(phase).__name__} has no commit"
-    )
+    assert isinstance(phase, leases.WithCommit), f"{type(phase).__name__} has no commit"
     return phase.commit

@@ -13,8 +13,8 @@ from quorate_coordinator.core.model.entities import (
     Job,
     Running,
     SkippedPlace,
-    unassigned_place,
 )
+from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees
 from quorate_protocol.limits import ASSIGNMENTS_MAX, DRAW_TRIES
@@ -38,15 +38,12 @@ REPEAT_WAITS = 3  # the group is small, and a repeat gets a run slot after all o
 
 
 def audit_ppm(context: StepContext, job: Job) -> Ppm:
-    """Returns the job's audit rate at the draw. A job without a witness is always audited, unless
-    its order accepts that.
-    """
+    """A job without a witness is always audited, unless its order accepts that."""
     if job.batches:
         return job.batches[0].commit_set.message.audit_ppm
-    order = job.submission.order.message
-    primary = context.state.leases[
-        job.leases[-1]
-    ]  # no other provider was assigned since it committed
+    order = job.order
+    # no other provider was assigned since it committed
+    primary = context.state.leases[job.leases[-1]]
     provider = context.state.providers[primary.provider]
     whole = Milliseconds(job.submission.spec.max_duration * 1000)
     pay_max = pay_of(order, primary.assignment.message, whole)
@@ -65,7 +62,7 @@ def audit_ppm(context: StepContext, job: Job) -> Ppm:
 def draw(
     context: StepContext, job: Job, phase: AwaitingRound, beacon: BeaconUsed, rate: Ppm
 ) -> Job:
-    """Draws how many auditors the job's next batch has. `fill_places` then finds them."""
+    """Draws how many auditors the next batch has. `fill_places` then finds them."""
     if phase.is_again:
         # The previous round decides again. A coordinator that could claim an empty draw and take
         # another round could repeat that until a round suits it (I9).
@@ -96,9 +93,7 @@ def draw(
 
 
 def fill_places(context: StepContext, job: Job) -> Job:
-    """Draws and assigns auditors until the batch has all its places (wanted executions). When no
-    provider is left to draw, the batch wants only the places that it has.
-    """
+    """When no provider is left to draw, the batch wants only the places that it has."""
     phase = job.phase
     assert isinstance(phase, Running) and phase.beacon is not None, "only a drawn batch is filled"
     if len(phase.places) >= phase.wanted:
@@ -115,7 +110,7 @@ def fill_places(context: StepContext, job: Job) -> Job:
         if drawn is None:
             # The draw has no slot left, or met too much silence: the batch stays as it is.
             return context.put(job, phase=replace(phase, wanted=len(phase.places)))
-        place = unassigned_place(drawn, context.at)
+        place = BatchPlace(drawn.slot, drawn.attempt, context.at, None)
         phase = replace(phase, places=(*phase.places, place), next_attempt=drawn.attempt + 1)
         job = assign_place(context, context.put(job, phase=phase), place)
         assert isinstance(job.phase, Running)
@@ -124,10 +119,8 @@ def fill_places(context: StepContext, job: Job) -> Job:
 
 
 def used_slots(context: StepContext, job: Job) -> list[StakeSlot]:
-    """Returns the slots that may not be drawn again.
-
-    They belong to members of closed batches, as they were then, and to skipped providers. A
-    receipt shows both, so anybody can repeat the draw.
+    """Those of members of closed batches, as they were then, and of skipped providers. A receipt
+    shows both, so anybody can repeat the draw.
     """
     found = [slot for batch in job.batches for slot in batch.slots]
     phase = job.phase
@@ -145,9 +138,7 @@ def is_out_of_patience(context: StepContext, phase: Running, place: BatchPlace) 
 
 
 def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bool:
-    """Whether the provider has closed its last slot of the class since the Ack. A provider that
-    exits gets no new assignments.
-    """
+    """After its last slot of the class was closed, a provider gets no new assignments."""
     hosts = context.state.hosts.get(host_class)
     is_closed = hosts is not None and (
         place.slot.index < 0  # the primary was matched and has no slot of the list
@@ -156,29 +147,24 @@ def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bo
     return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
 
 
-def _heard_from(context: StepContext) -> int:
-    """The time from which silence says that a provider is away."""
-    return context.state.own.restarted_at + context.rules.limits.heartbeat_alive
-
-
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
-    """Assigns the execution of a drawn place (one wanted execution). A provider without a free run
-    slot keeps the place for a while, and is then asked, so that it declines. A provider that asks
-    more than the order pays, or does not offer the class, is asked too. One that is not alive is
-    skipped with a signed Assignment, and the batch records that.
+    """Assigns a drawn place. A provider without a free run slot keeps it for a while, and is then
+    asked, so that it declines; so is one that asks more than the order pays, or does not offer the
+    class. One that is not alive is skipped with a signed Assignment.
     """
     assert isinstance(job.phase, Running)
     before = job.phase
     provider = context.state.providers[place.slot.owner]
     host_class = job.ack.message.host_class
-    slot = offers.slot_offer(provider.offer, host_class) if provider.offer else None
+    slot = slot_offer(provider.offer, host_class) if provider.offer else None
     others = tuple(item for item in before.places if item.attempt != place.attempt)
-    most = job.submission.order.message.max_price_per_hour
+    most = job.order.max_price_per_hour
     is_alive = provider.is_alive(context.at)
     is_over = is_out_of_patience(context, before, place)
-    is_unoffered = slot is None or offers.price_of(slot) > most
+    is_unoffered = slot is None or price_of(slot) > most
     # Nobody has failed to be heard before this coordinator has listened for as long.
-    is_unheard = not is_alive and context.at < _heard_from(context)
+    heard_from = context.state.own.restarted_at + context.rules.limits.heartbeat_alive
+    is_unheard = not is_alive and context.at < heard_from
     is_gone = (
         (not is_alive and not is_unheard)
         or len(job.leases) >= ASSIGNMENTS_MAX
@@ -199,7 +185,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     if is_unheard or (is_busy and not is_over and not is_unoffered):
         waiting = replace(place, assignment_hash=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))
-    price = Price(min(most, offers.price_of(slot)) if slot is not None else most)
+    price = Price(min(most, price_of(slot)) if slot is not None else most)
     job, lease = assign(context, job, place.slot, price, before.batch, place.attempt >= 0)
     return context.put(
         job,

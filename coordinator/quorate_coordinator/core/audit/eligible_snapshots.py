@@ -1,8 +1,7 @@
 """Stores the slots from which each job draws its auditors, and counts the jobs that need them.
 
-The slots change only with the chain, and are 130 KB for 400 of them. So a snapshot names a list of
-slots, and holds only the withdrawals of those owners that are not drawn from it. Jobs with equal
-eligible lists share one snapshot.
+400 slots take 130 KB and change only with the chain. So a snapshot names a list of slots, and holds
+only the withdrawals of owners that are not drawn. Jobs with equal lists share it.
 """
 
 from quorate_coordinator.core.model.entities import EligibleSnapshot, HostList, SlotList
@@ -15,9 +14,6 @@ SLOT_LISTS = "slot-lists"
 
 
 def add_job(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
-    """Stores the newest eligible list of a class for one more job, or counts the job if it is
-    stored.
-    """
     state = context.state
     known = state.eligible_snapshots.get(eligible.root)
     if known is not None:
@@ -40,9 +36,6 @@ def add_job(context: StepContext, host_class: Hash32, eligible: EligibleList) ->
 
 
 def remove_job(context: StepContext, root: Hash32) -> None:
-    """Counts one job less that draws from the list with this root. Deletes the list's snapshot
-    after its last job, and the slot list after its last snapshot.
-    """
     state, snapshot = context.state, context.state.eligible_snapshots[root]
     if snapshot.jobs > 1:
         state.eligible_snapshots[root] = replace(snapshot, jobs=snapshot.jobs - 1)
@@ -60,7 +53,6 @@ def remove_job(context: StepContext, root: Hash32) -> None:
 
 
 def _list_number(context: StepContext, host_class: Hash32) -> int:
-    """Returns the number of the class's slot list as on chain now; stores it if it is new."""
     state = context.state
     slots = (state.hosts.get(host_class) or HostList()).slots
     number = state.newest_slot_lists.get(host_class)

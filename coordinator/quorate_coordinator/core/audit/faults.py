@@ -32,12 +32,12 @@ CASE_SECONDS = 10  # time to open a case before the court finds its evidence too
 
 
 def counted(context: StepContext, job: Job, faulted: Sequence[Lease]) -> list[Lease]:
-    """Returns the executions whose fault counts against their providers (PROTOCOL 5.119).
+    """The executions whose fault counts against their providers (PROTOCOL 5.119).
 
     Their client has paid enough fees here, and no other fault over its jobs counts against that
     owner now. So a program that knows machines costs its client more than it harms.
     """
-    client = job.submission.order.message.client
+    client = job.order.client
     known, limits = context.state.clients.get(client), context.rules.limits
     if known is None or known.fees_paid < limits.strike_fees:
         return []
@@ -54,9 +54,7 @@ def counted(context: StepContext, job: Job, faulted: Sequence[Lease]) -> list[Le
 
 
 def judge(context: StepContext, job: Job, faulted: list[Lease], struck: Sequence[Lease]) -> None:
-    """Applies what follows for providers whose results were outside the accepted group. Only those
-    of `struck` get a strike; the job's Summary has changed their trust before.
-    """
+    """Only those of `struck` get a strike; the job's Summary has changed their trust before."""
     for lease in faulted:
         if lease in struck:
             _strike(context, job, lease)
@@ -70,7 +68,7 @@ def _strike(context: StepContext, job: Job, lease: Lease) -> None:
     fault = Fault(
         lease.assignment_hash,
         job.id,
-        job.submission.order.message.client,
+        job.order.client,
         context.at,
         has_died,
         image_digest(job.submission.spec.image),
@@ -86,7 +84,6 @@ def _strike(context: StepContext, job: Job, lease: Lease) -> None:
 
 
 def is_killed(lease: Lease) -> bool:
-    """Whether the revealed result is a time-out or a memory kill."""
     return isinstance(lease.phase, Revealed) and lease.phase.reveal.exit_status in KILLED
 
 
@@ -111,7 +108,7 @@ def _accuse_if_due(context: StepContext, owner: Address) -> None:
 
 
 def _accuse(context: StepContext, fault: Fault) -> bool:
-    """Opens a case. Returns False if its jury costs more than the budget has left."""
+    """Returns False if the case's jury costs more than the budget has left."""
     job, lease = context.state.jobs[fault.job_id], context.state.leases[fault.assignment_hash]
     other, limits = contradiction_of(context, job, lease), context.rules.limits
     assert other is not None, "a fault that no other result contradicts is in no case"
@@ -142,23 +139,19 @@ def _accuse(context: StepContext, fault: Fault) -> bool:
 
 
 def jury_pay(context: StepContext, job: Job, lease: Lease) -> Amount:
-    """Returns the least that a juror is paid for repeating an execution, beside its gas."""
-    assignment, order = lease.assignment.message, job.submission.order.message
+    assignment, order = lease.assignment.message, job.order
     whole = Milliseconds(assignment.max_duration * 1000)
     return max(context.rules.limits.jury_pay_min, pay_of(order, assignment, whole))
 
 
 def has_faulted_since(context: StepContext, owner: Address, job: Job) -> bool:
-    """Whether a fault of a provider was found after the first verdict on one of its jobs."""
     assert job.held_verdict is not None
     since = job.held_verdict.message.time
     return any(fault.at >= since for fault in context.state.faults.get(owner) or ())
 
 
 def heard_until_of(context: StepContext, fault: Fault) -> UnixSeconds:
-    """Returns the time from which no case can be over this fault; 0 if none could ever be. A job
-    that was archived is too old.
-    """
+    """From then on no case can be over this fault; 0 if none could ever be."""
     job = context.state.jobs.get(fault.job_id)
     if job is None or fault.assignment_hash in context.state.cases:
         return UnixSeconds(0)
@@ -166,7 +159,7 @@ def heard_until_of(context: StepContext, fault: Fault) -> UnixSeconds:
 
 
 def _heard_until(context: StepContext, job: Job, lease: Lease) -> UnixSeconds:
-    limits, order = context.rules.limits, job.submission.order.message
+    limits, order = context.rules.limits, job.order
     assignment = lease.assignment.message
     if (
         order.comparator is not Comparator.EXACT
@@ -180,15 +173,14 @@ def _heard_until(context: StepContext, job: Job, lease: Lease) -> UnixSeconds:
 
 
 def heard_until(context: StepContext, job: Job) -> UnixSeconds:
-    """Returns the time from which no new case can name an execution of a job. Anybody may accuse
-    over results that differ, whether a fault counts or not.
+    """From then on no new case can name an execution of the job. Anybody may accuse over results
+    that differ, whether a fault counts or not.
     """
     found = [_heard_until(context, job, context.state.leases[digest]) for digest in job.leases]
     return max(found, default=UnixSeconds(0))
 
 
 def in_court(context: StepContext) -> frozenset[Hash32]:
-    """Returns the jobs that an undecided case names."""
     return frozenset(
         case.job_id
         for case in context.state.cases.values()
@@ -199,9 +191,7 @@ def in_court(context: StepContext) -> frozenset[Hash32]:
 def known_evidence(
     context: StepContext, execution: Hash32, contradiction: Hash32
 ) -> tuple[Hash32 | None, Evidence | None]:
-    """Returns the job of an execution that another account's case names, and both executions if the
-    coordinator has them.
-    """
+    """The job of an execution that another account's case names, and both executions if known."""
     lease = context.state.leases.get(execution)
     job = None if lease is None else context.state.jobs.get(lease.job_id)
     if lease is None or job is None:
@@ -213,7 +203,7 @@ def known_evidence(
 
 
 def forget_old_cases(context: StepContext) -> None:
-    """Deletes the decided cases but the newest `CASES_KEPT` and those that count for the budget."""
+    """All decided ones but the newest `CASES_KEPT` and those that count for the budget."""
     decided = [
         case.execution
         for case in context.state.cases.values()
@@ -225,9 +215,7 @@ def forget_old_cases(context: StepContext) -> None:
 
 
 def contradiction_of(context: StepContext, job: Job, lease: Lease) -> Lease | None:
-    """Returns another owner's execution of the job with the result that most of the others found;
-    None if there is none that a court hears.
-    """
+    """With the result that most others found; None if there is none that a court hears."""
     if not isinstance(lease.phase, Revealed) or is_killed(lease):
         return None
     others = [
@@ -251,7 +239,6 @@ def _result(lease: Lease) -> Hash32:
 
 
 def evidence_of(context: StepContext, job: Job, lease: Lease, other: Lease) -> Evidence:
-    """Returns what shows an execution and its contradiction to the court."""
     submission = job.submission
     run, against = escrows.shown(context, lease), escrows.shown(context, other)
     return Evidence(submission.order, submission.session, run, against)

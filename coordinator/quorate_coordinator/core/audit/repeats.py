@@ -19,9 +19,7 @@ from quorate_protocol.values import replace
 
 
 def begin(context: StepContext, job: Job, group: Sequence[Lease], wanted: int) -> Job:
-    """Has members of the group repeat the job that were not asked before. The same job comes back
-    if none can be asked.
-    """
+    """Asks members that were not asked before. The same job comes back if there are none."""
     asked, number = job.agreed[: job.asked], len(job.batches)
     names = (lease.assignment_hash for lease in group)
     left = tuple(name for name in names if name not in asked)
@@ -46,9 +44,7 @@ def begin(context: StepContext, job: Job, group: Sequence[Lease], wanted: int) -
 
 
 def fill(context: StepContext, job: Job) -> Job:
-    """Assigns repeats to members until there are enough. When no member is left to ask, the batch
-    wants only the places that it has.
-    """
+    """When no member is left to ask, the batch wants only the places that it has."""
     members = [lease.assignment_hash for lease in committed_leases(context, job)]
     slots = [slot for batch in job.batches for slot in batch.slots]
     while isinstance(job.phase, Running) and len(job.phase.places) < job.phase.wanted:
@@ -64,5 +60,4 @@ def fill(context: StepContext, job: Job) -> Job:
 
 
 def results(context: StepContext, job: Job) -> list[Repeat]:
-    """Returns the repeats of a job's closed batches."""
     return settlement.repeats_in(ledger.ran(context, job, committed_leases(context, job)))

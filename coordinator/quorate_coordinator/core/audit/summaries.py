@@ -1,7 +1,7 @@
 """Signs the lines of the coordinator's public log, and applies them to the table of trust.
 
-The table changes only here, by the same function with which anybody folds the log
-(`rules.reputation`). So nobody can compute other numbers from the log than the coordinator has.
+The table changes only here, by the function with which anybody folds the log (`rules.reputation`),
+so nobody can compute other numbers from the log.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import AppendSummary
 from quorate_coordinator.core.model.entities import Job, Provider
 from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec.cids import cid_parts
 from quorate_protocol.messages.signed import ExecutionSummary, Summary, Verdict
@@ -32,27 +33,25 @@ from quorate_protocol.units import Sequence as Seq
 
 
 def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) -> list[Lease]:
-    """Changes the windows of a decided job's owners and of its client.
-
-    Returns the executions for the public log. Without an accepted and charged result these are only
-    the revealed ones: an order that costs nothing must say nothing of those who got it.
+    """Changes the windows of a decided job's owners and of its client. Returns the executions for
+    the public log. Without an accepted and charged result these are only the revealed ones: an
+    order that costs nothing must say nothing of those who got it.
     """
     if verdict.outcome is not Outcome.ACCEPTED or not job.is_paid_for:
         return [lease for lease in ended if isinstance(lease.phase, leases.Revealed)]
     for lease in ended:
         if isinstance(lease.phase, leases.Revealed | leases.Silent):
             work_windows.widen(context, lease)
-            work_windows.widen_client(context, job.submission.order.message.client)
+            work_windows.widen_client(context, job.order.client)
         elif isinstance(lease.phase, leases.Lapsed) and not lease.phase.is_excused:
             work_windows.halve(context, lease)
     return ended
 
 
 def was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
-    """Whether the provider's offer covers such a job at such a price."""
     offer, assignment = provider.offer, lease.assignment.message
-    slot = offers.slot_offer(offer, assignment.host_class) if offer is not None else None
-    if offer is None or slot is None or assignment.price_per_hour < offers.price_of(slot):
+    slot = slot_offer(offer, assignment.host_class) if offer is not None else None
+    if offer is None or slot is None or assignment.price_per_hour < price_of(slot):
         return False
     return offers.fits(offer, slot, job.submission.spec)
 
@@ -60,9 +59,7 @@ def was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
 def append(
     context: StepContext, job: Job, verdict: Verdict, counted: Sequence[Lease], is_again: bool
 ) -> None:
-    """Appends the line of a verdict whose money is settled and whose receipt is published.
-
-    `counted` executions were compared by an audit. `is_again`: the job had a verdict before, so
+    """`counted` executions were compared by an audit. `is_again`: the job had a verdict before, so
     only its later executions and its primary are in the line.
     """
     first = job.batches[0].members[0]
@@ -101,7 +98,6 @@ def append(
 def _execution(
     context: StepContext, lease: Lease, verdict: Verdict, is_counted: bool
 ) -> ExecutionSummary | None:
-    """Returns what the log says of an execution; None for one that counts in nothing."""
     end = _end_of(lease, verdict)
     if end is None or _is_unsecured(context, lease) or _is_unoffered(context, lease):
         return None
@@ -126,26 +122,21 @@ def _execution(
 
 
 def _is_unsecured(context: StepContext, lease: Lease) -> bool:
-    """Whether its provider declined because this coordinator's guarantee was too small."""
+    """It declined because this coordinator's guarantee was too small."""
     said = context.state.declines.get(lease.assignment_hash)
     return said is not None and said.decline.message.reason is DeclineReason.UNSECURED
 
 
 def _is_unoffered(context: StepContext, lease: Lease) -> bool:
-    """Whether its provider declined a draw that its offer did not promise to take.
-
-    A draw looks at stake alone, and the client names the price.
-    """
+    """A draw looks at stake alone, and the client names the price."""
     provider, job = context.state.providers[lease.provider], context.state.jobs[lease.job_id]
     is_outright = isinstance(lease.phase, leases.Declined)
     return is_outright and not was_promised(provider, job, lease)
 
 
 def _end_of(lease: Lease, verdict: Verdict) -> ExecutionEnd | None:
-    """Returns how an execution ended; None if the log does not count it.
-
-    That is so while it runs, after its client stopped it, if its provider starts later, and if
-    nobody sent its Assignment to a live provider.
+    """None if the log does not count it. That is so while it runs, after its client stopped it, if
+    its provider starts later, and if nobody sent its Assignment to a live provider.
     """
     match lease.phase:
         case leases.Revealed(_, reveal):

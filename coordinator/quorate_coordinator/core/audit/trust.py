@@ -8,7 +8,6 @@ from quorate_protocol.units import Address, Hash32
 
 
 def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
-    """Returns a provider's trust in the job's class at this moment."""
     trusts = context.state.trust.get(owner)
     return ((trusts.by_class.get(trust_class_of(job)) if trusts else None) or Trust()).at(
         context.at
@@ -16,7 +15,6 @@ def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
 
 
 def trust_class_of(job: Job) -> Hash32:
-    """Returns the class in which a job earns trust."""
     return job_class(
         job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class
     )

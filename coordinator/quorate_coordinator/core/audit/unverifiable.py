@@ -1,7 +1,7 @@
 """Images with which a client's job gave one provider two results (PROTOCOL §5 Demotion).
 
-For 30 days no job of that client with that image is verified: an order that does not accept that is
-refused, and no provider is faulted over one.
+For 30 days an order of that client with that image must accept to be unverified, and no provider is
+faulted over one.
 """
 
 from quorate_coordinator.core.model.accusations import UnverifiableImage
@@ -17,7 +17,7 @@ Key = tuple[Address, Hash32]  # a client, and the digest of an image
 
 
 def until(context: StepContext, key: Key) -> UnixSeconds:
-    """Returns until when the client's jobs with the image cannot be verified; 0 if they can."""
+    """0 if the client's jobs with the image can be verified."""
     client, image = key
     for item in context.state.unverifiable.get(client) or ():
         if item.image == image and context.at < item.until:
@@ -26,7 +26,7 @@ def until(context: StepContext, key: Key) -> UnixSeconds:
 
 
 def refusal(context: StepContext, client: Address, spec: JobSpec) -> Refused | None:
-    """Returns why a client's job cannot be verified, if that is because of its image."""
+    """None if a client's job is not refused because of its image."""
     end = until(context, (client, image_digest(spec.image)))
     if not end:
         return None
@@ -39,10 +39,8 @@ def refusal(context: StepContext, client: Address, spec: JobSpec) -> Refused | N
 
 
 def note(context: StepContext, job: Job) -> None:
-    """Records that a job of this client with this image gave two results, and keeps the faults
-    over such jobs out of all cases. They still count, so that nobody gets two over one client.
-    """
-    client, image = job.submission.order.message.client, image_digest(job.submission.spec.image)
+    """Such faults are in no case. They still count, so that nobody gets two over one client."""
+    client, image = job.order.client, image_digest(job.submission.spec.image)
     ends = UnixSeconds(context.at + context.rules.limits.unverifiable_for)
     kept = [
         item

@@ -31,8 +31,8 @@ CAUSES = {
 
 
 def pay_elapsed(context: StepContext, job: Job, members: list[Lease]) -> Job:
-    """Decides a job that its client stopped: the client pays the elapsed time (I4). Nobody repeats
-    the execution, so there is no fault, and no trust is earned.
+    """The client pays the elapsed time (I4). Nobody repeats the execution, so there is no fault,
+    and no trust is earned.
     """
     verdict = _sign_verdict(context, job, Outcome.LAPSED, members, [])
     job = context.put(job, phase=Decided(verdict, True, context.at))
@@ -42,10 +42,8 @@ def pay_elapsed(context: StepContext, job: Job, members: list[Lease]) -> Job:
 
 
 def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
-    """Applies the verdict rule to all executions so far. `is_exhausted`: no provider is left to
-    draw.
-    """
-    order = job.submission.order.message
+    """`is_exhausted`: no provider is left to draw."""
+    order = job.order
     members, found = committed_leases(context, job), repeats.results(context, job)
     if job.held_verdict is not None and len(members) == 1:
         # The beacon wanted a re-execution, and no provider could run it.
@@ -81,7 +79,6 @@ def decide(context: StepContext, job: Job, is_exhausted: bool) -> Job:
 
 
 def _is_audit_wanted(job: Job) -> bool:
-    """Whether the beacon round of the first batch wanted an audit."""
     first = job.batches[0].commit_set.message
     for beacon in job.beacons:
         if beacon.round == first.beacon_round:
@@ -138,9 +135,7 @@ def _executions(
 
 
 def _escalate(context: StepContext, job: Job, count: int) -> Job:
-    """Makes the job wait for a further batch. Its round follows from the moment at which the last
-    batch was closed, so nobody can choose it (I9).
-    """
+    """The round follows from when the last batch was closed, so nobody can choose it (I9)."""
     number = len(job.batches)
     later = context.rules.timing.later_round(job.batches[-1].commit_set.message.closed_at)
     further = f"{count} further execution{'' if count == 1 else 's'}"
@@ -171,9 +166,6 @@ def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Le
 def _audited(
     context: StepContext, job: Job, group: list[Lease], struck: list[Lease]
 ) -> tuple[Lease, ...]:
-    """Returns the executions that change their providers' trust: those that an audit compared, and
-    of the faulted ones those that count.
-    """
     if job.ack.message.rule is Label.UNVERIFIED:
         return ()
     return (*group, *struck) if len(committed_leases(context, job)) > 1 else tuple(struck)
@@ -182,7 +174,6 @@ def _audited(
 def _settle_accepted(
     context: StepContext, job: Job, verdict: Envelope[Verdict], group: list[Lease]
 ) -> Job:
-    """Applies the first accepted verdict of a job: hold, charge and pay."""
     rule = job.ack.message.rule
     is_audited = len(committed_leases(context, job)) > 1
     is_provisional = audit_draw.is_held(rule, is_audited)
@@ -206,7 +197,7 @@ def _undecided(
     cause: str,
     is_kept: bool,
 ) -> Job:
-    """Ends a job that has no accepted result. `settlement.bill` says who pays what ran."""
+    """`settlement.bill` says who pays what ran."""
     if job.held_verdict is not None:
         return _held_undecided(context, job, members, outcome, cause, is_kept)
     verdict = _sign_verdict(context, job, outcome, [], [])
@@ -286,9 +277,7 @@ def _publish(
     counted: Sequence[Lease] = (),
     is_again: bool = False,
 ) -> Job:
-    """Stores the job's receipt, appends its line to the public log, and sends the verdict to the
-    members' providers. `counted` executions change their providers' trust.
-    """
+    """`counted` executions change their providers' trust."""
     job = receipts.publish(context, job)
     summaries.append(context, job, verdict.message, counted, is_again)
     for lease in members:

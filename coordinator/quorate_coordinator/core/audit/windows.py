@@ -18,10 +18,8 @@ MEDIAN_SECONDS = 600  # how long a class's median price is used; it takes all of
 
 
 def advance(context: StepContext, job: Job, primary: Lease) -> None:
-    """Counts an accepted job towards the windows of its primary's held jobs in the same class. Call
-    `hold` for the same job after it.
-    """
-    trust_class, order = trust_class_of(job), job.submission.order.message
+    """Call `hold` for the job afterwards."""
+    trust_class, order = trust_class_of(job), job.order
     known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
     median = _median(context, job.ack.message.host_class)
@@ -36,17 +34,15 @@ def advance(context: StepContext, job: Job, primary: Lease) -> None:
 
 
 def hold(context: StepContext, job: Job, primary: Lease) -> None:
-    """Holds a job's pay. `Decided.hold_until` bounds the hold in time; the table `held` has the
-    progress at which its window ends.
-    """
+    """`Decided.hold_until` bounds the hold in time, the table `held` by progress."""
     trust_class = trust_class_of(job)
     progress = context.state.windows[primary.provider].by_class[trust_class].progress_ppm
-    length = window_jobs(job.submission.order.message.verify_tier, context.rules.limits)
+    length = window_jobs(job.order.verify_tier, context.rules.limits)
     context.state.held[job.id] = JobHold(primary.provider, trust_class, progress + length * PPM_ONE)
 
 
 def _median(context: StepContext, host_class: Hash32) -> Price:
-    """Returns a class's median price. It is stored, because a replay must use the same one."""
+    """It is stored, because a replay must use the same one."""
     known = context.state.median_prices.get(host_class)
     if known is None or context.at >= known.until:
         known = context.state.median_prices[host_class] = MedianPrice(
@@ -56,9 +52,7 @@ def _median(context: StepContext, host_class: Hash32) -> Price:
 
 
 class HoldQueue:
-    """Held jobs, ordered by the progress that ends their windows. Derived from the tables `held`
-    and `windows`.
-    """
+    """Held jobs by the progress that ends their windows. Derived from `held` and `windows`."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -66,9 +60,7 @@ class HoldQueue:
         self._heaps: dict[tuple[Address, Hash32], list[tuple[int, Hash32]]] = {}
 
     def over(self, most: int) -> Iterator[Job]:
-        """Yields at most `most` jobs whose windows have ended. The caller must remove each of them
-        from `held`.
-        """
+        """Jobs whose windows have ended. The caller must remove each of them from `held`."""
         for job_id in sorted(self._changed):
             found = self._state.held.get(job_id)
             if found is not None:

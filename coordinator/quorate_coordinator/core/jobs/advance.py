@@ -1,7 +1,5 @@
-"""Chooses the next phase of a job. No other module does.
-
-Handlers of events change what their event changes (a lease, a place of a batch, the stop) and then
-call `advance`.
+"""Chooses the next phase of a job. No other module does: handlers of events change a lease, a place
+or the stop, and then call `advance`.
 """
 
 from typing import assert_never
@@ -30,7 +28,7 @@ def advance(context: StepContext, job: Job) -> Job:
     """Takes a job as far as it can go now. Returns the same job when nothing is due.
 
     The matcher takes a job out of `Matching`, a beacon round out of `AwaitingRound`, and the end of
-    the hold out of `Decided`. `Ended` is the last phase.
+    the hold out of `Decided`.
     """
     match job.phase:
         case Running(is_repeat=True):
@@ -48,7 +46,6 @@ def advance(context: StepContext, job: Job) -> Job:
 
 
 def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
-    """Lets a draw decide about auditors once the matched provider has committed."""
     members = batches.committed_members(context, phase)
     if members is None:
         return job
@@ -67,7 +64,6 @@ def _advance_primary(context: StepContext, job: Job, phase: Running) -> Job:
 
 
 def _advance_drawn(context: StepContext, job: Job) -> Job:
-    """Closes a drawn batch once all of its places (wanted executions) have committed."""
     phase = job.phase
     assert isinstance(phase, Running) and phase.beacon is not None
     members = batches.committed_members(context, phase)
@@ -88,7 +84,6 @@ def _advance_drawn(context: StepContext, job: Job) -> Job:
 
 
 def _advance_repeats(context: StepContext, job: Job) -> Job:
-    """Closes the batch of repeats once all have committed; decides if no member answered."""
     assert isinstance(job.phase, Running)
     members = batches.committed_members(context, job.phase)
     if members is None:
@@ -99,7 +94,6 @@ def _advance_repeats(context: StepContext, job: Job) -> Job:
 
 
 def _advance_revealing(context: StepContext, job: Job, phase: Revealing) -> Job:
-    """Decides the job once every member of the batch has revealed or its time to reveal is over."""
     members = batches.members_of(context, phase.batch)
     if not all(isinstance(lease.phase, leases.Revealed | leases.Silent) for lease in members):
         return job

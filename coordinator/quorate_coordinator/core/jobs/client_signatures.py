@@ -1,6 +1,4 @@
-"""Applies what a client signs about a running job: the witness of its primary's commit, and the
-stop.
-"""
+"""Applies what a client signs about a running job: witness and stop."""
 
 from quorate_coordinator.core.audit.assignment import end_unpaid, step_lease
 from quorate_coordinator.core.model import beacon_time
@@ -26,12 +24,10 @@ from quorate_protocol.units import ZERO_HASH, Hash32, Milliseconds, UnixSeconds
 
 
 def on_witness(context: StepContext, event: WitnessReceived) -> None:
-    """Applies the countersignature of a primary's commit, by the client's session or by the watcher
-    that the order names. Raises Refused if it comes after the commit's beacon round.
-    """
+    """Raises Refused if it comes after the commit's beacon round."""
     message: Witness = event.witness.message
     job = _job_of_commit(context, message.commit_hash)
-    order = job.submission.order.message
+    order = job.order
     wanted = (
         {order.witness}
         if order.witness != bytes(20)
@@ -65,8 +61,8 @@ def _job_of_commit(context: StepContext, commit_hash: Hash32) -> Job:
 
 
 def on_stop(context: StepContext, event: StopReceived) -> None:
-    """Stops a job for its client. A running execution then commits its elapsed time, and the money
-    for the rest is free at once. A job that no provider has accepted ends unpaid.
+    """A running execution then commits its elapsed time, and the money for the rest is free at
+    once. A job that no provider has accepted ends unpaid.
     """
     job = context.state.jobs.get(event.stop.message.job_id)
     if job is None or event.key != job.submission.session.message.session_key:
@@ -111,10 +107,7 @@ def on_stop(context: StepContext, event: StopReceived) -> None:
 
 
 def _free_money(context: StepContext, job: Job, lease: Lease, phase: leases.Accepted) -> Job:
-    """Keeps only the money for the time that a stopped execution can still be paid: until its last
-    moment to commit.
-    """
-    assignment, order = lease.assignment.message, job.submission.order.message
+    assignment, order = lease.assignment.message, job.order
     longest = Milliseconds(assignment.max_duration * 1000)
     within = context.rules.limits.accept_within
     payable = settlement.payable_usage(longest, assignment, phase.commit_by, within)

@@ -15,7 +15,7 @@ from quorate_coordinator.core.model.entities import (
     Running,
     open_leases,
 )
-from quorate_coordinator.core.model.events import RoundAppeared
+from quorate_coordinator.core.model.events import RoundAppeared, Tick
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.model.tables import NEWEST_ROUND
@@ -23,9 +23,7 @@ from quorate_protocol.units import Hash32, UnixSeconds
 
 
 def on_round(context: StepContext, event: RoundAppeared, waiting: list[Job]) -> None:
-    """Draws for every job that waits for this round. The core computes all audit rates before the
-    first draw, so that one draw cannot change the rate of the next.
-    """
+    """Computes all audit rates first, so that one draw cannot change the rate of the next."""
     if waiting:  # a round that no job waits for is not used as a clock
         context.state.counters[NEWEST_ROUND] = max(
             event.round, context.state.counters.get(NEWEST_ROUND) or 0
@@ -61,19 +59,18 @@ def on_missing_round(context: StepContext, job: Job) -> None:
         count = len(phase.committed)
         running = Running(0, count, phase.committed, 0, None, phase.skipped)
         advance(context, context.put(job, phase=running))
-    elif late >= limits.max_hold and context.at >= job.submission.order.message.expiry:
+    elif late >= limits.max_hold and context.at >= job.order.expiry:
         end_unpaid(context, job, "the beacon round that draws its auditors did not appear")
 
 
 def on_deadline(context: StepContext, job: Job) -> None:
-    """Applies all deadlines of one live job."""
     if isinstance(job.phase, Matching):
         if context.at >= job.waits_until:
             end_unpaid(context, job, _why_it_waits_no_more(job))
         return
     for digest in _due_leases(context, job):
         lease = context.state.leases[digest]
-        moved, effects = step_lease(context, lease, leases.Tick())
+        moved, effects = step_lease(context, lease, Tick())
         if leases.Effect.PLACE_OPEN in effects:
             context.note(job.id, "lapsed", f"execution {lease.index}: {_why(context, lease)}")
             job = advance(context, places.reopen(context, job, moved, UnixSeconds(0)))
@@ -87,7 +84,7 @@ def on_deadline(context: StepContext, job: Job) -> None:
 def _why_it_waits_no_more(job: Job) -> str:
     if job.lacks_content:
         return "lapsed: the coordinator could not take its image and inputs in time; upload them"
-    if job.waits_until == job.submission.order.message.expiry:
+    if job.waits_until == job.order.expiry:
         return "no provider could be matched before the order expired"
     seconds = job.submission.spec.start_within
     return f"lapsed: no provider started it within {seconds} s; ask for more with start_within"

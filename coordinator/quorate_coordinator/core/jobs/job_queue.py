@@ -28,6 +28,7 @@ from quorate_coordinator.core.model.entities import (
     Running,
     open_leases,
 )
+from quorate_coordinator.core.model.market_index import drained
 from quorate_coordinator.core.model.needs import needs_of
 from quorate_coordinator.core.model.row import Needs
 from quorate_coordinator.core.model.state import State
@@ -35,7 +36,6 @@ from quorate_protocol.limits import Limits
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, UnixSeconds
 
 K = TypeVar("K")
-B = TypeVar("B", bound=bytes)
 P = TypeVar("P", bound=tuple[object, ...])
 LaneKey = tuple[Address, Hash32, Needs, Price, Hash32]
 """Client, host class, needs, price. The last part is the job's id if it has a lane of its own,
@@ -44,9 +44,7 @@ because some providers have refused it; else zero.
 
 
 class Ranking(Generic[K, P]):
-    """Keys in the order of their ranks, lowest first. A rank may change or be removed at any time.
-    Each rank contains its key, so no two are equal.
-    """
+    """Keys by rank, lowest first. Each rank contains its key, so no two are equal."""
 
     def __init__(self) -> None:
         self._ranks: dict[K, P] = {}
@@ -56,7 +54,6 @@ class Ranking(Generic[K, P]):
         return len(self._ranks)
 
     def set(self, key: K, rank: P | None) -> None:
-        """Sets the rank of a key; None removes the key."""
         if rank is None:
             self._ranks.pop(key, None)
         elif self._ranks.get(key) != rank:
@@ -67,7 +64,6 @@ class Ranking(Generic[K, P]):
                 heapify(self._heap)
 
     def first(self) -> tuple[P, K] | None:
-        """The lowest rank and its key."""
         while self._heap:
             rank, key = self._heap[0]
             if self._ranks.get(key) == rank:
@@ -76,7 +72,7 @@ class Ranking(Generic[K, P]):
         return None
 
     def take_until(self, at: int) -> list[K]:
-        """Removes and returns the keys whose rank begins with at most `at`, in order."""
+        """Removes the keys whose rank begins with at most `at`, and returns them in order."""
         taken = []
         while (first := self.first()) is not None and first[0][0] <= at:  # type: ignore[operator]
             taken.append(first[1])
@@ -93,17 +89,13 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Account:
-    """A client with running executions or with jobs that may be placed. Other clients have no
-    entry.
-    """
+    """Clients without running or waiting jobs have no entry."""
 
     running: int = 0
     lanes: Ranking[LaneKey, tuple[UnixSeconds, Hash32]] = field(default_factory=Ranking)
 
 
 class _Wait(NamedTuple):
-    """What a live job waits for: a match from some second on, or a beacon round."""
-
     not_before: UnixSeconds | None
     refused_by: tuple[Address, ...]
     round: Round | None
@@ -131,18 +123,16 @@ class JobQueue:
         self._holds: Ranking[Hash32, tuple[UnixSeconds, Hash32]] = Ranking()
         self._rounds: dict[Round, set[Hash32]] = {}
         self._occupying: dict[Hash32, Address] = {}  # lease -> client
-        self._kept: dict[
-            Hash32, tuple[Address, ...]
-        ] = {}  # job -> providers that keep a place for it and have no free slot
+        # job -> providers that keep a place for it and have no free slot
+        self._kept: dict[Hash32, tuple[Address, ...]] = {}
         self._keeping: dict[Address, set[Hash32]] = {}
 
     def refresh(self) -> None:
-        """Applies the changes of the tables since the last call."""
         if self._changed_leases:
-            for digest in _drained(self._changed_leases):
+            for digest in drained(self._changed_leases):
                 self._derive_lease(digest)
         if self._changed_windows:
-            for client in _drained(self._changed_windows):
+            for client in drained(self._changed_windows):
                 self._rank_account(client, self._account(client))
         jobs, live, held = self._changed
         if jobs or live or held:
@@ -155,17 +145,14 @@ class JobQueue:
     # ---- what there is to do
 
     def rounds(self) -> list[Round]:
-        """Beacon rounds that jobs wait for."""
         self.refresh()
         return sorted(self._rounds)
 
     def awaiting(self, number: Round) -> list[Job]:
-        """Jobs that wait for a round, oldest first."""
         self.refresh()
         return self._oldest_first(self._rounds.get(number, ()))
 
     def due(self, at: UnixSeconds) -> list[Job]:
-        """Live jobs with a deadline that may be over, oldest first."""
         self.refresh()
         found = self._due.take_until(at)
         # They are ranked again in any case, because a deadline may change nothing and stay due.
@@ -173,23 +160,21 @@ class JobQueue:
         return self._oldest_first(found)
 
     def releasable(self, at: UnixSeconds) -> list[Job]:
-        """Returns held jobs whose longest hold is over."""
         self.refresh()
         found = self._holds.take_until(at)
         self._changed[0].update(found)
         return [self._state.jobs[job_id] for job_id in found]
 
     def kept_for(self, owner: Address) -> Job | None:
-        """Returns the job with a drawn execution that waits for a run slot of this provider. Of
-        several jobs, it is the one that `next` would return. Repeats come last: the verdict of
-        their job is clear.
+        """The job with a drawn execution that waits for a run slot of this provider: the one that
+        `next` would return first. Repeats come last: the verdict of their job is clear.
         """
         self.refresh()
         found = [self._state.jobs[job_id] for job_id in self._keeping.get(owner, ())]
         return min(found, key=lambda job: (_is_repeated(job), self._rank_of(job)), default=None)
 
     def _rank_of(self, job: Job) -> tuple[int, UnixSeconds, Hash32]:
-        account = self._accounts.get(job.submission.order.message.client)
+        account = self._accounts.get(job.order.client)
         return account.running if account else 0, job.created_at, job.id
 
     def _oldest_first(self, found: "set[Hash32] | tuple[()] | list[Hash32]") -> list[Job]:
@@ -200,9 +185,6 @@ class JobQueue:
     # ---- who is next
 
     def next(self, at: UnixSeconds) -> Job | None:
-        """Returns the job to place next, among those that a provider may fit; None if there is
-        none.
-        """
         self.refresh()
         self._market.refresh()
         self._unpark_lanes()
@@ -212,9 +194,7 @@ class JobQueue:
         return self._state.jobs[first[0][2]] if first is not None else None
 
     def park(self, job: Job) -> bool:
-        """Parks a job's lane, because no provider was found for it. Returns False if the needs
-        cannot be remembered. The caller must then set the lane aside.
-        """
+        """Returns False if the needs cannot be remembered; then the lane must be set aside."""
         lane = self._lanes[self._lane_of[job.id]]
         _, host_class, needs, price, _ = lane.key
         bucket = self._market.bucket(host_class)
@@ -226,11 +206,9 @@ class JobQueue:
         return True
 
     def set_aside(self, job: Job) -> None:
-        """Takes a job out of its lane until `put_back`."""
         self._leave_lane(job.id)
 
     def set_lane_aside(self, job: Job) -> list[Hash32]:
-        """Takes all jobs out of a job's lane, and returns them for `put_back`."""
         lane = self._lanes[self._lane_of[job.id]]
         found = []
         while (first := lane.jobs.first()) is not None:
@@ -239,13 +217,11 @@ class JobQueue:
         return found
 
     def put_back(self, job_ids: list[Hash32]) -> None:
-        """Puts jobs that were set aside back into their lanes."""
         for job_id in job_ids:
             self._waits.pop(job_id, None)
             self._changed[0].add(job_id)
 
     def _unpark_lanes(self) -> None:
-        """Puts the parked lanes that a provider may now fit back into the order."""
         for host_class in list(self._parked):
             bucket = self._market.bucket(host_class)
             assert bucket is not None, "the bucket of a class with parked jobs stays"
@@ -259,7 +235,6 @@ class JobQueue:
                 self._forget_unused_needs(host_class, needs)
 
     def _forget_unused_needs(self, host_class: Hash32, needs: Needs) -> None:
-        """Forgets needs for which no lane is parked any more."""
         by_needs = self._parked[host_class]
         if needs in by_needs and not by_needs[needs]:
             del by_needs[needs]
@@ -278,7 +253,7 @@ class JobQueue:
             return
         self._changed[0].add(lease.job_id)
         if lease.occupies_slot:
-            client = self._state.jobs[lease.job_id].submission.order.message.client
+            client = self._state.jobs[lease.job_id].order.client
             self._occupying[digest] = client
             self._count(client, 1)
 
@@ -288,7 +263,6 @@ class JobQueue:
         self._rank_account(client, account)
 
     def _derive(self, job_id: Hash32) -> None:
-        """Updates all lists for one job from the tables."""
         job = self._state.jobs.get(job_id)
         is_live = job is not None and job_id in self._state.live
         is_held = job is not None and job_id in self._state.held and isinstance(job.phase, Decided)
@@ -340,7 +314,7 @@ class JobQueue:
     # ---- lanes
 
     def _enter_lane(self, job: Job) -> None:
-        order = job.submission.order.message
+        order = job.order
         alone = job.id if job.refused_by else ZERO_HASH
         key = (
             order.client,
@@ -398,19 +372,7 @@ class JobQueue:
             del self._accounts[client]
 
 
-def _drained(changed: set[B]) -> tuple[B, ...]:
-    """Empties a set and returns its content. It clears the set as a whole, because a set that was
-    large once stays slow to pop from.
-    """
-    found = tuple(changed)
-    changed.clear()
-    return found
-
-
 def _waiting_for(job: Job) -> tuple[Address, ...]:
-    """Returns the providers that keep a place of the job's batch and have no free run slot
-    for it.
-    """
     if not isinstance(job.phase, Running):
         return ()
     return tuple(
@@ -435,7 +397,7 @@ def _wait_of(job: Job) -> _Wait:
 
 
 def deadline_of(state: State, job: Job, limits: Limits) -> int | None:
-    """Returns the first second in which time alone may change a job; None if there is none."""
+    """The first second in which time alone may change a job."""
     found: list[int] = []
     for digest in open_leases(job):
         lease = state.leases[digest]

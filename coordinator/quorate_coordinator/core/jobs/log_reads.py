@@ -1,5 +1,5 @@
-"""Says who pays for lines of a log, and marks executions whose lines their client has read
-(PROTOCOL §4 Outputs and pay).
+"""Marks executions whose log lines their client has read, and says who pays for them (PROTOCOL §4
+Outputs and pay).
 
 Lines of a log are output: the client pays for an execution that it has read, whatever becomes of
 its job, unless that execution lapses or is faulted. It reads nothing on credit.
@@ -28,7 +28,6 @@ class LogAccess(Enum):
 
 
 def access(state: State, job: Job, lease: Lease) -> LogAccess:
-    """Returns whether the job's client may read the lines of one execution now."""
     if job.is_readable or has_given_up(lease):
         return LogAccess.FREE
     is_read = lease.assignment_hash in job.read
@@ -36,16 +35,14 @@ def access(state: State, job: Job, lease: Lease) -> LogAccess:
         if not (job.is_paid_for or is_read):
             return LogAccess.NONE
         return LogAccess.FREE if job.is_covered else LogAccess.UNPAID
-    client = state.clients[job.submission.order.message.client]
+    client = state.clients[job.order.client]
     if not (job.is_escrowed or client.is_prepaid):
         return LogAccess.UNPAID
     return LogAccess.FREE if is_read else LogAccess.MARKED
 
 
 def on_log_read(context: StepContext, event: LogRead) -> None:
-    """Marks an execution as read. Raises Refused if the job ended without a charge: then nobody may
-    read its log. Raises it too if the client reads on credit.
-    """
+    """Raises Refused if the job ended without a charge, or if the client reads on credit."""
     job = context.state.jobs.get(event.job_id)
     if job is None or event.assignment_hash not in job.leases:
         raise Refused(Code.UNKNOWN, f"logs: assignment 0x{event.assignment_hash.hex()}")
@@ -64,12 +61,10 @@ def on_log_read(context: StepContext, event: LogRead) -> None:
 
 
 def has_given_up(lease: Lease) -> bool:
-    """Whether an execution ended without a result. Nobody pays it, and its client may read why."""
     return isinstance(lease.phase, GIVEN_UP)
 
 
 def not_charged() -> Refused:
-    """Returns the refusal of lines of a run that cost nothing."""
     return Refused(
         Code.WRONG_PHASE,
         "logs: the run ended and is not charged for any execution, so its log is not shown",
@@ -77,8 +72,7 @@ def not_charged() -> Refused:
 
 
 def unpaid(state: State, job: Job) -> Refused:
-    """Returns the refusal of output or lines that the client's voucher does not cover yet."""
-    client = state.clients[job.submission.order.message.client]
+    client = state.clients[job.order.client]
     is_over = isinstance(job.phase, Decided | Ended)
     needed = job.charged_up_to if is_over else Amount(client.charged + client.reserved)
     return Refused(

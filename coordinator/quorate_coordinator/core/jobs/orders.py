@@ -1,6 +1,5 @@
-"""Takes orders: checks funds and nonce, chooses host class and rule, and signs the Ack.
-
-The Ack fixes the slots from which auditors are drawn.
+"""Takes orders: checks funds and nonce, chooses host class and rule, and signs the Ack, which fixes
+the slots from which auditors are drawn.
 """
 
 from msgspec import Struct
@@ -54,11 +53,11 @@ def on_order(
     is_escrowed: bool = False,
     lacks_content: bool = False,
 ) -> Job:
-    """Takes an order or refuses it. The same order again returns the same job.
+    """The same order again returns the same job.
 
-    `is_escrowed`: the chain holds its budget and pays it, so no tab of its client is asked.
-    `lacks_content`: no owner is asked until the coordinator has taken what it names. Otherwise
-    content that nobody gets would cost owners run slots, and its client nothing.
+    `is_escrowed`: the chain holds its budget and pays it, so no tab is asked. `lacks_content`: no
+    owner is asked until the coordinator has taken what it names. Otherwise content that nobody gets
+    would cost owners run slots, and its client nothing.
     """
     order = submission.order.message
     job_id = context.digest(order)
@@ -111,8 +110,8 @@ def on_order(
 def answer(
     context: StepContext, submission: Submission, is_escrowed: bool, lacks_content: bool
 ) -> Envelope[Ack] | Refused:
-    """Returns the Ack of an order. If it refuses a funded one for good, it returns the refusal: the
-    order can never be taken then, and the chain gives its budget back early (PROTOCOL 6.79).
+    """If it refuses a funded order for good, it returns the refusal. The order can never be taken
+    then, and the chain gives its budget back early (PROTOCOL 6.79).
     """
     try:
         return on_order(context, submission, is_escrowed, lacks_content).ack
@@ -127,14 +126,13 @@ def answer(
 
 
 def on_content_taken(context: StepContext, event: ContentTaken) -> None:
-    """Lets owners be asked for a job that waited for its content."""
     job = context.state.jobs.get(event.job_id)
     if job is not None and job.lacks_content:
         context.put(job, phase=Matching(context.at))
 
 
 def on_session(context: StepContext, session: Envelope[Session]) -> None:
-    """Records a funded client's session, so that its key may upload before the first order."""
+    """Its key may then upload before the first order."""
     client = context.state.clients.get(session.message.client)
     if client is None:
         raise _no_tab(session.message.client)
@@ -142,7 +140,6 @@ def on_session(context: StepContext, session: Envelope[Session]) -> None:
 
 
 def rate_fee(context: StepContext) -> int:
-    """The coordinator's fee, in bps."""
     return context.rules.fee_bps
 
 
@@ -160,8 +157,8 @@ def _no_tab(account: Address) -> Refused:
 
 
 def _rule_of_escrow(order: Order, rule: Label) -> Label:
-    """The rule of an order with an escrow of its own. `Jobs` pays only what two owners agree on, so
-    every such job is executed twice at least, and only `exact` results count as the same.
+    """`Jobs` pays only what two owners agree on, so every such job is executed twice at least, and
+    only `exact` results count as the same.
     """
     if order.comparator is not Comparator.EXACT:
         raise Refused(Code.UNSUPPORTED, "order: only an exact comparator has an escrow of its own")
@@ -171,13 +168,12 @@ def _rule_of_escrow(order: Order, rule: Label) -> Label:
 
 
 def bytes_of(submission: Submission) -> int:
-    """Returns the memory that an order takes while it is live, rounded up."""
+    """Of memory while the order is live, rounded up."""
     written = len(submission.spec.encode()) + len(submission.terms.encode())
     return ORDER_BYTES + BYTES_PER_BYTE * written
 
 
 def _check_cover(size: int, reserved: int) -> None:
-    """Refuses an order whose reservation is too small for the memory that it takes."""
     least = -(-size * USD // COVERED_PER_USD)
     if reserved < least:
         raise Refused(
@@ -188,11 +184,7 @@ def _check_cover(size: int, reserved: int) -> None:
 
 
 def _check_room(context: StepContext, client: Client, size: int) -> None:
-    """Refuses an order when the coordinator has too many jobs, of this client or in all.
-
-    A client's live orders take at most as much memory as they leave free. So many large clients
-    leave room for a new one.
-    """
+    """A client's live orders take at most what they leave free: a new client finds room."""
     free = LIVE_BYTES_MAX - (context.state.counters.get(LIVE_BYTES) or 0)
     if client.live_bytes + size > free:
         raise Refused(
@@ -205,34 +197,25 @@ def _check_room(context: StepContext, client: Client, size: int) -> None:
     if client.under_way >= JOBS_PER_CLIENT_MAX:
         raise Refused(
             Code.BUSY,
-            (
-                f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one "
-                f"of "
-                f"them"
-            ),
+            f"order: {JOBS_PER_CLIENT_MAX} of this client's jobs are under way; wait for one of "
+            "them",
         )
     if len(client.open_charges) >= OPEN_CHARGES_MAX:
         raise Refused(
             Code.BUSY,
-            (
-                f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a "
-                f"voucher first"
-            ),
+            f"order: {OPEN_CHARGES_MAX} finished jobs of this client are not covered; sign a "
+            f"voucher first",
         )
 
 
 def _check_block(context: StepContext) -> None:
-    """Refuses orders when the newest known block is too old for an Ack (PROTOCOL §3). Others could
-    no longer compare the Ack's list of slots with the chain.
-    """
+    """Others could not compare the Ack's slots with the chain (PROTOCOL §3)."""
     age, most = context.at - context.state.own.block_time, context.rules.limits.ack_age_max
     if age > most:
         raise Refused(
             Code.BUSY,
-            (
-                f"order: the coordinator's newest block is {age} s old, and {most} s is the "
-                "limit; order again when its chain node answers"
-            ),
+            f"order: the coordinator's newest block is {age} s old, and {most} s is the "
+            "limit; order again when its chain node answers",
         )
 
 
@@ -287,7 +270,7 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, m
 
 
 class Choice(Struct, frozen=True):
-    """The host class and the verification rule of an order, and why it is refused, if it is."""
+    """Host class and verification rule of an order, and why it is refused, if it is."""
 
     host_class: Hash32
     rule: Label
@@ -295,11 +278,9 @@ class Choice(Struct, frozen=True):
 
 
 def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> Choice:
-    """Chooses for a client's order, and for its plan of one. Of the classes with a fitting offer,
-    it takes the one with most owners.
-
-    It refuses if no class fits, or if the job cannot be verified in the class and the client does
-    not accept that.
+    """Chooses for a client's order, and for its plan of one: of the classes with a fitting offer,
+    the one with most owners. Refuses if none fits, or if the job cannot be verified there and the
+    client does not accept that.
     """
     spec, price_max = wanted.spec, wanted.max_price_per_hour
     refusal = None
@@ -323,7 +304,6 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
 
 
 def _planned(submission: Submission) -> PlanRequest:
-    """Returns the plan for which an order like this is signed."""
     order = submission.order.message
     return PlanRequest(
         submission.spec,

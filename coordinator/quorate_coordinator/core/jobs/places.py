@@ -1,6 +1,5 @@
-"""Finds who executes a job: matches its primary, and refills places that lost their provider.
-
-A place is one execution that a batch wants.
+"""Matches a job's primary, and refills places that lost their provider. A place is one execution
+that a batch wants.
 """
 
 from quorate_coordinator.core.audit import draw
@@ -22,9 +21,7 @@ DECLINES_MAX = 3  # so many owners who decline a job end it
 
 
 def match_waiting(context: StepContext, queue: JobQueue) -> None:
-    """Matches waiting jobs with providers, in turns: the client with the fewest running executions
-    comes first, then the oldest job.
-    """
+    """In turns: the client with the fewest running executions comes first, then the oldest job."""
     aside: list[Hash32] = []
     placed = 0
     while placed < PLACED_PER_STEP_MAX and (job := queue.next(context.at)) is not None:
@@ -39,15 +36,12 @@ def match_waiting(context: StepContext, queue: JobQueue) -> None:
 
 
 def _may_be_placed(context: StepContext, job: Job) -> bool:
-    """Whether the job may still wait, and its pause is over. The next tick ends jobs that may wait
-    no more. The pause may lie ahead if the clock was set back.
-    """
+    """The next tick ends jobs that may wait no more. The clock may have been set back."""
     assert isinstance(job.phase, Matching)
     return job.phase.not_before <= context.at < job.waits_until
 
 
 def place_primary(context: StepContext, job: Job) -> bool:
-    """Assigns a waiting job to the best free provider that fits. Returns whether there was one."""
     assert isinstance(job.phase, Matching)
     found = offers.choose(context, job)
     if not found:
@@ -78,9 +72,6 @@ def place_primary(context: StepContext, job: Job) -> bool:
 
 
 def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) -> Job:
-    """Takes a lease out of its place in the batch. The provider keeps the place until `retry_at`;
-    with 0, another provider gets the place.
-    """
     if not isinstance(job.phase, Running):
         return job
     place = next(
@@ -91,7 +82,7 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
     if place.attempt < 0 and job.stop is not None:
         return end_unpaid(context, job, "stopped by its client before it gave a result")
     if place.attempt < 0 and (declined := _declined_by_all(context, job)):
-        work_windows.halve_client(context, job.submission.order.message.client)
+        work_windows.halve_client(context, job.order.client)
         return end_unpaid(context, job, f"lapsed: declined by {declined}")
     if place.attempt < 0 and len(job.leases) >= ASSIGNMENTS_MAX:
         return end_unpaid(context, job, f"lapsed: {ASSIGNMENTS_MAX} assignments gave no result")
@@ -119,10 +110,10 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
 
 
 def _declined_by_all(context: StepContext, job: Job) -> str:
-    """Returns who declined a job and why, once three owners have, or all of its class; else "".
+    """Who declined a job and why, once three owners have, or all of its class; else "".
 
-    Reasons are the owners' word, so none of them weighs more than another. A Decline as unsecured
-    is about this coordinator, and not about the job.
+    Reasons are the owners' word, so none weighs more than another. A Decline as unsecured is about
+    this coordinator, and not about the job.
     """
     said: dict[Address, str] = {}
     for digest in job.leases:
@@ -140,9 +131,6 @@ def _declined_by_all(context: StepContext, job: Job) -> str:
 
 
 def retry_places(context: StepContext, job: Job, freed: Address | None = None) -> Job:
-    """Assigns places again whose busy provider said that it would be free by now, or is free
-    (`freed`).
-    """
     assert isinstance(job.phase, Running)
     due = [
         place

@@ -5,7 +5,6 @@ from quorate_coordinator.core.jobs import places
 from quorate_coordinator.core.jobs.advance import advance
 from quorate_coordinator.core.jobs.job_queue import JobQueue
 from quorate_coordinator.core.matching import heartbeats
-from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model import lease as leases
 from quorate_coordinator.core.model.effects import ProveEquivocation, Send, StoreSpec
 from quorate_coordinator.core.model.entities import Running
@@ -29,12 +28,10 @@ RECEIPT_SECONDS = 600
 
 
 def on_accept(context: StepContext, event: AcceptReceived) -> None:
-    """Applies a provider's Accept. Raises Refused if it quotes more than what the job declares can
-    take.
-    """
+    """Raises Refused if it quotes more than what the job declares can take."""
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
     quotes.check(event.accept.message, context.state.jobs[lease.job_id].submission.spec)
-    moved, _ = step_lease(context, lease, leases.AcceptReceived(event.accept))
+    moved, _ = step_lease(context, lease, event)
     if moved is not lease:
         others = context.state.jobs[lease.job_id].leases
         if not any(other in context.state.accepts for other in others):
@@ -45,12 +42,12 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
 
 
 def on_decline(context: StepContext, event: DeclineReceived) -> None:
-    """Applies a Decline: the provider declines, postpones, or gives up what it had accepted."""
+    """The provider declines, postpones, or gives up what it had accepted."""
     lease = lease_of(context, event.decline.message.assignment_hash, event.key)
-    moved, effects = step_lease(context, lease, leases.DeclineReceived(event.decline))
+    moved, effects = step_lease(context, lease, event)
     if not effects:
         return
-    context.state.declines[lease.assignment_hash] = leases.SignedDecline(event.decline, event.key)
+    context.state.declines[lease.assignment_hash] = event
     reason = event.decline.message.reason.name.lower()
     job = context.state.jobs[lease.job_id]
     phase = moved.phase
@@ -66,8 +63,8 @@ def on_decline(context: StepContext, event: DeclineReceived) -> None:
 
 
 def _leave_out(context: StepContext, owner: Address) -> None:
-    """Matches a provider no more that a guarantee does not cover, until its tab or its voucher
-    changes, or for a while. A tick looks whether a lock is due.
+    """A guarantee does not cover it: it is not matched until its tab or its voucher changes, or for
+    a while. A tick looks whether a lock is due.
     """
     until = UnixSeconds(context.at + context.rules.limits.decline_ahead_max)
     provider = context.state.providers[owner]
@@ -76,9 +73,7 @@ def _leave_out(context: StepContext, owner: Address) -> None:
 
 
 def on_commit(context: StepContext, event: CommitReceived) -> None:
-    """Applies a provider's commitment to a result that stays hidden. Raises Refused if the staging
-    store does not have the ciphertext.
-    """
+    """Raises Refused if the staging store does not have the ciphertext."""
     message = event.commit.message
     lease = lease_of(context, message.assignment_hash, event.key)
     if not event.is_stored:
@@ -87,9 +82,7 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
             f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; "
             f"upload it first",
         )
-    moved, _ = step_lease(
-        context, lease, leases.CommitReceived(event.commit, beacon_time.known_moment(context))
-    )
+    moved, _ = step_lease(context, lease, event)
     _send_receipt(context, moved, event)
     if moved is lease:
         return
@@ -107,14 +100,11 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
 
 
 def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:
-    """Proves on chain that a provider signed two Commits. Raises Refused if it did not."""
+    """Proves two Commits on chain. Raises Refused if there are no two."""
     message = event.commit.message
     lease = lease_of(context, message.assignment_hash, event.key)
     phase = lease.phase
-    if (
-        not isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
-        or phase.commit.message == message
-    ):
+    if not isinstance(phase, leases.WithCommit) or phase.commit.message == message:
         raise Refused(Code.WRONG_PHASE, "commit: it contradicts no other one")
     key = f"equivocation-{message.assignment_hash.hex()}"
     context.emit(ProveEquivocation(key, lease.assignment, phase.commit, event.commit))
@@ -123,7 +113,7 @@ def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:
 def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> None:
     commit_hash = context.digest(event.commit.message)
     phase = lease.phase
-    assert isinstance(phase, leases.Committed | leases.Closed | leases.Revealed | leases.Silent)
+    assert isinstance(phase, leases.WithCommit)
     at = phase.at if isinstance(phase, leases.Committed) else phase.committed_at
     frame = frames.ReceiptSent(receipts.commit_receipt(context.rules, event.commit, at))
     key, expires = f"receipt-{commit_hash.hex()}-{context.at}", context.at + RECEIPT_SECONDS
@@ -133,8 +123,8 @@ def _send_receipt(context: StepContext, lease: Lease, event: CommitReceived) -> 
 def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) -> None:
     """Gives the run slot that a commit freed to a drawn execution that waits for this provider.
 
-    Drawn executions come before primaries, which may run anywhere. Otherwise a busy provider would
-    never be free for a drawn execution, and the job of that execution would not end.
+    Primaries may run anywhere. If they came first, a busy provider would never be free for a drawn
+    execution, and the job of that execution would not end.
     """
     owner = context.state.leases[committed.commit.message.assignment_hash].provider
     job = queue.kept_for(owner)
@@ -143,9 +133,7 @@ def hand_over(context: StepContext, queue: JobQueue, committed: CommitReceived) 
 
 
 def on_reveal(context: StepContext, event: RevealReceived) -> None:
-    """Applies a Reveal, with which a provider opens its commitment. Raises Refused if the
-    ciphertext does not open to it; without a valid Reveal the lease ends as silent.
-    """
+    """Raises Refused if the ciphertext does not open."""
     lease = context.state.leases.get(event.reveal.assignment_hash)
     if lease is None:
         raise Refused(Code.UNKNOWN, f"assignment 0x{event.reveal.assignment_hash.hex()}")
@@ -154,7 +142,7 @@ def on_reveal(context: StepContext, event: RevealReceived) -> None:
             Code.DOES_NOT_OPEN,
             "reveal: the stored ciphertext does not open to outputDigest under this salt",
         )
-    moved, _ = step_lease(context, lease, leases.RevealReceived(event.reveal))
+    moved, _ = step_lease(context, lease, event)
     if moved is lease:
         return
     context.note(lease.job_id, "revealed", f"execution {lease.index}")

@@ -1,17 +1,17 @@
 """Moves finished jobs from the state to the archive (docs/decisions/0005).
 
-A job is finished when it has ended, or when its verdict is final and its pay released. It stays in
-the state as long as a court may hear one of its executions. Then an effect writes it durably into
-the archive, and only after that an event removes its rows from the state. So a reader always finds
-it in the state or in the archive. After a crash in between, it is written again, unchanged.
+A job is finished when it has ended, or when its verdict is final and its pay released. It stays as
+long as a court may hear one of its executions. Then an effect writes it durably into the archive,
+and only after that an event removes its rows. So a reader always finds it. After a crash in
+between, it is written again, unchanged.
 """
 
-from heapq import heapify, heappop, heappush
-
 from quorate_coordinator.core.audit import eligible_snapshots, faults
+from quorate_coordinator.core.jobs.job_queue import Ranking
 from quorate_coordinator.core.model.effects import ArchiveRuns
 from quorate_coordinator.core.model.entities import Decided, Ended, Job
 from quorate_coordinator.core.model.events import RunsArchived
+from quorate_coordinator.core.model.market_index import drained
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.units import Hash32, UnixSeconds
@@ -23,46 +23,35 @@ ARCHIVED = "archived"
 
 
 class RetirementQueue:
-    """Finished jobs by the time from which they may leave the state. Derived from the table
-    `finished`.
-    """
+    """Finished jobs by when they may leave the state. Derived from the table `finished`."""
 
     def __init__(self, state: State) -> None:
         self._finished, self._changed = state.finished, state.finished.follow()
-        self._heap: list[tuple[UnixSeconds, Hash32]] = []  # with entries that are out of date
+        self._ranking: Ranking[Hash32, tuple[UnixSeconds, Hash32]] = Ranking()
 
     def is_due(self, at: int | None) -> bool:
-        """Whether a job may leave the state at a moment (None: ever)."""
+        """`at` None asks whether one ever may."""
         first = self._first()
         return first is not None and (at is None or first[0] <= at)
 
     def take(self, at: UnixSeconds, most: int) -> list[Hash32]:
-        """Returns at most `most` jobs that may leave, in the order of their times. The caller must
-        write to the rows of all of them.
-        """
+        """In the order of their times. The caller must write to the rows of all of them."""
         found: list[Hash32] = []
         while len(found) < most and (first := self._first()) is not None and first[0] <= at:
-            found.append(heappop(self._heap)[1])
+            found.append(first[1])
+            self._ranking.set(first[1], None)
         return found
 
     def _first(self) -> tuple[UnixSeconds, Hash32] | None:
-        if self._changed:
-            for job_id in self._changed:
-                if job_id in self._finished:
-                    heappush(self._heap, (self._finished[job_id], job_id))
-            self._changed.clear()
-            if len(self._heap) > 2 * len(self._finished) + 64:
-                self._heap = [(at, job_id) for job_id, at in self._finished.items()]
-                heapify(self._heap)
-        while self._heap and self._finished.get(self._heap[0][1]) != self._heap[0][0]:
-            heappop(self._heap)
-        return self._heap[0] if self._heap else None
+        for job_id in drained(self._changed):
+            over_at = self._finished.get(job_id)
+            self._ranking.set(job_id, None if over_at is None else (over_at, job_id))
+        first = self._ranking.first()
+        return first[0] if first is not None else None
 
 
 def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None:
-    """Orders the shell to archive finished jobs that no case can name. The core checks the others
-    again later.
-    """
+    """Archives finished jobs that no case can name, and checks the others again later."""
     found = []
     named = faults.in_court(context)
     for job_id in dict.fromkeys(retirement_queue.take(context.at, PER_TICK_MAX)):
@@ -78,7 +67,6 @@ def archive_due(context: StepContext, retirement_queue: RetirementQueue) -> None
 
 
 def on_archived(context: StepContext, event: RunsArchived) -> None:
-    """Removes the rows of archived jobs. A repeated event changes nothing."""
     named = faults.in_court(context)
     for job_id in event.jobs:
         job = context.state.jobs.get(job_id)
@@ -92,23 +80,18 @@ def on_archived(context: StepContext, event: RunsArchived) -> None:
 
 
 def is_over(job: Job) -> bool:
-    """Whether a job is finished: neither its result nor its money can change."""
     return isinstance(job.phase, Ended) or (
         isinstance(job.phase, Decided) and job.phase.is_final and job.is_released
     )
 
 
 def _needed_until(context: StepContext, job: Job, named: frozenset[Hash32]) -> UnixSeconds:
-    """Returns the time until which a job stays in the state: while a case names it, or may still
-    name it.
-    """
     if job.id in named:
         return UnixSeconds(context.at + LOOK_AGAIN_SECONDS)
     return max(context.at, faults.heard_until(context, job))
 
 
 def _forget(context: StepContext, job: Job) -> None:
-    """Deletes all rows of a job."""
     state = context.state
     for digest in job.leases:
         lease = state.leases[digest]

@@ -1,8 +1,8 @@
 """Which attestations this coordinator believes.
 
 The shell fetches the documents that offers name and checks draw, proofs and signatures. The core
-decides whether the keys are those of the verifiers, and whether the records belong to this provider
-and its peer key, are new and have not expired. So a replay believes the same.
+decides whether the keys are those of the verifiers, and whether the records are this provider's,
+new and live. So a replay believes the same.
 """
 
 from collections.abc import Iterable
@@ -23,11 +23,7 @@ MIG_PREFIX = "MIG-"
 
 
 def on_attestation(context: StepContext, event: AttestationReceived) -> None:
-    """Believes the records of one document, in place of older ones about the same GPUs.
-
-    Raises Refused with NO_OFFER, UNSUPPORTED, WRONG_SIGNER, NOT_YOURS, EXPIRED, TOO_EARLY,
-    STALE or UNKNOWN.
-    """
+    """In place of older records about the same GPUs. Raises Refused."""
     provider = context.state.providers.get(event.provider)
     if provider is None or provider.offer is None:
         raise Refused(Code.NO_OFFER, f"provider 0x{event.provider.hex()} has no offer here")
@@ -79,7 +75,6 @@ def _attested(
 def _check_key(
     context: StepContext, event: AttestationReceived, record: AttestationRecord, key: Address
 ) -> None:
-    """The coordinator signs with its statement key, a drawn provider with its operator key."""
     rules, account = context.rules, record.verifier
     if account == rules.coordinator == event.coordinator:
         is_right = key == rules.statement_key
@@ -108,7 +103,7 @@ def _check_newer(
 
 
 def _named(gpu: Hash32, model: Hash32) -> Hash32:
-    """A GPU as records name it. A provider with a GPU of another model cannot dispute it."""
+    """As records name it. A provider with a GPU of another model cannot dispute it."""
     return hash_tuple("attested-gpu", gpu, model)
 
 
@@ -136,7 +131,6 @@ def _dispute(
 def _keep(
     context: StepContext, owner: Address, known: tuple[Attestation, ...], new: Attestation
 ) -> None:
-    """Keeps live attestations of other GPUs beside the new one, at most one for each slot."""
     state = context.state
     kept = [
         item for item in known if item.expires > context.at and set(item.gpus).isdisjoint(new.gpus)

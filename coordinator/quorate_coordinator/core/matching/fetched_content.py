@@ -1,7 +1,7 @@
 """What a provider has fetched for this coordinator's jobs, by the prefixes that offers name.
 
-An offer may claim any cached content, and cached content makes its price count less. So matching
-believes a prefix once the provider has committed a job that needed the content.
+An offer may claim any content, and cached content makes its price count less. So matching believes
+a prefix once the provider has committed a job that needed the content.
 """
 
 from collections.abc import Iterable
@@ -16,13 +16,11 @@ PREFIXES_KEPT = 64  # of each provider, the newest
 
 
 def prefixes_of(spec: job_spec.JobSpec) -> list[bytes]:
-    """Returns the prefixes of a job's image and inputs, as offers name them."""
     digests = [job_spec.image_digest(spec.image), *(cid_parts(item.cid)[1] for item in spec.inputs)]
     return [digest[:CACHED_PREFIX_BYTES] for digest in digests]
 
 
 def note_commit(context: StepContext, owner: Address, spec: job_spec.JobSpec) -> None:
-    """Records that a provider has had all content of a job that it committed."""
     known, found = context.state.fetched.get(owner) or (), prefixes_of(spec)
     if set(found) <= set(known):
         return
@@ -33,6 +31,6 @@ def note_commit(context: StepContext, owner: Address, spec: job_spec.JobSpec) ->
 def has_cached(
     context: StepContext, owner: Address, claimed: Iterable[bytes], wanted: frozenset[bytes]
 ) -> bool:
-    """Whether a provider claims content that a job wants, and has fetched it before."""
+    """Claimed, and fetched before."""
     claims = wanted.intersection(claimed)
     return bool(claims) and not claims.isdisjoint(context.state.fetched.get(owner) or ())

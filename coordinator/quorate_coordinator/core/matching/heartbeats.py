@@ -5,7 +5,7 @@ the book and is never matched.
 
 A refresh of an offer changes only its sequence number and expiry. It gets no journal entry of its
 own: the shell keeps it until the provider's next heartbeat, whose entry carries it
-(`providers.pending_refreshes`). So every step still depends on journaled events alone, and a replay
+(`PendingRefreshes`). So every step still depends on journaled events alone, and a replay
 decides the same. The cases of failure:
 
 - The process ends between refresh and heartbeat: the refresh is lost. The offer counts until the
@@ -34,9 +34,7 @@ CLOCK_SECONDS_MAX = 60
 
 
 def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
-    """Takes a heartbeat. Returns whether the provider may now take work that it could not take
-    before it.
-    """
+    """Returns whether the provider may now take work that it could not take before."""
     beat: Heartbeat = event.heartbeat.message
     provider = offers.registered(context, beat.provider, event.key)
     if abs(context.at - beat.time) > CLOCK_SECONDS_MAX:
@@ -45,8 +43,10 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
         raise Refused(
             Code.STALE, f"heartbeat: seq {beat.seq} is not above {provider.heartbeat_seq}"
         )
+    until = provider.unsecured_until
     moved = replace(
-        _refreshed(_rested(context, provider), event.refresh),
+        _refreshed(provider, event.refresh),
+        unsecured_until=until if context.at < until else UnixSeconds(0),
         heartbeat_seq=beat.seq,
         alive_until=UnixSeconds(context.at + context.rules.limits.heartbeat_alive),
         reported_at=beat.time,
@@ -62,9 +62,8 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
 
 
 def note_accept(context: StepContext, assignment: Assignment, accept: Accept) -> None:
-    """Counts a lease as ours whose Accept arrives after a heartbeat that counted it already.
-
-    Until then it was held for one of another coordinator. Both times are the provider's.
+    """Counts a lease as ours whose Accept arrives after a heartbeat that counted it already. Until
+    then it was held for one of another coordinator. Both times are the provider's.
     """
     provider = context.state.providers[assignment.provider]
     if not provider.elsewhere or accept.time >= provider.reported_at:
@@ -76,12 +75,6 @@ def note_accept(context: StepContext, assignment: Assignment, accept: Accept) ->
     context.state.providers[provider.owner] = replace(
         provider, elsewhere=tuple(item for item in changed if item.count > 0)
     )
-
-
-def _rested(context: StepContext, provider: Provider) -> Provider:
-    """Lets a provider work again that was unsecured until now."""
-    until = provider.unsecured_until
-    return replace(provider, unsecured_until=until if context.at < until else UnixSeconds(0))
 
 
 def _refreshed(provider: Provider, refresh: OfferRefresh | None) -> Provider:
@@ -98,11 +91,11 @@ def _refreshed(provider: Provider, refresh: OfferRefresh | None) -> Provider:
 def _elsewhere(
     context: StepContext, provider: Provider, beat: Heartbeat
 ) -> tuple[SlotsElsewhere, ...]:
-    """How many run slots of each class are neither free by the heartbeat nor taken by our leases:
-    those of other coordinators and of juries.
+    """Run slots of each class that are neither free by the heartbeat nor taken by our leases: those
+    of other coordinators and of juries.
 
-    A lease of ours counts as known to the heartbeat if it was accepted by then. A class that the
-    heartbeat does not name has no entry.
+    A lease of ours counts if it was accepted by then. A class that the heartbeat does not name has
+    no entry.
     """
     if provider.offer is None:
         return ()

@@ -1,7 +1,5 @@
-"""Says in words why no offer fits an order, and which limit to relax.
-
-`plan` and the refusal of an order have the same words, so that the command line and programs that
-order without a plan read the same. Pure.
+"""Says in words why no offer fits an order, and which limit to relax: the same for `plan` and for
+the refusal of an order.
 """
 
 from collections.abc import Iterable
@@ -10,6 +8,7 @@ from itertools import islice
 from quorate_attestation import fits, gpu_match
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import attestation_levels
+from quorate_coordinator.core.model.market_index import price_of, slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.limits import OWNERS_MIN_QUORUM
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, image_digest
@@ -22,32 +21,31 @@ _Kind = tuple[object, ...]
 
 
 def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
-    """Returns a sentence for a refusal: the nearest GPU slot on offer, its price, what it lacks.
+    """A sentence for a refusal: the nearest GPU slot on offer, its price, what it lacks.
 
-    The nearest slot lacks the fewest things. Among equals it has the model that the job asks for,
-    then the most GPUs and memory of what the job asks for, then the lowest price.
+    It lacks the fewest things. Among equals it has the model that the job asks for, then the most
+    GPUs and memory of what the job asks for, then the lowest price.
     """
     wanted = spec.resources.gpu
     assert wanted is not None, "the job asks for GPUs"
     kinds: dict[_Kind, tuple[Offer, SlotOffer]] = {}
     for offer in live:
         for slot in offer.slots:
-            price, key = offers.price_of(slot), _kind(offer, slot)
+            price, key = price_of(slot), _kind(offer, slot)
             known = kinds.get(key)
-            if slot.host.is_gpu and price and (not known or price < offers.price_of(known[1])):
+            if slot.host.is_gpu and price and (not known or price < price_of(known[1])):
                 kinds[key] = (offer, slot)
     if not kinds:
         return "no GPU is on offer"
     offer, slot = min(kinds.values(), key=lambda item: _distance(item, spec, wanted))
     lacking = ", ".join(_lacking(offer, slot, spec))
     return (
-        f"the nearest has {gpu_match.describe_slot(slot)} at {usd(offers.price_of(slot))} USD an "
+        f"the nearest has {gpu_match.describe_slot(slot)} at {usd(price_of(slot))} USD an "
         f"hour: {lacking}"
     )
 
 
 def _kind(offer: Offer, slot: SlotOffer) -> _Kind:
-    """What decides about fitting. So each kind of slot is compared once, however many offer it."""
     numbers = (slot.host.world_size, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
     disk = (slot.scratch_bytes, slot.output_bytes, slot.input_bytes, offer.store_bytes)
     names = (slot.gpu, slot.host.architecture, *offer.sandboxes)
@@ -61,7 +59,7 @@ def _distance(
     lacks = len(_lacking(offer, slot, spec))
     is_other = bool(wanted.model) and slot.gpu.lower() not in gpu_match.names_called(wanted.model)
     has = min(slot.host.world_size, wanted.count), min(slot.vram_bytes, wanted.vram_bytes_min)
-    return lacks, is_other, -has[0], -has[1], offers.price_of(slot)
+    return lacks, is_other, -has[0], -has[1], price_of(slot)
 
 
 def _lacking(offer: Offer, slot: SlotOffer, spec: JobSpec) -> list[str]:
@@ -72,7 +70,7 @@ PROVIDERS_LOOKED_MAX = 4096
 
 
 def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash32) -> str:
-    """Returns why no offer fits. `named` is the order's host class, ZERO_HASH for any."""
+    """`named` is the order's host class, ZERO_HASH for any."""
     live = [
         provider.offer
         for provider in islice(context.state.providers.values(), PROVIDERS_LOOKED_MAX)
@@ -83,24 +81,20 @@ def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash3
     of_class = [
         replace(offer, slots=(slot,))
         for offer in live
-        if (slot := offers.slot_offer(offer, named)) is not None
+        if (slot := slot_offer(offer, named)) is not None
     ]
     why = f": {_nearest(context, spec, price_max, of_class)}" if of_class else ""
     return f"no live offer of host class 0x{named.hex()} fits{why}"
 
 
 def few_owners(owners: int) -> str:
-    """Returns why a class with so many owners cannot verify."""
     return f"only {owners} staked owners in the class; verification needs {OWNERS_MIN_QUORUM}"
 
 
 def lonely_price(
     context: StepContext, host_class: Hash32, spec: JobSpec, price_max: Price
 ) -> Refused | None:
-    """Returns why a verified job would find no second owner at this price.
-
-    None if two owners offer what fits at this price.
-    """
+    """None if two owners offer what fits at this price."""
     wanted = offers.second_price(context, host_class, spec)
     if wanted is None:
         return Refused(
@@ -118,7 +112,6 @@ def lonely_price(
 
 
 def thin_class(context: StepContext, host_class: Hash32) -> str:
-    """Returns why an order that names no class does not get the only class that fits."""
     limits, owners = context.rules.limits, len(offers.owners_of(context, host_class))
     return (
         f"an order that names no class needs {limits.class_owners_min_any} owners of "
@@ -134,13 +127,11 @@ def _nearest(context: StepContext, spec: JobSpec, price_max: Price, live: list[O
         (offer.provider, slot)
         for offer in live
         for slot in offer.slots
-        if offers.price_of(slot) and offers.fits(offer, slot, spec)
+        if price_of(slot) and offers.fits(offer, slot, spec)
     ]
-    prices = [
-        offers.price_of(slot) for owner, slot in fitting if _has_level(context, owner, slot, spec)
-    ]
+    prices = [price_of(slot) for owner, slot in fitting if _has_level(context, owner, slot, spec)]
     if fitting and not prices:
-        cheapest = min(offers.price_of(slot) for _, slot in fitting)
+        cheapest = min(price_of(slot) for _, slot in fitting)
         return (
             f"none of the {len(fitting)} run slots that fit is attested at level "
             f"{spec.attestation_level}; the cheapest of them costs {usd(cheapest)} USD an hour: "
@@ -161,7 +152,6 @@ def _has_level(context: StepContext, owner: Address, slot: SlotOffer, spec: JobS
 
 
 def _biggest(live: list[Offer], spec: JobSpec) -> str:
-    """Returns a sentence for a refusal: the largest CPU slot, or the nearest GPU slot, on offer."""
     slots = [slot for offer in live for slot in offer.slots]
     if spec.resources.gpu is not None:
         return nearest_gpu(live, spec)

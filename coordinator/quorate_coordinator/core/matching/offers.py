@@ -1,6 +1,5 @@
-"""Takes offers, and chooses the provider and the host class for a job.
-
-It searches the columns that `market_index` derives from the state; no SQL is involved.
+"""Takes offers, and chooses the provider and the host class for a job, by the columns of
+`market_index`.
 """
 
 from itertools import islice
@@ -44,10 +43,7 @@ class Candidate(Struct, frozen=True):
 
 
 def on_offer(context: StepContext, event: OfferReceived) -> None:
-    """Takes a newer offer of a registered provider, signed by its operator key.
-
-    It does not make the provider alive: only heartbeats do.
-    """
+    """Takes a newer offer. It does not make the provider alive: only heartbeats do."""
     offer = event.offer.offer
     provider = registered(context, offer.provider, event.key)
     known = provider.offer
@@ -68,13 +64,11 @@ def on_offer(context: StepContext, event: OfferReceived) -> None:
 
 
 def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[SlotsElsewhere, ...]:
-    """Counts run slots that a new offer adds as used by others, until the next heartbeat. The last
-    one did not report them free.
-    """
+    """Added run slots count as used by others: the last heartbeat did not report them."""
     found = []
     for slot in offer.slots:
         host_class = slot.host.id()
-        before = slot_offer(known, host_class)
+        before = market_index.slot_offer(known, host_class)
         added = slot.count - (before.count if before else 0)
         count = provider.taken_elsewhere(host_class) + max(0, added)
         if count > 0:
@@ -83,8 +77,8 @@ def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[Slots
 
 
 def check_stake(state: State, offer: Offer) -> None:
-    """Refuses an offer with more run slots of a class than its owner has active stake slots
-    there. An owner on probation may offer one run slot without any.
+    """A class needs as many active stake slots as run slots. An owner on probation may offer one
+    run slot without any.
     """
     provider = state.providers[offer.provider]
     if (
@@ -105,8 +99,8 @@ def check_stake(state: State, offer: Offer) -> None:
 
 
 def _check_probation(state: State, newcomer: Provider) -> None:
-    """Raises Refused if another owner on probation has a live offer from the same network, or too
-    many have one. Its cost is linear in owners, and only such offers pay it.
+    """One live offer from a network, and `OWNERS_MAX` in all. Its cost is linear in owners, and
+    only offers of owners on probation pay it.
     """
     others = [
         it
@@ -132,7 +126,7 @@ def _check_probation(state: State, newcomer: Provider) -> None:
 
 
 def registered(context: StepContext, owner: Address, key: Address) -> Provider:
-    """Returns the registered provider `owner`. Raises Refused unless `key` is its operator key."""
+    """Raises Refused unless `key` is its operator key."""
     provider = context.state.providers.get(owner)
     if provider is None:
         raise Refused(Code.NOT_REGISTERED, f"provider 0x{owner.hex()}: register in Stakes first")
@@ -144,25 +138,11 @@ def registered(context: StepContext, owner: Address, key: Address) -> Provider:
     return provider
 
 
-def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
-    """An offer's slots in one host class."""
-    return market_index.slot_offer(offer, host_class)
-
-
-def price_of(slot: SlotOffer) -> Price:
-    """The price that tasks pay: on-demand, else spot."""
-    return market_index.price_of(slot)
-
-
 def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours that were not taken by others at the
-    provider's last heartbeat.
-    """
     return market_index.free_slots(context.state, provider, host_class)
 
 
 def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
-    """Returns the distinct owners with a slot of the class that is active now."""
     return context.state.market.staked(host_class)
 
 
@@ -170,8 +150,8 @@ def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
 
 
 def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
-    """Returns the best free providers for a job now, best first, no two of one owner or network.
-    Fewer than `wanted` if there are no more.
+    """The best free providers for a job now, no two of one owner or network; fewer than `wanted` if
+    there are no more.
 
     Of the 64 cheapest that fit, it takes those with the lowest score: price × (1 + jitter + record
     − cached). Nobody can foresee the jitter. The record is `rules.reputation.rank`.
@@ -190,11 +170,8 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
 
 
 def _cheapest(context: StepContext, job: Job, bucket: Bucket, chance: int) -> Positions:
-    """Returns the cheapest free offers that fit.
-
-    Owners on probation get only unverified jobs that no owner with stake can run now.
-    """
-    needs, most = needs_of(job.submission.spec), job.submission.order.message.max_price_per_hour
+    """Owners on probation get only unverified jobs that no owner with stake can run now."""
+    needs, most = needs_of(job.submission.spec), job.order.max_price_per_hour
     place = chance & row.SPREAD_MASK
     found = bucket.cheapest(
         staked(needs) if bucket.has_staked else needs,
@@ -236,7 +213,7 @@ def _distinct(
 def _weights(
     context: StepContext, job: Job, bucket: Bucket, found: Positions, chance: int
 ) -> Positions:
-    """Returns the factor of each row's price in its score, in ppm."""
+    """In ppm of the price."""
     mixed = bucket.numbers_at(found)
     mixed += np.uint64(chance)
     mixed *= _MIX_1
@@ -264,11 +241,7 @@ _REMARKABLE = np.uint64(row.STRUCK | row.CACHING)
 
 
 def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -> int:
-    """Returns what strikes and cached content add to a provider's ranking price, in ppm of it.
-
-    Strikes make it dearer. Content that the job needs, and that the provider has fetched before,
-    makes it cheaper.
-    """
+    """In ppm of the price. Only content that it has fetched before counts."""
     trusts, offer = context.state.trust.get(owner), context.state.providers[owner].offer
     strikes = 0 if trusts is None else rank.strikes_ppm(trusts, context.at)
     claimed = () if offer is None else offer.cached
@@ -280,7 +253,6 @@ def _record_of(context: StepContext, owner: Address, wanted: frozenset[bytes]) -
 
 
 def fits(offer: Offer, slot: SlotOffer, spec: job_rules.JobSpec) -> bool:
-    """Whether one run slot of an offer can hold the job, at whatever price."""
     return fitting.fits(spec, slot, offer)
 
 
@@ -291,10 +263,10 @@ def class_for(
     price_max: Price,
     is_thin_too: bool = False,
 ) -> Hash32 | None:
-    """Returns a host class with a fitting live offer, busy or not.
+    """A host class with a fitting live offer, busy or not.
 
-    A client pays for a whole run slot, so classes with fewer GPUs in a slot come first. Among equal
-    ones, the class with most owners comes first.
+    A client pays for a whole run slot, so classes with fewer GPUs in a slot come first, then those
+    with most owners.
 
     An order that names no class gets no class with few owners, unless `is_thin_too`. One owner may
     have created such a class, and would decide there which results are right.
@@ -325,9 +297,7 @@ def class_for(
 
 
 def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
-    """Whether enough owners have had stake in the class for long enough (PROTOCOL §2, Job
-    class).
-    """
+    """Enough owners have had stake in it for long enough (PROTOCOL §2, Job class)."""
     limits, since = context.rules.limits, context.state.hosts.get(host_class, HostList()).since
     old = (
         owner
@@ -340,9 +310,6 @@ def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
 def offers_for(
     context: StepContext, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price
 ) -> tuple[int, Price | None]:
-    """Returns the number of live offers of a class that fit, busy or not, and their lowest
-    price.
-    """
     bucket = context.state.market.bucket(host_class)
     if bucket is None:
         return 0, None
@@ -352,10 +319,7 @@ def offers_for(
 
 
 def second_price(context: StepContext, host_class: Hash32, spec: job_rules.JobSpec) -> Price | None:
-    """Returns the least price at which two owners of a class have a live offer that fits.
-
-    It counts busy ones too. None if fewer than two have one.
-    """
+    """Of live offers that fit, busy or not; None if there are not two owners."""
     bucket = context.state.market.bucket(host_class)
     if bucket is None:
         return None
@@ -366,7 +330,7 @@ def second_price(context: StepContext, host_class: Hash32, spec: job_rules.JobSp
 
 
 def median_price(context: StepContext, host_class: Hash32) -> Price:
-    """Returns the median price of a class's live offers, busy or not; 0 if there are none."""
+    """Of live offers, busy or not; 0 if there are none."""
     bucket, needs = (context.state.market.bucket(host_class), Needs(row.PRESENT | row.PRICED, 0, 0))
     count = bucket.count(needs, row.PRICE_LIMIT, context.at) if bucket is not None else 0
     if bucket is None or not count:
@@ -381,12 +345,11 @@ _ANYBODY = Needs(row.PRESENT, 0, 0)
 
 
 def host_of(context: StepContext, host_class: Hash32) -> HostClass:
-    """Returns the class as its cheapest live offer describes it."""
     bucket = context.state.market.bucket(host_class)
     found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
     for owner in found:
         offer = context.state.providers[owner].offer
-        slot = slot_offer(offer, host_class) if offer is not None else None
+        slot = market_index.slot_offer(offer, host_class) if offer is not None else None
         if slot is not None:
             return slot.host
     raise Refused(Code.NO_OFFER, "order: no offer of this host class")

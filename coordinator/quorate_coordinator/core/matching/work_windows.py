@@ -1,8 +1,8 @@
 """How many run slots a provider may hold at once, and a client use (PROTOCOL §4, Windows).
 
-A provider shows with commits that its run slots can work. Each adds one slot to its window, and
-each lapse halves it, once the job has ended paid. So a provider that takes jobs and sits on them
-holds few of them. A client has a window once three providers have declined a job of it.
+Each commit of a job that ended paid adds one slot to the provider's window, and each lapse halves
+it. So a provider that takes jobs and sits on them holds few. A client has a window once three
+providers have declined a job of it.
 """
 
 from quorate_coordinator.core.model import market_index
@@ -17,33 +17,27 @@ WINDOWS_MAX = 4 * SLOTS_MAX  # classes of one provider; beyond it the one change
 
 
 def widen(context: StepContext, lease: Lease) -> None:
-    """Adds one run slot for a commit, up to the count on offer."""
-    provider, host_class = context.state.providers[lease.provider], _class_of(lease)
-    slot = market_index.slot_offer(provider.offer, host_class) if provider.offer else None
-    before = market_index.work_window(context.state, lease.provider, host_class)
-    if slot is not None and before < slot.count:
+    count, before = _offered(context, lease), _window(context, lease)
+    if count is not None and before < count:
         _set(context, lease, before + 1)
 
 
 def halve(context: StepContext, lease: Lease) -> None:
-    """Halves the window after a lapse. One run slot always stays."""
-    provider, host_class = context.state.providers[lease.provider], _class_of(lease)
-    slot = market_index.slot_offer(provider.offer, host_class) if provider.offer else None
-    before = market_index.work_window(context.state, lease.provider, host_class)
-    if slot is not None:
-        before = min(before, slot.count)
+    count, before = _offered(context, lease), _window(context, lease)
+    if count is not None:
+        before = min(before, count)
     _set(context, lease, max(1, before // 2))
 
 
 def halve_client(context: StepContext, account: Address) -> None:
-    """Halves the window of a client whose job no provider wanted. One execution always stays."""
+    """No provider wanted its job. One execution always stays."""
     under_way = context.state.clients[account].under_way
     most = context.state.client_windows.get(account) or under_way
     context.state.client_windows[account] = max(1, min(most, under_way) // 2)
 
 
 def widen_client(context: StepContext, client: Address) -> None:
-    """Adds one execution to a client's window for a paid one. A wide window ends."""
+    """For a paid execution. A wide window ends."""
     before = context.state.client_windows.get(client)
     if before is None:
         return
@@ -51,6 +45,17 @@ def widen_client(context: StepContext, client: Address) -> None:
         del context.state.client_windows[client]
     else:
         context.state.client_windows[client] = before + 1
+
+
+def _offered(context: StepContext, lease: Lease) -> int | None:
+    """None if the provider does not offer the class any more."""
+    offer = context.state.providers[lease.provider].offer
+    slot = market_index.slot_offer(offer, _class_of(lease)) if offer else None
+    return slot.count if slot is not None else None
+
+
+def _window(context: StepContext, lease: Lease) -> int:
+    return market_index.work_window(context.state, lease.provider, _class_of(lease))
 
 
 def _class_of(lease: Lease) -> Hash32:

@@ -18,9 +18,7 @@ class Fault(Struct, frozen=True):
 
 
 class UnverifiableImage(Struct, frozen=True):
-    """An image with which a client's job gave one provider two results. Until then no job of that
-    client with this image is verified.
-    """
+    """It gave a provider two results. Until then no job of the client with it is verified."""
 
     image: Hash32  # see `job_spec.image_digest`
     until: UnixSeconds

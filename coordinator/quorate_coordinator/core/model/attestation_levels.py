@@ -12,10 +12,10 @@ COVERED_PERCENT = 84  # of the memory that a slot names; pages leave room for ma
 
 
 def level_of(state: StateTables, provider: Provider, slot: SlotOffer, at: UnixSeconds) -> Small:
-    """Returns the attestation level of a slot that this coordinator believes until after `at`.
+    """The level of a slot that this coordinator believes until after `at`.
 
-    A slot that claims a level has it if live records of the provider, about enough GPUs of its
-    model behind the offer's peer key, are known. The CPU's record covers all CPU slots.
+    The slot must claim it, and live records of the provider must name enough GPUs of its model
+    behind the offer's peer key. The CPU's record covers all CPU slots.
     """
     if slot.attestation_level < LEVEL_CHALLENGED or provider.offer is None:
         return Small(0)
@@ -35,10 +35,8 @@ def level_of(state: StateTables, provider: Provider, slot: SlotOffer, at: UnixSe
 
 
 def model_id(slot: SlotOffer) -> Hash32:
-    """Returns how records name the model of a slot's GPUs, or of its CPU."""
     return hash_tuple("gpu-model", slot.gpu or CPU.name)
 
 
 def is_known(state: StateTables, owner: Address, record: Hash32) -> bool:
-    """Whether the records of this document are believed or disputed already."""
     return any(item.record == record for item in state.attestations.get(owner) or ())

@@ -6,8 +6,8 @@ from quorate_protocol.units import Round, UnixSeconds
 
 
 def newest_round(context: StepContext) -> Round:
-    """Returns the newest round that has appeared, by the clock or by the rounds that the core has
-    seen. If the clock is behind, a round that is already known must not decide a draw (I9).
+    """By the clock or by the rounds that the core has seen. If the clock is behind, a round that is
+    already known must not decide a draw (I9).
     """
     by_clock = (
         max(0, context.at - context.rules.beacon_genesis) // context.rules.limits.beacon_period + 1
@@ -16,15 +16,12 @@ def newest_round(context: StepContext) -> Round:
 
 
 def known_moment(context: StepContext) -> UnixSeconds:
-    """Returns the time, by the clock or by the newest round that the core has seen, whichever is
-    later.
-    """
     seen = context.state.counters.get(NEWEST_ROUND)
     return max(context.at, context.rules.timing.appears_at(seen)) if seen else context.at
 
 
 def first_usable_round(context: StepContext, named: Round, stored_at: UnixSeconds) -> Round:
-    """Returns the round that draws batch 0. It follows from what the primary and the coordinator
-    signed: the round that the Commit names, and the time of its CommitReceipt.
+    """The round that draws batch 0. It follows from what both have signed: the round that the
+    Commit names, and the time of its CommitReceipt.
     """
     return context.rules.timing.first_round(named, stored_at)

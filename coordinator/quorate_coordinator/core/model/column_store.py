@@ -24,13 +24,14 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("record", np.int32),
     ("local", np.int32),
 )
+"""The numbers of a `Row`, in its order, and the owner's local number."""
 
 
 class ColumnStore:
     """The columns of one host class, and the position of each owner's row.
 
-    A changed row goes to the tail, and its old position becomes a tombstone (a row without bits).
-    When the tail is full, its rows are merged into the sorted part.
+    A changed row goes to the tail, and its old position becomes a tombstone (a row without bits). A
+    full tail is merged into the sorted part.
     """
 
     def __init__(self) -> None:
@@ -52,7 +53,6 @@ class ColumnStore:
         return local
 
     def _allot(self, columns: dict[str, NDArray[np.generic]], rows: int) -> None:
-        """Allocates columns for `rows` sorted rows and a tail, and copies the rows."""
         room = min(TAIL_MAX, max(TAIL_MIN, rows // 64))
         self._columns = {}
         for name, kind in _COLUMNS:
@@ -64,6 +64,7 @@ class ColumnStore:
 
     def _name_columns(self) -> None:
         columns = self._columns
+        self._numbers = [column for name, column in columns.items() if name != "local"]
         self._key, self._bits = columns["key"].view(np.uint64), columns["bits"].view(np.uint64)
         self._until, self._memory = (
             columns["until"].view(np.int64),
@@ -87,7 +88,6 @@ class ColumnStore:
         self._sorted_key = self._key[: self._sorted]
 
     def _merge(self) -> None:
-        """Merges the tail into the sorted part and drops the tombstones."""
         kept = self._bits[: self._sorted] != 0
         tail = np.flatnonzero(self._bits[self._sorted : self._used]) + self._sorted
         tail = tail[self._key[tail].argsort()]

@@ -1,9 +1,8 @@
 """One host class's offers as columns: finds the cheapest that fit without reading all of them.
 
-Rows are sorted by price. A row that changes its price goes to an unsorted tail and leaves a
-tombstone (a row without bits). A full tail is merged. Offers of one price form a ring, and a search
-enters it at a random point, so that no provider is always first. The answer depends only on the
-rows, never on where they are stored. So a restored core finds the same rows as before.
+Rows are sorted by price. Offers of one price form a ring, and a search enters it at a random point,
+so that no provider is always first. The answer depends only on the rows, never on where they are
+stored, so a restored core finds the same.
 
 Alternatives: sorted Python lists with bisect were three times slower at 10^5 rows and ten times at
 10^6. One flat table of all classes gets slower with every class. SQL was five to a hundred times
@@ -40,31 +39,26 @@ FAILED_MAX = 1024
 
 
 class Bucket(ColumnStore):
-    """The rows of one host class, and the needs (what a job asks of a machine) for which no
-    provider was found.
-    """
+    """The rows of one host class, and the needs for which no provider was found."""
 
     def __init__(self) -> None:
         super().__init__()
         self._searches = 0  # since the tail last grew
         self._present = 0  # owners that have a row
         self._failed: dict[Needs, int] = {}  # -> highest price at which no provider was found
-        self._newly_meetable: dict[
-            Needs, int
-        ] = {}  # -> lowest price at which a provider may now be found
+        # -> lowest price at which a provider may now be found
+        self._newly_meetable: dict[Needs, int] = {}
         self._seen_at = 0  # newest moment of a search
         self.has_staked = (
             False  # whether any owner has a stake in this class: then only such owners get work
         )
-        self._cheapest_known: dict[
-            tuple[Needs, int], Positions
-        ] = {}  # answers of `first` in the second `_cheapest_known_at`, while no row changes
+        # answers of `first` in the second `_cheapest_known_at`, while no row changes
+        self._cheapest_known: dict[tuple[Needs, int], Positions] = {}
         self._cheapest_known_at = 0
         self._lists: dict[int, tuple[Hash32, ...]] = {}  # by local number
         self._listed_by: dict[Hash32, set[int]] = {}  # image -> local numbers
 
     def __len__(self) -> int:
-        """How many owners have a row."""
         return self._present
 
     def __contains__(self, owner: Address) -> bool:
@@ -74,15 +68,17 @@ class Bucket(ColumnStore):
     # ---- changes
 
     def put(self, owner: Address, row: Row) -> None:
-        """Adds or replaces an owner's row."""
         local = self._local(owner)
         at = int(self._places[local])
+        before = None
         if at >= 0:
             self._record[at] = row.record  # it decides the order of those that fit, not who fits
-        if at >= 0 and self._is_same(row, at):
-            return
+            before = self._row_at(at)
+        if before == row and row.until > self._seen_at:
+            return  # most changes of a provider change only its money
         self._cheapest_known.clear()
-        self._note_change(row, at)
+        if self._failed:
+            self._note_change(row, before)
         if at >= 0 and int(self._key[at]) != row.key:
             self._bits[at], self._until[at] = 0, 0
             at = -1
@@ -93,51 +89,26 @@ class Bucket(ColumnStore):
             at = self._used
             self._used += 1
             self._searches = 0
-            self._places[local], self._key[at], self._local_column[at] = at, row.key, local
-        self._bits[at], self._until[at] = row.bits, row.until
-        self._memory[at], self._cpu_millis[at] = row.memory, row.cpu_millis
-        self._vram[at], self._gpus[at], self._model[at] = row.vram, row.gpus, row.model
-        self._capability[at] = row.capability
-        self._scratch[at], self._output[at] = row.scratch, row.output
-        self._inputs[at], self._record[at] = row.inputs, row.record
-        self._cuda[at], self._store[at] = row.cuda, row.store
+            self._places[local], self._local_column[at] = at, local
+        for column, value in zip(self._numbers, row[:-1], strict=True):
+            column[at] = value
         self._set_list(local, row.images)
 
     def set_free(self, owner: Address, is_free: bool) -> None:
-        """Records whether an owner that has a row has a free run slot. An assignment and its end
-        change nothing else.
-        """
         at = int(self._places[self._locals[owner]])
         bits = int(self._bits[at])
         if is_free == bool(bits & FREE):
             return
         if is_free and self._failed:
-            self.put(owner, self._row_at(at, bits | FREE))
+            self.put(owner, self._row_at(at)._replace(bits=bits | FREE))
         else:
             self._bits[at] = bits ^ FREE
 
-    def _row_at(self, at: int, bits: int) -> Row:
-        return Row(
-            key=int(self._key[at]),
-            bits=bits,
-            until=int(self._until[at]),
-            memory=int(self._memory[at]),
-            cpu_millis=int(self._cpu_millis[at]),
-            vram=int(self._vram[at]),
-            gpus=int(self._gpus[at]),
-            model=int(self._model[at]),
-            capability=int(self._capability[at]),
-            scratch=int(self._scratch[at]),
-            output=int(self._output[at]),
-            inputs=int(self._inputs[at]),
-            cuda=int(self._cuda[at]),
-            store=int(self._store[at]),
-            images=self._lists.get(int(self._local_column[at]), ()),
-            record=int(self._record[at]),
-        )
+    def _row_at(self, at: int) -> Row:
+        images = self._lists.get(int(self._local_column[at]), ())
+        return Row._make([*(column.item(at) for column in self._numbers), images])
 
     def _set_list(self, local: int, images: tuple[Hash32, ...]) -> None:
-        """Records which images an owner's row runs; without any it runs every image."""
         for image in self._lists.pop(local, ()):
             owners = self._listed_by[image]
             owners.discard(local)
@@ -149,7 +120,6 @@ class Bucket(ColumnStore):
             self._listed_by.setdefault(image, set()).add(local)
 
     def remove(self, owner: Address) -> None:
-        """Removes an owner's row."""
         if owner in self:
             self._cheapest_known.clear()
             at = int(self._places[self._locals[owner]])
@@ -158,45 +128,18 @@ class Bucket(ColumnStore):
             self._set_list(self._locals[owner], ())
             self._present -= 1
 
-    def _note_change(self, row: Row, at: int) -> None:
-        """Records what a changed row means for waiting jobs."""
-        was_alive = at >= 0 and int(self._until[at]) > self._seen_at
-        is_same = (
-            at >= 0
-            and was_alive
-            and row[:2] == (int(self._key[at]), int(self._bits[at]))
-            and self._is_same_machine(row, at)
-        )
-        if self._failed and not is_same:
-            price = row.key >> SPREAD_BITS
-            for needs in [
-                needs
-                for needs, limit in self._failed.items()
-                if price <= limit and self._row_meets(row, needs)
-            ]:
-                self._failed[needs] = price - 1
-                self._newly_meetable[needs] = min(price, self._newly_meetable.get(needs, price))
-
-    def _is_same(self, row: Row, at: int) -> bool:
-        """Whether a live row stays as it is. Most changes of a provider change only its money."""
-        until, is_same = int(self._until[at]), row[:2] == (int(self._key[at]), int(self._bits[at]))
-        return is_same and row.until == until > self._seen_at and self._is_same_machine(row, at)
-
-    def _is_same_machine(self, row: Row, at: int) -> bool:
-        return bool(
-            row.memory == self._memory[at]
-            and row.cpu_millis == self._cpu_millis[at]
-            and row.gpus == self._gpus[at]
-            and row.vram == self._vram[at]
-            and row.model == self._model[at]
-            and row.capability == self._capability[at]
-            and row.scratch == self._scratch[at]
-            and row.output == self._output[at]
-            and row.inputs == self._inputs[at]
-            and row.cuda == self._cuda[at]
-            and row.store == self._store[at]
-            and row.images == self._lists.get(int(self._local_column[at]), ())
-        )
+    def _note_change(self, row: Row, before: Row | None) -> None:
+        was_alive = before is not None and before.until > self._seen_at
+        if was_alive and before is not None and before._replace(until=row.until) == row:
+            return
+        price = row.key >> SPREAD_BITS
+        for needs in [
+            needs
+            for needs, limit in self._failed.items()
+            if price <= limit and self._row_meets(row, needs)
+        ]:
+            self._failed[needs] = price - 1
+            self._newly_meetable[needs] = min(price, self._newly_meetable.get(needs, price))
 
     def _row_meets(self, row: Row, needs: Needs) -> bool:
         if (
@@ -221,36 +164,28 @@ class Bucket(ColumnStore):
     # ---- needs for which no provider was found
 
     def fail(self, needs: Needs, price_max: int) -> bool:
-        """Remembers that no provider meets these needs up to a price. Returns False when too many
-        needs are remembered already.
-        """
+        """Returns False if too many needs are remembered."""
         if needs not in self._failed and len(self._failed) >= FAILED_MAX:
             return False
         self._failed[needs] = max(price_max, self._failed.get(needs, 0))
         return True
 
     def has_failed(self) -> bool:
-        """Whether there are needs for which no provider was found."""
         return bool(self._failed)
 
     def is_idle(self) -> bool:
-        """Whether no provider offers this class and no job waits for it."""
         return not self._present and not self._failed and not self._newly_meetable
 
     def newly_meetable(self) -> dict[Needs, int]:
-        """Returns needs that a provider may have become able to meet since the last call, with the
-        lowest price at which it may.
-        """
+        """With the price from which on a provider may now meet them."""
         found, self._newly_meetable = self._newly_meetable, {}
         return found
 
     def forget(self, needs: Needs) -> None:
-        """Forgets needs for which no job waits any more."""
         self._failed.pop(needs, None)
         self._newly_meetable.pop(needs, None)
 
     def forget_failures(self) -> None:
-        """Treats all remembered needs as meetable again."""
         self._newly_meetable |= dict.fromkeys(self._failed, 0)
         self._failed.clear()
 
@@ -265,9 +200,7 @@ class Bucket(ColumnStore):
         limit: int,
         without: Sequence[Address] = (),
     ) -> Positions:
-        """Returns the positions of the first `limit` rows that fit, by price. Rows of one price
-        come in the order of their ring, from `start` on.
-        """
+        """Rows of one price come in the order of their ring, from `start` on."""
         self._seen_at = max(self._seen_at, at)
         self._merge_if_rested()
         highest = min(price_max, PRICE_LIMIT) << SPREAD_BITS | SPREAD_MASK
@@ -287,8 +220,8 @@ class Bucket(ColumnStore):
         return first
 
     def first(self, needs: Needs, price_max: int, at: int) -> Positions:
-        """Returns the cheapest row that fits, busy or not; empty if none fits. The answer is kept
-        for a second, because every order with the same needs asks for it.
+        """The cheapest row that fits, busy or not; empty if none fits. Kept for a second, because
+        every order with the same needs asks for it.
         """
         assert not needs.bits & FREE, (
             "assignments change what is free, and do not clear these answers"
@@ -304,37 +237,30 @@ class Bucket(ColumnStore):
         return found
 
     def count(self, needs: Needs, price_max: int, at: int) -> int:
-        """Returns how many rows fit."""
         found = self._fitting(self._search(needs, at), 0, self._used)
         return int(np.count_nonzero(self.prices_at(found) <= price_max))
 
     def owners_at(self, positions: Positions) -> list[Address]:
-        """Returns the owners of these rows."""
         return [self.owners[local] for local in self._local_column[positions].tolist()]
 
     def row_of(self, position: int) -> tuple[Address, int]:
-        """Returns (owner, price) of one row."""
         return self.owners[int(self._local_column[position])], int(
             self._key[position]
         ) >> SPREAD_BITS
 
     def prices_at(self, positions: Positions) -> NDArray[np.int64]:
-        """Returns the prices of these rows."""
         prices: NDArray[np.int64] = (self._key[positions] >> _SPREAD_BITS).view(np.int64)
         return prices
 
     def numbers_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """Returns their positions in the ring of their price. These do not depend on where the rows
-        are stored.
-        """
+        """In the ring of their price, wherever the rows are stored."""
         return self._key[positions] & _SPREAD
 
     def records_at(self, positions: Positions) -> NDArray[np.int64]:
-        """Returns what reputation adds to the factor of these rows' prices, in ppm."""
+        """What reputation adds to the factor of these rows' prices, in ppm."""
         return self._record[positions].astype(np.int64)
 
     def bits_at(self, positions: Positions) -> NDArray[np.uint64]:
-        """Returns the features of these rows."""
         return self._bits[positions]
 
     def _scan(self, search: "_Search", begin: int, end: int, limit: int) -> Positions:
@@ -347,9 +273,6 @@ class Bucket(ColumnStore):
         return parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else _NOBODY
 
     def _round_the_ring(self, search: "_Search", found: Positions, start: int) -> Positions:
-        """Chooses among more rows than wanted: of the highest price, those that come first in its
-        ring from `start` on.
-        """
         keys, last = self._sorted_key, int(found[-1])
         ring = int(keys[last]) >> SPREAD_BITS << SPREAD_BITS
         is_alone = (last == 0 or int(keys[last - 1]) < ring) and (
@@ -367,9 +290,7 @@ class Bucket(ColumnStore):
         return np.concatenate([below, first, second])
 
     def _with_tail(self, search: "_Search", found: Positions, highest: int) -> Positions:
-        """Adds the rows of the unsorted tail up to a key. It compares all of them, because they are
-        few.
-        """
+        """Adds rows of the unsorted tail up to a key. It compares all, because they are few."""
         cheap: Positions = (self._key[self._sorted : self._used] <= np.uint64(highest)).nonzero()[0]
         if not cheap.size:
             return found
@@ -382,9 +303,7 @@ class Bucket(ColumnStore):
         return found
 
     def _fits(self, search: "_Search", rows: "slice | Positions") -> Truths:
-        """Returns, for each row, whether it meets the search. Comparing whole columns is cheaper
-        than picking rows out in between.
-        """
+        """Comparing whole columns is cheaper than picking rows out in between."""
         needs = search.needs
         good: Truths = (self._bits[rows] & search.bits) == search.bits
         good &= self._until[rows] > search.at
@@ -421,9 +340,7 @@ class Bucket(ColumnStore):
         return _Search(needs, at, left_out, list(self._listed_by.get(needs.image, ())))
 
     def _merge_if_rested(self) -> None:
-        """Merges the tail when searches go on but nothing is written. A tail is cheap to write to
-        and expensive to search.
-        """
+        """A tail is cheap to write to and expensive to search."""
         if self._used == self._sorted:
             return
         self._searches += 1
@@ -442,8 +359,6 @@ _NOBODY: Positions = np.zeros(0, np.int64)
 
 
 class _Search:
-    """The terms of one search, in numpy's types."""
-
     __slots__ = ("at", "bits", "listed", "models", "needs", "without")
 
     def __init__(self, needs: Needs, at: int, without: list[int], listed: list[int]) -> None:

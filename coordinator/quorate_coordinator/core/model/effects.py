@@ -3,6 +3,8 @@
 The shell performs the effects of one lane in their order. Lanes do not wait for each other.
 """
 
+from typing import ClassVar
+
 from msgspec import Struct
 
 from quorate_protocol.messages import frames
@@ -21,10 +23,18 @@ from quorate_protocol.rules.tabs import Pay
 from quorate_protocol.units import Address, Amount, Hash32, Sequence, UnixSeconds
 
 
+class _OwnLane(Struct, frozen=True):
+    """An effect that waits for no other, and for which none waits."""
+
+    key: str
+
+    @property
+    def lane(self) -> str:
+        return self.key
+
+
 class Send(Struct, frozen=True, tag=True):
-    """Sends a frame to a provider. The shell drops it when it cannot deliver it by `expires`. What
-    then happens follows from the deadline of the lease.
-    """
+    """Sends a frame. The shell drops it if it cannot deliver it by `expires`."""
 
     key: str
     peer: Address
@@ -33,23 +43,19 @@ class Send(Struct, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """One lane for each provider and kind of frame. A Verdict that cannot be delivered must not
-        delay a CommitSet, which has a deadline.
+        """One for each kind of frame: a Verdict must not delay a CommitSet, which has a
+        deadline.
         """
         return f"peer-{self.peer.hex()}-{type(self.frame).__name__}"
 
 
-class StoreSpec(Struct, frozen=True, tag=True):
-    """Stores a job's spec among the documents, once a provider has accepted it. The shell encodes
-    the spec when it performs the effect.
-    """
-
+class _Document(Struct, frozen=True):
     key: str
     job_id: Hash32
 
     @property
     def lane(self) -> str:
-        """One of a few lanes, chosen by the last letter of the key, which ends with a hash.
+        """One of a few, chosen by the last letter of the key, which ends with a hash.
 
         When the store is slow with one document, the others must not wait. One lane for each
         document would be too many: clients' uploads need the store's threads too.
@@ -57,20 +63,15 @@ class StoreSpec(Struct, frozen=True, tag=True):
         return f"documents-{self.key[-1:]}"
 
 
-class StoreReceipt(Struct, frozen=True, tag=True):
-    """Stores the receipt of a job's verdict in the content store, pinned. The shell builds the
-    receipt from the state when it performs the effect (docs/decisions/0007).
-    """
+class StoreSpec(_Document, frozen=True, tag=True):
+    """Stores a job's spec, once a provider has accepted it; the shell encodes it then."""
 
-    key: str
-    job_id: Hash32
+
+class StoreReceipt(_Document, frozen=True, tag=True):
+    """Stores a receipt, which the shell builds from the state (docs/decisions/0007)."""
+
     verdict_seq: Sequence
     cid: str
-
-    @property
-    def lane(self) -> str:
-        """One of a few lanes, as for `StoreSpec`."""
-        return f"documents-{self.key[-1:]}"
 
 
 class PaidVoucher(Struct, frozen=True):
@@ -81,18 +82,13 @@ class PaidVoucher(Struct, frozen=True):
 
 
 class SendPayroll(Struct, frozen=True, tag=True):
-    """Pays these cumulative sums from this coordinator's balance. `root` is that of the log of
-    Summaries.
-    """
+    """Pays these cumulative sums from this coordinator's balance. `root` is that of the log."""
 
     key: str
     pays: tuple[Pay, ...]
     root: Hash32
 
-    @property
-    def lane(self) -> str:
-        """A lane of its own, as for each kind of transaction: at most one is under way."""
-        return "payroll"
+    lane: ClassVar[str] = "payroll"
 
 
 class SendRedeem(Struct, frozen=True, tag=True):
@@ -102,10 +98,7 @@ class SendRedeem(Struct, frozen=True, tag=True):
     vouchers: tuple[PaidVoucher, ...]
     root: Hash32
 
-    @property
-    def lane(self) -> str:
-        """See `SendPayroll`."""
-        return "redeem"
+    lane: ClassVar[str] = "redeem"
 
 
 class Lock(Struct, frozen=True):
@@ -121,29 +114,18 @@ class SendLocks(Struct, frozen=True, tag=True):
     key: str
     locks: tuple[Lock, ...]
 
-    @property
-    def lane(self) -> str:
-        """See `SendPayroll`."""
-        return "locks"
+    lane: ClassVar[str] = "locks"
 
 
-class SendGiveBack(Struct, frozen=True, tag=True):
+class SendGiveBack(_OwnLane, frozen=True, tag=True):
     """Frees so much of a client's tab for the client."""
 
-    key: str
     client: Address
     amount: Amount
 
-    @property
-    def lane(self) -> str:
-        """A lane of its own: one client never waits for another."""
-        return self.key
-
 
 class ShownRun(Struct, frozen=True):
-    """One execution with all that `Jobs` and `Court` check. `index` and `blind` (a random value)
-    open the `assignmentId`.
-    """
+    """One execution with all that contracts check. `index` and `blind` open the `assignmentId`."""
 
     index: int
     blind: Hash32
@@ -153,27 +135,18 @@ class ShownRun(Struct, frozen=True):
     reveal: Reveal
 
 
-class ShowExecution(Struct, frozen=True, tag=True):
+class ShowExecution(_OwnLane, frozen=True, tag=True):
     """Shows `Jobs` an accepted execution of an order with an escrow of its own."""
 
-    key: str
     order: Order
     run: ShownRun
 
-    @property
-    def lane(self) -> str:
-        """A lane of its own."""
-        return self.key
 
-
-class PayOrder(Struct, frozen=True, tag=True):
-    """Has `Jobs` pay an order, once it takes no more evidence: not before `not_before`.
-
-    `providers` are those that this coordinator shows, in ascending order. Others may have been
-    shown too.
+class PayOrder(_OwnLane, frozen=True, tag=True):
+    """Has `Jobs` pay an order, once it takes no more evidence. `providers` are those that this
+    coordinator shows, in ascending order; others may have been shown too.
     """
 
-    key: str
     order: Order
     providers: tuple[Address, ...]
     not_before: UnixSeconds
@@ -184,16 +157,10 @@ class PayOrder(Struct, frozen=True, tag=True):
         return self.key
 
 
-class ReleaseOrder(Struct, frozen=True, tag=True):
+class ReleaseOrder(_OwnLane, frozen=True, tag=True):
     """Has `Jobs` give the budget of an order back early, because nobody executed it."""
 
-    key: str
     order: Order
-
-    @property
-    def lane(self) -> str:
-        """A lane of its own."""
-        return self.key
 
 
 class Evidence(Struct, frozen=True):
@@ -206,14 +173,12 @@ class Evidence(Struct, frozen=True):
 
     @property
     def reveals(self) -> tuple[Reveal, Reveal]:
-        """Returns what opens the commitments of both."""
         return self.run.reveal, self.contradiction.reveal
 
 
-class OpenCase(Struct, frozen=True, tag=True):
+class OpenCase(_OwnLane, frozen=True, tag=True):
     """Opens a case on chain. `pay` is what each juror gets beside its gas."""
 
-    key: str
     execution: Evidence
     pay: Amount
 
@@ -223,10 +188,9 @@ class OpenCase(Struct, frozen=True, tag=True):
         return self.key
 
 
-class ProveEquivocation(Struct, frozen=True, tag=True):
+class ProveEquivocation(_OwnLane, frozen=True, tag=True):
     """Shows the chain two Commits that one provider signed for one assignment."""
 
-    key: str
     assignment: Envelope[Assignment]
     one: Envelope[Commit]
     other: Envelope[Commit]
@@ -243,10 +207,7 @@ class ArchiveRuns(Struct, frozen=True, tag=True):
     key: str
     jobs: tuple[Hash32, ...]
 
-    @property
-    def lane(self) -> str:
-        """One lane, so that the archive writes one transaction after the other."""
-        return "archive"
+    lane: ClassVar[str] = "archive"
 
 
 class AppendSummary(Struct, frozen=True, tag=True):

@@ -12,6 +12,7 @@ from quorate_protocol.messages.receipt import WithdrawalEvidence
 from quorate_protocol.messages.signed import (
     Ack,
     CommitSet,
+    Order,
     Session,
     Stop,
     Verdict,
@@ -19,7 +20,6 @@ from quorate_protocol.messages.signed import (
     Witness,
 )
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.rules.audit_draw import Drawn
 from quorate_protocol.rules.hold_window import Window
 from quorate_protocol.rules.orders import Submission
 from quorate_protocol.rules.settlement import NOTHING, Split
@@ -41,27 +41,21 @@ from quorate_protocol.units import (
 
 
 class PastKey(Struct, frozen=True):
-    """An operator key that its owner has replaced. `until` is its last valid second; in that second
-    the next key is valid too.
-    """
+    """A replaced operator key. In its last second, `until`, the next key is valid too."""
 
     key: Address
     until: UnixSeconds
 
 
 class SlotsElsewhere(Struct, frozen=True):
-    """Run slots of one host class that others than this coordinator use: other coordinators and
-    juries.
-    """
+    """Run slots of one host class that other coordinators and juries use."""
 
     host_class: Hash32
     count: int
 
 
 class Provider(Struct, frozen=True):
-    """A registered provider: its keys from the chain, its newest offer and heartbeat. Its money is
-    in the table `payees`.
-    """
+    """A registered provider: its keys, newest offer and heartbeat. Its money is in `payees`."""
 
     owner: Address
     index: int  # in the order of registration
@@ -83,41 +77,34 @@ class Provider(Struct, frozen=True):
     assigned_until: UnixSeconds = UnixSeconds(0)
 
     def taken_elsewhere(self, host_class: Hash32) -> int:
-        """Run slots of a class that others used at the last heartbeat."""
         for item in self.elsewhere:
             if item.host_class == host_class:
                 return item.count
         return 0
 
     def is_alive(self, now: UnixSeconds) -> bool:
-        """Whether its heartbeats arrive in time, and it has an unexpired offer."""
         return self.offer is not None and now < self.alive_until and now < self.offer.expires
 
     def key_at(self, moment: UnixSeconds) -> Address:
-        """Returns the operator key that was valid at a moment. In the second of a rotation two keys
-        are valid; this returns the older one.
-        """
+        """In the second of a rotation two keys are valid; this returns the older one."""
         return next(
             (past.key for past in self.past_keys if moment <= past.until), self.operator_key
         )
 
     def has_key(self, key: Address, moment: UnixSeconds) -> bool:
-        """Whether a key was valid at a moment, inclusive at both ends (PROTOCOL §2)."""
+        """Inclusive at both ends (PROTOCOL §2)."""
         return key in (self.key_at(moment), self.key_at(UnixSeconds(moment + 1)))
 
 
 class WorkWindow(Struct, frozen=True):
-    """The most run slots of one host class that a provider may hold at once (PROTOCOL §4, Windows).
-
-    A commit in time adds one, and a lapse halves it.
-    """
+    """The most run slots of one class that a provider may hold at once (PROTOCOL §4, Windows)."""
 
     host_class: Hash32
     slots: int
 
 
 class Attestation(Struct, frozen=True):
-    """What the verifiers of one challenge say of GPUs of one model, or of a CPU.
+    """What one challenge's verifiers say of GPUs of one model, or of a CPU.
 
     It counts before `expires`. Disputed: another provider's live records name one of its GPUs.
     """
@@ -133,14 +120,11 @@ class Attestation(Struct, frozen=True):
 
 
 class HostList(Struct, frozen=True):
-    """A host class's list of stake slots, as on chain. `StakeSlot.index` is the position in the
-    list.
-    """
+    """A host class's list of stake slots, as on chain. `StakeSlot.index` is the position."""
 
     slots: tuple[StakeSlot, ...] = ()
-    since: dict[Address, UnixSeconds] = field(
-        default_factory=dict
-    )  # owner with an open slot -> time of the block that opened its first one
+    # owner with an open slot -> time of the block that opened its first one
+    since: dict[Address, UnixSeconds] = field(default_factory=dict)
 
 
 # ------------------------------------------------------------------------------------------ clients
@@ -179,10 +163,10 @@ class Client(Struct, frozen=True):
 
 
 class BatchPlace(Struct, frozen=True):
-    """A place of a batch: one execution that the batch wants, by the owner of `slot`.
+    """One execution that a batch wants, by the owner of `slot`.
 
-    `assignment_hash` names the lease of that execution; None while there is no lease. `retry_at` >
-    0 means that the provider was busy and keeps the place until it is assigned again.
+    `assignment_hash` names its lease, if there is one. `retry_at` > 0: the provider was busy and
+    keeps the place until it is assigned again.
     """
 
     slot: StakeSlot
@@ -213,7 +197,6 @@ class Batch(Struct, frozen=True):
 
     @property
     def is_repeat(self) -> bool:
-        """Whether members of the accepted group repeat the job in it, to confirm a fault."""
         return self.number > 0 and self.commit_set.message.beacon_round == 0
 
 
@@ -240,9 +223,8 @@ class Matching(Struct, frozen=True, tag=True):
 
 
 class Running(Struct, frozen=True, tag=True):
-    """A batch's executions are being assigned or run. The batch wants `wanted` places (executions),
-    and has `places`. `next_attempt` numbers the next try of its draw. `skipped` are tries whose
-    provider did not run it.
+    """A batch's executions are being assigned or run. It wants `wanted` places, and has `places`.
+    `next_attempt` numbers the next try of its draw.
     """
 
     batch: int
@@ -282,9 +264,7 @@ class Decided(Struct, frozen=True, tag=True):
 
 
 class Ended(Struct, frozen=True, tag=True):
-    """The job ended without a verdict: it was stopped, or no provider was matched before the order
-    expired.
-    """
+    """The job ended without a verdict: stopped, or not matched in time."""
 
     reason: str
 
@@ -301,8 +281,8 @@ class SlotList(Struct, frozen=True):
 
 
 class EligibleSnapshot(Struct, frozen=True):
-    """The slots of a list that were eligible at some Ack. Jobs draw their auditors from them. Most
-    jobs acknowledged at about the same time share one snapshot.
+    """The slots of a list that were eligible at some Ack, from which jobs draw their auditors. Most
+    jobs acknowledged at about the same time share one.
     """
 
     list_number: int  # of the `SlotList` that it is made of
@@ -311,16 +291,12 @@ class EligibleSnapshot(Struct, frozen=True):
     jobs: int  # how many jobs draw from it
 
     def slots_in(self, slots: tuple[StakeSlot, ...]) -> Iterator[StakeSlot]:
-        """Yields the eligible slots among a list's slots."""
         gone = {item.offer.message.provider for item in self.withdrawals}
         return (slot for slot in slots if slot.is_active(self.block) and slot.owner not in gone)
 
     def withdrawals_at(
         self, block: BlockNumber, slots: tuple[StakeSlot, ...]
     ) -> tuple[WithdrawalEvidence, ...]:
-        """Returns those of the owners with active slots at the block of a job. Another job with
-        the same list may show more.
-        """
         owners = {slot.owner for slot in slots if slot.is_active(block)}
         return tuple(item for item in self.withdrawals if item.offer.message.provider in owners)
 
@@ -364,13 +340,16 @@ class Job(Struct, frozen=True):
     live_bytes: int = 0  # of memory, that it takes while it is live
 
     @property
+    def order(self) -> Order:
+        return self.submission.order.message
+
+    @property
     def is_escrowed(self) -> bool:
-        """Whether its order has an escrow of its own, which pays it: no tab is charged."""
+        """Its escrow pays it: no tab is charged."""
         return self.ack.message.escrowed
 
     @property
     def repeats(self) -> tuple[Hash32, ...]:
-        """The executions of closed batches in which members of a group repeat the job."""
         found = (batch.members for batch in self.batches if batch.is_repeat)
         return tuple(name for members in found for name in members)
 
@@ -381,27 +360,22 @@ class Job(Struct, frozen=True):
 
     @property
     def is_paid_for(self) -> bool:
-        """Whether it is charged for an execution, and its client did not get that back."""
         return bool(self.split.credits or self.split.charged) and not self.split.refund
 
     @property
     def lacks_content(self) -> bool:
-        """Whether no owner is asked because the coordinator has not taken its content yet."""
         return not self.leases and self.phase == Matching(self.waits_until)
 
     @property
     def waits_until(self) -> UnixSeconds:
-        """From when on it may wait for a provider no more: its order's expiry, or `startWithin`
-        after the Ack while it has not started.
-        """
-        expiry = self.submission.order.message.expiry
+        """Its order's expiry, or `startWithin` after the Ack while it has not started."""
+        expiry = self.order.expiry
         if self.is_started:
             return expiry
         return UnixSeconds(min(expiry, self.created_at + self.submission.spec.start_within))
 
 
 def open_leases(job: Job) -> tuple[Hash32, ...]:
-    """Returns the hashes of the leases that time or a provider may still change."""
     match job.phase:
         case Running(places=places):
             return tuple(place.assignment_hash for place in places if place.assignment_hash)
@@ -429,14 +403,11 @@ class Payee(Struct, frozen=True):
 
     @property
     def unpaid(self) -> Amount:
-        """What was signed and not paid."""
         return Amount(max(0, self.vouched - self.tab.paid))
 
 
 class Sending(Struct, frozen=True):
-    """The newest transaction of one kind. Another one is built when it is confirmed, or refused
-    and `retry_at` has passed.
-    """
+    """The newest transaction of one kind; another follows once it ends, or after `retry_at`."""
 
     key: str
     amount: Amount  # that it takes from the balance
@@ -488,8 +459,3 @@ class MedianPrice(Struct, frozen=True):
 
     price: Price
     until: UnixSeconds
-
-
-def unassigned_place(drawn: Drawn, at: UnixSeconds) -> BatchPlace:
-    """Returns the place of a drawn auditor to which nothing is assigned yet."""
-    return BatchPlace(drawn.slot, drawn.attempt, at, None)

@@ -1,7 +1,7 @@
-"""The coordinator's events. The shell verifies them, and the actor journals them.
+"""The coordinator's events, which the actor journals.
 
-The shell recovers the signer of each message and passes its address as `key`. The core decides from
-the state whether that key may act for the account, so that a replay decides the same.
+The shell recovers the signer of each message as `key`. The core decides from the state whether that
+key may act for the account, so that a replay decides the same.
 """
 
 from msgspec import Struct
@@ -43,9 +43,7 @@ class OfferReceived(Struct, frozen=True, tag=True):
 
 
 class OfferRefresh(Struct, frozen=True):
-    """An offer like the one with `base_seq`, but for sequence number, expiry and signature. The
-    shell has checked all of it.
-    """
+    """An offer like `base_seq`'s, but for number, expiry and signature. The shell checked it."""
 
     base_seq: Sequence
     seq: Sequence
@@ -54,9 +52,7 @@ class OfferRefresh(Struct, frozen=True):
 
 
 class HeartbeatReceived(Struct, frozen=True, tag=True):
-    """`key` signed the heartbeat. `refresh`: the newest refresh of the offer since the last
-    heartbeat.
-    """
+    """`key` signed the heartbeat. `refresh`: the newest of the offer since the last heartbeat."""
 
     heartbeat: Envelope[Heartbeat]
     key: Address
@@ -78,9 +74,7 @@ class DeclineReceived(Struct, frozen=True, tag=True):
 
 
 class CommitReceived(Struct, frozen=True, tag=True):
-    """A provider's commitment to a result. `key` signed it. `is_stored`: the staging store has the
-    ciphertext that it names.
-    """
+    """`key` signed the commitment. `is_stored`: the staging store has its ciphertext."""
 
     commit: Envelope[Commit]
     key: Address
@@ -95,9 +89,7 @@ class EquivocationSeen(Struct, frozen=True, tag=True):
 
 
 class RevealReceived(Struct, frozen=True, tag=True):
-    """A provider opens its commitment. `has_opened`: the stored ciphertext gives the announced
-    digest under this salt.
-    """
+    """`has_opened`: the stored ciphertext gives the announced digest under this salt."""
 
     reveal: Reveal
     has_opened: bool
@@ -115,8 +107,8 @@ class AttestationReceived(Struct, frozen=True, tag=True):
     """The attestation document that a provider's offer names. Draw, proofs and signatures have
     passed their checks.
 
-    `coordinator` challenged the provider. If it is another coordinator, `coordinator_key` is its
-    statement key by the chain.
+    If another coordinator challenged the provider, `coordinator_key` is its statement key by the
+    chain.
     """
 
     provider: Address
@@ -130,7 +122,7 @@ class AttestationReceived(Struct, frozen=True, tag=True):
 
 
 class OrderReceived(Struct, frozen=True, tag=True):
-    """A client's order. Its signatures, spec and session have passed `orders.validate`.
+    """A client's order, which has passed `orders.validate`.
 
     `is_escrowed`: `Jobs` holds its budget until `orders.escrow_until` at least. The answer to such
     an order may be the refusal, because that changes the state. `lacks_content`: it names content
@@ -163,18 +155,14 @@ class VoucherReceived(Struct, frozen=True, tag=True):
 
 
 class GiveBackAsked(Struct, frozen=True, tag=True):
-    """A client wants so much of what is free in its tab back. The reply is the amount that it
-    gets.
-    """
+    """A client wants so much of its tab back. The reply is the amount that it gets."""
 
     client: Address
     amount: Amount
 
 
 class LogRead(Struct, frozen=True, tag=True):
-    """The client gets the first lines of an execution's log. It is submitted before they are
-    sent.
-    """
+    """The client gets the first lines of an execution's log: submitted before they are sent."""
 
     job_id: Hash32
     assignment_hash: Hash32
@@ -208,9 +196,7 @@ class ChainProviderRegistered(Struct, frozen=True, tag=True):
 
 
 class ChainSlotOpened(Struct, frozen=True, tag=True):
-    """From `Stakes`: slot `index` of a host class's list belongs to `owner`, active from a block
-    on.
-    """
+    """From `Stakes`: slot `index` of a class's list belongs to `owner`, from a block on."""
 
     host_class: Hash32
     index: int
@@ -237,22 +223,15 @@ class ChainTabChanged(Struct, frozen=True, tag=True):
 
 
 class ChainBalanceChanged(Struct, frozen=True, tag=True):
-    """From `Escrow`: this coordinator's balance as it is now."""
+    """From `Escrow`: the own balance, and what the day's limits leave to the posting key."""
 
     amount: Amount
-
-
-class ChainLimitsChanged(Struct, frozen=True, tag=True):
-    """From `Escrow`: what the day's limits leave to the posting key now."""
-
     payroll_left: Amount
     locks_left: Amount
 
 
 class ChainKeyRotated(Struct, frozen=True, tag=True):
-    """From `Stakes`: a provider's new operator key, valid from `since` on. The old key is valid up
-    to and including `since`.
-    """
+    """From `Stakes`: a new operator key. In the second `since` the old one is valid too."""
 
     owner: Address
     operator_key: Address
@@ -274,9 +253,7 @@ class ChainNetworkChanged(Struct, frozen=True, tag=True):
 
 
 class ChainSlotsClosed(Struct, frozen=True, tag=True):
-    """From `Stakes`: an owner has left, or lost more than half of its stake. Its slots are closed
-    from `out_block` on.
-    """
+    """From `Stakes`: an owner left, or lost more than half of its stake."""
 
     owner: Address
     out_block: BlockNumber
@@ -290,9 +267,7 @@ class ChainSlotFreed(Struct, frozen=True, tag=True):
 
 
 class ChainCaseOpened(Struct, frozen=True, tag=True):
-    """From `Court`: a case over one execution of `accused` is open. `execution` and `contradiction`
-    are the digests of both Assignments.
-    """
+    """From `Court`. `execution` and `contradiction` are the digests of both Assignments."""
 
     execution: Hash32
     contradiction: Hash32
@@ -308,9 +283,7 @@ class ChainJuryDrawn(Struct, frozen=True, tag=True):
 
 
 class ChainCaseDecided(Struct, frozen=True, tag=True):
-    """From `Court`: the case over an execution has ended; `taken` is the stake that the accused
-    lost.
-    """
+    """From `Court`. `taken` is the stake that the accused lost."""
 
     execution: Hash32
     is_convicted: bool
@@ -328,7 +301,6 @@ ChainNote = (
     | ChainSlotFreed
     | ChainTabChanged
     | ChainBalanceChanged
-    | ChainLimitsChanged
     | ChainCaseOpened
     | ChainJuryDrawn
     | ChainCaseDecided
@@ -345,32 +317,30 @@ class ChainAdvanced(Struct, frozen=True, tag=True):
 
 
 class ChainReorganised(Struct, frozen=True, tag=True):
-    """The chain replaced its blocks above `kept`, and the shell reads those blocks again. Notes
-    give values and not differences, so a repeated note is harmless.
+    """The chain replaced its blocks above `kept`, and the shell reads those again. Notes give
+    values and not differences, so a repeated note is harmless.
     """
 
     kept: BlockNumber
 
 
 class ChainStateQueried(Struct, frozen=True, tag=True):
-    """The chain's current state, which the shell queried. Logs do not report events that a
-    reorganisation removed, so logs alone would not correct them.
+    """The chain's current state. Logs do not report events that a reorganisation removed, so logs
+    alone would not correct them.
     """
 
     notes: tuple[ChainNote, ...]
 
 
 class SessionReceived(Struct, frozen=True, tag=True):
-    """A client's session, signed by its account, before its first order. The session key may then
-    upload.
-    """
+    """A client's session, signed by its account. Its key may then upload."""
 
     session: Envelope[Session]
 
 
 class TransactionConfirmed(Struct, frozen=True, tag=True):
-    """A transaction is deep enough in the chain. `purpose` is the key of the effect that ordered
-    it. The notes are what it may have changed, as the chain has it now.
+    """It is deep enough in the chain. `purpose` is the key of the effect that ordered it. The notes
+    are what it may have changed, as the chain has it now.
     """
 
     purpose: str
@@ -378,9 +348,7 @@ class TransactionConfirmed(Struct, frozen=True, tag=True):
 
 
 class TransactionRefused(Struct, frozen=True, tag=True):
-    """The chain will never take a transaction. `purpose` is the key of the effect that
-    ordered it.
-    """
+    """The chain will never take it. `purpose` is the key of the effect that ordered it."""
 
     purpose: str
     reason: str
@@ -397,9 +365,7 @@ class Restarted(Struct, frozen=True, tag=True):
 
 
 class Compared(Struct, frozen=True, tag=True):
-    """Since the start, chain and providers had time to show what this coordinator has signed. The
-    state knows all of it.
-    """
+    """Since the start, chain and providers had time to show what this coordinator has signed."""
 
 
 class Tick(Struct, frozen=True, tag=True):

@@ -1,8 +1,7 @@
 """The lease machine: one provider's agreement to execute one order.
 
 Assigned → Accepted → Committed → Closed → Revealed, or one of the ends Declined, Lapsed, Silent,
-Stopped. Deadlines come from the signed messages. The machine reads no clock: `step` gets the time
-as `at`.
+Stopped. Deadlines come from the signed messages. `step` gets the time as `at`.
 """
 
 from enum import StrEnum
@@ -10,6 +9,13 @@ from typing import assert_never
 
 from msgspec import Struct
 
+from quorate_coordinator.core.model.events import (
+    AcceptReceived,
+    CommitReceived,
+    DeclineReceived,
+    RevealReceived,
+    Tick,
+)
 from quorate_protocol.limits import HOUR, Limits
 from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import Envelope
@@ -22,9 +28,7 @@ from quorate_protocol.values import replace
 
 
 class Assigned(Struct, frozen=True, tag=True):
-    """The coordinator has sent the assignment, and the provider has not answered. It lapses at
-    `acceptBy`.
-    """
+    """Sent, and not answered. It lapses at `acceptBy`."""
 
 
 class Accepted(Struct, frozen=True, tag=True):
@@ -64,16 +68,14 @@ class Revealed(Struct, frozen=True, tag=True):
 
 
 class Declined(Struct, frozen=True, tag=True):
-    """The provider did not take it. If `start_by` > 0, it keeps its place in the batch
-    until then.
-    """
+    """The provider did not take it. With `start_by` > 0 it keeps its place until then."""
 
     start_by: UnixSeconds
 
 
 class Lapsed(Struct, frozen=True, tag=True):
-    """The provider sent no answer or no commit in time, or gave up after its Accept. The execution
-    is unpaid. `is_excused`: nobody sent its provider the Assignment, so it counts for nothing.
+    """No answer or no commit in time, or given up after the Accept: unpaid. `is_excused`: nobody
+    sent its provider the Assignment, so it counts for nothing.
     """
 
     was_accepted: bool
@@ -93,6 +95,7 @@ class Stopped(Struct, frozen=True, tag=True):
 
 
 Phase = Assigned | Accepted | Committed | Closed | Revealed | Declined | Lapsed | Silent | Stopped
+WithCommit = Committed | Closed | Revealed | Silent
 TERMINAL = (Revealed, Declined, Lapsed, Silent, Stopped)
 
 
@@ -113,54 +116,23 @@ class Lease(Struct, frozen=True):
 
     @property
     def provider(self) -> Address:
-        """The owner's account of the provider that executes it."""
         return self.assignment.message.provider
 
     @property
     def is_terminal(self) -> bool:
-        """Whether no event can change it."""
         return isinstance(self.phase, TERMINAL)
 
     @property
     def occupies_slot(self) -> bool:
-        """Whether it takes a run slot: from the assignment until the commit or the end (I2)."""
+        """From the assignment until the commit or the end (I2)."""
         return isinstance(self.phase, Assigned | Accepted)
 
 
 def result_of(lease: Lease) -> Hash32 | None:
-    """Returns the result digest of a revealed execution; None for another."""
     return lease.phase.result if isinstance(lease.phase, Revealed) else None
 
 
-class SignedDecline(Struct, frozen=True):
-    """A provider's Decline, and the operator key that signed it. In the second of a rotation two
-    keys are valid.
-    """
-
-    decline: Envelope[Decline]
-    key: Address
-
-
 # ------------------------------------------------------------------------------------------- events
-
-
-class AcceptReceived(Struct, frozen=True, tag=True):
-    """The provider's Accept arrived."""
-
-    accept: Envelope[Accept]
-
-
-class DeclineReceived(Struct, frozen=True, tag=True):
-    """The provider's Decline arrived."""
-
-    decline: Envelope[Decline]
-
-
-class CommitReceived(Struct, frozen=True, tag=True):
-    """The provider's Commit arrived, and the store has its ciphertext."""
-
-    commit: Envelope[Commit]
-    known: UnixSeconds = UnixSeconds(0)  # the time by the newest beacon round, if it is later
 
 
 class ProgressReported(Struct, frozen=True):
@@ -175,18 +147,8 @@ class BatchClosed(Struct, frozen=True):
     closed_at: UnixSeconds
 
 
-class RevealReceived(Struct, frozen=True, tag=True):
-    """The provider's Reveal arrived, and the stored ciphertext gives its digest."""
-
-    reveal: Reveal
-
-
 class ClientStopped(Struct, frozen=True):
     """The client's Stop arrived, and counts from now on."""
-
-
-class Tick(Struct, frozen=True, tag=True):
-    """Time has passed."""
 
 
 Event = (
@@ -213,10 +175,10 @@ class Effect(StrEnum):
 
 
 def step(
-    lease: Lease, event: Event, at: UnixSeconds, limits: Limits
+    lease: Lease, event: Event, at: UnixSeconds, limits: Limits, known: int = 0
 ) -> tuple[Lease, tuple[Effect, ...]]:
     """Applies one event to a lease; nothing else changes a lease. A repeated message changes
-    nothing.
+    nothing. `known` is the time by the newest beacon round, if it is later than `at`.
 
     Raises Refused if a message does not fit the lease's phase.
     """
@@ -225,7 +187,7 @@ def step(
             return _accept(lease, accept, at, limits)
         case DeclineReceived(decline):
             return _decline(lease, decline, at, limits)
-        case CommitReceived(commit, known):
+        case CommitReceived(commit):
             return _commit(lease, commit, at, known, limits)
         case ProgressReported(is_fetching):
             return _progress(lease, is_fetching, at)
@@ -242,18 +204,7 @@ def step(
 
 
 def _to(lease: Lease, phase: Phase, *effects: Effect) -> tuple[Lease, tuple[Effect, ...]]:
-    moved = Lease(
-        assignment=lease.assignment,
-        assignment_hash=lease.assignment_hash,
-        job_id=lease.job_id,
-        index=lease.index,
-        blind=lease.blind,
-        batch=lease.batch,
-        class_id=lease.class_id,
-        phase=phase,
-        is_drawn=lease.is_drawn,
-    )
-    return moved, effects
+    return replace(lease, phase=phase), effects
 
 
 def _accept(
@@ -276,14 +227,12 @@ def _accept(
 
 
 def lapses_after(phase: Accepted, limits: Limits) -> UnixSeconds:
-    """The last second in which an accepted lease may go on without further news."""
     if _fetches_too_long(phase, limits):
         return UnixSeconds(phase.heard_at - 1)
     return UnixSeconds(min(phase.commit_by, phase.heard_at + limits.lease_silence))
 
 
 def why_lapsed(phase: Accepted, at: UnixSeconds, limits: Limits) -> str:
-    """Says why an accepted lease has lapsed, for the job's history."""
     if at > phase.commit_by:
         return "no commit in time"
     if _fetches_too_long(phase, limits):
@@ -327,15 +276,15 @@ def _decline(
 
 
 def _commit(
-    lease: Lease, commit: Envelope[Commit], at: UnixSeconds, known: UnixSeconds, limits: Limits
+    lease: Lease, commit: Envelope[Commit], at: UnixSeconds, known: int, limits: Limits
 ) -> tuple[Lease, tuple[Effect, ...]]:
-    """Takes the Commit. Its CommitReceipt gets a later time than `at` if the clock is behind.
+    """The CommitReceipt gets a later time than `at` if the clock is behind.
 
     The beacon may have dated the Assignment. The time since the Accept is added to that date, so
     that a run is paid whole although the clock is behind.
     """
     phase = lease.phase
-    if isinstance(phase, Committed | Closed | Revealed | Silent):
+    if isinstance(phase, WithCommit):
         if phase.commit == commit:
             return lease, (Effect.RECEIPT_DUE,)
         raise Refused(Code.EQUIVOCATION, "commit: another one was signed for this assignment")
@@ -385,9 +334,6 @@ def _reveal(lease: Lease, reveal: Reveal, at: UnixSeconds) -> tuple[Lease, tuple
 
 
 def _stop(lease: Lease, at: UnixSeconds, limits: Limits) -> tuple[Lease, tuple[Effect, ...]]:
-    """Ends a lease that nobody has accepted. An accepted one has only the time to store what it
-    has.
-    """
     phase = lease.phase
     if isinstance(phase, Assigned):
         return _to(lease, Stopped(), Effect.SLOT_FREED)

@@ -1,12 +1,13 @@
 """The market's offers in columns, derived from the state's tables. No snapshot contains them.
 
-The index follows every table that it depends on (`Table.follow`), which notes the keys of changed
-rows. Before a search it derives the rows of these keys again. So after a refused step, a restore or
-a replay, the index is what follows from the tables.
+The index follows every table that it depends on (`Table.follow`). Before a search it derives the
+rows of changed keys again. So after a refused step, a restore or a replay, it is what follows from
+the tables.
 """
 
 from collections import Counter, deque
 from functools import lru_cache
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -27,11 +28,11 @@ from quorate_protocol.rules.reputation import rank
 from quorate_protocol.rules.reputation.fold import Trusts, trust_root
 from quorate_protocol.units import Address, BlockNumber, Hash32, JobKind, Price, UnixSeconds
 
+B = TypeVar("B", bound=bytes)
+
 
 class _Staked(Struct, frozen=True):
-    """Owners with an active slot in a class. Valid for the list `hosts`, from block `first` until
-    before block `after`.
-    """
+    """Valid for the list `hosts`, from block `first` until before `after`."""
 
     hosts: HostList | None
     first: int
@@ -65,14 +66,12 @@ def price_of(slot: SlotOffer) -> Price:
 
 
 def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
-    """An offer's slots in one host class."""
     return next((slot for slot in offer.slots if slot.host.id() == host_class), None)
 
 
 def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> int:
-    """Run slots of the class without a lease of ours that were not taken by others at the
-    provider's last heartbeat, within the provider's window. If others took some since, the provider
-    declines.
+    """Run slots without a lease of ours that others did not take at the last heartbeat, within the
+    provider's window. If others took some since, the provider declines.
     """
     slot = slot_offer(provider.offer, host_class) if provider.offer else None
     if slot is None:
@@ -82,7 +81,7 @@ def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> in
 
 
 def work_window(state: StateTables, owner: Address, host_class: Hash32) -> int:
-    """The most run slots of a class that a provider may hold at once (PROTOCOL §4, Windows)."""
+    """PROTOCOL §4, Windows."""
     for window in state.work_windows.get(owner) or ():
         if window.host_class == host_class:
             return window.slots
@@ -90,9 +89,6 @@ def work_window(state: StateTables, owner: Address, host_class: Hash32) -> int:
 
 
 def _most_held(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> int:
-    """How many leases of ours the provider can hold in a class: what others leave of its run slots,
-    within its window.
-    """
     left = slot.count - provider.taken_elsewhere(host_class)
     return min(left, work_window(state, provider.owner, host_class))
 
@@ -104,16 +100,13 @@ def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -
 
 
 def _is_free(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> bool:
-    """Whether one of the offered run slots is free. Leases are looked at only if they are enough
-    to fill the slots.
-    """
+    """Leases are looked at only if they are enough to fill the slots."""
     held = state.leases_in_slots.get(provider.owner) or ()
     count = _most_held(state, provider, slot, host_class)
     return count > len(held) or count > _held_in(state, held, host_class)
 
 
 def _changes_rows(before: Provider, after: Provider) -> bool:
-    """Whether a change of a provider may change its rows. Most changes change only its money."""
     is_same = (
         before.offer is after.offer
         and before.alive_until == after.alive_until
@@ -124,14 +117,12 @@ def _changes_rows(before: Provider, after: Provider) -> bool:
 
 
 def _changes_trust(before: Trusts, after: Trusts) -> bool:
-    """Whether a change of a reputation changes trust. Most lines of the log name no audit."""
+    """Most lines of the log name no audit."""
     return before.by_class is not after.by_class
 
 
 def _changes_record(before: Trusts, after: Trusts) -> bool:
-    """Whether a change of a reputation changes its provider's rows: strikes, or the lasting part
-    of its rank.
-    """
+    """Strikes, or the lasting part of the rank."""
     return _changes_trust(before, after) or rank.lasting_ppm(before) != rank.lasting_ppm(after)
 
 
@@ -142,9 +133,8 @@ class MarketIndex:
         self._state = state
         self.buckets: dict[Hash32, Bucket] = {}
         self.hosts: dict[Hash32, HostClass] = {}
-        self._classes: dict[
-            Address, tuple[Hash32, ...]
-        ] = {}  # the classes in which a provider has rows
+        # the classes in which a provider has rows
+        self._classes: dict[Address, tuple[Hash32, ...]] = {}
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
         self._left: deque[Hash32] = deque()  # classes that a provider left, the oldest first
         self._staked: dict[Hash32, _Staked] = {}
@@ -165,14 +155,13 @@ class MarketIndex:
         )
 
     def refresh(self) -> None:
-        """Applies the changes of the tables since the last call."""
         for changed in self._changed:
             if changed:
-                for owner in _drained(changed):
+                for owner in drained(changed):
                     self._derive(owner)
         for changed in self._changed_room:
             if changed:
-                for owner in _drained(changed):
+                for owner in drained(changed):
                     self._derive_free(owner)
         block = self._state.own.block
         if self._changed_hosts or block != self._block:
@@ -183,7 +172,6 @@ class MarketIndex:
                     self.staked(host_class)
 
     def bucket(self, host_class: Hash32) -> Bucket | None:
-        """Returns a class's rows. The feature STAKED in them is as of the newest block."""
         self.refresh()
         bucket = self.buckets.get(host_class)
         if bucket is not None:
@@ -216,15 +204,12 @@ class MarketIndex:
                     self._left.append(host_class)
             if len(self._class_sets) >= CLASS_SETS_MAX:
                 self._class_sets.clear()
-            self._classes[owner] = self._class_sets.setdefault(
-                now, now
-            )  # one tuple for all that offer the same
+            # one tuple for all that offer the same
+            self._classes[owner] = self._class_sets.setdefault(now, now)
             self._forget_idle()
 
     def _forget_idle(self) -> None:
-        """Forgets classes without offers. Classes for which jobs wait are kept and checked again
-        later.
-        """
+        """Classes without offers. Those for which jobs wait are checked again later."""
         for _ in range(min(len(self._left) - IDLE_MAX, IDLE_LOOKS)):
             host_class = self._left.popleft()
             bucket = self.buckets.get(host_class)
@@ -238,9 +223,7 @@ class MarketIndex:
                 self._left.append(host_class)
 
     def _derive_free(self, owner: Address) -> None:
-        """Derives again whether a provider has a free run slot. Assignments, their ends and windows
-        change nothing else.
-        """
+        """Assignments, their ends and windows change nothing else."""
         provider = self._state.providers.get(owner)
         if provider is None or provider.offer is None:
             return
@@ -292,7 +275,6 @@ class MarketIndex:
     # ---- stake, eligible slots and trust of a class
 
     def staked(self, host_class: Hash32) -> frozenset[Address]:
-        """Returns the distinct owners with an active slot in a class."""
         block, hosts = self._state.own.block, self._state.hosts.get(host_class)
         known = self._staked.get(host_class)
         if known is not None and known.hosts is hosts and known.first <= block < known.after:
@@ -317,16 +299,13 @@ class MarketIndex:
         return owners
 
     def stake_slots(self, host_class: Hash32) -> dict[Address, int]:
-        """Active stake slots of each owner in a class."""
         if host_class not in self._state.hosts:
             return {}  # nothing is cached for classes that only an offer names
         self.staked(host_class)
         return self._staked[host_class].counts
 
     def eligible(self, host_class: Hash32) -> EligibleList:
-        """Returns the slots from which a job may draw (PROTOCOL §5): all that are active on chain,
-        but those of owners that withdrew.
-        """
+        """All slots that are active on chain, but those of owners that withdrew (PROTOCOL §5)."""
         self.refresh()
         self.staked(host_class)
         staked = self._staked[host_class]
@@ -343,9 +322,7 @@ class MarketIndex:
         return eligible
 
     def list_of(self, root: Hash32) -> EligibleList:
-        """Returns the eligible list with this root, from which jobs draw. It is cached, because
-        jobs acknowledged at about the same time share a list.
-        """
+        """Cached, because jobs acknowledged at about the same time share a list."""
         found = self._lists.pop(root, None)
         if found is not None:
             self._lists[root] = found  # moves it to the end, as the one used last
@@ -355,7 +332,6 @@ class MarketIndex:
         return self._keep_list(EligibleList(snapshot.slots_in(slots), len(slots)))
 
     def withdrawals(self, host_class: Hash32) -> tuple[WithdrawalEvidence, ...]:
-        """Returns the withdrawals of the owners that no job of the class draws now."""
         providers = self._state.providers
         gone = (providers[owner] for owner in sorted(self._withdrawn & self.staked(host_class)))
         return tuple(
@@ -393,10 +369,8 @@ def _fixed_bits(kinds: tuple[JobKind, ...], sandboxes: tuple[str, ...]) -> int:
     return bits
 
 
-def _drained(changed: set[Address]) -> tuple[Address, ...]:
-    """Empties a set and returns its content. It clears the set as a whole, because a set that was
-    large once stays slow to pop from.
-    """
-    owners = tuple(changed)
+def drained(changed: set[B]) -> tuple[B, ...]:
+    """Clears the set as a whole, because a set that was large once stays slow to pop from."""
+    found = tuple(changed)
     changed.clear()
-    return owners
+    return found

@@ -20,7 +20,6 @@ from quorate_protocol.units import Hash32, JobKind
 
 
 def needs_of(spec: JobSpec) -> Needs:
-    """Returns the needs of a job: a machine that can run it, with a free run slot and a price."""
     return _needs(
         spec.kind,
         spec.sandbox,
@@ -36,7 +35,7 @@ _SANDBOX_BITS = {kind.value: 1 << SANDBOX_BIT + index for index, kind in enumera
 
 
 def sandbox_bits(names: tuple[str, ...]) -> int:
-    """The feature bits of sandboxes. A name that this version does not know has no bit."""
+    """A name that this version does not know has no bit."""
     bits = 0
     for name in names:
         bits |= _SANDBOX_BITS.get(name, 0)
@@ -79,11 +78,9 @@ def _needs(
 
 @lru_cache(maxsize=4096)
 def busy_or_not(needs: Needs) -> Needs:
-    """Returns the same needs without a free run slot, so that busy machines meet them too."""
     return needs._replace(bits=needs.bits & ~FREE)
 
 
 @lru_cache(maxsize=4096)
 def staked(needs: Needs) -> Needs:
-    """Returns the same needs, which only owners with a stake meet."""
     return needs._replace(bits=needs.bits | STAKED)

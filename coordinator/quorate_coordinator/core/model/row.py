@@ -36,15 +36,13 @@ class Row(NamedTuple):
     inputs: int = 0  # bytes of image and inputs
     cuda: int = 0  # ten times the newest CUDA of the driver
     store: int = 0  # bytes of image, inputs and output
-    images: tuple[Hash32, ...] = ()  # the only ones that it runs; empty = any
     record: int = 0  # what the provider's reputation adds to the price's factor, in ppm
+    images: tuple[Hash32, ...] = ()  # the only ones that it runs; empty = any
 
 
 class Needs(NamedTuple):
-    """What a job asks of a run slot, without the price. Any of `models` will do; none means any.
-    They are in lower case and sorted.
-
-    It is a tuple because it serves as a dictionary key very often.
+    """What a job asks of a run slot, without the price. Any of `models` will do (lower case,
+    sorted); none means any. A tuple, because it serves as a dictionary key very often.
     """
 
     bits: int
@@ -63,20 +61,17 @@ class Needs(NamedTuple):
 
 
 def key_of(price: int, number: int) -> int:
-    """Returns the sorting key of a row: its price, then its position in the ring of that price.
+    """The price, then the position in the ring of that price.
 
-    Positions are multiples of the golden ratio by registration `number`. So neighbours in the ring
-    have registered at different times, and the gaps between them are even. Positions repeat after
-    2^24 accounts.
+    Positions are multiples of the golden ratio by registration `number`, so neighbours in the ring
+    have registered at different times. They repeat after 2^24 accounts.
     """
     return min(price, PRICE_LIMIT) << SPREAD_BITS | number * 0x9E3779 & SPREAD_MASK
 
 
 @lru_cache(maxsize=1024)
 def model_number(model: str) -> int:
-    """The number of a GPU model's name in lower case; 0 for "".
-
-    It is a checksum, so that no table of names can be filled up. A provider that makes two names
-    collide gains nothing: it could as well offer the other name.
+    """0 for "". A checksum, so that no table of names can be filled up. A provider that makes two
+    names collide gains nothing: it could as well offer the other name.
     """
     return zlib.crc32(model.encode(errors="replace")) & 0x7FFFFFFF if model else 0

@@ -15,7 +15,6 @@ from quorate_protocol.units import ZERO_HASH, Hash32
 
 
 def of_job(state: StateTables, job: Job) -> list[Skipped]:
-    """Returns every skip of the job's batches, the present one included."""
     found = [skip for batch in job.batches for skip in met(state, batch.number, batch.skips)]
     if isinstance(job.phase, Running):
         found += met(state, job.phase.batch, job.phase.skipped)
@@ -23,7 +22,6 @@ def of_job(state: StateTables, job: Job) -> list[Skipped]:
 
 
 def met(state: StateTables, batch: int, skipped: Sequence[SkippedPlace]) -> list[Skipped]:
-    """Returns the skips of one batch, each with whether a signed Decline shows it."""
     return [
         Skipped(batch, skip.attempt, skip.slot, skip.assignment_hash in state.declines)
         for skip in skipped
@@ -31,10 +29,7 @@ def met(state: StateTables, batch: int, skipped: Sequence[SkippedPlace]) -> list
 
 
 def silent_until(state: StateTables, skipped: Sequence[SkippedPlace]) -> int:
-    """Returns the last second in which a silent provider could have accepted; 0 if none was silent.
-
-    The batch is closed later than that.
-    """
+    """The last second in which a silent provider could have accepted; 0 if none was silent."""
     return max(
         (
             state.leases[skip.assignment_hash].assignment.message.accept_by
@@ -51,7 +46,7 @@ def _has_declined_outright(state: StateTables, skip: SkippedPlace) -> bool:
 
 
 def skips_hash(state: StateTables, domain: Domain, skipped: Sequence[SkippedPlace]) -> Hash32:
-    """Returns `CommitSet.skips_hash`: hash_list over H(assignment hash, digest of the Decline)."""
+    """`CommitSet.skips_hash`: hash_list over H(assignment hash, digest of the Decline)."""
     pairs = []
     for skip in skipped:
         said = state.declines.get(skip.assignment_hash)

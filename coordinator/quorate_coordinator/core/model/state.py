@@ -12,16 +12,13 @@ BYTES_MAX = 16 << 20
 
 
 class DocumentCache:
-    """The newest documents by CID, up to `bytes_max`. A missing document can be built again, with
-    the same bytes.
-    """
+    """The newest documents by CID, up to `bytes_max`. A missing one can be built again."""
 
     def __init__(self, bytes_max: int = BYTES_MAX) -> None:
         self._documents: dict[str, bytes] = {}
         self._bytes, self._bytes_max = 0, bytes_max
 
     def put(self, cid: str, data: bytes) -> None:
-        """Adds a document, and drops the oldest ones if there is not enough room."""
         self.take(cid)
         self._documents[cid] = data
         self._bytes += len(data)
@@ -29,16 +26,13 @@ class DocumentCache:
             self.take(next(iter(self._documents)))
 
     def take(self, cid: str) -> bytes | None:
-        """Removes a document and returns it; None if it is not here."""
         data = self._documents.pop(cid, None)
         self._bytes -= len(data or b"")
         return data
 
 
 class State(StateTables):
-    """The tables, the index of the market's offers, and the cache of receipts. Snapshots contain
-    only the tables.
-    """
+    """The tables, the index of offers, and the cache of receipts. Snapshots contain only tables."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,5 +40,4 @@ class State(StateTables):
         self.receipts = DocumentCache()
 
     def eligible(self, job: Job) -> EligibleList:
-        """The slots from which a job's auditors are drawn."""
         return self.market.list_of(job.ack.message.eligible_root)

@@ -27,9 +27,7 @@ ACCUSE_BUDGET = Amount(20 * USD)
 
 
 class Rules(Struct, frozen=True):
-    """What does not change while the coordinator runs. `sign` is deterministic, so that a replay
-    signs the same bytes.
-    """
+    """What does not change while the coordinator runs. `sign` is deterministic."""
 
     domain: eip712.Domain
     coordinator: Address
@@ -44,7 +42,6 @@ class Rules(Struct, frozen=True):
 
     @property
     def timing(self) -> Timing:
-        """Which rounds draw later batches."""
         limits = self.limits
         return Timing(
             self.beacon_genesis,
@@ -55,23 +52,18 @@ class Rules(Struct, frozen=True):
         )
 
     def secret(self) -> Hash32:
-        """Returns a secret from which this coordinator derives values that nobody else can foresee.
-        The secret follows from the statement key.
-        """
+        """It follows from the statement key, at the cost of a signature."""
         return _secret(self.statement_key, self.sign)
 
 
 @lru_cache(maxsize=16)
 def _secret(_: Address, sign: Sign) -> Hash32:
-    """Returns the derived secret. It is cached, because it costs a signature."""
     return keccak256(sign(hash_tuple("quorate-derive/2")))
 
 
 @dataclass(slots=True)
 class StepContext:
-    """What the functions of one step share: the tables, the rules, the time, a random value, and
-    the effects so far.
-    """
+    """What the functions of one step share."""
 
     state: State
     rules: Rules
@@ -84,35 +76,27 @@ class StepContext:
     evidence: dict[Hash32, Evidence] = field(default_factory=dict)
 
     def emit(self, effect: Effect) -> None:
-        """Adds an effect."""
         self.effects.append(effect)
 
     def seal(self, message: M) -> Envelope[M]:
-        """Signs as the coordinator."""
         return seal(self.rules.domain, message, self.rules.sign)
 
     def digest(self, message: Message) -> Hash32:
-        """EIP-712 digest in this deployment's domain."""
         return eip712.digest(self.rules.domain, message)
 
     def derive(self, label: str) -> Hash32:
-        """Returns a new secret value. It follows from the step's journaled random value and from
-        the signing key, so the journal alone does not disclose it.
+        """A new secret value. It follows from the step's journaled random value and from the
+        signing key, so the journal alone does not disclose it.
         """
         self.draws += 1
         return hash_tuple(self.rules.secret(), self.random, label, self.draws)
 
     def change_own(self, **changes: object) -> OwnRecord:
-        """Changes fields of the `OwnRecord`: the coordinator's counters and newest block.
-
-        Returns the changed record.
-        """
         own = replace(self.state.own, **changes)  # type: ignore[arg-type]
         self.state.own_record[OWN] = own
         return own
 
     def put(self, job: Job, **changes: object) -> Job:
-        """Stores a job with changes, and returns the changed job."""
         changed = replace(job, **changes) if changes else job  # type: ignore[arg-type]
         self.state.jobs[job.id] = changed
         return changed
@@ -120,34 +104,30 @@ class StepContext:
     def note(
         self, job_id: Hash32, name: str, text: str, commit: Envelope[Commit] | None = None
     ) -> None:
-        """Adds a line to a job's history. The job's client reads that history."""
+        """The job's client reads that history."""
         event = JobEvent(Sequence(self.count(LINES)), self.at, job_id, name, text, commit)
         self.state.events[job_id] = _with_line(
             self.state.events.get(job_id) or (), event, EVENTS_PER_JOB_MAX
         )
 
     def count(self, name: str) -> int:
-        """Adds one to a counter, and returns it."""
         counted = (self.state.counters.get(name) or 0) + 1
         self.state.counters[name] = counted
         return counted
 
     def count_bytes(self, change: int) -> None:
-        """Counts the memory of live orders."""
         before = self.state.counters.get(LIVE_BYTES) or 0
         self.state.counters[LIVE_BYTES] = before + change
 
     def set_live(self, job: Job, is_live: bool) -> None:
-        """Adds a job to the live jobs (those without a verdict or an end) or removes it, and counts
-        it for its client. A repeat changes nothing.
-        """
+        """Live jobs have no verdict and no end yet. A repeat changes nothing."""
         if (job.id in self.state.live) == is_live:
             return
         if is_live:
             self.state.live[job.id] = True
         else:
             del self.state.live[job.id]
-        client, sign = self.state.clients[job.submission.order.message.client], 1 if is_live else -1
+        client, sign = self.state.clients[job.order.client], 1 if is_live else -1
         size = sign * job.live_bytes
         self.count_bytes(size)
         self.state.clients[client.account] = replace(
@@ -156,7 +136,5 @@ class StepContext:
 
 
 def _with_line(log: tuple[JobEvent, ...], event: JobEvent, most: int) -> tuple[JobEvent, ...]:
-    """Returns a history with one more line. A full history loses its oldest quarter at once, so
-    that most additions copy it only once.
-    """
+    """A full history loses its oldest quarter at once, so that most additions copy it only once."""
     return (*log, event) if len(log) < most else (*log[-most * 3 // 4 :], event)

@@ -14,8 +14,7 @@ UNCOMMITTED = (leases.Declined, leases.Lapsed, leases.Stopped)
 
 
 def show_accepted(context: StepContext, job: Job, verdict: Verdict) -> None:
-    """Shows the chain the accepted executions of a decided job, and has it pay them."""
-    order, window = job.submission.order.message, context.rules.limits.evidence_window
+    order, window = job.order, context.rules.limits.evidence_window
     members = [context.state.leases[digest] for digest in verdict.group]
     for lease in members:
         run = shown(context, lease)
@@ -27,24 +26,22 @@ def show_accepted(context: StepContext, job: Job, verdict: Verdict) -> None:
 
 
 def release(context: StepContext, job: Job) -> None:
-    """Gives the budget of a job back that has ended, if nobody can show an execution of it."""
     found = (context.state.leases[digest] for digest in job.leases)
     if job.is_escrowed and all(isinstance(lease.phase, UNCOMMITTED) for lease in found):
-        give_back(context, job.submission.order.message)
+        give_back(context, job.order)
 
 
 def give_back(context: StepContext, order: Order) -> None:
-    """Gives the budget of an order back that nobody has executed, and nobody will."""
+    """Nobody has executed the order, and nobody will."""
     context.emit(ReleaseOrder(f"release-{context.digest(order).hex()}", order))
 
 
 def order_of(job: Job, lease: Lease) -> EscrowedOrder | None:
     """What an owner needs to show its execution without this coordinator."""
-    return EscrowedOrder(job.submission.order.message, lease.index) if job.is_escrowed else None
+    return EscrowedOrder(job.order, lease.index) if job.is_escrowed else None
 
 
 def shown(context: StepContext, lease: Lease) -> ShownRun:
-    """One revealed execution with all that contracts check."""
     phase = lease.phase
     assert isinstance(phase, leases.Revealed), "only a revealed execution is shown"
     receipt = receipts.commit_receipt(context.rules, phase.commit, phase.committed_at)

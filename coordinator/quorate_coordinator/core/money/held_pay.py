@@ -1,12 +1,11 @@
-"""Held pay: the pay of a job whose verdict is provisional (PROTOCOL §5 Holding, Faults). Functions
-here make it final or take it back.
+"""Held pay: the pay of a job whose verdict is provisional (PROTOCOL §5 Holding, Faults).
 
 At the end of the hold, the beacon draws once more, at the job's own audit rate, whether the job is
-executed again. After a fault of its provider, the provider's held jobs are executed again, those of
-the same client first. The audit fund pays for a re-execution that gives the same result. If it
-gives another result, the provider loses the held pay, and that pay goes to the auditors. If nobody
-can execute the job again, the held pay becomes final, because the client has read the output; after
-a fault of the provider it goes back to the client. No stake is at risk there.
+executed again. After a fault, the provider's held jobs are executed again, those of the same client
+first. The audit fund pays for a re-execution that gives the same result. If it gives another, the
+held pay goes to the auditors. If nobody can execute the job again, the held pay becomes final,
+because the client has read the output; after a fault it goes back to the client. No stake is at
+risk there.
 """
 
 from collections.abc import Sequence
@@ -26,21 +25,15 @@ OTHERS_MAX = 20  # held jobs of other clients that are re-executed after a fault
 
 
 def draw_at_hold_end(context: StepContext, job: Job) -> None:
-    """Ends a hold after its longest time: the beacon draws whether the job is executed again."""
     _await_redraw(context, job, wanted=0, since=_closed_at(job) + context.rules.limits.max_hold)
 
 
 def draw_at_provider_exit(context: StepContext, job: Job) -> None:
-    """Ends a hold early, because its provider exits: the beacon draws before the provider
-    is gone.
-    """
     _await_redraw(context, job, wanted=0, since=context.state.own.block_time)
 
 
 def finish_after_window(context: StepContext, job: Job) -> None:
-    """Makes a provisional verdict final, because its provider has served enough further jobs. Each
-    of them was as likely to be audited.
-    """
+    """Its provider has served enough further jobs, each as likely to be audited."""
     assert isinstance(job.phase, Decided) and not job.phase.is_final, (
         "only a provisional job is held"
     )
@@ -52,15 +45,14 @@ def finish_after_window(context: StepContext, job: Job) -> None:
 
 
 def reexecute_after_fault(context: StepContext, owner: Address, faulty: Job) -> None:
-    """Has held jobs of `owner` executed again after a fault: all of the faulty job's client, and at
-    most `OTHERS_MAX` of other clients.
+    """All held jobs of the faulty job's client, and at most `OTHERS_MAX` of other clients.
 
-    The randomness of the beacon round that drew the faulty job's last batch chooses among the other
-    clients' jobs. Everyone can check that choice, and nobody could influence it.
+    The randomness of the round that drew the faulty job's last batch chooses among the others.
+    Everyone can check that choice, and nobody could influence it.
     """
     held = held_jobs_of(context, owner)
-    client, beacon = faulty.submission.order.message.client, faulty.beacons[-1].randomness
-    same = [job for job in held if job.submission.order.message.client == client]
+    client, beacon = faulty.order.client, faulty.beacons[-1].randomness
+    same = [job for job in held if job.order.client == client]
     others = sorted(
         (job for job in held if job not in same), key=lambda job: hash_tuple(beacon, "held", job.id)
     )
@@ -69,7 +61,6 @@ def reexecute_after_fault(context: StepContext, owner: Address, faulty: Job) -> 
 
 
 def reexecute_all(context: StepContext, owner: Address) -> None:
-    """Has all held jobs of a provider executed again. It was accused, or a jury convicted it."""
     faulty = [
         context.state.jobs.get(fault.job_id) for fault in context.state.faults.get(owner) or ()
     ]
@@ -79,7 +70,6 @@ def reexecute_all(context: StepContext, owner: Address) -> None:
 
 
 def held_jobs_of(context: StepContext, owner: Address) -> list[Job]:
-    """Returns the jobs whose pay is held for one provider."""
     return [
         context.state.jobs[job_id]
         for job_id, hold in context.state.held.items()
@@ -92,7 +82,7 @@ def _closed_at(job: Job) -> int:
 
 
 def _await_redraw(context: StepContext, job: Job, wanted: int, since: int) -> None:
-    """Makes a held job wait for a beacon round, which draws its re-execution.
+    """A beacon round draws the re-execution.
 
     `wanted` auditors are drawn; 0 means that the draw decides whether there is one. The round
     follows from `since`, a time that others know, and lies within what the receipt can show. So
@@ -120,7 +110,6 @@ def _await_redraw(context: StepContext, job: Job, wanted: int, since: int) -> No
 
 
 def finish_without_reexecution(context: StepContext, job: Job) -> Job:
-    """Makes a provisional verdict final, because the draw wants no re-execution."""
     assert job.held_verdict is not None
     return _finish_and_release(
         context, context.put(job, phase=Decided(job.held_verdict, True, context.at))
@@ -130,9 +119,8 @@ def finish_without_reexecution(context: StepContext, job: Job) -> Job:
 def apply_reexecution(
     context: StepContext, job: Job, verdict: Envelope[Verdict], group: Sequence[Lease]
 ) -> Job:
-    """Applies the verdict of a re-execution. If the primary is in the accepted group, the audit
-    fund pays the auditors. If not, the primary loses its held pay, from which the auditors are
-    paid. Repeats are paid like auditors.
+    """If the primary is in the accepted group, the audit fund pays the auditors. If not, they are
+    paid from the held pay that it loses. Repeats are paid like auditors.
     """
     job = context.put(job, phase=Decided(verdict, True, context.at))
     primary = _primary(context, job)
@@ -150,9 +138,7 @@ def apply_reexecution(
 def keep_held_pay(
     context: StepContext, job: Job, verdict: Envelope[Verdict], auditors: Sequence[Lease]
 ) -> Job:
-    """Makes the held pay final although no result was accepted: the client has read the output. The
-    audit fund pays the auditors that revealed.
-    """
+    """The client has read the output. The audit fund pays the auditors that revealed."""
     job = context.put(job, phase=Decided(verdict, True, context.at))
     _pay_revealed(context, job, auditors)
     return _finish_and_release(context, job)
@@ -170,9 +156,7 @@ def _pay_revealed(context: StepContext, job: Job, members: Sequence[Lease]) -> N
 def refund_held_pay(
     context: StepContext, job: Job, verdict: Envelope[Verdict], auditors: Sequence[Lease]
 ) -> Job:
-    """Returns the held pay to the client, because nobody vouches for the result that it got. The
-    audit fund pays those of `auditors` that revealed.
-    """
+    """Nobody vouches for the result. The audit fund pays those of `auditors` that revealed."""
     job = context.put(job, phase=Decided(verdict, True, context.at))
     held = _cancel_held_credit(context, job, _primary(context, job))
     job = context.put(job, split=replace(job.split, credits=(), refund=held))
@@ -188,13 +172,11 @@ def _primary(context: StepContext, job: Job) -> Lease:
 
 
 def _finish_and_release(context: StepContext, job: Job) -> Job:
-    """Ends the job's life as a live job, and makes its pay final if a voucher covers it."""
     context.set_live(job, False)
     return ledger.release(context, job)
 
 
 def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amount:
-    """Takes the primary's held credit away, and returns its amount."""
     amount = Amount(
         sum(
             credit.amount
@@ -209,9 +191,7 @@ def _cancel_held_credit(context: StepContext, job: Job, primary: Lease) -> Amoun
 def _pay_from_forfeit(
     context: StepContext, job: Job, primary: Lease, auditors: Sequence[Lease]
 ) -> tuple[Job, list[Lease]]:
-    """Pays the auditors, in order, from the pay that the primary loses. What is left goes to the
-    audit fund. Returns the auditors for whom it was not enough.
-    """
+    """In order; the rest goes to the audit fund. Returns whom it was not enough for."""
     left = _cancel_held_credit(context, job, primary)
     credits: list[Credit] = []
     unpaid: list[Lease] = []

@@ -25,15 +25,13 @@ from quorate_protocol.values import replace
 
 
 def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
-    """Returns what one execution of a closed batch earns. Everyone with the receipt computes the
-    same amount (I10).
-    """
+    """Everyone with the receipt computes the same amount (I10)."""
     phase, assignment = lease.phase, lease.assignment.message
     assert isinstance(phase, Closed | Revealed | Silent)
     batch = next(batch for batch in job.batches if lease.assignment_hash in batch.members)
     by = batch.stored_at[batch.members.index(lease.assignment_hash)]
     return settlement.pay_of(
-        job.submission.order.message,
+        job.order,
         assignment,
         settlement.payable_usage(
             phase.commit.message.usage_ms, assignment, by, context.rules.limits.accept_within
@@ -42,7 +40,6 @@ def pay_of(context: StepContext, job: Job, lease: Lease) -> Amount:
 
 
 def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
-    """Returns the executions of closed batches as `rules.settlement` needs them."""
     names = [digest for batch in job.batches for digest in batch.members]
     again = {
         name: names[place]
@@ -62,10 +59,8 @@ def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
 
 
 def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease]) -> Job:
-    """Charges the client as the verdict says, and credits the providers of `members`, which are
-    all executions so far. What the client pays is held for now; the audit fund pays at once.
-    """
-    order = job.submission.order.message
+    """What the client pays is held for now; the audit fund pays at once."""
+    order = job.order
     bill = settlement.bill(
         order, job.ack.message, verdict, ran(context, job, members), is_audit_billed(job)
     )
@@ -97,9 +92,7 @@ def settle(context: StepContext, job: Job, verdict: Verdict, members: list[Lease
 def _settle_escrowed(
     context: StepContext, job: Job, verdict: Verdict, bill: settlement.Bill
 ) -> Job:
-    """Settles a job whose order has an escrow of its own: the chain pays the accepted executions.
-    Only repeats are paid here, by the audit fund, because the chain does not know them.
-    """
+    """The chain does not know repeats, which the audit fund pays here."""
     job = context.put(job, split=bill.split, is_covered=True)
     for item in bill.split.credits:
         context.paid[item.assignment_hash] = item.amount
@@ -110,24 +103,21 @@ def _settle_escrowed(
 
 
 def is_audit_billed(job: Job) -> bool:
-    """Whether the client pays for the first audit instead of paying a premium."""
-    order, executions = job.submission.order.message, len(job.batches[0].members)
+    order, executions = job.order, len(job.batches[0].members)
     return settlement.is_audit_billed(
         order, job.ack.message.rule, job.witness is not None, executions
     )
 
 
 def hold(context: StepContext, lease: Lease, amount: Amount) -> None:
-    """Credits an execution to its provider, as held pay."""
     payees.hold(context, lease.provider, amount)
     context.paid[lease.assignment_hash] = amount
 
 
 def lower_reservation(context: StepContext, job: Job, most: Amount) -> Job:
-    """Keeps at most `most` of a job's reservation. The client may order with the rest at once."""
     if job.reserved <= most:
         return job
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     context.state.clients[client.account] = replace(
         client, reserved=Amount(client.reserved - job.reserved + most)
     )
@@ -135,10 +125,10 @@ def lower_reservation(context: StepContext, job: Job, most: Amount) -> Job:
 
 
 def release_reservation(context: StepContext, job: Job) -> Job:
-    """Ends the reservation of a client's money for a job. A second call changes nothing."""
+    """A second call changes nothing."""
     if not job.reserved:
         return job
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     context.state.clients[client.account] = replace(
         client, reserved=Amount(client.reserved - job.reserved)
     )
@@ -146,11 +136,10 @@ def release_reservation(context: StepContext, job: Job) -> Job:
 
 
 def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> None:
-    """Pays executions for which no client is charged from the audit fund.
-
-    It pays as far as its money goes, and as the job's client may use it (PROTOCOL 5.99).
+    """Pays executions for which no client is charged, as far as the fund's money goes, and as the
+    job's client may use it (PROTOCOL 5.99).
     """
-    account = job.submission.order.message.client
+    account = job.order.client
     for item in owed:
         own, lease = context.state.own, context.state.leases[item.assignment_hash]
         client = context.state.clients[account]
@@ -173,9 +162,7 @@ def pay_from_fund(context: StepContext, job: Job, owed: Sequence[Credit]) -> Non
 
 
 def on_voucher(context: StepContext, event: VoucherReceived) -> None:
-    """Applies a client's voucher. It covers charges in the order in which they were made, and
-    further jobs may start with what it has beyond them.
-    """
+    """It covers charges in the order in which they were made."""
     message = event.voucher.message
     client = context.state.clients.get(message.payer)
     if client is None:
@@ -207,7 +194,6 @@ def on_voucher(context: StepContext, event: VoucherReceived) -> None:
 
 
 def _prolong(context: StepContext, client: Client, session: Envelope[Session]) -> None:
-    """Stores a longer session for a voucher that the client sends again."""
     before = client.voucher_session
     if before is None or session.message.expires > before.message.expires:
         _count(context, replace(client, voucher_session=session, redeem_after=UnixSeconds(0)))
@@ -228,17 +214,13 @@ def _check_session(context: StepContext, session: Session) -> None:
 
 
 def chain_time(context: StepContext) -> UnixSeconds:
-    """Returns the time that the chain may have by now. If our clock is behind, a block has shown a
-    later time.
-    """
+    """If our clock is behind, a block has shown a later time."""
     return max(context.at, context.state.own.block_time)
 
 
 def on_tab(context: StepContext, account: Address, tab: Tab) -> None:
-    """Records a client's tab.
-
-    Deletes a client that took everything back and never ordered. Otherwise one deposit, passed on
-    from account to account, would fill the table.
+    """Deletes a client that took everything back and never ordered. Otherwise one deposit, passed
+    on from account to account, would fill the table.
     """
     client = context.state.clients.get(account) or Client(account)
     _count(context, replace(client, tab=tab))
@@ -247,8 +229,8 @@ def on_tab(context: StepContext, account: Address, tab: Tab) -> None:
 
 
 def _count(context: StepContext, client: Client) -> None:
-    """Computes how much of a client's voucher counts, and what it covers. A redemption by others
-    counts too, so what the chain paid always does.
+    """How much of a client's voucher counts, and what it covers. What the chain paid, also to
+    others, always counts.
     """
     signed = client.voucher.message.cumulative if client.voucher is not None else 0
     vouched = Amount(max(client.tab.paid, min(signed, client.tab.locked)))
@@ -262,10 +244,8 @@ def _count(context: StepContext, client: Client) -> None:
 
 
 def refund(context: StepContext, job: Job, amount: Amount) -> None:
-    """Gives held pay of a job back to its client: lowers what it is charged. A client that leaves
-    gets it by payroll.
-    """
-    client = context.state.clients[job.submission.order.message.client]
+    """Lowers what the client is charged. A client that leaves gets it by payroll."""
+    client = context.state.clients[job.order.client]
     is_open = job.id in client.open_charges
     later = client.open_charges[client.open_charges.index(job.id) if is_open else 0 :]
     for job_id in later:
@@ -279,18 +259,17 @@ def refund(context: StepContext, job: Job, amount: Amount) -> None:
 
 
 def orderable(state: State, client: Client) -> Amount:
-    """What a client's tab has for charges: all that is locked, but for a give-back."""
+    """All that is locked, but for a give-back."""
     leaving = state.sending.get(give_back_kind(client.account))
     return Amount(client.tab.locked - (leaving.amount if leaving is not None else 0))
 
 
 def give_back_kind(client: Address) -> str:
-    """The kind of transaction that frees money for a client: one of its own for each."""
     return f"give-back-{client.hex()}"
 
 
 def return_overpaid(context: StepContext, account: Address) -> None:
-    """Owes a client that leaves what its tab paid beyond its charges. A payroll pays it."""
+    """A client that leaves is owed what its tab paid beyond its charges. A payroll pays it."""
     client = context.state.clients[account]
     excess = Amount(client.tab.paid - client.charged)
     if excess <= 0 or client.under_way or client.open_charges:
@@ -300,8 +279,8 @@ def return_overpaid(context: StepContext, account: Address) -> None:
 
 
 def _cover(context: StepContext, account: Address) -> None:
-    """Marks the charges that a client's vouchers reach as covered, in the order in which they were
-    made. Those beyond, as far as its credit reaches, are paid to the providers.
+    """In the order in which charges were made. Those beyond the vouchers are paid to the providers
+    as far as the client's credit reaches.
     """
     client = context.state.clients[account]
     covered = 0
@@ -322,17 +301,17 @@ def _cover(context: StepContext, account: Address) -> None:
 
 
 def _is_lent(client: Client, job: Job) -> bool:
-    """Whether a charge is inside what the coordinator lends its client (PROTOCOL 4.77)."""
+    """Inside what the coordinator lends its client (PROTOCOL 4.77)."""
     return job.charged_up_to <= client.vouched + client.fees_paid
 
 
 def release(context: StepContext, job: Job) -> Job:
     """Makes held pay final once the verdict is final and a voucher or the client's credit covers
-    the charge. With a voucher the coordinator's fee is final too. A second call changes nothing.
+    the charge; with a voucher the fee too. A second call changes nothing.
     """
     if job.is_released or not isinstance(job.phase, Decided) or not job.phase.is_final:
         return job
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     if not job.is_pay_final and (job.is_covered or _is_lent(client, job)):
         job = context.put(job, is_pay_final=True)
         for item in () if job.is_escrowed else job.split.credits:
@@ -345,7 +324,7 @@ def release(context: StepContext, job: Job) -> Job:
     if job.is_escrowed:
         return job
     own, split = context.state.own, job.split
-    client = context.state.clients[job.submission.order.message.client]
+    client = context.state.clients[job.order.client]
     paid = Amount(client.fund_paid + split.fund)
     fees = Amount(client.fees_paid + split.fee)
     context.state.clients[client.account] = replace(client, fund_paid=paid, fees_paid=fees)
@@ -360,9 +339,7 @@ def release(context: StepContext, job: Job) -> Job:
 
 
 def check(context: StepContext) -> None:
-    """Asserts I1 off chain: charged = final + held + fees + fund. Its cost is linear in accounts,
-    so only the simulator and tests use it.
-    """
+    """I1: charged = final + held + fees + fund. Linear in accounts, so only for tests."""
     state, own = context.state, context.state.own
     charged = sum(client.charged for client in state.clients.values())
     credited = sum(payee.final + payee.held for payee in state.payees.values())
@@ -373,8 +350,8 @@ def check(context: StepContext) -> None:
     assert all(payee.held >= 0 for payee in state.payees.values()), "I1: held pay is below zero"
     reserved: Counter[Address] = Counter()
     for job in state.jobs.values():
-        reserved[job.submission.order.message.client] += job.reserved
-    under_way = Counter(state.jobs[job_id].submission.order.message.client for job_id in state.live)
+        reserved[job.order.client] += job.reserved
+    under_way = Counter(state.jobs[job_id].order.client for job_id in state.live)
     for client in state.clients.values():
         account = client.account
         assert client.reserved == reserved[account] and client.vouched <= client.tab.locked, (

@@ -1,8 +1,8 @@
-"""Payees: what this coordinator owes to providers, and the vouchers that it signs for them.
+"""What this coordinator owes to providers, and the vouchers that it signs for them.
 
 Pay is `held` until its job is final and its client's voucher covers the charge. Then it is `final`,
-and a voucher up to all final pay is signed. The voucher is journaled before it leaves, because it
-is an effect of a step.
+and a voucher up to all final pay is signed. It is journaled before it leaves, because it is an
+effect of a step.
 """
 
 from itertools import islice
@@ -27,12 +27,10 @@ IDLE_DAYS_MAX = 60  # after so many days without pay the average is near zero
 
 
 def of(state: State, account: Address) -> Payee:
-    """What is owed to an account."""
     return state.payees.get(account) or Payee(account)
 
 
 def hold(context: StepContext, account: Address, amount: int) -> None:
-    """Adds to an account's held pay, or takes from it."""
     payee = of(context.state, account)
     held = Amount(payee.held + amount)
     assert held >= 0, "I1: more taken back than held"
@@ -40,7 +38,6 @@ def hold(context: StepContext, account: Address, amount: int) -> None:
 
 
 def finish(context: StepContext, account: Address, amount: Amount, is_held: bool) -> None:
-    """Makes pay final: what was held, or what comes from the audit fund."""
     payee = of(context.state, account)
     held = Amount(payee.held - amount) if is_held else payee.held
     assert held >= 0, "I1: more released than held"
@@ -55,7 +52,7 @@ def finish(context: StepContext, account: Address, amount: Amount, is_held: bool
 
 
 def end_probation(context: StepContext, owner: Address) -> None:
-    """Ends an owner's probation: what it earned may be vouched (PROTOCOL 5.92)."""
+    """What it earned may then be vouched (PROTOCOL 5.92)."""
     provider = context.state.providers[owner]
     context.state.providers[owner] = replace(provider, is_on_probation=False)
     if of(context.state, owner).final:
@@ -63,9 +60,7 @@ def end_probation(context: StepContext, owner: Address) -> None:
 
 
 def vouch(context: StepContext) -> None:
-    """Signs vouchers up to all final pay, at most `VOUCHERS_PER_TICK_MAX`. The others wait for the
-    next tick. No voucher is signed for each single job, because a newer one replaces it.
-    """
+    """At most `VOUCHERS_PER_TICK_MAX`, and none for a single job: a newer one replaces it."""
     for account in list(islice(context.state.vouchers_due, VOUCHERS_PER_TICK_MAX)):
         del context.state.vouchers_due[account]
         payee = of(context.state, account)
@@ -85,7 +80,6 @@ def vouch(context: StepContext) -> None:
 
 
 def on_tab(context: StepContext, account: Address, tab: Tab) -> None:
-    """Records the tab from which a payee is paid."""
     payee = of(context.state, account)
     if tab == payee.tab:
         return
@@ -97,14 +91,13 @@ def on_tab(context: StepContext, account: Address, tab: Tab) -> None:
 
 
 def secure_again(context: StepContext, provider: Provider) -> None:
-    """Lets a provider be matched that declined as `unsecured`: what secures it has changed."""
+    """What secures a provider that declined as `unsecured` has changed: it may be matched."""
     if provider.unsecured_until:
         changed = replace(provider, unsecured_until=UnixSeconds(0))
         context.state.providers[provider.owner] = changed
 
 
 def wake(context: StepContext) -> None:
-    """Makes a tick look soon for a transaction that is due."""
     own = context.state.own
     if not own.money_at:
         later = UnixSeconds(max(context.at, own.looked_at + pause(context)))
@@ -117,20 +110,17 @@ def pause(context: StepContext) -> Seconds:
 
 
 def daily_pay(payee: Payee, at: UnixSeconds) -> Amount:
-    """What a provider earns on a day here: its average, or today's pay if that is more."""
     moved = _on_day(payee, at // DAY)
     return max(moved.daily, moved.earned)
 
 
 def is_newer(state: State, voucher: Voucher) -> bool:
-    """Whether a voucher of this coordinator is above all that its state knows. Then the state comes
-    from an older journal.
-    """
+    """Then the state comes from an older journal."""
     return voucher.cumulative > of(state, voucher.payee).vouched
 
 
 def paid_beyond(state: State) -> list[Address]:
-    """Returns the accounts to which the chain paid more than this coordinator signed."""
+    """To whom the chain paid more than this coordinator signed."""
     return [payee.account for payee in state.payees.values() if payee.tab.paid > payee.vouched]
 
 
@@ -141,7 +131,6 @@ def _earning(context: StepContext, payee: Payee, amount: int) -> Payee:
 
 
 def _on_day(payee: Payee, day: int) -> Payee:
-    """Moves the average of daily pay on to a day."""
     if day <= payee.day:
         return payee
     if not payee.day:

@@ -1,7 +1,7 @@
 """Builds the receipt of a decided job from the state: at the verdict, and again to store it.
 
-The evidence for a verdict does not change afterwards. So the effect need not carry the document
-(docs/decisions/0007). Usually it is stored milliseconds later, and until then a cache has it.
+The evidence for a verdict does not change afterwards, so the effect need not carry the document
+(docs/decisions/0007). Until it is stored, a cache usually has it.
 """
 
 from collections.abc import Callable, Iterator
@@ -46,7 +46,6 @@ UNDECIDED = (Outcome.UNRESOLVED, Outcome.CANNOT_VERIFY)
 
 
 def publish(context: StepContext, job: Job) -> Job:
-    """Orders the shell to store the receipt of a job that was just decided, and records its CID."""
     assert isinstance(job.phase, Decided)
     verdict = job.phase.verdict
     shown = context.evidence.pop(verdict.message.evidence_hash, None)
@@ -60,11 +59,8 @@ def publish(context: StepContext, job: Job) -> Job:
 
 
 def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> bytes | None:
-    """Returns the document that an effect stores. None if the job has left the state, because its
-    documents were stored before.
-
-    Raises Refused if a later verdict has replaced the effect's verdict. The later receipt is stored
-    instead.
+    """None if the job has left the state: its documents were stored before. Raises Refused if a
+    later verdict has replaced the effect's, whose receipt is stored instead.
     """
     job = state.jobs.get(effect.job_id)
     if job is None:
@@ -84,7 +80,6 @@ def document(state: State, rules: Rules, effect: StoreSpec | StoreReceipt) -> by
 
 
 def build(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict]) -> Receipt:
-    """The receipt of one verdict on a job. Its bytes stay the same while the state has the job."""
     return decided(_evidence_of(state, rules, job, verdict), verdict)
 
 
@@ -96,8 +91,8 @@ def _evidence_of(state: State, rules: Rules, job: Job, verdict: Envelope[Verdict
 def commit_receipt(
     rules: Rules, commit: Envelope[Commit], stored_at: UnixSeconds
 ) -> Envelope[CommitReceipt]:
-    """Returns the signed moment at which a Commit was stored. The newest ones are cached, because a
-    provider gets it at once and the evidence needs it soon after.
+    """The signed moment at which a Commit was stored. Cached, because a provider gets it at once
+    and the evidence needs it soon after.
     """
     return _commit_receipt(rules.domain, rules.sign, commit.digest(rules.domain), stored_at)
 
@@ -110,7 +105,7 @@ def _commit_receipt(
 
 
 def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int) -> Evidence:
-    """The evidence for a verdict with this outcome over the job's first `count` batches."""
+    """Over the job's first `count` batches."""
     batches = job.batches[:count]
     empty = job.empty_draw if outcome in UNDECIDED or count > 1 else None
     empty = empty if empty is not None and empty.batch == count else None
@@ -126,7 +121,9 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
     )
     skipped = [(batch.number, skip) for batch in batches for skip in batch.skips]
     skipped += [(empty.batch, skip) for skip in empty.skips] if empty is not None else []
-    beacons = [found for batch in batches if (found := _beacon(job, _round_of(batch)))]
+    beacons = [
+        found for batch in batches if (found := _beacon(job, batch.commit_set.message.beacon_round))
+    ]
     beacons += [found] if empty is not None and (found := _beacon(job, empty.round)) else []
     eligible = state.eligible(job)
     snapshot = state.eligible_snapshots[job.ack.message.eligible_root]
@@ -159,10 +156,6 @@ def evidence(state: State, rules: Rules, job: Job, outcome: Outcome, count: int)
     )
 
 
-def _round_of(batch: Batch) -> Round:
-    return batch.commit_set.message.beacon_round
-
-
 def _beacon(job: Job, number: Round) -> BeaconUsed | None:
     return next((item for item in job.beacons if item.round == number), None)
 
@@ -170,7 +163,6 @@ def _beacon(job: Job, number: Round) -> BeaconUsed | None:
 def _met(
     state: State, job: Job, batches: tuple[Batch, ...], empty: EmptyDraw | None
 ) -> Iterator[int]:
-    """Yields the indices of the eligible list that the draws tried."""
     for batch in batches:
         met = skips.met(state, batch.number, batch.skips)
         message = batch.commit_set.message
@@ -236,8 +228,8 @@ def job_documents(
         return
     if job.is_paid_for:
         spec, terms = job.submission.spec, job.submission.terms
-        yield cid_text(RAW, job.submission.order.message.spec_hash), spec.encode
-        yield cid_text(RAW, job.submission.order.message.terms_hash), terms.encode
+        yield cid_text(RAW, job.order.spec_hash), spec.encode
+        yield cid_text(RAW, job.order.terms_hash), terms.encode
     if isinstance(job.phase, Decided) and job.receipt_cid is not None:
         verdict = job.phase.verdict
         yield job.receipt_cid, lambda: build(state, rules, job, verdict).encode()

@@ -1,7 +1,7 @@
 """Transactions of money: which one is due, and what becomes of it (PROTOCOL 6.82 to 6.90).
 
 At most one payroll, one redemption and one list of locks are under way. They are built from final
-blocks and from what was signed, so a transaction that is built again pays nothing twice.
+blocks and from what was signed, so one that is built again pays nothing twice.
 """
 
 from collections import Counter
@@ -39,9 +39,7 @@ VOUCHERS_MAX = 16  # of one redemption, because `Escrow` takes so many sessions
 
 
 def send_due(context: StepContext) -> None:
-    """Sends what is due. Looks again as long as something is unpaid. Its cost is linear in
-    accounts.
-    """
+    """Looks again as long as something is unpaid. Its cost is linear in accounts."""
     own = context.state.own
     if not own.money_at or context.at < own.money_at:
         return
@@ -62,7 +60,6 @@ def send_due(context: StepContext) -> None:
 
 
 def _is_free(context: StepContext, kind: str) -> bool:
-    """Whether no transaction of a kind is under way or was refused just now."""
     sending = context.state.sending.get(kind)
     return sending is None or 0 < sending.retry_at <= context.at
 
@@ -82,7 +79,6 @@ def _send(
 
 
 def _owed(context: StepContext) -> dict[Address, tuple[Amount, Amount]]:
-    """(vouched, paid) of the accounts whose pay is due."""
     limits = context.rules.limits
     return {
         payee.account: (payee.vouched, payee.tab.paid)
@@ -104,7 +100,6 @@ def _pay(context: StepContext, owed: dict[Address, tuple[Amount, Amount]]) -> No
 
 
 def _available(context: StepContext) -> Amount:
-    """The balance without what is under way."""
     found = (context.state.sending.get(kind) for kind in (PAYROLL, LOCKS))
     under_way = sum(item.amount for item in found if item is not None and not item.retry_at)
     return Amount(max(0, context.state.own.balance - under_way))
@@ -114,7 +109,6 @@ def _available(context: StepContext) -> Amount:
 
 
 def _is_redeemable(client: Client) -> bool:
-    """Whether a client's voucher brings money that its charges need."""
     return (
         client.voucher is not None
         and client.vouched > client.tab.paid
@@ -164,9 +158,7 @@ def _is_redeem_due(context: StepContext, client: Client) -> bool:
 
 
 def _lock(context: StepContext) -> None:
-    """Locks guarantees for live providers with stake, the smallest first, so that most get one.
-    What is signed and unpaid comes first.
-    """
+    """The smallest first, so that most get one. What is signed and unpaid comes first."""
     state = context.state
     if not _is_free(context, LOCKS):
         return
@@ -206,7 +198,6 @@ def _wanted(context: StepContext) -> Iterator[tuple[Amount, Address]]:
 
 
 def _locks_left(context: StepContext) -> int:
-    """What the day's limit leaves for locks and give-backs, without what is under way."""
     items = context.state.sending.items()
     under_way = sum(
         item.amount for kind, item in items if kind not in (PAYROLL, REDEEM) and not item.retry_at
@@ -218,9 +209,9 @@ def _locks_left(context: StepContext) -> int:
 
 
 def on_give_back(context: StepContext, event: GiveBackAsked) -> Amount:
-    """Frees what is free in a client's tab, as far as it asks. A client that takes all leaves, and
-    gets back what it paid beyond its charges. It asks once in a `pay_every` for a part, because
-    each time costs this coordinator gas.
+    """Frees what is free in a client's tab, as far as it asks. A client that takes all gets back
+    what it paid beyond its charges. It asks once in a `pay_every` for a part, because each time
+    costs this coordinator gas.
     """
     client = context.state.clients.get(event.client)
     if client is None:
@@ -245,9 +236,6 @@ def on_give_back(context: StepContext, event: GiveBackAsked) -> Amount:
 
 
 def free_of(context: StepContext, client: Client) -> Amount:
-    """What neither vouchers nor charges nor open jobs of a client need, nor a give-back that is
-    under way.
-    """
     needed = max(client.tab.paid, client.vouched, client.charged + client.reserved)
     return Amount(max(0, ledger.orderable(context.state, client) - needed))
 
@@ -256,7 +244,6 @@ def free_of(context: StepContext, client: Client) -> Amount:
 
 
 def on_tab(context: StepContext, note: ChainTabChanged) -> None:
-    """Records a tab of which this coordinator is the payee or the payer."""
     tab = Tab(note.locked, note.paid, note.closes_at)
     if note.payee == context.rules.coordinator:
         ledger.on_tab(context, note.payer, tab)
@@ -265,7 +252,6 @@ def on_tab(context: StepContext, note: ChainTabChanged) -> None:
 
 
 def on_confirmed(context: StepContext, event: TransactionConfirmed) -> None:
-    """Ends a transaction, whose changes its notes have brought."""
     found = _under_way(context, event.purpose)
     if found is None:
         return
@@ -278,9 +264,7 @@ def on_confirmed(context: StepContext, event: TransactionConfirmed) -> None:
 
 
 def on_refused(context: StepContext, event: TransactionRefused) -> None:
-    """Gives up a transaction that the chain refused. Another one is built after a pause, in which
-    the cause can become known.
-    """
+    """Another one is built after a pause, in which the cause can become known."""
     found = _under_way(context, event.purpose)
     if found is None:
         return

@@ -1,6 +1,4 @@
-"""Alembic migrations of the tables, run in code at every start. `upgrade` needs no settings file
-and no command line.
-"""
+"""Alembic migrations of the tables, run in code at every start."""
 
 import logging
 from pathlib import Path
@@ -15,7 +13,6 @@ log = logging.getLogger(__name__)
 
 
 def settings(connection: Connection) -> Config:
-    """Alembic's settings for one open connection."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
@@ -24,7 +21,6 @@ def settings(connection: Connection) -> Config:
 
 
 def is_known(connection: Connection) -> bool:
-    """False when a newer program than this one has migrated the tables."""
     known = {
         script.revision
         for script in ScriptDirectory.from_config(settings(connection)).walk_revisions()
@@ -33,5 +29,4 @@ def is_known(connection: Connection) -> bool:
 
 
 def upgrade(connection: Connection, revision: str = "head") -> None:
-    """Brings the tables to a revision."""
     command.upgrade(settings(connection), revision)

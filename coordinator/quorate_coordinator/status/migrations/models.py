@@ -1,9 +1,8 @@
-"""The SQL tables that people query, as typed SQLAlchemy models, the same on SQLite and PostgreSQL.
+"""The SQL tables that people query, the same on SQLite and PostgreSQL.
 
-The coordinator never decides by these tables, only by its journal. `runs`, `providers` and the
-volume columns of `market_periods` come from state and archive, and a rebuild fills them again.
-Supply, cases and transactions are observations: a rebuild cannot bring back what was observed
-before the tables were lost.
+The coordinator never decides by them. `runs`, `providers` and the volume columns of
+`market_periods` come from state and archive, and a rebuild fills them again. Supply, cases and
+transactions are observations, which no rebuild brings back.
 """
 
 from decimal import Decimal
@@ -11,6 +10,8 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Dialect, Numeric, String, Text, types
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from quorate_coordinator.base.operator_view import ENDINGS
 
 AMOUNT_DIGITS = 39  # an amount has 128 bits on the wire
 
@@ -24,19 +25,17 @@ class AmountType(types.TypeDecorator[int]):
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> types.TypeEngine[Any]:
-        """Returns the column's type in one database."""
         if dialect.name == "postgresql":
             return dialect.type_descriptor(Numeric(AMOUNT_DIGITS, 0))
         return dialect.type_descriptor(String(AMOUNT_DIGITS))
 
     def process_bind_param(self, value: int | str | None, dialect: Dialect) -> object:
-        """Returns the value that the driver takes. Decimal text counts as an integer too."""
+        """Decimal text counts as an integer too."""
         if value is None:
             return None
         return Decimal(int(value)) if dialect.name == "postgresql" else str(int(value))
 
     def process_result_value(self, value: Decimal | str | None, dialect: Dialect) -> int | None:
-        """Returns the integer. Both drivers' values convert exactly."""
         return None if value is None else int(value)
 
 
@@ -90,8 +89,8 @@ class ProviderRow(Base):
 class MarketPeriod(Base):
     """Supply, prices and volume of one host class in one hour or day (UTC).
 
-    Supply and prices are those of the observation with the most slots in the period. Volume
-    counts the jobs that were ordered in the period, and what has become of them since.
+    Supply and prices are those of the observation with the most slots. Volume counts the jobs that
+    were ordered in the period, and what has become of them since.
     """
 
     __tablename__ = "market_periods"
@@ -173,20 +172,7 @@ class Progress(Base):
     event_seq: Mapped[int] = mapped_column(BigInteger)
 
 
-VOLUME_COLUMNS = (
-    "jobs",
-    "executions",
-    "audits",
-    "outvoted",
-    "accepted",
-    "unresolved",
-    "cannot_verify",
-    "lapsed",
-    "stopped",
-    "unmatched",
-    "charged",
-    "fee",
-)
+VOLUME_COLUMNS = ("jobs", "executions", "audits", "outvoted", *ENDINGS, "charged", "fee")
 """Columns of `MarketPeriod` that follow from the runs."""
 SUPPLY_COLUMNS = ("slots", "providers", "price_least", "price_median", "price_p90")
 """Columns of `MarketPeriod` that were observed."""

@@ -11,7 +11,6 @@ from quorate_coordinator.core.model import lease
 from quorate_coordinator.core.model.effects import ProveEquivocation
 from quorate_coordinator.market.frame_handler import FrameHandler
 from quorate_coordinator.market.frame_limits import FrameLimits
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_coordinator.storage.run_logs import RunLogs
 from quorate_protocol.codec.hashing import keccak256
@@ -21,6 +20,7 @@ from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.values import replace
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.memory_archive import MemoryArchive
 from support.virtual_clock import VirtualClock
 
 

@@ -7,11 +7,11 @@ from quorate_coordinator.core.jobs import log_reads
 from quorate_coordinator.core.jobs.log_reads import LogAccess
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Decided
-from quorate_coordinator.storage.archive import MemoryArchive
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, Hash32
 from support.markets.scripted_market import Market, Party
+from support.memory_archive import MemoryArchive
 
 
 def a_market() -> Market:
