@@ -71,10 +71,7 @@ STORE_OWNER = "verification"  # of proofs that this provider checks for others
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The connected parts of one daemon.
-
-    `terms` come from today's configuration. The core's state may still hold earlier ones.
-    """
+    """The parts of one daemon. `terms` are today's; the core's state may hold earlier ones."""
 
     terms: Terms
     core: ProviderCore
@@ -97,7 +94,6 @@ class Parts:
     p2p_transport: "P2pTransport | None"
 
     def transports(self) -> dict[Address, str]:
-        """Returns how this provider is connected now, by coordinator."""
         return {
             address: dialer.transport
             for address, dialer in self.dialers.items()
@@ -123,11 +119,7 @@ class Surroundings:
 
 
 def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
-    """Builds all parts. It pushes onto `stack` what must be closed at the end.
-
-    It builds the actor first and gives the actor its performer last (`Actor.bind`), because the
-    performer also reports events to the actor.
-    """
+    """Builds all parts, and pushes onto `stack` what must be closed at the end."""
     config, clock = given.config, given.clock
     # The journal comes first: its lock refuses a second process on the same folder.
     journal = Journal.open(config.path("journal"))
@@ -265,10 +257,7 @@ def terms_of(
     hardware: Hardware,
     inventory: GpuInventory,
 ) -> Terms:
-    """Returns the provider's terms, from configuration, machine and deployment.
-
-    Raises Unavailable if the coordinators work on different deployments.
-    """
+    """Raises Unavailable if the coordinators work on different deployments."""
     deployment = deployment_from_info(infos[0])
     for info in infos[1:]:
         if info.chain_id != deployment.chain_id or info.contracts["Stakes"] != deployment.stakes:
@@ -354,7 +343,6 @@ def _dialers(
     connections: Connections,
     verdict_checks: VerdictChecks,
 ) -> dict[Address, CoordinatorDialer]:
-    """One connection for each coordinator, with the handler of its frames."""
     connections.name_documents(attestation.document)
     dialers: dict[Address, CoordinatorDialer] = {}
     for address, coordinator in coordinators.items():

@@ -57,11 +57,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ProviderDaemon:
-    """One provider.
-
-    `url` is the URL of its gateway, once the gateway listens. `is_on_offer` is set once the
-    provider is registered and staked and has checked its coordinators. `core` and `drain` are None
-    until the daemon has replayed the journal.
+    """One provider. `url` is the gateway's, once it listens. `is_on_offer`: registered, staked,
+    coordinators checked. `core` and `drain` are None until the journal is replayed.
     """
 
     config: Config
@@ -113,10 +110,7 @@ class ProviderDaemon:
             )
 
     async def leave(self) -> None:
-        """Takes no new work; with `drain_seconds` it returns when nothing runs any more.
-
-        The caller bounds how long it waits, then cancels `run`.
-        """
+        """Takes no new work; with `drain_seconds` waits for running jobs. The caller bounds it."""
         self.notifier.stopping("the provider takes no new work")
         self.board.put("stopping", "the provider was told to stop")
         if self.drain is not None:
@@ -126,10 +120,8 @@ class ProviderDaemon:
     async def _meet_all(
         self, session: aiohttp.ClientSession
     ) -> tuple[Config, tuple[InfoView, ...]]:
-        """Returns the configuration with the coordinators that are known, and what they say.
-
-        One that is away and was never reached keeps the provider from no other. Raises Unavailable
-        if no coordinator is known.
+        """A coordinator that is away and was never reached keeps the provider from no other. Raises
+        Unavailable if none is known.
         """
         known: dict[str, InfoView] = {}
         away: list[Unavailable] = []
@@ -161,10 +153,8 @@ class ProviderDaemon:
             ) from error
 
     async def _reconcile(self, parts: Parts) -> tuple[events.TaskFailed, ...]:
-        """Compares journal and executor before anything new can start.
-
-        Removes tasks and pins that no lease needs. Returns the failures to report once the actor
-        runs.
+        """Removes tasks and pins that no lease needs, before anything new can start. Returns the
+        failures to report.
         """
         observed: dict[str, TaskState] = {
             lease_id: await self.executor.state(lease_id)
@@ -254,7 +244,6 @@ class ProviderDaemon:
                 group.create_task(task, name=name)
 
     async def _report(self, parts: Parts, failed: tuple[events.TaskFailed, ...]) -> None:
-        """Submits what changed while the daemon did not run."""
         if not parts.core.is_configured(parts.terms):
             await parts.actor.submit(events.Configured(parts.terms))
         if parts.terms.gpus or any(item.gpus for item in parts.core.live()):

@@ -64,15 +64,10 @@ class EffectPerformer:
         self._evidence_folder, self._clock = evidence_folder, clock
 
     async def submit(self, event: events.Event) -> None:
-        """Reports an event to the actor."""
         await self._actor.submit(event)
 
     async def perform(self, effect: effects.Effect) -> None:
-        """Performs one effect.
-
-        Raises Unavailable if a peer or this machine failed; the outbox then tries again. Raises
-        Refused if the effect can never succeed; the outbox then calls `refused`.
-        """
+        """Raises Unavailable if the outbox is to try again, Refused if that is useless."""
         try:
             await self._perform(effect)
         except (OSError, SubprocessError) as error:
@@ -186,11 +181,7 @@ class EffectPerformer:
         kind: type[frames.AcceptSent] | type[frames.DeclineSent] | type[frames.CommitSent],
         message: Accept | Decline | Commit,
     ) -> None:
-        """Signs a message with the key that was valid at the Assignment's acceptBy, and sends it.
-
-        If the coordinator knows another key, because it has read more or less of the chain, it gets
-        a message under that key.
-        """
+        """With the key valid at acceptBy, or another one that the coordinator knows."""
         accept_by = self._core.executions[assignment_hash].assignment.message.accept_by
 
         async def send(signer: Signer) -> None:
@@ -291,10 +282,7 @@ class EffectPerformer:
         )
 
     async def _send_logs(self, effect: effects.WatchTask) -> None:
-        """Sends the task's log lines to the coordinator.
-
-        They are no part of the result, so it drops lines that it cannot deliver.
-        """
+        """Log lines are no part of the result, so those that cannot be delivered are dropped."""
         try:
             async for chunk in self._job_runner.executor.logs(
                 effect.assignment_hash.hex(), follow=True
@@ -320,11 +308,7 @@ class EffectPerformer:
             log.debug("log lines of %s were dropped: %s", assignment_hash.hex(), error)
 
     async def _publish(self, effect: effects.PublishOutput) -> None:
-        """Collects, seals and uploads the output.
-
-        It may repeat each part after a crash: it finds what is done already, and sealing gives the
-        same ciphertext.
-        """
+        """A repeat finds what is done; sealing gives the same ciphertext."""
         lease_id = effect.assignment_hash.hex()
         try:
             output = await self._job_runner.collect(lease_id, effect.exit_status)

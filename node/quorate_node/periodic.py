@@ -27,9 +27,7 @@ log = logging.getLogger(__name__)
 
 
 async def tick(core: ProviderCore, actor: EventSink, clock: Clock) -> None:
-    """Submits a Tick when something is due, and only then, because the journal keeps every
-    event.
-    """
+    """Only when something is due: the journal keeps every event."""
     while True:
         if core.next_due() <= clock.now():
             await actor.submit(events.Tick())
@@ -39,11 +37,8 @@ async def tick(core: ProviderCore, actor: EventSink, clock: Clock) -> None:
 async def send_heartbeats(
     core: ProviderCore, announcements: Announcements, clock: Clock, board: Board | None = None
 ) -> None:
-    """Sends heartbeats with the free run slots. While the board has a problem with which no job
-    could run, such as a full disk, no slot is free.
-
-    A provider of several coordinators sends one soon after its free slots changed, so that a
-    coordinator rarely assigns a slot that another one took.
+    """No slot is free while no job could run, as with a full disk. A provider of several
+    coordinators sends one soon after its slots changed, so that no taken slot is assigned.
     """
 
     def offered() -> tuple[FreeSlots, ...]:
@@ -62,11 +57,8 @@ async def send_heartbeats(
 async def renew_offer(
     core: ProviderCore, actor: EventSink, announcements: Announcements, clock: Clock
 ) -> None:
-    """Publishes a new offer now, and refreshes it from time to time (PROTOCOL §3).
-
-    Only the first offer and changed ones are journaled. A refresh is lost in a crash, and the next
-    start publishes a new offer. The interval varies by a fifth, so that the offers of many
-    providers do not come at once.
+    """Only first and changed offers are journaled; after a crash the start publishes a new one. The
+    interval varies by a fifth, so that offers of many providers do not come at once.
     """
     await actor.submit(events.OfferDue())
     base, number = core.scalars.offer_seq, 0
@@ -85,7 +77,7 @@ async def renew_offer(
 async def _refresh(
     core: ProviderCore, announcements: Announcements, clock: Clock, seq: Sequence, seconds: float
 ) -> None:
-    """Sends one refresh until all coordinators have it, the offer changes or the time is over."""
+    """Until all coordinators have it, the offer changes or the time is over."""
     base, until = core.scalars.offer_seq, clock.now() + seconds / 2
     expires = UnixSeconds(int(clock.now()) + core.terms.limits.offer_ttl)
     while core.scalars.offer_seq == base and clock.now() < until:
@@ -101,7 +93,7 @@ async def _refresh(
 async def watch_store(
     core: ProviderCore, actor: EventSink, room: Callable[[], Awaitable[int]], clock: Clock
 ) -> None:
-    """Tells the core what the content store has room for, if the offer says something else."""
+    """Only if the offer says something else."""
     while True:
         await look_at_store(core, actor, room)
         await clock.sleep(STORE_SECONDS)
@@ -110,7 +102,6 @@ async def watch_store(
 async def look_at_store(
     core: ProviderCore, actor: EventSink, room: Callable[[], Awaitable[int]]
 ) -> None:
-    """Looks once."""
     found = await room()
     if not core.has_store(found):
         await actor.submit(events.StoreRead(found))

@@ -34,11 +34,10 @@ class AttestationDocument(Struct, frozen=True):
     version: int = 1
 
     def encode(self) -> bytes:
-        """Bytes of the canonical document."""
         return canonical.encode(self)
 
     def digest(self) -> Hash32:
-        """Digest of the document's CID (v1, raw, sha2-256), as a slot names it."""
+        """Of the CID (v1, raw, sha2-256), as a slot names it."""
         return sha256(self.encode())
 
     def validate(self) -> None:
@@ -65,7 +64,7 @@ class AttestationDocument(Struct, frozen=True):
 
 
 def decode(data: bytes) -> AttestationDocument:
-    """The document of canonical bytes. Raises `Refused` for any other bytes."""
+    """Raises `Refused` for bytes that are not canonical."""
     document = canonical.decode(AttestationDocument, data, DOCUMENT_BYTES_MAX)
     document.validate()
     return document

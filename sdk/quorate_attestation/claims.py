@@ -12,33 +12,25 @@ from quorate_protocol.units import Hash32
 
 
 def claims_of(inventory: GpuInventory, peer_key: Hash32) -> tuple[GpuClaim, ...]:
-    """Returns the claims of all GPUs that the catalogue has.
-
-    A machine without any claims its CPU under its true name, "cpu". It never claims a GPU.
-    """
+    """A machine without a known GPU claims its CPU as "cpu", never as a GPU."""
     found = tuple(claim for device in inventory.devices for claim in _claims(device))
     return found or (cpu_claim(peer_key),)
 
 
 def cpu_claim(peer_key: Hash32) -> GpuClaim:
-    """Returns the claim of a machine's CPU."""
     memory = CPU_PARAMETERS.pages * PAGE_BYTES
     return GpuClaim(cpu_uuid(peer_key), CPU.name, memory, CPU_PARAMETERS)
 
 
 def standard_sizes(claim: GpuClaim) -> Parameters:
-    """Returns the sizes that a challenge of this claim has. The claim's model must be known."""
+    """The claim's model must be known."""
     return parameters_for(model_of(claim), claim.vram_bytes)
 
 
 def check_sizes(
     challenge: ChallengeOpened, standard: Callable[[GpuClaim], Parameters] = standard_sizes
 ) -> None:
-    """Checks that every GPU is challenged with the standard sizes of its model.
-
-    Verifiers call it before they take part: smaller sizes prove less. Raises
-    `Refused(BAD_AMOUNT)`.
-    """
+    """Called before taking part: smaller sizes prove less. Raises `Refused(BAD_AMOUNT)`."""
     for claim in challenge.gpus:
         if claim.parameters != standard(claim):
             raise Refused(

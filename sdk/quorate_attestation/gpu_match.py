@@ -27,7 +27,7 @@ def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
 
 
 def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
-    """What a slot lacks of a request, in words; empty if it has everything (`has_all`)."""
+    """In words; empty if it has everything."""
     found = []
     if not slot.host.is_gpu:
         return ("it has no GPU",)
@@ -54,9 +54,7 @@ def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def names_called(text: str) -> frozenset[str]:
-    """The names in offers that a request's model means, in lower case: those of the catalogue, and
-    the text itself. Empty for "".
-    """
+    """The catalogue's names and the text itself, in lower case. Empty for ""."""
     if not text:
         return frozenset()
     return frozenset({text.lower(), *(model.name.lower() for model in models_called(text))})
@@ -64,7 +62,7 @@ def names_called(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def capability_of(name: str, architecture: str) -> int:
-    """Ten times the compute capability of an offered model; 0 if nothing is known about it."""
+    """Ten times the compute capability; 0 if nothing is known."""
     model = _by_name().get(name.lower())
     if model is None:
         return _LOWEST_CAPABILITY.get(architecture, 0)
@@ -78,12 +76,12 @@ def _by_name() -> dict[str, Model]:
 
 
 def number_of(tenfold: int) -> str:
-    """A compute capability or version of CUDA as people write it: 90 is "9.0"."""
+    """90 is "9.0"."""
     return f"{tenfold // 10}.{tenfold % 10}"
 
 
 def describe_request(wanted: GpuRequest) -> str:
-    """A request for people: "2x H100", "1x GPU of 24 GB, compute capability 8.9"."""
+    """For people: "2x H100", "1x GPU of 24 GB, compute capability 8.9"."""
     parts = [f"{wanted.count}x {wanted.model or 'GPU'}"]
     if wanted.vram_bytes_min:
         parts.append(f"of {-(-wanted.vram_bytes_min // _GB)} GB")
@@ -95,9 +93,8 @@ def describe_request(wanted: GpuRequest) -> str:
 
 
 def describe_slot(slot: SlotOffer) -> str:
-    """The GPUs of one slot for people: "2x A100 SXM 80GB"; memory is added if the name has none.
-
-    A slot that claims no attestation has the name that its driver reported.
+    """For people: "2x A100 SXM 80GB", with memory if the name has none. Without attestation it is
+    the driver's name.
     """
     told = "" if slot.attestation_level else " (reported)"
     memory = "" if "GB" in slot.gpu else f" {(slot.vram_bytes + _GB // 2) // _GB} GB"

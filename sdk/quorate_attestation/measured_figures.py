@@ -31,12 +31,10 @@ class Figures(Struct, frozen=True):
 
     @property
     def elapsed_ms(self) -> Milliseconds:
-        """The time of all stages."""
         return Milliseconds(sum(self.stage_ms))
 
 
 def figures(claim: GpuClaim, stage_ms: tuple[Milliseconds, ...]) -> Figures:
-    """Returns the figures that follow from a verifier's times."""
     assert len(stage_ms) == STAGES, "one time a stage"
     parameters = claim.parameters
     return Figures(
@@ -48,10 +46,9 @@ def figures(claim: GpuClaim, stage_ms: tuple[Milliseconds, ...]) -> Figures:
 
 
 def judge(claim: GpuClaim, found: Figures, model: Model, round_trip_ms: Milliseconds) -> Ppm:
-    """Returns the ratio of the compute rate to the catalogue's, in ppm; 0 if it has none.
-
-    Raises `Refused(BAD_AMOUNT)` for a rate or a memory that does not fit the model, and
-    `Refused(TOO_EARLY)` if the network's delay could hide what is measured.
+    """Returns the compute rate by the catalogue's, in ppm; 0 if it has none. Raises
+    `Refused(BAD_AMOUNT)` for what does not fit the model, `Refused(TOO_EARLY)` if the network's
+    delay could hide what is measured.
     """
     _judge_memory(claim, found, model)
     if model.measured is None or claim.uuid.startswith(_MIG_PREFIX):
@@ -97,12 +94,11 @@ def _judge_delay(found: Figures, round_trip_ms: Milliseconds) -> None:
 
 
 def _share(value: int, whole: int) -> Ppm:
-    """Returns value / whole in ppm, rounded down; 1 if there is no whole to compare with."""
+    """value / whole in ppm, rounded down; 1 if there is no whole to compare with."""
     return Ppm(value * PPM_ONE // whole if whole else PPM_ONE)
 
 
 def model_of(claim: GpuClaim) -> Model:
-    """Returns the model that a claim names. The challenge must be valid."""
     found = model_by_id(hash_tuple("gpu-model", claim.model))
     assert found is not None, "a valid challenge names models of the catalogue"
     return found

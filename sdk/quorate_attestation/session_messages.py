@@ -50,9 +50,8 @@ class ChallengeSent(Struct, frozen=True, tag=True):
 
 
 class NonceSent(Struct, frozen=True, tag=True):
-    """Verifier to provider: its nonce for a stage, or for the sample (stage 3).
-
-    The answer to this request comes after the provider has it. So it shows the round trip.
+    """Verifier to provider: its nonce for a stage, or for the sample (stage 3). The answer comes
+    after the provider has it, and so shows the round trip.
     """
 
     challenge: Hash32
@@ -61,7 +60,6 @@ class NonceSent(Struct, frozen=True, tag=True):
     nonce: Hash32
 
     def opened(self) -> StageOpened | SampleOpened:
-        """The nonce as the sessions take it."""
         if self.stage == STAGES:
             return SampleOpened(self.challenge, self.nonce)
         return StageOpened(self.challenge, self.stage, self.nonce)
@@ -115,17 +113,16 @@ class SessionMessage(Struct, frozen=True):
 
 
 def encode(message: Message) -> bytes:
-    """Canonical bytes of a message."""
     return canonical.encode(SessionMessage(message))
 
 
 def decode(data: bytes) -> Message:
-    """The message of canonical bytes. Raises `Refused` for any other bytes."""
+    """Raises `Refused` for bytes that are not canonical."""
     return canonical.decode(SessionMessage, data, MESSAGE_BYTES_MAX).message
 
 
 def challenge_of(message: Message) -> Hash32 | None:
-    """Returns the digest of the challenge that a message belongs to; None if it begins one."""
+    """None if the message begins one."""
     match message:
         case NonceSent() | ProofSent() | RefusalSent():
             return message.challenge

@@ -17,7 +17,6 @@ NO_START = UnixSeconds(0)
 
 
 def check_parties(event: events.AssignmentReceived, terms: Terms) -> None:
-    """Raises Refused unless a coordinator served here signed the Assignment for this provider."""
     assignment = event.assignment.message
     if terms.statement_keys.get(assignment.coordinator) != event.signer:
         raise Refused(
@@ -29,7 +28,6 @@ def check_parties(event: events.AssignmentReceived, terms: Terms) -> None:
 
 
 def check_accept_by(assignment: Assignment, at: UnixSeconds) -> None:
-    """Raises Refused if acceptBy has passed or lies too far ahead."""
     ahead = assignment.accept_by - at
     if ahead > ACCEPT_AHEAD_MAX:
         raise Refused(
@@ -53,11 +51,9 @@ def answer(
     gone: frozenset[str] = frozenset(),
     store_bytes: int = BYTES_OF_SLOT_MAX,
 ) -> tuple[bidding.DeclineCause | None, UnixSeconds]:
-    """Decides between accepting and declining.
-
-    Returns the reason to decline (None to accept), and the time when a run slot will be free (0 if
-    that is not the reason). `gone` are GPUs that the driver does not list any more,
-    `store_bytes` what the newest offer says.
+    """Returns the reason to decline (None to accept), and when a run slot will be free (0 if that
+    is not it). `gone` are GPUs that the driver no longer lists; `store_bytes` is the newest
+    offer's.
     """
     if is_draining:
         return bidding.DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
@@ -83,7 +79,7 @@ def answer(
 def _store_is_full(
     event: events.AssignmentReceived, live: tuple[Execution, ...], later: UnixSeconds
 ) -> tuple[bidding.DeclineCause | None, UnixSeconds]:
-    """Postpones what fitted the offer until other jobs took the room. The next offer says so."""
+    """Postpones what fitted the offer until other jobs took the room."""
     asked = capacity.store_bytes(event.spec, live)
     if asked <= event.store_room:
         return None, NO_START

@@ -50,10 +50,6 @@ Check = Callable[[Bid], DeclineCause | None]
 
 
 def decide(bid: Bid) -> DeclineCause | None:
-    """Returns the first reason not to run the job.
-
-    None means that the job fits this provider whenever a slot is free.
-    """
     for check in CHECKS:
         answer = check(bid)
         if answer is not None:
@@ -79,7 +75,6 @@ def _check_consistency(bid: Bid) -> DeclineCause | None:
 
 
 def _check_validity(bid: Bid) -> DeclineCause | None:
-    """Declines a spec that no provider may run, so that it never reaches the executor."""
     try:
         validate(bid.spec)
     except Refused as refused:  # not re-raised: the provider answers with a signed Decline
@@ -96,7 +91,6 @@ def _check_host_class(bid: Bid) -> DeclineCause | None:
 
 
 def _check_price(bid: Bid) -> DeclineCause | None:
-    """Declines a price below the owner's lowest price or below the cheapest tier offered."""
     if bid.assignment.price_tier is not PriceTier.ON_DEMAND:
         return DeclineCause(
             DeclineReason.PRICE,
@@ -143,9 +137,6 @@ CHECKS: tuple[Check, ...] = (
 
 
 def quoted_fetch_seconds(bid: Bid) -> int:
-    """Returns how long fetching image and inputs may take here.
-
-    It becomes part of the commit deadline, so it is generous.
-    """
+    """Returns how long a fetch may take here: generous, as it is part of the commit deadline."""
     size = quotes.fetch_bytes(bid.spec)
     return FETCH_SECONDS_LEAST + size // bid.terms.policy.input_bytes_per_second

@@ -29,10 +29,8 @@ class Case(Struct, frozen=True):
 
 
 def note_case(cases: Table[Hash32, Case], event: events.ChainCaseOpened, terms: Terms) -> None:
-    """Keeps a case until its decision, because no later event names what a juror repeats.
-
-    It keeps no case against this provider, or of a host class that it does not offer. An execution
-    has one open case at a time, so a new one replaces the one before.
+    """Keeps a case until its decision, unless it is against this provider or of a class that it
+    does not offer. An execution has one open case, so a new one replaces the last.
     """
     is_irrelevant = event.accused == terms.provider or terms.slot(event.host_class) is None
     known = cases.get(event.execution)
@@ -43,7 +41,6 @@ def note_case(cases: Table[Hash32, Case], event: events.ChainCaseOpened, terms: 
 
 
 def note_vote(cases: Table[Hash32, Case], event: events.ChainVoted) -> None:
-    """Adds a ballot. After a reorganisation the chain gives it again, in its new place."""
     case = cases.get(event.execution)
     if case is not None:
         others = tuple(vote for vote in case.votes if vote.juror != event.vote.juror)
@@ -58,11 +55,7 @@ def seat(
     at: UnixSeconds,
     random: bytes,
 ) -> tuple[CourtEffect, ...]:
-    """Takes or declines the duty of a juror that was drawn. `random`: 32 bytes for a salt.
-
-    Who was drawn before, and is in the list again when others replace absent jurors, has no second
-    chance to vote.
-    """
+    """Takes or declines the duty. `random`: 32 bytes for a salt. Nobody votes twice."""
     case = cases.get(event.execution)
     is_seated = case is not None and case.opened.case_id in jury
     if case is None or not event.vote_by or is_seated or terms.provider not in event.jurors:

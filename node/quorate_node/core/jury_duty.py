@@ -77,7 +77,6 @@ class JuryDuty(Struct, frozen=True):
 
     @property
     def case_id(self) -> Hash32:
-        """The id of the case."""
         return self.case.case_id
 
     @property
@@ -87,21 +86,17 @@ class JuryDuty(Struct, frozen=True):
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """UUIDs of the GPUs that the duty has now."""
         return self.phase.gpus if isinstance(self.phase, Repeating) else ()
 
     @property
     def host_class(self) -> Hash32:
-        """The host class of the case."""
         return self.case.host_class
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing is left to do."""
         return isinstance(self.phase, Served)
 
     def to(self, phase: Phase) -> "JuryDuty":
-        """Returns the same duty in another phase."""
         return replace(self, phase=phase)
 
 
@@ -115,21 +110,16 @@ def ballot(execution: Hash32, juror: Address, salt: Hash32, digest: Hash32) -> H
 
 
 def begin(duty: JuryDuty, gpus: tuple[str, ...] = ()) -> Stepped:
-    """Starts to repeat the job, once a run slot is free. `gpus` are those of the slot."""
     return _enter(duty, Repeating(gpus)) if isinstance(duty.phase, Waiting) else (duty, ())
 
 
 def decline(duty: JuryDuty, why: str, random: bytes) -> Stepped:
-    """Votes `void` without executing anything."""
     assert isinstance(duty.phase, Waiting) and len(random) == 32, "nothing ran; a salt is 32 bytes"
     return _enter(replace(duty, declined=why), Voting(ZERO_HASH, Hash32(random)))
 
 
 def lose_gpus(duty: JuryDuty, random: bytes) -> Stepped:
-    """Votes `void`, because a GPU of the duty is gone.
-
-    A result of a broken GPU would be a wrong vote, and no vote would earn nothing.
-    """
+    """Votes `void`: a broken GPU's result would be a wrong vote, and no vote earns nothing."""
     assert isinstance(duty.phase, Repeating) and len(random) == 32, "it holds GPUs"
     return _enter(duty, Voting(ZERO_HASH, Hash32(random)))
 
@@ -184,10 +174,7 @@ def step(
     random: bytes,
     votes: tuple[events.Vote, ...] = (),
 ) -> Stepped:
-    """Applies one event. This is the only way a duty changes. `votes` are all of the case.
-
-    An event that no longer fits the phase changes nothing.
-    """
+    """The only way a duty changes. `votes`: all of the case. A late event changes nothing."""
     match event:
         case events.Reexecuted():
             return _reexecuted(duty, event, random)
@@ -226,10 +213,7 @@ def _reexecuted(duty: JuryDuty, event: events.Reexecuted, random: bytes) -> Step
 def _open(
     duty: JuryDuty, reveal_by: UnixSeconds, votes: tuple[events.Vote, ...], at: UnixSeconds
 ) -> Stepped:
-    """Opens the ballot when the court says that voting has ended.
-
-    Before that, other jurors could copy the revealed digest.
-    """
+    """Opens the ballot once voting has ended; before, other jurors could copy the digest."""
     has_voted = any(vote.juror == duty.juror for vote in votes)
     match duty.phase:
         case Voted(digest, salt) | Voting(digest, salt) if has_voted:

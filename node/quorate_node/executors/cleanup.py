@@ -16,10 +16,8 @@ from quorate_node.executors.sandbox.bwrap_executor import end_lease
 
 
 def reap(owner: str, home: Path | None = None, engine_url: str | None = None) -> int:
-    """Removes all containers, volumes, mounts and folders of `owner`; returns how many containers.
-
-    `home` is the folder of the owner's leases. It may be called again, also while another process
-    does the same. Raises the SDK's error if the engine does not answer.
+    """Returns how many containers it removed; may be repeated, also by another process. Raises the
+    SDK's error if the engine does not answer.
     """
     api = connect(engine_url)
     try:

@@ -18,9 +18,8 @@ from quorate_runtime.clock import SystemClock
 
 @asynccontextmanager
 async def local_executors(home: Path, sandbox: str) -> AsyncIterator[list[Executor]]:
-    """Yields the usable executors, the strongest first; only that of `sandbox` if it is named.
-
-    At the end all that they hold is removed. Raises Unavailable if none can be used.
+    """Yields the usable executors, the strongest first; removes at the end all that they hold.
+    Raises Unavailable if none can be used.
     """
     usable: list[Executor] = []
     problems: list[str] = []

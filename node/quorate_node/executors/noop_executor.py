@@ -20,10 +20,7 @@ _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 
 
 class NoopExecutor:
-    """`Executor` whose every task takes `duration_ms` by the clock.
-
-    Its state is in `home`, so it survives a restart of the daemon.
-    """
+    """`Executor` whose tasks take `duration_ms` by the clock. Survives a restart."""
 
     sandbox = Sandbox.NOOP
 
@@ -32,20 +29,16 @@ class NoopExecutor:
         self._clock = clock
         self._duration_ms = duration_ms
 
-    async def check(self) -> None:
-        """Does nothing, because this executor works everywhere."""
+    async def check(self) -> None: ...
 
     async def fetch_image(
         self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
-    ) -> None:
-        """Does nothing: no image is needed."""
+    ) -> None: ...
 
     def image_requirement(self, name: str) -> str:
-        """Returns "", because no image is read."""
         return ""
 
     async def start(self, task: Task) -> None:
-        """Writes the outputs at once, and the time at which the task ends."""
         if not _LEASE_ID.fullmatch(task.lease_id):
             raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
         if isinstance(task.image, Path) and not task.image.is_file():
@@ -71,25 +64,21 @@ class NoopExecutor:
         )
 
     async def state(self, lease_id: str) -> TaskState:
-        """Returns the state, by the clock."""
         record = self._record(lease_id)
         if record is None:
             return TaskState.ABSENT
         return TaskState.EXITED if self._clock.now() >= record["ends"] else TaskState.RUNNING
 
     async def wait(self, lease_id: str) -> Exit:
-        """Waits on the clock until the task has ended."""
         while (record := self._held(lease_id)) and self._clock.now() < record["ends"]:
             await self._clock.sleep(min(1.0, max(0.001, record["ends"] - self._clock.now())))
         return Exit(int(record["status"]), Usage(Milliseconds(int(record["wall_ms"]))))
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """One line of text."""
         self._held(lease_id)
         yield b"nothing ran\n"
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the one output file."""
         record = self._held(lease_id)
         collect_tree(
             self._home / lease_id / "outputs",
@@ -98,7 +87,6 @@ class NoopExecutor:
         )
 
     async def stop(self, lease_id: str) -> None:
-        """Ends the task now, with the status of a SIGTERM."""
         record = self._record(lease_id)
         if record is not None and self._clock.now() < record["ends"]:
             elapsed = round((self._clock.now() - record["started"]) * 1000)
@@ -113,15 +101,12 @@ class NoopExecutor:
             )
 
     async def remove(self, lease_id: str) -> None:
-        """Deletes the lease's folder."""
         delete_tree(self._home / lease_id)
 
     async def leases(self) -> Sequence[str]:
-        """Returns the ids of all leases that have a folder."""
         return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
 
-    async def close(self) -> None:
-        """Does nothing."""
+    async def close(self) -> None: ...
 
     def _held(self, lease_id: str) -> dict[str, float]:
         record = self._record(lease_id)
@@ -145,9 +130,7 @@ class NoopExecutor:
 
 
 def output_of(task: Task) -> str:
-    """Returns the hex digest of the task's fields that every provider sees alike, so without host
-    paths.
-    """
+    """Without host paths, so that every provider gets the same."""
     seen = [
         list(task.argv),
         sorted(task.env.items()),

@@ -55,16 +55,12 @@ class ProcessExecutor(SupervisedExecutor):
 
 
 def end_lease(folder: Path) -> None:
-    """Kills what runs in a lease's folder and deletes it."""
     kill_supervised(folder)
     delete_tree(folder)
 
 
 def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
-    """Returns the plan that the supervisor runs.
-
-    Raises Refused(UNSUPPORTED) for what a plain process cannot do.
-    """
+    """Raises Refused(UNSUPPORTED) for what a plain process cannot do."""
     check_targets([mount.target for mount in task.mounts])
     if any(not mount.target.startswith("/inputs/") for mount in task.mounts):
         raise Refused(
@@ -106,10 +102,7 @@ def _python_image(task: Task) -> ImageInfo:
 
 
 def _rewritten(text: str, folder: Path) -> str:
-    """Returns the text with the lease's folder in place of the sandbox's.
-
-    It changes `/outputs/x` and the value of `--to=/outputs/x`.
-    """
+    """Puts the lease's folder in the place of `/outputs/x`, also in `--to=/outputs/x`."""
     option, equals, value = text.rpartition("=")
     for name in _FOLDERS:
         if value == f"/{name}" or value.startswith(f"/{name}/"):

@@ -22,11 +22,7 @@ BANNER = (
 
 
 async def choose(config: Config, owner: str, clock: Clock) -> Executor:
-    """Makes and checks the executor that the configuration names.
-
-    `owner` labels this daemon's containers. Raises Refused for the process executor outside a
-    devnet, Unavailable if the sandbox cannot be used.
-    """
+    """Raises Refused for processes outside a devnet, Unavailable without the sandbox."""
     match config.executor:
         case ExecutorKind.NOOP:
             return NoopExecutor(config.path("noop"), clock, config.noop_milliseconds)
@@ -45,10 +41,7 @@ async def choose(config: Config, owner: str, clock: Clock) -> Executor:
 
 
 async def _best(config: Config, owner: str, clock: Clock) -> Executor:
-    """Returns docker, else bubblewrap, else on a devnet the process executor.
-
-    A devnet must start on any machine, so that people can try it.
-    """
+    """A devnet must start on any machine, so that people can try it."""
     try:
         return await _docker(config, owner, clock)
     except Unavailable as engine:
@@ -66,10 +59,7 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
 async def _docker(
     config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None
 ) -> Executor:
-    """Returns the executor on a container engine.
-
-    If `sandbox` is None, it uses the strongest one that the engine has.
-    """
+    """`sandbox` None: the strongest one that the engine has."""
     from quorate_node.executors.docker.docker_executor import DockerExecutor
     from quorate_node.executors.docker.image_loader import ImagePolicy
 

@@ -27,15 +27,11 @@ log = logging.getLogger(__name__)
 class EventSink(Protocol):
     """The one method of the actor that this part needs."""
 
-    async def submit(self, event: events.Event) -> object:
-        """Gives the event to the core, and returns when the journal has it."""
+    async def submit(self, event: events.Event) -> object: ...
 
 
 class GpuWatch:
-    """Asks the probe for the machine's GPUs, and submits what has changed.
-
-    `named` returns the UUIDs of the offered GPUs; the owner is told when one of them is gone.
-    """
+    """Submits changes. `named`: the offered GPUs, of which the owner is told when gone."""
 
     def __init__(
         self,
@@ -51,13 +47,12 @@ class GpuWatch:
         self._turn = asyncio.Lock()
 
     async def run(self) -> None:
-        """Looks every few seconds until it is cancelled."""
         while True:
             await self._clock.sleep(LOOK_SECONDS)
             await self.look()
 
     async def look(self) -> None:
-        """Asks the driver now. Returns when the journal has what has changed."""
+        """Returns when the journal has what has changed."""
         async with self._turn:
             listed = uuids_of(await self._inventory())
             if listed == self._listed:
@@ -67,7 +62,7 @@ class GpuWatch:
             self._listed = listed
 
     async def _inventory(self) -> GpuInventory:
-        """What the driver lists; nothing if it does not answer several times in a row."""
+        """Nothing if the driver does not answer several times in a row."""
         for _ in range(TRIES):
             try:
                 return await asyncio.to_thread(self._probe.inventory)

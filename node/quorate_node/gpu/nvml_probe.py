@@ -43,10 +43,7 @@ class NvmlProbe:
     """Implements `GpuProbe` with nvidia-ml-py. The calls block for some milliseconds a GPU."""
 
     def inventory(self) -> GpuInventory:
-        """The GPUs that the driver reports; none if the machine has no driver.
-
-        Raises Unavailable if a driver is there and does not work.
-        """
+        """None without a driver. Raises Unavailable if a driver is there and does not work."""
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -114,10 +111,7 @@ def _device(handle: object) -> GpuDevice:
 
 
 def cores_per_sm(capability: str) -> int:
-    """CUDA cores of one streaming multiprocessor, by compute capability.
-
-    Source: CUDA C++ Programming Guide, "Compute Capabilities", FP32 cores.
-    """
+    """By compute capability: CUDA C++ Programming Guide, "Compute Capabilities", FP32 cores."""
     return 64 if capability.startswith("7.") or capability == "8.0" else 128
 
 
@@ -128,7 +122,6 @@ def _partitions(handle: object) -> tuple[MigPartition, ...]:
 
 
 def _partition(handle: object, index: int) -> MigPartition | None:
-    """The partition with this index; None if there is none."""
     part = _or_default(lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index), None)
     if part is None:
         return None
@@ -159,7 +152,7 @@ def _path(first: object, second: object) -> str:
 
 
 def _or_default(ask: Callable[[], T], default: T) -> T:
-    """The answer of one call, or the default if this GPU or driver does not support the call."""
+    """The default if this GPU or driver does not support the call."""
     try:
         return ask()
     except nvml.NVMLError as error:

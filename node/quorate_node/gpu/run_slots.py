@@ -19,11 +19,8 @@ MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may
 def divide(
     config: Config, hardware: Hardware, cpu: HostClass, gpus: tuple[GpuSlots, ...]
 ) -> tuple[RunSlots, ...]:
-    """Returns the run slots of each class, those of the CPU first.
-
-    Cores and memory are divided into one part for each GPU on offer, and one for all CPU slots
-    together. The CPU slots share what the GPU slots leave. Raises Refused if there is no slot at
-    all.
+    """Cores and memory are divided into a part for each GPU on offer and one for all CPU slots,
+    which share what GPU slots leave. Raises Refused without any slot.
     """
     if not config.slots and not gpus:
         raise Refused(

@@ -12,7 +12,7 @@ _INFOS_MAX = 256
 
 
 class ArchiveInfoCache:
-    """The metadata by path, size and time of change. Blocking; safe between threads."""
+    """Metadata by path, size and time of change. Blocking; safe between threads."""
 
     def __init__(self) -> None:
         self._reading = KeyedLocks()
@@ -20,10 +20,7 @@ class ArchiveInfoCache:
         self._infos: dict[tuple[str, int, int], ImageInfo] = {}
 
     def of(self, path: Path) -> ImageInfo:
-        """Returns the archive's metadata.
-
-        Raises Refused(UNKNOWN) if there is no file, and otherwise Refused as `read_archive` does.
-        """
+        """Raises Refused(UNKNOWN) without a file, and Refused as `read_archive` does."""
         if not path.is_file():
             raise Refused(Code.UNKNOWN, f"image: no archive {path.name}")
         status = path.stat()

@@ -12,15 +12,12 @@ IMAGES_MAX = 1024
 
 
 def image_env(words: Iterable[str]) -> dict[str, str]:
-    """The variables of an image's list `NAME=value`. Words without a name are left out."""
     return dict(item.partition("=")[::2] for item in words if "=" in item[1:])
 
 
 class CudaRequirements:
-    """Remembers the requirements of the images of registries that were read last.
-
-    So a job with an image that is too new is declined before anything is fetched for it. The loop
-    reads and the fetches' threads write.
+    """Requirements of the registry images read last, so that a job with a too new image is declined
+    early. The loop reads and the fetches' threads write.
     """
 
     def __init__(self, driver: GpuDriver) -> None:
@@ -29,12 +26,11 @@ class CudaRequirements:
         self._lock = threading.Lock()
 
     def get(self, name: str) -> str:
-        """The requirement of an image; "" if it has none or was not read yet."""
         with self._lock:
             return self._known.get(name, "")
 
     def note(self, name: str, env: Mapping[str, str], needs_gpu: bool) -> None:
-        """Remembers an image's requirement. With `needs_gpu`, refuses the image as `check` does."""
+        """With `needs_gpu`, refuses the image as `check` does."""
         requirement = cuda_versions.requirement_of(env)
         with self._lock:
             self._known[name] = requirement

@@ -48,12 +48,9 @@ def fetch_archive(
     others: frozenset[str],
     check_env: Callable[[Mapping[str, str]], None] = lambda env: None,
 ) -> Path:
-    """Fetches the image as a docker archive into the folder `<folder>/<hex of the digest>`.
-
-    The caller deletes the folder. `others` are folders in use. `check_env` gets the image's
-    environment before the layers are fetched, and may refuse it. Raises Refused(OVERSIZE) before it
-    fetches any blob, Refused(MALFORMED) for bytes that the digest does not name, Unavailable if the
-    registry or the disk fails.
+    """Returns a docker archive in a folder that the caller deletes. `others` are folders in use;
+    `check_env` may refuse the image before its layers are fetched. Raises Refused(OVERSIZE) before
+    any blob, Refused(MALFORMED) for other bytes, Unavailable if registry or disk fails.
     """
     manifest = _manifest(image, registry)
     blobs = _blobs(image, manifest)
@@ -81,7 +78,7 @@ def fetch_archive(
 
 
 def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
-    """Returns the manifest for this machine. The digest may name an index of several."""
+    """The digest may name an index of several."""
     tree = _document(image, registry, image.digest)
     if "manifests" not in tree:
         return tree
@@ -116,7 +113,6 @@ def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[s
 
 
 def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
-    """Returns the config's blob, then the layers' blobs, lowest first."""
     layers = _objects(manifest.get("layers"))
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise Refused(
@@ -178,7 +174,7 @@ def _fetch_blob(image: PinnedImage, registry: RegistryHttp, blob: _Blob, work: P
 
 
 def _environment(image: PinnedImage, path: Path) -> dict[str, str]:
-    """The variables of an image's configuration. `read_archive` checks the rest of it later."""
+    """`read_archive` checks the rest of the configuration later."""
     try:
         tree = canonical.loads(path.read_bytes())
     except ValueError as error:
@@ -201,10 +197,7 @@ def _write(file: BinaryIO, chunk: bytes) -> None:
 
 
 def _compose(blobs: Sequence[_Blob], work: Path) -> Path:
-    """Packs all blobs into one archive.
-
-    Each blob is deleted once it is packed, so that at most one is on the disk twice.
-    """
+    """Deletes each blob once packed, so that at most one is on the disk twice."""
     names = [blob.digest.removeprefix("sha256:") for blob in blobs]
     body = json.dumps(
         [

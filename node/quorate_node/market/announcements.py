@@ -20,9 +20,7 @@ from quorate_protocol.values import replace
 
 
 def named(executions: Iterable[Execution], coordinator: Address) -> tuple[LeaseProgress, ...]:
-    """Returns the leases of one coordinator that have no Commit yet. A lease that no heartbeat
-    names for long lapses there.
-    """
+    """A lease that no heartbeat names for long lapses at the coordinator."""
     found = [
         LeaseProgress(item.assignment_hash, _stage(item))
         for item in executions
@@ -51,11 +49,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OfferDetails:
-    """The parts of the offer that the core does not know.
-
-    `inventory` is the CID digest of the `Hardware` document. `addresses` are the URLs of this
-    provider's gateway. The keys are X25519 and Ed25519 public keys.
-    """
+    """CID digest of the `Hardware` document, gateway URLs, X25519 and Ed25519 keys."""
 
     inventory: Hash32
     region: str
@@ -76,9 +70,7 @@ class Announcements:
         attested: Callable[[tuple[SlotOffer, ...]], tuple[SlotOffer, ...]] = lambda slots: slots,
         publish: Callable[[OfferEnvelope], None] | None = None,
     ) -> None:
-        """`attested` adds the attestation level and the record to slots that have them. `publish`
-        hands each offer to gossip, and returns at once.
-        """
+        """`attested` adds level and record. `publish` hands an offer to gossip, at once."""
         self._attested = attested
         self._core, self._peers = core, peers
         self._operator_keys, self._clock, self._publish = operator_keys, clock, publish
@@ -87,11 +79,9 @@ class Announcements:
         self._taken: dict[Address, int] = {}  # the newest offer that each coordinator took
 
     def bind(self, details: OfferDetails) -> None:
-        """Sets the details of the offer. They include the gateway's URL, which is known late."""
         self._details = details
 
     def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
-        """Returns the offer with a sequence number, signed by one of the operator keys."""
         terms, details = self._core.terms, self._details
         assert details is not None, "bind comes before the first offer"
         promise = terms.promise(self._core.scalars.store_bytes)
@@ -114,10 +104,8 @@ class Announcements:
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
-        """Sends the offer to each coordinator that has not taken it or a newer one, to all at the
-        same time. Raises Unavailable if one of them did not take it.
-
-        Does nothing when the offer has expired or `newest` is a newer sequence number.
+        """Sends to all that have not taken this or a newer offer. Raises Unavailable if one did not
+        take it. Does nothing when it has expired or `newest` is newer.
         """
         if seq < newest or (expires != WITHDRAWN and self._clock.now() >= expires):
             return
@@ -135,7 +123,7 @@ class Announcements:
             raise Unavailable(failed, NOT_SEEN_YET_SECONDS)
 
     async def _offer_to(self, address: Address, seq: Sequence, expires: UnixSeconds) -> str:
-        """Sends the offer to one coordinator. Returns why it is to be sent again, or ""."""
+        """Returns why it is to be sent again, or ""."""
         try:
             await self._send(
                 address, lambda signer: frames.OfferSent(self.offer(seq, expires, signer))
@@ -152,9 +140,7 @@ class Announcements:
         return ""
 
     async def send_heartbeat(self, free: tuple[FreeSlots, ...]) -> int:
-        """Sends one heartbeat to all coordinators at the same time and returns how many took it.
-        One that does not answer delays no other.
-        """
+        """Returns how many took it. A coordinator that does not answer delays no other."""
         # The sequence number must grow, also over restarts. The time in milliseconds does so and
         # needs no storage.
         now = self._clock.now()
@@ -187,10 +173,7 @@ class Announcements:
         return True
 
     async def _send(self, coordinator: Address, frame: Callable[[Signer], frames.Frame]) -> None:
-        """Sends a frame under the current operator key.
-
-        If the coordinator does not know that key yet, it sends the frame under an older one.
-        """
+        """For a coordinator that does not know the current key yet, under an older one."""
 
         async def send(signer: Signer) -> None:
             await self._peers[coordinator].request(

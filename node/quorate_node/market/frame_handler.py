@@ -26,10 +26,7 @@ class EventSink(Protocol):
     """The one method of the actor that other parts need to report events."""
 
     async def submit(self, event: events.Event) -> object:
-        """Gives the event to the core, and returns when the journal has it.
-
-        Raises Refused as the core does.
-        """
+        """Returns when the journal has it. Raises Refused as the core does."""
 
 
 class FrameHandler:
@@ -46,12 +43,8 @@ class FrameHandler:
         image_requirement: Callable[[str], str] = lambda image: "",
         attestation: Callable[[Address, bytes], None] | None = None,
     ) -> None:
-        """`may_take_work` returns False while this coordinator may know another operator key than
-        the provider (`OperatorKeys.may_take_work`).
-
-        `store_room` returns how many more bytes the content store can keep; None = no limit.
-        `image_requirement` returns what an image asks of the GPU driver, if that is known.
-        `attestation` takes the messages of challenges from a coordinator.
+        """`may_take_work`: see `OperatorKeys`. `store_room` returns how many more bytes the store
+        can keep; None = no limit.
         """
         self._actor, self._coordinator = actor, coordinator
         self._domain, self._recover = domain, recover
@@ -59,10 +52,7 @@ class FrameHandler:
         self._image_requirement, self._attestation = image_requirement, attestation
 
     async def handle(self, sender: str, data: bytes) -> bytes:
-        """Handles one frame (`ports.Handler`) and returns the answer's frame. Raises Refused.
-
-        The connection belongs to this coordinator, so `sender` is not used.
-        """
+        """Raises Refused. The connection belongs to this coordinator, so `sender` is not used."""
         frame = frames.decode(data)
         if isinstance(frame, frames.AttestationSent):
             if self._attestation is None:
@@ -108,10 +98,7 @@ class FrameHandler:
         return frames.encode(frames.Ok())
 
     def event(self, frame: frames.Frame) -> events.Event:
-        """Returns the event of a frame.
-
-        Raises Refused if the frame is not one that a coordinator sends.
-        """
+        """Raises Refused for a frame that no coordinator sends."""
         match frame:
             case frames.AssignmentSent():
                 signer, is_rotating = self._signer(frame.assignment), not self._may_take_work()

@@ -8,11 +8,7 @@ PIN_OWNER = "inventory"
 
 
 async def publish_inventory(store: ContentStore, hardware: Hardware) -> Hash32:
-    """Puts the canonical `Hardware` document into the store in place of the last one, and returns
-    the digest of its CID.
-
-    `Refused(QUOTA)` or `Unavailable` when the store has no room.
-    """
+    """Replaces the last; returns its CID digest. `Refused(QUOTA)`, `Unavailable`: no room."""
     await store.unpin_all(PIN_OWNER)
     stored = await store.put(hardware.encode(), PIN_OWNER)
     digest = hardware.digest()

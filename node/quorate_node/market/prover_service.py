@@ -48,7 +48,7 @@ EngineOf = Callable[[GpuClaim], Engine]
 
 
 class GpuProver:
-    """The prover of one GPU. All calls to its engine come from one thread, as drivers demand."""
+    """All calls to its engine come from one thread, as drivers demand."""
 
     def __init__(
         self, challenge: ChallengeOpened, gpu: int, domain: Domain, engine_of: EngineOf
@@ -59,7 +59,6 @@ class GpuProver:
         self._prover: Prover | None = None
 
     async def begin(self) -> None:
-        """Reserves the engine's memory. Raises Unavailable if the GPU cannot answer."""
         self._prover = await self._in_thread(self._make)
 
     def _make(self) -> Prover:
@@ -73,12 +72,10 @@ class GpuProver:
             raise
 
     async def commit(self, nonces: tuple[Hash32, ...]) -> tuple[Hash32, ...]:
-        """Computes the next stage and returns its roots."""
         prover = self._ready
         return await self._in_thread(lambda: prover.commit(nonces))
 
     async def open(self, sample_seed: Hash32) -> Sections:
-        """Opens what the sample draws."""
         prover = self._ready
         return await self._in_thread(lambda: prover.open(sample_seed))
 
@@ -88,7 +85,6 @@ class GpuProver:
         return self._prover
 
     async def close(self) -> None:
-        """Releases the memory, after what its thread still computes."""
         prover, self._prover = self._prover, None
         if prover is not None:
             await self._in_thread(prover.close)
@@ -122,8 +118,6 @@ class Subject:
 
 @dataclass(slots=True)
 class _Challenge:
-    """The challenge that is under way."""
-
     coordinator: Address
     state: ProverState
     came: "asyncio.Queue[NonceSent | RecordSent | RefusalSent]" = field(
@@ -153,7 +147,6 @@ class ProverService:
         )
 
     async def run(self) -> None:
-        """Asks at the beginning of each period if it is time. Runs until cancelled."""
         async with asyncio.TaskGroup() as self._group:
             while True:
                 await self._ask_if_due()
@@ -196,11 +189,7 @@ class ProverService:
             self._asked = None
 
     def open(self, coordinator: Address, challenge: ChallengeOpened) -> None:
-        """Begins the challenge that this provider has asked for.
-
-        Raises Refused for any other, and for one that comes at another time than the period's
-        beginning.
-        """
+        """Raises Refused unless this provider asked for it and the period begins."""
         known = self._challenge
         if known is not None and known.state.challenge == challenge:
             return
@@ -220,7 +209,7 @@ class ProverService:
         self._group.create_task(self._serve(self._challenge), name="attestation")
 
     def take(self, coordinator: Address, message: NonceSent | RecordSent | RefusalSent) -> None:
-        """Takes a verifier's message, which the coordinator passed on. Raises Refused(UNKNOWN)."""
+        """Raises Refused(UNKNOWN)."""
         known = self._challenge
         is_known = known is not None and known.coordinator == coordinator
         digest = (
@@ -257,7 +246,7 @@ class ProverService:
             self._challenge = None
 
     async def _prove(self, challenge: _Challenge, stack: AsyncExitStack) -> list[str]:
-        """Answers all stages, and returns the CIDs of the proofs. Memory is freed at its end."""
+        """Returns the CIDs of the proofs. Memory is freed at its end."""
         opened = challenge.state.challenge
         provers = [
             GpuProver(opened, gpu, self._me.domain, self._subject.engine_of)
@@ -315,7 +304,7 @@ class ProverService:
         return evidence
 
     async def _next(self, challenge: _Challenge) -> NonceSent | RecordSent:
-        """Returns the next message. Raises Refused with a verifier's reason for no record."""
+        """Raises Refused with a verifier's reason for no record."""
         async with asyncio.timeout(ANSWER_SECONDS):
             message = await challenge.came.get()
         if isinstance(message, RefusalSent):
@@ -324,7 +313,6 @@ class ProverService:
 
 
 async def _all(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Waits for all, and then raises the first failure."""
     found = await asyncio.gather(*works, return_exceptions=True)
     for item in found:
         if isinstance(item, BaseException):

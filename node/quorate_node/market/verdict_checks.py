@@ -54,10 +54,8 @@ def check_receipt(
     recovered: Recover = recover,
     verified: VerifyRound = _verify_round,
 ) -> Amount:
-    """Checks the receipt of an execution that has its Verdict, and returns what its client pays.
-
-    Raises Refused, which says what does not hold. Raises Unavailable if the receipt has another
-    Verdict than the one that was sent.
+    """Returns what the client pays. Raises Refused with what does not hold, Unavailable for another
+    Verdict than was sent.
     """
     body = _consistent(data, recovered, verified)
     pins = Pins(
@@ -83,9 +81,7 @@ def _consistent(data: bytes, recovered: Recover, verified: VerifyRound) -> Recei
 
 
 def compare(execution: Execution, body: Receipt) -> None:
-    """Compares a consistent receipt with what this provider signed and was sent. Raises as
-    `check_receipt` does.
-    """
+    """Compares with what this provider signed and was sent. Raises as `check_receipt` does."""
     phase = execution.phase
     assert isinstance(phase, Done), "an execution without a Verdict has no receipt"
     told, said = phase.verdict.message, body.verdict.message
@@ -116,11 +112,8 @@ def _refusal(why: str) -> Refused:
 
 @dataclass(slots=True)
 class VerdictChecks:
-    """Reads and checks the receipt of each Verdict, one after the other.
-
-    `folder` holds the receipts that failed. Their names begin with the coordinator's account, so a
-    restart knows them; the owner removes a file to work for that coordinator again. `faulting`
-    holds those whose Verdict faults this provider.
+    """Checks the receipt of each Verdict. `folder` has those that failed, named by coordinator, so
+    a restart knows them; the owner removes a file to work for it again.
     """
 
     core: ProviderCore
@@ -139,7 +132,6 @@ class VerdictChecks:
         return coordinator.hex() not in self._false
 
     async def run(self) -> None:
-        """Checks until cancelled."""
         while True:
             self.read_folder()
             for execution in list(self._due()):
@@ -147,7 +139,7 @@ class VerdictChecks:
             await self.clock.sleep(LOOK_SECONDS)
 
     def _due(self) -> Iterator[Execution]:
-        """Yields the executions whose receipt is due, and forgets those that are gone."""
+        """Forgets executions that are gone."""
         kept, now = self.core.executions, self.clock.now()
         self._checked = {lease: seq for lease, seq in self._checked.items() if lease in kept}
         for lease in [lease for lease in self._ask_at if lease not in kept]:
@@ -230,7 +222,7 @@ class VerdictChecks:
 
 
 def _write(folder: Path, execution: Execution, data: bytes) -> Path:
-    """Writes a receipt, unless its coordinator has the most files there. Blocks for a disk."""
+    """Unless its coordinator has the most files there. Blocks for a disk."""
     private_folder(folder)
     name = execution.coordinator.hex()
     path = folder / f"{name}-{execution.lease_id}.json"

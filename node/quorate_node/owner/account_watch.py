@@ -51,13 +51,12 @@ class AccountWatch:
         self._cases = OpenCases.of(client, contracts, core.terms.provider)
 
     async def run(self) -> None:
-        """Asks from time to time, until cancelled."""
         while True:
             await self.refresh()
             await self._clock.sleep(LOOK_SECONDS)
 
     async def refresh(self) -> AccountState:
-        """Returns what the chain says now. If it does not answer soon, returns the last answer."""
+        """If the chain does not answer soon, returns the last answer."""
         if self._clock.now() - self._asked_at < FRESH_SECONDS:
             return self.newest
         try:
@@ -84,7 +83,7 @@ class AccountWatch:
         return replace(found, cases=own_cases(cases, terms.provider, self._contracts.deployment))
 
     def _check_stake(self) -> None:
-        """Puts missing stake on the board. Before the first offer the registration does that."""
+        """Before the first offer the registration does that."""
         if not self._needs_stake():
             return
         lacking = sum(

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def translate(event: Event | None) -> events.Event | None:
-    """Returns the core's event for an event of the court, or None if it needs none. Pure."""
+    """None if the core needs none. Pure."""
     match event:
         case court.CaseOpened(execution, accused, filing, spec_hash):
             case_id, duration = court_facts.case_id(filing), Seconds(filing.duration)
@@ -73,10 +73,6 @@ class CourtFollower:
         self._trouble = LogThrottle(log, clock)
 
     async def run(self) -> None:
-        """Follows the court until cancelled.
-
-        It waits while the chain node does not answer or the disk is full.
-        """
         while True:
             try:
                 await self._follow()

@@ -58,7 +58,6 @@ class FundedWatch:
         self._trouble = LogThrottle(log, clock)
 
     async def run(self) -> None:
-        """Looks at each file again and again, until cancelled."""
         pause = min(LOOK_SECONDS_MAX, self._core.terms.limits.show_after / LOOKS_PER_SHOW)
         while True:
             try:
@@ -72,10 +71,7 @@ class FundedWatch:
             await self._clock.sleep(pause)
 
     async def look_at_all(self) -> str:
-        """Looks at each file once, and returns what keeps one of them waiting.
-
-        Raises Refused if a file is damaged.
-        """
+        """Returns what keeps one of them waiting. Raises Refused if a file is damaged."""
         problem = ""
         for execution in await asyncio.to_thread(kept, self._folder):
             try:
@@ -86,7 +82,7 @@ class FundedWatch:
         return problem
 
     async def look(self, execution: FundedExecution) -> None:
-        """Does what is due for one execution. Only final blocks end the coordinator's debt."""
+        """Only final blocks end the coordinator's debt."""
         limits, head = self._core.terms.limits, await self._client.head()
         now, block = head.time, head.final(limits.chain_depth)
         final = await read_escrow(self._client, self._contracts, execution, block)
@@ -110,7 +106,7 @@ class FundedWatch:
         return lease in self._core.executions if pay is None else not pay.is_escrowed
 
     async def _send(self, step: Step, execution: FundedExecution) -> None:
-        """Sends a step that the chain takes now: so a transaction rarely reverts."""
+        """Only a step that the chain takes now, so that a transaction rarely reverts."""
         await simulate(self._client, step.call, self._sender.address)
         await self._sender.send(step.purpose, step.call)
         log.info("sent %s for job 0x%s", step.call.text, execution.lease.hex()[:12])

@@ -60,7 +60,7 @@ class JuryService:
         self._operator_sender, self._operator_keys = operator_sender, operator_keys
 
     async def perform(self, effect: effects.CourtEffect, submit: Submit) -> None:
-        """Performs one effect. It drops an effect that the duty no longer calls for."""
+        """Drops an effect that the duty no longer calls for."""
         match effect:
             case effects.Reexecute():
                 await self._reexecute(effect, submit)
@@ -73,7 +73,6 @@ class JuryService:
                     await self._send(effect.key, self._reveal(effect))
 
     def _reveal(self, effect: effects.SendJuryReveal) -> Call:
-        """Returns the call that opens the ballot. It names all ballots in order."""
         votes, juror = effect.votes, self._core.terms.provider
         place = [vote.juror for vote in votes].index(juror)
         reveal = court.CourtReveal(place, juror, effect.salt, effect.digest)
@@ -88,10 +87,7 @@ class JuryService:
         await self._operator_sender.send(purpose, call)
 
     async def _vote(self, effect: effects.SendVote) -> None:
-        """Sends the vote under the operator key that the chain has now.
-
-        If another key is valid when a block includes the vote, the outbox tries again with it.
-        """
+        """Under the chain's key of now; if another is valid in the block, tries again."""
         provider = self._core.terms.provider
         duty: JuryDuty | None = self._core.jury.get(effect.case_id)
         if duty is not None and duty.declined:
@@ -119,10 +115,8 @@ class JuryService:
             ) from refused
 
     async def _reexecute(self, effect: effects.Reexecute, submit: Submit) -> None:
-        """Repeats the job and submits its result digest, then removes its task and pins.
-
-        Pins of inputs never expire, and no other part removes these. After Unavailable they stay,
-        because the outbox tries again.
+        """Submits the digest, then removes task and pins, which never expire. After Unavailable
+        they stay: the outbox tries again.
         """
         lease_id = jury_lease_id(effect.case_id, self._core.terms.provider)
         try:
@@ -137,10 +131,7 @@ class JuryService:
             await submit(events.Reexecuted(effect.case_id, digest))
 
     async def _digest_of_repeat(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
-        """Repeats the job of the case and returns its result digest.
-
-        Zero if its inputs or image cannot be fetched: the juror's vote is then void.
-        """
+        """Zero if inputs or image cannot be fetched: the vote is then void."""
         spec = await self._fetched(effect, lease_id)
         if spec is None:
             return ZERO_HASH
@@ -159,10 +150,8 @@ class JuryService:
         return result_digest(ExitStatus(exited.status), output.digest)
 
     async def _fetched(self, effect: effects.Reexecute, lease_id: str) -> JobSpec | None:
-        """Fetches spec, inputs and image; None if nobody has them until half of the time is over.
-
-        The run has the other half. A coordinator shows a private run to a juror only once it has
-        seen the draw on chain, so the first answer may be "not there".
+        """None if nobody has them until half of the time is over. A coordinator shows a private run
+        to a juror only once it has seen the draw, so a first "not there" may be early.
         """
         stores = tuple(item.source() for item in self._coordinators.values())
         is_devnet = self._core.terms.limits.name == DEVNET.name

@@ -93,11 +93,7 @@ class Rotation:
         self._board.put("rotation")
 
     async def look(self) -> None:
-        """Takes the next step of the change.
-
-        Raises Unavailable if the chain node does not answer, Refused if a contract refuses the
-        call.
-        """
+        """Raises Unavailable without a chain node, Refused if a contract refuses."""
         await self._learn()
         if self._ring.is_changing:
             await self._change()
@@ -170,11 +166,7 @@ def unneeded_keys(
     moment: UnixSeconds,
     offer_ttl: Seconds,
 ) -> tuple[Address, ...]:
-    """Returns the older operator keys that nothing needs any more. Pure.
-
-    A key is needed by an execution that has not ended, a vote or reveal to be sent, and an offer
-    that has not expired.
-    """
+    """Needed: by a live execution, a vote or reveal, an offer that has not expired. Pure."""
     today = ring.validity(ring.current.address)
     if ring.is_changing or today is None or moment <= today.since + offer_ttl:
         return ()

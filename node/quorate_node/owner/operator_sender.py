@@ -31,14 +31,10 @@ class OperatorSender:
 
     @property
     def address(self) -> Address:
-        """The account that sends now: the current operator key's."""
         return self._ring.current.address
 
     async def send(self, purpose: str, call: Call) -> Receipt:
-        """Sends the call once per purpose (the text that names it), as `Sender.send` does.
-
-        If an earlier operator key signed a transaction for the purpose, it waits for that one.
-        """
+        """Once per purpose. Waits for a transaction that an earlier operator key signed."""
         current = self._ring.current
         for signer in self._ring.signers:
             sender = self._senders.setdefault(signer.address, self._sender_of(signer))
@@ -51,6 +47,5 @@ class OperatorSender:
         return Sender(self._client, signer, self._path, self._clock, **trusted)
 
     def close(self) -> None:
-        """Closes the file. Transactions that chain nodes already have may still be mined."""
         for sender in self._senders.values():
             sender.close()

@@ -23,10 +23,7 @@ LOCKED_SECONDS = 2.0
 def owner_sender(
     home: Path, client: ChainClient, owner: Signer, clock: Clock, deployment: Deployment
 ) -> Iterator[Sender]:
-    """Gives the only sender of the owner's key, until the block ends.
-
-    Raises Unavailable while another program of this home has it.
-    """
+    """The owner's key sends once at a time: raises Unavailable while another program does."""
     with owner_lock(home):
         sender = Sender(client, owner, home / SENDS_FILE, clock, **deployment.trusted())
         try:

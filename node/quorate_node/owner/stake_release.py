@@ -31,13 +31,11 @@ log = logging.getLogger(__name__)
 
 
 def close_step(contracts: Contracts, slot: StakeSlot) -> Step:
-    """Returns the call that closes a slot."""
     call = contracts.stakes.close_slot(slot.host_class, slot.place)
     return Step(f"close/{_name(contracts, slot)}", call)
 
 
 def take_back_step(contracts: Contracts, slot: StakeSlot) -> Step:
-    """Returns the call that pays a closed slot's stake back."""
     call = contracts.stakes.unbond_slot(slot.host_class, slot.place)
     return Step(f"unbond/{_name(contracts, slot)}", call)
 
@@ -50,10 +48,7 @@ def _name(contracts: Contracts, slot: StakeSlot) -> str:
 async def possible_step(
     client: ChainClient, contracts: Contracts, account: Address, slot: StakeSlot
 ) -> Step | None:
-    """Returns the step that the contract allows for a slot now; None while it has to wait.
-
-    A burn makes a slot look closed, although its owner has still to close it.
-    """
+    """None while it must wait. A burnt slot looks closed, but its owner has still to close it."""
     for step in (take_back_step(contracts, slot), close_step(contracts, slot)):
         try:
             await simulate(client, step.call, account)
@@ -64,10 +59,7 @@ async def possible_step(
 
 
 async def perform(sender: Sender, step: Step) -> None:
-    """Sends the step once. If its transaction reverted earlier, it sends another one.
-
-    Call it only for a step that is possible now.
-    """
+    """Sends another one if the transaction reverted. Only for a step that is possible now."""
     for attempt in range(ATTEMPTS_MAX):
         try:
             await transact(sender, f"{step.purpose}/{attempt}", step.call)
@@ -78,16 +70,14 @@ async def perform(sender: Sender, step: Step) -> None:
 
 
 def surplus(state: AccountState, host_class: Hash32, wanted: int) -> tuple[StakeSlot, ...]:
-    """Returns the open slots of a class beyond `wanted`, the newest first. Pure."""
+    """The newest first. Pure."""
     opened = sorted(state.open_slots(host_class), key=lambda slot: (slot.from_block, slot.place))
     return tuple(reversed(opened[wanted:]))
 
 
 def look_pause(closed: Iterable[StakeSlot], now: int, unbond_after: int) -> float:
-    """Returns the seconds until the next look at the stake slots. Pure.
-
-    A command may close slots at any time, so the pause is short also while none is closed. `now` is
-    the chain's time.
+    """Seconds to the next look, short also while none is closed: a command may close slots. `now`
+    is the chain's. Pure.
     """
     usual = min(LOOK_MOST_SECONDS, unbond_after / LOOKS_PER_UNBONDING)
     waits = (float(slot.back_at - now) for slot in closed if slot.back_at > now)
@@ -97,7 +87,7 @@ def look_pause(closed: Iterable[StakeSlot], now: int, unbond_after: int) -> floa
 def slot_news(
     before: AccountState | None, after: AccountState, slot_stake: Amount, now: float
 ) -> list[str]:
-    """Returns a line for each slot that was closed, or whose stake came back, in between. Pure."""
+    """A line for each slot that was closed, or whose stake came back. Pure."""
     if before is None:
         return []
     left = {(slot.host_class, slot.place, slot.from_block): slot for slot in after.slots}
@@ -113,10 +103,8 @@ def slot_news(
 
 
 class StakeRelease:
-    """The task of the daemon that frees the stake of CPU slots which the owner gave up.
-
-    It also takes back the stake of every slot of this provider's classes that was closed. GPU slots
-    stay open: a GPU that is away may come back, and its stake would be locked for weeks.
+    """Frees the stake of CPU slots that the owner gave up, and takes back that of every closed
+    slot. GPU slots stay open: a GPU may come back, and its stake would be locked for weeks.
     """
 
     def __init__(
@@ -137,7 +125,6 @@ class StakeRelease:
         self._trouble = LogThrottle(log, clock)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         while True:
             try:
                 pause = await self.look()
@@ -149,7 +136,7 @@ class StakeRelease:
             await self._clock.sleep(pause)
 
     async def look(self) -> float:
-        """Does what can be done now. Returns the seconds until the next look."""
+        """Returns the seconds until the next look."""
         host_class, wanted = self._cpu
         account, classes = self._core.terms.provider, {host_class}
         classes |= {slot.host.id() for slot in self._core.terms.slots}

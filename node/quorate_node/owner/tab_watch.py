@@ -57,7 +57,7 @@ class TabWatch:
             await self._clock.sleep(pause)
 
     async def look_at_all(self) -> None:
-        """Looks at each tab once. A tab that cannot be read keeps none of the others waiting."""
+        """A tab that cannot be read keeps none of the others waiting."""
         problem = ""
         for coordinator in {*self._core.terms.statement_keys, *self._core.debts.keys()}:
             try:
@@ -89,7 +89,6 @@ class TabWatch:
         await self._check_key(coordinator, block)
 
     async def _check_key(self, coordinator: Address, block: BlockNumber) -> None:
-        """Raises Refused if the coordinator signs with another key than it did at the start."""
         served = self._core.terms.statement_keys.get(coordinator)
         query = self._contracts.stakes.operator_key(coordinator)
         if served is not None and await ask(self._client, query, block) != served:
@@ -100,7 +99,7 @@ class TabWatch:
             )
 
     async def _redeem(self, coordinator: Address, debt: Debt, tab: Tab, time: int) -> None:
-        """Redeems a voucher after a week, or once its tab closes or its key was replaced."""
+        """After a week, or once its tab closes or its key was replaced."""
         now, limits = UnixSeconds(time), self._core.terms.limits
         if debt.voucher is None or debt.vouched <= tab.paid:
             return
@@ -115,14 +114,13 @@ class TabWatch:
             )
 
     async def _key_ends(self, coordinator: Address, debt: Debt) -> UnixSeconds:
-        """Returns the last second of the key that signed the voucher; 0 while it is valid."""
+        """0 while the key that signed the voucher is valid."""
         assert debt.voucher is not None, "only a voucher has a key"
         key = signer(self._core.terms.domain, debt.voucher, recover)
         _, until = await ask(self._client, self._contracts.stakes.key_range(coordinator, key))
         return UnixSeconds(0 if until == KEY_IS_VALID else until)
 
     async def _send(self, step: Step, what: str) -> None:
-        """Sends a step that the chain takes now: so a transaction rarely reverts."""
         await simulate(self._client, step.call, self._sender.address)
         await self._sender.send(step.purpose, step.call)
         log.info("%s", what)

@@ -63,7 +63,7 @@ class CheckResult:
 
 
 async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> list[CheckResult]:
-    """Checks everything and returns the results. A failed check is a result and raises nothing."""
+    """A failed check is a result and raises nothing."""
     init = f"quorate node init --home {shlex.quote(str(config.home))} --coordinator URL"
     inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
@@ -86,7 +86,6 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
 
 
 async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mapping[Hash32, int]:
-    """Returns the run slots of each host class that the daemon would offer on this machine."""
     inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
     _, sandbox = await _engine(config, keys, clock)
@@ -126,7 +125,6 @@ def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[Check
 
 
 def _existing(home: Path) -> Path:
-    """Returns the folder, or the nearest one above that exists, on whose disk it would be."""
     return next((place for place in (home, *home.parents) if place.exists()), home)
 
 
@@ -209,10 +207,7 @@ async def _coordinator(
 
 
 async def check_clock(session: aiohttp.ClientSession, url: str, clock: Clock) -> CheckResult:
-    """Compares this machine's clock with the coordinator's.
-
-    Signed messages have the time, so with a wrong clock the provider misses every deadline.
-    """
+    """Signed messages have the time: with a wrong clock the provider misses every deadline."""
     try:
         async with session.get(f"{url}/v1/health") as response:
             theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()

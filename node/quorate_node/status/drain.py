@@ -27,9 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class Drain:
-    """Withdraws the offer and takes no work, for the owner or at the daemon's end.
-
-    A marker file says that the daemon drained by itself. Then the next start takes work again.
+    """Takes no work, for the owner or at the end. A marker file says that the daemon drained by
+    itself; then the next start takes work again.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Drain:
         )
 
     def _tell(self, is_on: bool) -> None:
-        """Logs what the owner asked for, once: `leave --wait` asks again and again."""
+        """Once: `leave --wait` asks again and again."""
         if is_on:
             is_leaving = leaving.is_leaving(self._marker.parent)
             text = "leaving: finishes its jobs" if is_leaving else "paused: finishes its jobs"
@@ -94,7 +93,7 @@ class Drain:
         await self._announcements.send_heartbeat(self._core.free_slots())
 
     async def drain_for_exit(self) -> None:
-        """Stops taking work, and returns when nothing runs. The caller limits the wait."""
+        """Returns when nothing runs. The caller limits the wait."""
         if not self._is_replayed:
             return
         await self.announce_exit()
@@ -103,11 +102,7 @@ class Drain:
         await self.undo_exit()
 
     async def undo_exit(self) -> None:
-        """Takes back what `announce_exit` did, in this run or an earlier one.
-
-        Each start calls it after the replay. What the owner asked for stays, and what the owner
-        asked for while no daemon ran is done now.
-        """
+        """Takes `announce_exit` back, after each replay; the owner's wish stays."""
         self._is_replayed = True
         if self._marker.exists():
             await self._actor.submit(events.DrainRequested(False))

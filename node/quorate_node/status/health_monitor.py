@@ -40,13 +40,11 @@ class HealthMonitor:
         self._coordinators, self._peers, self._home, self._clock = coordinators, peers, home, clock
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         while True:
             await self.check()
             await self._clock.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
-        """Checks everything once."""
         self._board.put("engine", await self._engine())
         self._board.put("chain", await self._chain())
         self._board.put("disk", await asyncio.to_thread(disk_problem, self._home))
@@ -59,10 +57,7 @@ class HealthMonitor:
         self._board.put("coordinator", f"not connected to {', '.join(away)}" if away else "")
 
     async def _engine(self) -> str:
-        """Asks the executor for its leases.
-
-        `Executor.check` is not used, because it might choose another sandbox than the one on offer.
-        """
+        """`Executor.check` might choose another sandbox than the one on offer."""
         try:
             await self._executor.leases()
         except (Unavailable, Refused) as error:
@@ -79,7 +74,7 @@ class HealthMonitor:
 
 
 def room_problem(room_bytes: int) -> str:
-    """Returns "" while jobs have room in the content store, else what is wrong."""
+    """ "" while jobs have room in the content store."""
     if room_bytes >= ROOM_LEAST_BYTES:
         return ""
     return (

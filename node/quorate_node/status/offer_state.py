@@ -19,10 +19,7 @@ def why_nothing_is_on_offer(
     is_leaving: bool,
     is_connected: bool,
 ) -> str:
-    """Returns why no slot is on offer; "" if some are.
-
-    `is_on_offer`: registered and staked. `is_connected`: to one coordinator at least.
-    """
+    """ "" if some slot is on offer. `is_on_offer`: registered and staked."""
     if is_leaving:
         return "leaving: `quorate node leave` goes on, `quorate node resume` takes it back"
     known = {problem.name: problem.text for problem in problems}
@@ -39,5 +36,4 @@ def why_nothing_is_on_offer(
 
 
 def offered_count(core: ProviderCore, host_class: Hash32) -> int:
-    """Returns how many run slots of a class the offer names."""
     return sum(int(slot.count) for slot in core.offered_slots() if slot.host.id() == host_class)

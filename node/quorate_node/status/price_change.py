@@ -18,9 +18,8 @@ log = logging.getLogger(__name__)
 
 
 class PriceChange:
-    """Journals a new price and publishes the changed offer.
-
-    The setting in `node.json` decides after a restart, so `quorate node price` writes it first.
+    """Journals a new price and publishes the offer. `node.json` decides after a restart, so its
+    command writes it first.
     """
 
     def __init__(
@@ -34,13 +33,9 @@ class PriceChange:
         self._gpu_prices = gpu_prices
 
     async def set_by_owner(self, price: Price, gpu: str = "") -> None:
-        """Takes an on-demand price in millionths of a USD per hour, of a CPU slot or of one GPU.
-
-        `gpu` is what people call the GPU; "all" means those without a price of their own, and ""
-        means CPU slots.
-        Running leases keep the price of their Assignment. Raises `Refused(BAD_AMOUNT)` for a price
-        of 0, below the owner's floor, or above the protocol's bound, and `Refused(UNKNOWN)` if no
-        slot with such a GPU is on offer.
+        """Millionths of a USD per hour, of a CPU slot or of one GPU ("all": without a price of
+        their own; "": CPU slots). Running leases keep their price. Raises `Refused(BAD_AMOUNT)` for
+        0, below the floor or above the bound, `Refused(UNKNOWN)` for a GPU not on offer.
         """
         terms = self._core.terms
         least, most = max(1, terms.policy.price_floor), PRICE_MAX // (SIZE_MAX if gpu else 1)
@@ -78,6 +73,5 @@ class PriceChange:
 
 
 def _priced(item: RunSlots, price: Price) -> RunSlots:
-    """The run slots at a price for each GPU, or for each slot without one."""
     count = item.offer.host.world_size if item.groups else 1
     return replace(item, offer=replace(item.offer, on_demand=Price(price * count)))

@@ -26,8 +26,8 @@ DAYS_SHOWN = 14
 
 
 class LeaseStatus(Struct, frozen=True):
-    """One execution that has not ended. `lease` is its `assignment_hash`, `gpus` are the UUIDs of
-    the GPUs that it has, and `closed` says why its result is not revealed.
+    """One live execution: `lease` is its `assignment_hash`, `gpus` UUIDs, `closed` why its result
+    is not revealed.
     """
 
     lease: Hash32
@@ -40,8 +40,8 @@ class LeaseStatus(Struct, frozen=True):
 
 
 class EarningStatus(Struct, frozen=True):
-    """The pay of one coordinator. `earned`, `vouched`, `paid` and `locked` are sums since the
-    beginning; `held` has no voucher yet. `voucher` is the newest; anybody may redeem it.
+    """The pay of one coordinator, in sums since the beginning; `held` has no voucher yet. Anybody
+    may redeem `voucher`.
     """
 
     coordinator: Address
@@ -63,21 +63,15 @@ class DeclineStatus(Struct, frozen=True):
 
 
 class UnpaidStatus(Struct, frozen=True):
-    """An execution that ended without pay. `lease` is its `assignment_hash`.
-
-    The status shows it for ten minutes, or for seven days if it was committed.
-    """
+    """Ended without pay. Shown for ten minutes, or for seven days if it was committed."""
 
     lease: Hash32
     why: str
 
 
 class SlotStatus(Struct, frozen=True):
-    """The run slots of one host class on offer. Prices are in millionths of a USD, by the hour.
-
-    `gpu` is the model of the GPUs, of which one slot has `gpus`; it is "" for CPU slots, which have
-    no price per GPU-hour. `offered` are really on offer now. `level` is the attestation level that
-    the offer shows.
+    """Run slots of one host class. Prices: millionths of a USD by the hour. `gpu` is "" for CPU
+    slots; `offered` really now; `level` of attestation.
     """
 
     host_class: Hash32
@@ -93,11 +87,7 @@ class SlotStatus(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """What the status shows beside the core.
-
-    `is_on_offer`: the provider is registered and staked. `attested` are slots with their
-    attestation level.
-    """
+    """What the status shows beside the core. `is_on_offer`: registered and staked."""
 
     is_on_offer: bool = True
     is_leaving: bool = False
@@ -107,11 +97,7 @@ class OwnerFacts:
 
 
 class Status(Struct, frozen=True):
-    """The whole status.
-
-    `connected`: coordinators that this provider is connected to now. `problems` names what keeps
-    the provider from working; if it is empty, nothing does.
-    """
+    """The whole status. Empty `problems`: nothing keeps the provider from working."""
 
     provider: Address
     operator: Address
@@ -148,10 +134,7 @@ def status_of(
     bytes_by_source: dict[str, int] | None = None,
     facts: OwnerFacts | None = None,
 ) -> Status:
-    """Returns the status of a core. Pure, except for the process id.
-
-    `transports` has the transport of each coordinator that the provider is connected to.
-    """
+    """Pure, except for the process id. `transports`: of connected coordinators."""
     facts = facts or OwnerFacts()
     not_on_offer = why_nothing_is_on_offer(
         core, problems, facts.is_on_offer, facts.is_leaving, is_connected=bool(transports)
@@ -235,7 +218,6 @@ def _slots(
     attested: tuple[SlotOffer, ...],
     is_offered: bool,
 ) -> tuple[SlotStatus, ...]:
-    """Returns what each host class offers. `free` are the free run slots of the heartbeats."""
     by_class = {item.host_class: int(item.free) for item in free}
     levels = {slot.host.id(): int(slot.attestation_level) for slot in attested}
     return tuple(
@@ -255,17 +237,13 @@ def _slots(
 
 
 def write_status(path: Path, status: Status) -> None:
-    """Replaces the status file atomically."""
     part = path.with_suffix(".part")
     part.write_bytes(canonical.encode(status))
     os.replace(part, path)
 
 
 def read_status(path: Path) -> Status | None:
-    """Returns the status that the daemon wrote last, or None if it never ran.
-
-    Raises Refused if the file is damaged.
-    """
+    """None if the daemon never ran. Raises Refused if the file is damaged."""
     try:
         return canonical.decode(Status, path.read_bytes()) if path.exists() else None
     except Refused as refused:

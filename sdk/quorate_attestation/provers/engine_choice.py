@@ -9,9 +9,5 @@ from quorate_attestation.provers.numpy_engine import NumpyEngine
 
 
 def engine_of(claim: GpuClaim) -> Engine:
-    """Returns the engine of a claim.
-
-    Raises Unavailable with the remedy if the GPU, its driver or the compiler is absent. A GPU is
-    never answered for by the CPU.
-    """
+    """Raises Unavailable with the remedy. A GPU is never answered for by the CPU."""
     return NumpyEngine() if claim.model == CPU.name else KernelEngine(open_gpu(claim.uuid))

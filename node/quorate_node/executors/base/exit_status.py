@@ -16,12 +16,9 @@ _SIGKILL = 9
 def exit_status(
     code: int, wall_ms: Milliseconds, max_duration: Seconds, is_memory_kill: bool
 ) -> int:
-    """0-255 exit, 256 + signal, 512 time-out, 513 memory kill.
-
-    Engines report a signal as 128 + n, like a shell, and a program can exit with the same code.
-    Every executor reads 129-192 as a signal, so that equal programs get equal statuses. A time-out
-    follows from the measured time: a program that ran while the daemon was down has also exceeded
-    its time.
+    """0-255 exit, 256 + signal, 512 time-out, 513 memory kill. Engines report a signal as 128 + n;
+    every executor reads 129-192 as a signal, so that equal programs get equal statuses. A time-out
+    follows from the measured time, also for a run while the daemon was down.
     """
     if wall_ms >= max_duration * 1000:
         return EXIT_TIMEOUT

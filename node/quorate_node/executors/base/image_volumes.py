@@ -31,11 +31,7 @@ _TAKEN = (
 
 
 def volumes_to_mount_over(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
-    """Returns the declared volumes to mount over, parents first.
-
-    `inputs` are the targets of inputs; an input that is mounted at a volume is enough. Raises
-    Refused(UNSUPPORTED), which names a volume that cannot be mounted over.
-    """
+    """The volumes, parents first; `inputs` are targets. Raises Refused(UNSUPPORTED)."""
     if len(volumes) > VOLUMES_MAX:
         raise Refused(
             Code.UNSUPPORTED,
@@ -48,10 +44,7 @@ def volumes_to_mount_over(volumes: Sequence[str], inputs: Sequence[str]) -> tupl
 
 
 def _is_taken(path: str, inputs: Sequence[str]) -> bool:
-    """Returns whether an input, or a folder of the sandbox, is mounted exactly at `path`.
-
-    Raises Refused for a path that jobs need.
-    """
+    """Raises Refused for a path that jobs need."""
     if path in inputs:
         return True
     if any(_is_below(path, taken) or _is_below(taken, path) for taken in _TAKEN):
@@ -67,11 +60,7 @@ def _is_taken(path: str, inputs: Sequence[str]) -> bool:
 
 
 def _clean(path: str) -> str:
-    """Returns the path as engines write it.
-
-    An engine keeps `/data/` and `//data` as declared, and mounts both at /data. A path must begin
-    with a slash.
-    """
+    """Engines keep `/data/` and `//data` as declared, and mount both at /data."""
     is_plain = (
         path.startswith("/")
         and ".." not in path.split("/")

@@ -18,7 +18,6 @@ class KeyedLocks:
 
     @contextmanager
     def held(self, key: str) -> Iterator[None]:
-        """Holds the lock of this key."""
         with self._guard:
             lock = self._locks.setdefault(key, _Lock())
         with lock.inner:

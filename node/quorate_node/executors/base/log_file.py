@@ -12,10 +12,7 @@ _POLL_SECONDS = 0.1
 async def follow_file(
     path: Path, clock: Clock, is_written: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yields what the file holds, then each addition while `is_written()`.
-
-    Yields nothing if there is no file.
-    """
+    """Yields what the file holds, then additions while `is_written()`; nothing without a file."""
     offset = 0
     while True:
         will_grow = (

@@ -10,9 +10,7 @@ _COULD_NOT_START = (126, 127)
 
 
 def container_state(found: Inspection | None) -> TaskState:
-    """Returns the state of a lease's program, or ABSENT if there is no container or it never
-    started.
-    """
+    """ABSENT if there is no container or it never started."""
     if found is None:
         return TaskState.ABSENT
     match found["State"]["Status"]:
@@ -28,23 +26,19 @@ def container_state(found: Inspection | None) -> TaskState:
 
 
 def exit_code(found: Inspection) -> int:
-    """Returns the exit code as the engine reports it."""
     code = found["State"]["ExitCode"]
     assert isinstance(code, int), "the engine gives the exit code as a number"
     return code
 
 
 def process_id(found: Inspection) -> int:
-    """Returns the id of the container's first process on the engine's machine, or 0 if it has
-    ended.
-    """
+    """Returns 0 if it has ended."""
     pid = found["State"]["Pid"]
     assert isinstance(pid, int), "the engine gives the process id as a number"
     return pid
 
 
 def labels(found: Inspection) -> Mapping[str, str]:
-    """Returns the container's labels."""
     value = found["Config"]["Labels"]
     assert isinstance(value, dict), "every container that the executor makes has labels"
     return value

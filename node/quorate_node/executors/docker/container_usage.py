@@ -35,37 +35,28 @@ _START_FIELD = 19  # of /proc/PID/stat after the name: ticks after boot
 
 @dataclass(frozen=True, slots=True)
 class ObservedProcess:
-    """A process that ran when it was observed. Both times are seconds after the machine's boot."""
+    """A process when it was observed. Both times are seconds after the machine's boot."""
 
     started_at: float
     observed_at: float
 
     def ran_seconds(self, reported: float, now: float) -> float:
-        """Returns how long the process ran, if it has ended by `now` (seconds after boot).
-
-        Returns what the engine reported if that is possible, else the longest possible time.
-        """
+        """Returns what the engine reported if that is possible, else the longest possible time."""
         least, most = self.observed_at - self.started_at, now - self.started_at
         is_possible = least - SHORTER_MAX_SECONDS <= reported <= most + LONGER_MAX_SECONDS
         return reported if is_possible else most
 
     def age_seconds(self, by_clock: float) -> float:
-        """Returns how long the process had run when it was observed.
-
-        `by_clock` is the age by the UTC clock.
-        """
+        """`by_clock` is the age by the UTC clock."""
         return self.ran_seconds(by_clock, self.observed_at)
 
 
 def seconds_since_boot() -> float:
-    """Returns the seconds since the machine's boot, including time in which it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def observe_process(pid: int) -> ObservedProcess | None:
-    """Returns the process as it is now, or None if it has ended or its engine is on another
-    machine.
-    """
+    """None if it has ended or its engine is on another machine."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -95,21 +86,15 @@ class ContainerUsage:
         return int(labels(found)[LABEL_MAX_DURATION]) - ran
 
     def mark_timed_out(self, lease_id: str) -> None:
-        """Notes that the executor kills the container because its time is over."""
         self._timed_out.add(lease_id)
 
     def sample(self, lease_id: str, found: Inspection) -> None:
-        """Reads the counters of a running container.
-
-        Some engines remove the control group with the container, so that its counters are gone
-        later.
-        """
+        """Some engines remove the control group with the container, and its counters."""
         self._sampled[lease_id] = cgroups.process_counters(process_id(found)).at_least(
             self._sampled.get(lease_id, Counters())
         )
 
     def exit_of(self, lease_id: str, found: Inspection) -> Exit:
-        """Exit status and usage of a container that has ended."""
         state = found["State"]
         limit = Seconds(int(labels(found)[LABEL_MAX_DURATION]))
         started, finished = unix_seconds(state["StartedAt"]), unix_seconds(state["FinishedAt"])
@@ -129,7 +114,6 @@ class ContainerUsage:
         return Exit(status, usage)
 
     def forget(self, lease_id: str) -> None:
-        """Drops what was measured of a removed container."""
         self._sampled.pop(lease_id, None)
         self._observed.pop(lease_id, None)
         self._timed_out.discard(lease_id)

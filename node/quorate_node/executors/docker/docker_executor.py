@@ -100,11 +100,7 @@ class ImageFetches:
         has: Callable[[], Awaitable[bool]],
         needs_gpu: bool = False,
     ) -> None:
-        """Fetches the image unless `has` says that the engine has it.
-
-        Raises Refused and Unavailable as the fetch does. Also raises Unavailable at the deadline
-        and after `stop`.
-        """
+        """Unless `has`. Raises Unavailable also at the deadline and after `stop`."""
         stop = StopSignal(seconds)
         lock = self._locks.setdefault(name, asyncio.Lock())
         self._stops[lease_id] = stop
@@ -121,12 +117,10 @@ class ImageFetches:
                 del self._stops[lease_id]
 
     def stop(self, lease_id: str) -> None:
-        """Cancels the lease's fetch if it runs or waits."""
         if lease_id in self._stops:
             self._stops[lease_id].stop()
 
     def close(self) -> None:
-        """Cancels all fetches."""
         for stop in self._stops.values():
             stop.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
@@ -152,10 +146,7 @@ class LogReaders:
         self._readers: dict[str, threading.Thread] = {}
 
     def attach(self, container: str, path: Path) -> None:
-        """Starts reading, unless a thread reads already or the file is full.
-
-        Returns once the engine has accepted: later output is not lost.
-        """
+        """Returns once the engine has accepted: later output is not lost."""
         if self.is_reading(container) or _size(path) > LOG_BYTES_MAX:
             return
         stream = self._api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
@@ -166,12 +157,11 @@ class LogReaders:
         reader.start()
 
     def is_reading(self, container: str) -> bool:
-        """Returns False once the container has ended and everything is in the file."""
+        """False once the container has ended and everything is in the file."""
         reader = self._readers.get(container)
         return reader is not None and reader.is_alive()
 
     def forget(self, container: str) -> None:
-        """Drops the record of a removed container."""
         self._readers.pop(container, None)
 
 
@@ -241,10 +231,8 @@ Result = TypeVar("Result")
 
 
 class DockerExecutor:
-    """`Executor` on a Docker engine.
-
-    `home` holds one folder per lease. `owner` labels this daemon's containers. If `sandbox` is
-    None, it is gVisor if the engine has it, else runc.
+    """`Executor` on a Docker engine. `owner` labels this daemon's containers. `sandbox` None:
+    gVisor if the engine has it, else runc.
     """
 
     def __init__(
@@ -324,7 +312,6 @@ class DockerExecutor:
             await self._call(lambda: self._start_or_give_up(task))
 
     async def state(self, lease_id: str) -> TaskState:
-        """Returns the state of the lease's container, asked of the engine."""
         return await self._call(lambda: self._observe(lease_id)[0])
 
     async def wait(self, lease_id: str) -> Exit:
@@ -350,7 +337,6 @@ class DockerExecutor:
                     await self._wait_on(lease_id, found)
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Yields the captured output; with `follow` until the container has ended."""
         name = PREFIX + lease_id
         async for chunk in follow_file(
             self._log_file(lease_id), self._clock, lambda: follow and self._logs.is_reading(name)
@@ -358,7 +344,6 @@ class DockerExecutor:
             yield chunk
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the outputs, within the limits that the container's labels hold."""
         found = await self._call(lambda: self._inspect(lease_id))
         if found is None:
             raise Unavailable(f"lease {lease_id} has no container")
@@ -369,7 +354,6 @@ class DockerExecutor:
         crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
-        """Sends SIGTERM to the program, and SIGKILL 5 s later."""
         self._fetches.stop(lease_id)
         await self._call(
             lambda: self._ignoring_absent(
@@ -378,7 +362,6 @@ class DockerExecutor:
         )
 
     async def remove(self, lease_id: str) -> None:
-        """Removes container, volume, mounts, folder and control groups."""
         self._fetches.stop(lease_id)
         await self._call(lambda: self._remove(lease_id))
 
@@ -390,7 +373,6 @@ class DockerExecutor:
         return await self._call(self._leases)
 
     async def close(self) -> None:
-        """Closes the connections; containers run on."""
         self._fetches.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._api.close()
@@ -408,10 +390,7 @@ class DockerExecutor:
         return self._engine
 
     def _start_or_give_up(self, task: Task) -> None:
-        """Starts the container. Raises EngineRefuses once the engine has refused for too long.
-
-        Otherwise the lease would occupy its run slot for its whole duration.
-        """
+        """Raises EngineRefuses after too long: the lease would occupy its run slot."""
         lease_id = task.lease_id
         try:
             self._start(task)
@@ -463,7 +442,6 @@ class DockerExecutor:
         crash_point("container.after-start")
 
     def _prepare(self, task: Task, engine: EngineFacts, image: ImageFacts) -> ContainerMounts:
-        """Makes the lease's folders, and the program that shows its user as the usual one."""
         lease_id, name = task.lease_id, PREFIX + task.lease_id
         self._dirs.make_folder(lease_id)
         has_user = engine.has_user_namespaces and not runs_in_gvisor(task, engine)
@@ -481,7 +459,6 @@ class DockerExecutor:
         return replace(mounts, files=files, start=start)
 
     def _create(self, body: dict[str, object], name: str) -> str:
-        """Creates the container, unless it exists; returns the engine's id of it."""
         crash_point("container.before-create")
         try:
             self._api.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
@@ -495,10 +472,7 @@ class DockerExecutor:
         return str(found["Id"])
 
     def _check_mounts(self, body: dict[str, object], found: Inspection) -> None:
-        """Refuses a container to which the engine added mounts, before the container runs.
-
-        An image can make an engine add mounts. The caller removes the container.
-        """
+        """An image can make an engine add mounts. The caller removes the container."""
         added = unrequested_mounts(body, found)
         if added:
             raise Refused(
@@ -528,11 +502,8 @@ class DockerExecutor:
         return sorted(held | folders)
 
     def _observe(self, lease_id: str) -> tuple[TaskState, Inspection | None]:
-        """Returns (state, the engine's record of the container).
-
-        The state is ABSENT if the container ended because the engine stopped. It asks the boot id
-        on a new connection, because an engine that is stopping still answers on the connections
-        that it has.
+        """ABSENT if the container ended because the engine stopped. Asks on a new connection: an
+        engine that is stopping still answers on those that it has.
         """
         found = self._inspect(lease_id)
         state = container_state(found)
@@ -565,10 +536,7 @@ class DockerExecutor:
     # -------------------------------------------------------------------------------------- waiting
 
     async def _wait_on(self, lease_id: str, found: Inspection) -> None:
-        """Waits until the container ends, its time is over, or some seconds have passed.
-
-        Starts reading its log if that has not begun.
-        """
+        """Waits for end, time limit, or some seconds, and starts reading the log."""
         name = PREFIX + lease_id
         await self._call(
             lambda: self._ignoring_absent(lambda: self._logs.attach(name, self._log_file(lease_id)))
@@ -594,10 +562,8 @@ class DockerExecutor:
             log.debug("%s is not killed: %s", name, error.explanation)
 
     async def _exit_within(self, name: str, seconds: float) -> None:
-        """Returns at the container's exit or after `seconds`.
-
-        Each wait has a thread of its own, outside the pool: many leases wait at once, and a
-        cancelled wait must not keep the daemon from ending.
+        """Each wait has a thread of its own: many leases wait at once, and a cancelled wait must
+        not keep the daemon.
         """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -626,11 +592,7 @@ class DockerExecutor:
 
 
 def _translated(work: Callable[[], Result]) -> Result:
-    """Runs `work` and raises the SDK's errors as Unavailable.
-
-    The executor has checked the task by its own rules, so an error of the engine is a failure of
-    the machine.
-    """
+    """The executor has checked the task, so an error of the engine is a failure of the machine."""
     try:
         return work()
     except docker.errors.APIError as error:

@@ -13,10 +13,7 @@ CALL_SECONDS = 60
 def connect(
     engine_url: str | None = None, timeout: int = CALL_SECONDS, version: str | None = None
 ) -> docker.APIClient:
-    """Returns a client of the named engine, or of the environment's, or of the usual socket.
-
-    The environment names an engine by DOCKER_HOST and related variables. `timeout` is in seconds.
-    """
+    """The environment names an engine by DOCKER_HOST and the like. `timeout` in seconds."""
     options = kwargs_from_env()
     if engine_url:
         options = {"base_url": engine_url}

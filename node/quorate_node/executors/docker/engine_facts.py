@@ -27,10 +27,8 @@ _REFUSALS: Mapping[str, Callable[[int], bool]] = {
 
 
 def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None, home: Path) -> EngineFacts:
-    """Asks the engine what it can do, and chooses the sandbox.
-
-    `home` is the folder of the leases. If `wanted` is None, it chooses gVisor if the engine has it,
-    else runc. Raises Unavailable if the engine has no seccomp, or not the sandbox that is wanted.
+    """`wanted` None: gVisor if the engine has it, else runc. Raises Unavailable without seccomp or
+    the sandbox that is wanted.
     """
     info = api.info()
     if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
@@ -54,10 +52,7 @@ def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None, home: Path)
 
 
 def user_namespace_problem(info: Mapping[str, object], settings: Path = _SYSCTL) -> str:
-    """Returns why containers cannot make user namespaces, with what to do, or "" if they can.
-
-    `settings` is the folder of this machine's kernel settings, which is the engine's kernel too.
-    """
+    """Says why containers cannot make user namespaces, with what to do; "" if they can."""
     if platform.machine() != MACHINE or not _is_local(info):
         return f"the engine does not run on this machine's kernel, or not on {MACHINE}"
     options = ",".join(map(str, _list(info.get("SecurityOptions"))))
@@ -71,7 +66,6 @@ def user_namespace_problem(info: Mapping[str, object], settings: Path = _SYSCTL)
 
 
 def _is_local(info: Mapping[str, object]) -> bool:
-    """Returns whether the engine runs on this machine's kernel."""
     return info.get("KernelVersion") == platform.release()
 
 
@@ -88,11 +82,7 @@ def _list(value: object) -> list[object]:
 
 
 def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
-    """Returns why the engine's runtimes cannot run jobs under gVisor, or "" if they can.
-
-    By default gVisor uses the container's network stack. The engine leaves the loopback device
-    there down, so programs would have none.
-    """
+    """Why gVisor cannot run jobs, or "". With its default network there is no loopback."""
     if RUNTIME_GVISOR not in known:
         return (
             f"the container engine has no runtime {RUNTIME_GVISOR}; install gVisor and register it"
@@ -108,7 +98,6 @@ def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
 
 
 def _runtime(known: Mapping[str, Mapping[str, object]], wanted: Sandbox | None) -> str:
-    """Returns the runtime's name for gVisor, "" for runc."""
     problem = gvisor_problem(known)
     if wanted is Sandbox.DOCKER_RUNSC and problem:
         raise Unavailable(problem, _RETRY_SECONDS)

@@ -24,10 +24,7 @@ _SUFFIX = ".json"
 
 @dataclass(frozen=True, slots=True)
 class CachedImage:
-    """One image. `image` is the engine's id, `bytes` its size there.
-
-    `manifests` are the digests by which registries name it; `used` is in Unix seconds.
-    """
+    """An image: engine's id, bytes there, registries' digests, Unix seconds of last use."""
 
     image: str
     bytes: int
@@ -43,26 +40,20 @@ class ImageCache:
         self._lock = threading.Lock()
 
     def find(self, manifest: str) -> str | None:
-        """Returns the id of the image that a registry names by this digest, or None if unknown."""
         with self._lock:
             return next((kept.image for kept in self._all() if manifest in kept.manifests), None)
 
     def all(self) -> list[CachedImage]:
-        """Returns all recorded images, the longest unused first."""
         with self._lock:
             return self._all()
 
     def record(self, image: str, size: int) -> None:
-        """Records an image before it is loaded, and again when its size is known."""
         with self._lock:
             known = self._read(self._path(image))
             self._write(CachedImage(image, size, known.manifests if known else (), time.time()))
 
     def name(self, image: str, manifest: str) -> None:
-        """Adds a digest to an image's record.
-
-        An image that this daemon did not load gets a record without bytes.
-        """
+        """An image that this daemon did not load gets a record without bytes."""
         with self._lock:
             known = self._read(self._path(image)) or CachedImage(image, 0, (), 0.0)
             manifests = (*(item for item in known.manifests if item != manifest), manifest)[
@@ -71,16 +62,13 @@ class ImageCache:
             self._write(CachedImage(image, known.bytes, manifests, time.time()))
 
     def use(self, image: str) -> None:
-        """Notes that the image is used now."""
         with self._lock:
             if self._path(image).exists():
                 os.utime(self._path(image))
 
     def make_room(self, size: int, image: str, remove: Callable[[str], bool]) -> None:
-        """Removes unused images until `size` more bytes fit.
-
-        `remove` returns whether the engine removed the image. Raises Refused(OVERSIZE) if the image
-        can never fit, Unavailable if all other images are in use.
+        """`remove` says whether the engine removed the image. Raises Refused(OVERSIZE) if it can
+        never fit, Unavailable if all others are in use.
         """
         if size > self.bytes_max:
             raise Refused(
@@ -105,7 +93,6 @@ class ImageCache:
             )
 
     def forget(self, image: str) -> None:
-        """Deletes the record of an image that is not in the engine any more."""
         with self._lock:
             self._path(image).unlink(missing_ok=True)
 

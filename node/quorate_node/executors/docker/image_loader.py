@@ -49,7 +49,6 @@ class ImageNames:
         self._start = f"{REPOSITORY}:{_OTHER_LETTERS.sub('_', owner)[:OWNER_CHARACTERS]}-"
 
     def put(self, reference: str) -> None:
-        """Names an image, which the engine has under its id `reference`."""
         digest = reference.removeprefix("sha256:")[:DIGEST_CHARACTERS]
         name, tag = f"{self._start}{digest}".split(":")
         self._api.tag(reference, name, tag)
@@ -65,17 +64,15 @@ class ImageNames:
         }
 
     def own(self, names: object) -> list[str]:
-        """Returns those of an image's names that this owner gave."""
         return [name for name in _texts(names) if name.startswith(self._start)]
 
 
 def foreign_names(names: object) -> list[str]:
-    """Returns those of an image's names that no provider gave: somebody else uses the image."""
+    """Names that no provider gave: somebody else uses the image."""
     return [name for name in _texts(names) if not is_label(name)]
 
 
 def is_label(name: str) -> bool:
-    """Whether some provider gave this name."""
     return name.startswith((f"{REPOSITORY}:", f"{REPOSITORY}@"))
 
 
@@ -90,11 +87,7 @@ Inspected = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ImagePolicy:
-    """What the owner allows for images.
-
-    `private`: registry images that may come from the owner's own network; None allows all (a
-    devnet).
-    """
+    """What the owner allows. `private`: images of the owner's network; None: all (devnet)."""
 
     bytes_max: int = 16 << 30  # of one registry image, compressed as it is sent
     kept_bytes_max: int = KEPT_BYTES_MAX
@@ -104,10 +97,7 @@ class ImagePolicy:
 
 
 class ImageLoader:
-    """Loads each image once. Blocking: called from worker threads.
-
-    If `cache` is None, it never removes an image, and names none. `owner` is part of the names.
-    """
+    """Loads each image once; blocking. Without `cache` it removes and names none."""
 
     def __init__(
         self, api: docker.APIClient, cache: ImageCache | None = None, owner: str = ""
@@ -118,10 +108,7 @@ class ImageLoader:
         self._infos = ArchiveInfoCache()
 
     def ensure(self, image: Path | str, argv: tuple[str, ...]) -> ImageFacts:
-        """Loads the image if needed. A registry's image must have been fetched before.
-
-        Raises Refused(UNKNOWN | MALFORMED | UNSUPPORTED).
-        """
+        """A registry's image must be there. Raises Refused(UNKNOWN | MALFORMED | UNSUPPORTED)."""
         if isinstance(image, str):
             return self._fetched(parse_pinned(image))
         info = self._infos.of(image)
@@ -138,10 +125,6 @@ class ImageLoader:
         return self._find(parse_pinned(name)) is not None
 
     def load(self, path: Path, info: ImageInfo) -> str:
-        """Returns the id of the archive's image in the engine.
-
-        It loads the image if the engine lacks it.
-        """
         reference = f"sha256:{info.config_digest}"
         with self._loading.held(reference):
             found = self._inspect(reference)
@@ -161,10 +144,7 @@ class ImageLoader:
             self._labels.put(reference)
 
     def tidy(self) -> None:
-        """Removes what this owner's jobs left and no record names, and what is long unused.
-
-        The daemon calls it at its start.
-        """
+        """Removes what no record names, and what is long unused."""
         if self._cache is None:
             return
         recorded = {kept.image for kept in self._cache.all()}
@@ -198,7 +178,7 @@ class ImageLoader:
             self._record_size(reference, max(size, info.unpacked_bytes))
 
     def _record_size(self, reference: str, size: int) -> None:
-        """Records the size that the engine reports, because it is what the disk holds."""
+        """What the engine reports is what the disk holds."""
         assert self._cache is not None
         try:
             self._cache.make_room(size, reference, self._remove)
@@ -221,9 +201,8 @@ class ImageLoader:
             ) from error
 
     def _remove(self, reference: str) -> bool:
-        """Gives one of our images up, unless it is in use or somebody else named it.
-
-        Returns whether it is gone, or stays only for other providers' jobs.
+        """Unless it is in use or somebody else named it. Returns whether it is gone, or stays only
+        for other providers.
         """
         found = self._inspect(reference)
         if found is None:
@@ -261,10 +240,7 @@ class ImageLoader:
         return ImageFacts(reference, env, entrypoint, command, None, volumes)
 
     def _find(self, image: PinnedImage) -> tuple[str, Inspected] | None:
-        """Returns (the engine's reference, its record of the image).
-
-        It prefers an image that this daemon loaded to one of the owner.
-        """
+        """Prefers an image that this daemon loaded to one of the owner."""
         ours = self._cache.find(image.digest) if self._cache else None
         for name in (ours, image.name):
             found = self._inspect(name) if name else None
@@ -299,10 +275,7 @@ class RegistryImageFetcher:
         self._active: list[str] = []
 
     def fetch(self, name: str, needs_gpu: bool, stop: StopSignal) -> None:
-        """Fetches, checks and loads one image.
-
-        Raises Refused and Unavailable as `fetch_archive`, `read_archive` and `ImageLoader.load` do.
-        """
+        """Raises Refused, Unavailable as `fetch_archive`, `read_archive`, `load` do."""
         image = parse_pinned(name)
         work = image.digest.removeprefix("sha256:")
         with self._active_lock:

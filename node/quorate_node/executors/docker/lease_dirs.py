@@ -48,10 +48,7 @@ def choose_outputs() -> DockerOutputs:
 
 
 class LeaseDirs:
-    """Makes and removes the folders of leases below `home`.
-
-    Blocking: called from worker threads. Every call may be repeated.
-    """
+    """The folders of leases below `home`. Blocking; every call may be repeated."""
 
     def __init__(self, api: docker.APIClient, home: Path, owner: str, kind: DockerOutputs) -> None:
         self._api = api
@@ -60,15 +57,12 @@ class LeaseDirs:
         self.kind = kind
 
     def folder(self, lease_id: str) -> Path:
-        """Returns the lease's folder on the host."""
         return self._home / lease_id
 
     def make_folder(self, lease_id: str) -> None:
-        """Makes the lease's folder."""
         self.folder(lease_id).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write_file(self, lease_id: str, name: str, content: bytes, mode: int) -> str:
-        """Writes a file of ours for the container; returns the path to mount."""
         path = self.folder(lease_id) / "files" / name
         view = self.folder(lease_id) / "inputs" / name
         if mounts.is_mounted(view):
@@ -83,10 +77,6 @@ class LeaseDirs:
         return str(view)
 
     def prepare(self, task: Task, container: str, user: int) -> ContainerMounts:
-        """Makes all volumes and mounts that the container of `user` needs.
-
-        Raises Unavailable if the host lacks room.
-        """
         folder = self.folder(task.lease_id)
         inputs = tuple(
             (str(self._input(folder, index, mount)), mount.target)
@@ -114,7 +104,6 @@ class LeaseDirs:
         )
 
     def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
-        """Copies the outputs to `destination`, from the folder or the volume."""
         folder = self.folder(lease_id)
         if (folder / "outputs.ext4").exists():
             mounts.mount_sized(
@@ -133,7 +122,6 @@ class LeaseDirs:
         collect_tar(iter(chunks), destination, caps)
 
     def remove(self, lease_id: str, container: str) -> None:
-        """Removes mounts, volume and folder, after the lease's container."""
         remove_container(self._api, container + HOLD_SUFFIX)
         try:
             self._api.remove_volume(container + "-outputs", force=True)
@@ -142,9 +130,7 @@ class LeaseDirs:
         release_folder(self.folder(lease_id))
 
     def _input(self, folder: Path, index: int, mount: Mount) -> Path:
-        """Returns a read-only, nosuid, nodev mount of the input, or without root the input
-        itself.
-        """
+        """A read-only, nosuid, nodev mount; without root the input itself."""
         source = mount.source.resolve()
         if not source.exists():
             raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
@@ -220,11 +206,7 @@ def _is_root() -> bool:
 
 
 def remove_container(api: docker.APIClient, name: str) -> None:
-    """Kills and removes a container; no error if it is absent or being removed.
-
-    An engine under load sometimes gets no exit signal in time, or finds a mount still busy. It then
-    answers 500, and the same request a moment later succeeds. Blocking.
-    """
+    """No error if it is absent. An engine under load may answer 500, and succeed later."""
     for attempt in range(REMOVE_ATTEMPTS):
         try:
             api.remove_container(name, force=True, v=True)
@@ -240,7 +222,6 @@ def remove_container(api: docker.APIClient, name: str) -> None:
 
 
 def release_folder(folder: Path) -> None:
-    """Unmounts everything below a lease's folder, then deletes the folder."""
     # A crash may have left the passing mount.
     for view in (*(folder / "inputs").glob("*"), *(folder / "inputs").glob("stage/*/passing")):
         mounts.unmount(view)
@@ -251,10 +232,9 @@ def release_folder(folder: Path) -> None:
 
 
 def hold_image() -> tuple[str, bytes]:
-    """Returns (config digest, archive) of an image whose only program waits for ever.
+    """Returns (config digest, archive) of an image that only waits.
 
-    The program is a few bytes of machine code in an ELF file. The job's image may have no program
-    that sleeps, and a registry may be out of reach.
+    The job's image may have no program that sleeps, and a registry may be out of reach.
     """
     if platform.machine() != "x86_64":
         raise Unavailable(

@@ -18,9 +18,7 @@ _READ_MAX = 4 << 20
 
 
 def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) -> None:
-    """Writes the stream's one top folder to the new directory `destination`, complete or not at
-    all.
-    """
+    """Complete or not at all."""
     with new_directory(destination) as partial:
         allowance = Allowance(caps)
         try:
@@ -41,10 +39,7 @@ def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) ->
 
 
 class _Stream(io.RawIOBase):
-    """Chunks as a file for the tar module.
-
-    The module reads an extended header in one piece, so single reads are bounded.
-    """
+    """Chunks as a file, in bounded reads: the tar module reads a header in one piece."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks

@@ -102,10 +102,7 @@ class UnpackedImage:
 
 
 class BwrapExecutor(SupervisedExecutor):
-    """`Executor` on bubblewrap.
-
-    `home` holds one folder per lease, `images` the unpacked images.
-    """
+    """`Executor` on bubblewrap. `images` holds the unpacked images."""
 
     sandbox = Sandbox.BWRAP
 
@@ -126,7 +123,6 @@ class BwrapExecutor(SupervisedExecutor):
 
     @property
     def limits(self) -> str:
-        """How limits are enforced, as a text for the owner; known after `check`."""
         if self._has_groups:
             return f"limits by control groups, outputs in a {self._outputs.value}"
         counted = (
@@ -140,10 +136,7 @@ class BwrapExecutor(SupervisedExecutor):
         )
 
     async def check(self) -> None:
-        """Makes one sandbox as a trial.
-
-        Raises Unavailable, which says what is missing and what to do.
-        """
+        """Makes one sandbox as a trial. Raises Unavailable with the remedy."""
         await super().check()
         await asyncio.to_thread(self._try)
 
@@ -259,7 +252,6 @@ class BwrapExecutor(SupervisedExecutor):
         )
 
     def _exit(self, lease_id: str) -> Exit:
-        """Returns the exit record. If the lease has control groups, it has their exact counters."""
         ended = super()._exit(lease_id)
         counted = cgroups.lease_counters(lease_id)
         counters = (
@@ -293,16 +285,12 @@ class BwrapExecutor(SupervisedExecutor):
         super()._collect(folder, destination, caps)
 
     def _roots_in_use(self) -> frozenset[str]:
-        """Folder names of images that leases still need."""
         plans = list(self._home.glob("*/plan.json")) if self._home.is_dir() else []
         return frozenset(str(json.loads(plan.read_text()).get("root", "")) for plan in plans)
 
 
 def check_bwrap() -> None:
-    """Makes one sandbox with bubblewrap as a trial. Blocking.
-
-    Raises Unavailable, which says what is missing and what to do.
-    """
+    """Makes one sandbox as a trial. Raises Unavailable with the remedy."""
     if platform.machine() not in ARCHITECTURES:
         raise Unavailable(
             f"bubblewrap sandboxes need {' or '.join(ARCHITECTURES)}, not {platform.machine()}",
@@ -353,10 +341,7 @@ def choose_outputs() -> BwrapOutputs:
 
 
 def end_lease(folder: Path) -> None:
-    """Ends everything of a lease: processes, groups, mount, folder.
-
-    It may be called again, and for a folder that is absent.
-    """
+    """May be repeated. Raises Unavailable while the outputs are in use."""
     kill_supervised(folder)
     cgroups.end_lease_groups(folder.name)
     mounts.unmount(folder / "outputs")
@@ -377,12 +362,8 @@ def _check_folder(root: Path, working_dir: str) -> None:
 
 
 def _paths_to_mount_over(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
-    """Returns the image's declared volumes to mount over, each with a folder in the image to mount
-    on.
-
-    Every start does this, because roots that earlier versions unpacked lack the folders. The paths
-    have no links. Otherwise bubblewrap would follow a link out of the image and make missing
-    folders on the machine itself. `/tmp` is a new file system that has nothing of the image.
+    """Returns paths without links: bubblewrap would follow a link out of the image, and make
+    folders on the machine. `/tmp` is new and has nothing of the image.
     """
     inputs = [mount.target for mount in task.mounts]
     found = volumes_to_mount_over(info.volumes, inputs)

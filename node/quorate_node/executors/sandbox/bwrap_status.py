@@ -9,10 +9,8 @@ PIDS_MAX = 1 << 22  # the kernel's own bound (PID_MAX_LIMIT)
 
 
 def status_number(status: bytes, name: str) -> int | None:
-    """Returns the number that bubblewrap reported under `name`, or None while no whole line has it.
-
-    Jobs cannot write to the pipe. The function still skips a line that is not a JSON object with a
-    valid process id, because the supervisor sends SIGKILL to the id that it reads here.
+    """None while no whole line has it. Skips what is no JSON object with a valid process id,
+    because the supervisor sends SIGKILL to it.
     """
     for line in status.rpartition(b"\n")[0].splitlines():
         try:

@@ -21,10 +21,7 @@ _MADE_HERE = ("/scratch", "/tmp")
 
 @dataclass(frozen=True, slots=True)
 class SandboxMounts:
-    """Where the sources of the sandbox's mounts lie on the host.
-
-    `inputs` are in the order of the task's inputs.
-    """
+    """The sources of the sandbox's mounts on the host; `inputs` in the task's order."""
 
     root: str
     outputs: str
@@ -35,10 +32,7 @@ class SandboxMounts:
 
 
 def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
-    """Returns the words of the program's command.
-
-    Raises Refused(UNSUPPORTED), which names the field.
-    """
+    """Returns the words of the command. Raises Refused(UNSUPPORTED), which names the field."""
     check_targets([mount.target for mount in task.mounts])
     for mount in task.mounts:
         if not mount.target.startswith("/inputs/"):
@@ -58,11 +52,7 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
 def bwrap_command(
     program: str, task: Task, image: ImageInfo, sources: SandboxMounts, masks: Sequence[str]
 ) -> list[str]:
-    """Returns the whole command line.
-
-    `program` is bubblewrap's path, `masks` are files of /proc that this kernel has and that a job
-    must not read.
-    """
+    """`masks` are files of /proc that this kernel has and that a job must not read."""
     argv = check_task(task, image)
     words = [
         program,
@@ -116,18 +106,12 @@ def bwrap_command(
 
 
 def working_folder(working_dir: str) -> str:
-    """Returns the program's working folder, without `..`.
-
-    If the path had `..`, bubblewrap would make a folder outside the sandbox, on the machine itself.
-    """
+    """With `..` bubblewrap would make a folder outside the sandbox, on the machine itself."""
     return posixpath.normpath("/" + working_dir.lstrip("/")) if working_dir else "/scratch"
 
 
 def environment(task: Task, image: ImageInfo) -> Mapping[str, str]:
-    """Returns the program's environment.
-
-    It may hold loader variables, because no host program runs with it.
-    """
+    """May hold loader variables, because no host program runs with it."""
     return {"PATH": PATH_DEFAULT, "HOSTNAME": "job", **program_env(task, image.env)}
 
 

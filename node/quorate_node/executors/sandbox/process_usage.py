@@ -10,7 +10,6 @@ INODE_BYTES = 1024  # kernel memory of one file in a memory file system
 
 
 def children(parent: int) -> list[int]:
-    """Process ids of the direct children of a process."""
     return [pid for pid in _processes() if parent and _stat_fields(pid)[1:2] == [str(parent)]]
 
 
@@ -24,10 +23,8 @@ def inner_pid(pid: int) -> int:
 
 
 def members(group: int, init: int) -> list[tuple[int, list[str]]]:
-    """Returns the processes of one process group, and of the sandbox whose first process is `init`
-    (0: none).
-
-    Each item is (process id, fields of /proc/PID/stat from the state on).
+    """Returns (process id, fields of /proc/PID/stat from the state on) of one process group, and of
+    the sandbox whose first process is `init` (0: none).
     """
     space = _namespace_of(init) if init else 0
     found = [(pid, fields) for pid in _processes() if (fields := _stat_fields(pid))]
@@ -39,16 +36,12 @@ def members(group: int, init: int) -> list[tuple[int, list[str]]]:
 
 
 def threads_and_cpu(found: list[tuple[int, list[str]]]) -> tuple[int, int]:
-    """Returns (threads, CPU milliseconds) of these processes together."""
     ticks = sum(int(field) for _, fields in found for field in fields[11:15])
     return sum(int(fields[17]) for _, fields in found), ticks * 1000 // os.sysconf("SC_CLK_TCK")
 
 
 def resident(pids: list[int]) -> tuple[int, int]:
-    """Returns (bytes of own memory and mapped files, bytes of shared memory) of these processes.
-
-    Both figures of one process come from one read.
-    """
+    """Returns (own and mapped, shared) bytes; both of one process come from one read."""
     own = shared = 0
     for pid in pids:
         try:
@@ -65,10 +58,8 @@ def resident(pids: list[int]) -> tuple[int, int]:
 
 
 def memory_file_systems(init: int, root: str, folders: list[str]) -> int:
-    """Returns the bytes in the sandbox's memory file systems, including kernel memory for each
-    file.
-
-    0 until the sandbox has changed its root to `root`: before, the folders are the machine's.
+    """Counts kernel memory of each file too. 0 until the sandbox changed its root: before, the
+    folders are the machine's.
     """
     place, total = f"/proc/{init}/root", 0
     with suppress(OSError):  # the sandbox has ended
@@ -83,9 +74,7 @@ def memory_file_systems(init: int, root: str, folders: list[str]) -> int:
 
 
 def nameless_files(pids: list[int]) -> dict[int, int]:
-    """Returns the bytes by device of open files that have no name, so that no directory shows
-    them.
-    """
+    """Bytes by device of open files without a name, which no directory shows."""
     sizes: dict[tuple[int, int], int] = {}
     for name in [name for pid in pids for name in glob.glob(f"/proc/{pid}/fd/*")]:
         try:
@@ -100,7 +89,6 @@ def nameless_files(pids: list[int]) -> dict[int, int]:
 
 
 def _processes() -> list[int]:
-    """Returns the ids of all processes that this process can see."""
     return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 

@@ -44,7 +44,6 @@ class SupervisedExecutor:
         self._clock = clock
 
     async def check(self) -> None:
-        """Makes the folder of the leases. Raises Unavailable if that fails."""
         try:
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -53,18 +52,16 @@ class SupervisedExecutor:
     async def fetch_image(
         self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
     ) -> None:
-        """Raises Refused(UNSUPPORTED), because this executor has no images from registries."""
+        """This executor has no images from registries."""
         raise Refused(
             Code.UNSUPPORTED,
             "image: registry images need a container engine; name the image by CID",
         )
 
     def image_requirement(self, name: str) -> str:
-        """Returns "", because this executor has no images from registries."""
         return ""
 
     async def start(self, task: Task) -> None:
-        """Writes the plan and starts the supervisor, unless one runs or the program has ended."""
         if not _LEASE_ID.fullmatch(task.lease_id):
             raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
         if lease_state(self._folder(task.lease_id)) is TaskState.ABSENT:
@@ -72,13 +69,11 @@ class SupervisedExecutor:
             await asyncio.to_thread(self._begin, task)
 
     async def state(self, lease_id: str) -> TaskState:
-        """Returns the lease's state, from the supervisor's lock and its exit record."""
         return lease_state(self._folder(lease_id))
 
     async def wait(self, lease_id: str) -> Exit:
-        """Polls for the exit record, because the supervisor may not be a child of this process.
-
-        Raises Unavailable if the supervisor was killed or the program could not begin.
+        """Polls, because the supervisor may not be a child of this process. Raises Unavailable if
+        it was killed or the program could not begin.
         """
         pause = _POLL_SECONDS
         folder = self._folder(lease_id)
@@ -97,7 +92,6 @@ class SupervisedExecutor:
                     pause = min(pause * 1.5, _POLL_SECONDS_MAX)
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Yields the captured output; with `follow` until the program has ended."""
         folder = self._folder(lease_id)
         async for chunk in follow_file(
             folder / "log", self._clock, lambda: follow and lease_state(folder) is TaskState.RUNNING
@@ -105,7 +99,6 @@ class SupervisedExecutor:
             yield chunk
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the outputs within the task's caps."""
         plan = self._plan(lease_id)
         caps = OutputCaps(int(plan["output_bytes"]), int(plan["output_inodes"]))
         crash_point("container.before-collect")
@@ -113,27 +106,21 @@ class SupervisedExecutor:
         crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
-        """Asks the supervisor to end the program: SIGTERM, then SIGKILL after 5 s.
-
-        Returns when the program has ended.
-        """
+        """SIGTERM, then SIGKILL after 5 s. Returns when the program has ended."""
         folder = self._folder(lease_id)
         while lease_state(folder) is TaskState.RUNNING:
             (folder / "stop").touch()
             await self._clock.sleep(_POLL_SECONDS)
 
     async def remove(self, lease_id: str) -> None:
-        """Kills what still runs and deletes the lease's folder."""
         crash_point("container.before-remove")
         await asyncio.to_thread(self._end, self._folder(lease_id))
         crash_point("container.after-remove")
 
     async def leases(self) -> Sequence[str]:
-        """Returns the ids of all leases that have a folder."""
         return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
 
-    async def close(self) -> None:
-        """Does nothing: programs run on."""
+    async def close(self) -> None: ...
 
     # ---------------------------------------------------------------------------- in worker threads
 
@@ -167,7 +154,6 @@ class SupervisedExecutor:
 
 
 def lease_state(folder: Path) -> TaskState:
-    """Returns the state of a lease, as its folder shows it."""
     if (folder / "exit.json").exists():
         return TaskState.EXITED
     if is_locked(folder):
@@ -177,10 +163,7 @@ def lease_state(folder: Path) -> TaskState:
 
 
 def is_locked(folder: Path) -> bool:
-    """Returns True while the supervisor lives.
-
-    The supervisor inherited the lock, and the kernel releases the lock when the process ends.
-    """
+    """The supervisor inherited the lock, and the kernel releases it when the process ends."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -195,10 +178,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
-    """Starts the supervisor in a session of its own; returns once it is detached.
-
-    The supervisor holds the lock from its first instruction on.
-    """
+    """Returns once it is detached. It holds the lock from its first instruction on."""
     fresh = folder / "plan.json.new"
     fresh.write_text(json.dumps(plan))
     # The rename makes sure that no reader finds half a plan. Other leases read it too.
@@ -226,10 +206,7 @@ def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
 
 
 def kill_supervised(folder: Path) -> None:
-    """Kills the program, its process group and the supervisor.
-
-    While the lock is held, the process ids in the files are still those of the lease.
-    """
+    """While the lock is held, the process ids in the files are still those of the lease."""
     for name, kill in (("group", os.killpg), ("lock", os.kill)):
         if is_locked(folder) and (text := read_text(folder / name)):
             try:

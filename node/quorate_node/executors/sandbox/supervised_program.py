@@ -27,10 +27,7 @@ DEPTH_MAX = 64  # of directories; collecting the outputs has the same bound
 
 
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
-    """Returns whether a tree has more bytes, files or levels than allowed.
-
-    It never follows links, even if the program replaces a directory by one meanwhile.
-    """
+    """Follows no links, even if the program replaces a directory by one meanwhile."""
     total = inodes = 0
     stack: list[tuple[int, Any]] = []
     try:
@@ -60,11 +57,7 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
 
 
 def _opened(name: str, parent: int | None) -> tuple[int, Any]:
-    """Returns (descriptor, entries) of a directory.
-
-    The program runs as our own user, and could hide files in a directory that it closes to itself.
-    So this restores the permissions first.
-    """
+    """Restores permissions: a program of our user could hide files in a closed directory."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags | os.O_PATH, dir_fd=parent)
     try:
@@ -96,10 +89,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount_sources(stage: str, sources: list[str]) -> None:
-    """Mounts the sources as `stage`/0, 1, ... in a mount namespace of this process.
-
-    The user that makes the sandbox may not enter the daemon's private folders. The namespace
-    ends with the process, so no mount is left behind. Raises OSError.
+    """In a mount namespace of this process, with which the mounts end: the sandbox's user may not
+    enter the daemon's private folders. Raises OSError.
     """
     _check(LIBC.unshare(CLONE_NEWNS), "a mount namespace")
     _check(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "/")
@@ -129,7 +120,6 @@ def _is_neutral(source: OpenedSource, target: str, stage: str) -> bool:
 
 
 def _check(result: int, what: str) -> None:
-    """Raises the OSError of the last call if it failed."""
     if result != 0:
         raise OSError(ctypes.get_errno(), f"{os.strerror(ctypes.get_errno())}: {what}")
 
@@ -149,10 +139,7 @@ def set_limits(limits: dict[str, list[int]]) -> None:
 
 
 def allow_low_ports(pid: int) -> None:
-    """Lets the sandbox of process `pid` use ports below 1024 in its own network, as engines do.
-
-    A child does it, because it enters the sandbox's namespaces and cannot leave them.
-    """
+    """As engines do. A child enters the sandbox's namespaces, which it cannot leave."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -178,10 +165,8 @@ PR_SET_PDEATHSIG = 1
 
 
 class SupervisedProgram:
-    """One program in its own session, with the limits of its plan.
-
-    With `sandbox` in the plan, `argv` starts bubblewrap. The child joins the lease's control
-    groups, mounts the sandbox's sources and gives up root between fork and exec.
+    """One program in its own session. With `sandbox` in the plan, the child joins the control
+    groups, mounts the sources and gives up root between fork and exec.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -222,14 +207,12 @@ class SupervisedProgram:
             os.close(descriptor)
 
     def _open_bwrap_pipes(self) -> list[int]:
-        """Opens bubblewrap's descriptors: seccomp filter, status pipe, pipe to wait on."""
         self.status_pipe, status_end = os.pipe()
         os.set_blocking(self.status_pipe, False)
         block_end, self.block_pipe = os.pipe()
         return [os.open(self.sandbox["seccomp"], os.O_RDONLY), status_end, block_end]
 
     def _prepare(self) -> None:
-        """Sets signals, limits and user in the child, between fork and exec."""
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             # A daemon in the background of a shell ignores some; a job starts with none ignored.
             signal.signal(number, signal.SIG_DFL)
@@ -265,10 +248,7 @@ class SupervisedProgram:
         return bool(chunk)
 
     def release_sandbox(self, pid: int) -> None:
-        """Sets the process limit on the sandbox's first process, then lets it run.
-
-        The limit cannot be set before bubblewrap starts: it would count every process of the user.
-        """
+        """Not before bubblewrap starts: the limit would count all the user's processes."""
         with suppress(PermissionError):  # bubblewrap is set-uid here: we only count processes
             if (counted := self.sandbox["processes_counted"]) >= 0:
                 resource.prlimit(pid, resource.RLIMIT_NPROC, (counted, counted))
@@ -279,17 +259,14 @@ class SupervisedProgram:
             pipe.write(b"1")
 
     def kill(self) -> None:
-        """Kills the program's process group, and the sandbox's namespace if there is one."""
         if self.init is not None:
             with suppress(ProcessLookupError):  # it has ended
                 signal.pidfd_send_signal(self.init, signal.SIGKILL)
         _signal_group(self.process.pid, signal.SIGKILL)
 
     def send_sigterm(self) -> bool:
-        """Sends SIGTERM to the program; False while a sandbox has no program process yet.
-
-        In a sandbox only the second process gets it: the first only waits for children, and
-        bubblewrap outside would die of the signal.
+        """False while a sandbox has no program yet. Only the second process gets it: the first only
+        waits for children, and bubblewrap outside would die of the signal.
         """
         if not self.sandbox:
             _signal_group(self.process.pid, signal.SIGTERM)
@@ -339,10 +316,7 @@ class SupervisedProgram:
             self._enforce_outputs(self.sandbox["watched"], nameless)
 
     def _enforce_outputs(self, folder: str, nameless: dict[int, int]) -> None:
-        """Kills a program that writes more than its outputs may hold.
-
-        If the owner's disk is nearly full, the lease fails without a result.
-        """
+        """If the owner's disk is nearly full, the lease fails without a result."""
         if exceeds(
             folder,
             self.plan["output_bytes"] - nameless.get(os.stat(folder).st_dev, 0),
@@ -355,10 +329,7 @@ class SupervisedProgram:
             self.kill()
 
     def was_killed_for_memory(self) -> bool:
-        """Returns whether the program was killed for its memory.
-
-        Either this process killed it, or the kernel in the lease's group.
-        """
+        """By this process, or by the kernel in the lease's group."""
         if not self.sandbox.get("groups"):
             return self.is_memory_kill
         text = Path(self.sandbox["kills"]).read_text()
@@ -368,6 +339,6 @@ class SupervisedProgram:
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
-    """Signals every process of the program's session that stayed in its process group."""
+    """Signals what stayed in the program's process group."""
     with suppress(ProcessLookupError):  # it has ended
         os.killpg(group, number)
