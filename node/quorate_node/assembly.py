@@ -24,10 +24,10 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, Policy, Terms
 from quorate_node.effect_performer import EffectPerformer
 from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.gpu.gpu_slots import lay_out
 from quorate_node.gpu.gpu_watch import GpuWatch
 from quorate_node.gpu.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
-from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.market.announcements import Announcements
 from quorate_node.market.attestation_service import AttestationService, claims_of_slots
 from quorate_node.market.connections import Connections, make_p2p_transport

@@ -17,7 +17,7 @@ from quorate_node.base.operator_keys import OperatorKeys, send_under_any_key
 from quorate_node.core import effects, events, execution
 from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.market.announcements import Announcements
 from quorate_node.market.content_sources import JobSources
 from quorate_node.market.coordinator_client import Coordinator

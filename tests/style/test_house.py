@@ -14,7 +14,7 @@ MOST = {
     "small_single_use": 19,
     "positional_calls": 5,
     "parameters_over_8": 18,
-    "option_places": 490,
+    "option_places": 481,
 }
 
 

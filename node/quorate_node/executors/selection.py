@@ -4,6 +4,10 @@ Docker's SDK is imported only if it is used.
 """
 
 import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from quorate_node.base.config import Config, ExecutorKind
 from quorate_node.core.terms import GpuDriver
@@ -14,6 +18,7 @@ from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.gpu.nvml_probe import NvmlProbe
 from quorate_protocol.messages.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.clock import SystemClock
 
 BANNER = (
     "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as processes of this user and can "
@@ -108,3 +113,54 @@ async def _process(config: Config, clock: Clock) -> Executor:
     executor = ProcessExecutor(config.path("process"), clock)
     await executor.check()
     return executor
+
+
+@asynccontextmanager
+async def local_executors(home: Path, sandbox: str) -> AsyncIterator[list[Executor]]:
+    """Yields the usable executors, the strongest first; removes at the end all that they hold.
+    Raises Unavailable if none can be used.
+    """
+    usable: list[Executor] = []
+    problems: list[str] = []
+    async with AsyncExitStack() as stack:
+        for made in _candidates(home, sandbox, problems):
+            try:
+                await made.check()
+            except Unavailable as problem:
+                problems.append(str(problem))  # not re-raised: another sandbox may work
+                await made.close()
+                continue
+            stack.push_async_callback(_end, made)
+            usable.append(made)
+        if not usable:
+            raise Unavailable("; ".join(problems) or "there is no sandbox here", 60.0)
+        yield usable
+
+
+def _candidates(home: Path, sandbox: str, problems: list[str]) -> list[Executor]:
+    clock = SystemClock()
+    found: list[Executor] = []
+    if not sandbox or sandbox.startswith("docker"):
+        from quorate_node.executors.docker.docker_executor import DockerExecutor
+        from quorate_node.executors.docker.image_loader import ImagePolicy
+
+        wanted = Sandbox(sandbox) if sandbox else None
+        owner, policy = f"check-{os.getpid()}", ImagePolicy(private=None)
+        try:
+            found.append(
+                DockerExecutor(home / "docker", owner, clock, sandbox=wanted, policy=policy)
+            )
+        except Exception as error:  # noqa: BLE001 - the SDK raises its own errors while it connects
+            problems.append(f"no container engine answers ({error})")
+    if sandbox in ("", Sandbox.BWRAP):
+        found.append(BwrapExecutor(home / "bwrap", home / "rootfs", clock))
+    if not sandbox:
+        # The user's own program on the user's own machine needs no protection.
+        found.append(ProcessExecutor(home / "process", clock))
+    return found
+
+
+async def _end(executor: Executor) -> None:
+    for lease in await executor.leases():
+        await executor.remove(lease)
+    await executor.close()

@@ -18,7 +18,7 @@ from quorate_node.core import effects, events, jury_duty
 from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id
-from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.market.content_sources import JobSources
 from quorate_node.market.coordinator_client import Coordinator
 from quorate_node.owner.operator_sender import OperatorSender

@@ -27,6 +27,7 @@ from docker.utils.socket import frames_iter
 from quorate_content.threads import Stopped, StopSignal, in_thread
 from quorate_node.executors.base import cgroups
 from quorate_node.executors.base.hardened_profile import (
+    FILES,
     LABEL_ENGINE_BOOT,
     LABEL_LEASE,
     LABEL_OUTPUT_BYTES,
@@ -42,18 +43,20 @@ from quorate_node.executors.base.hardened_profile import (
     runs_in_gvisor,
     unrequested_mounts,
 )
-from quorate_node.executors.base.likeness import FILES
-from quorate_node.executors.base.log_file import follow_file
+from quorate_node.executors.base.lease import follow_file
 from quorate_node.executors.base.outputs import OutputCaps
 from quorate_node.executors.base.seccomp_bpf import filter_for
 from quorate_node.executors.base.slot_users import SHOWN_USER, SlotUsers
 from quorate_node.executors.base.start_program import MACHINE, start_program
-from quorate_node.executors.docker.container_record import Inspection, container_state, labels
-from quorate_node.executors.docker.container_usage import ContainerUsage
-from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.engine_facts import read_engine_facts
-from quorate_node.executors.docker.image_cache import ImageCache
+from quorate_node.executors.docker.container_usage import (
+    ContainerUsage,
+    Inspection,
+    container_state,
+    labels,
+)
+from quorate_node.executors.docker.engine_connection import connect, read_engine_facts
 from quorate_node.executors.docker.image_loader import (
+    ImageCache,
     ImageLoader,
     ImagePolicy,
     RegistryImageFetcher,
@@ -64,7 +67,7 @@ from quorate_node.executors.docker.lease_dirs import (
     choose_outputs,
     remove_container,
 )
-from quorate_node.jobs.cuda_requirements import CudaRequirements, image_env
+from quorate_node.executors.docker.registry_image import CudaRequirements, image_env
 from quorate_protocol.messages.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.process.crash_points import crash_point

@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from quorate_node.executors.sandbox.bwrap_status import status_number
-from quorate_node.executors.sandbox.supervised_program import SupervisedProgram
+from quorate_node.executors.sandbox.supervised_program import SupervisedProgram, status_number
 
 # Crash points of the supervisor, for tests.
 #

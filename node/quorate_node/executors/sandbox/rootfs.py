@@ -27,7 +27,7 @@ import msgspec
 
 from quorate_content.images.image_info import ImageInfo
 from quorate_content.images.layers import MOUNT_POINTS, Layer, opened_layers
-from quorate_node.executors.base.likeness import FILES
+from quorate_node.executors.base.hardened_profile import FILES
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_protocol.refusals import Code, Refused, Unavailable
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quorate_content.images.image_info import ImageInfo
-from quorate_node.executors.base.keyed_locks import KeyedLocks
+from quorate_node.executors.base.images import KeyedLocks
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.executors.sandbox.rootfs import check_room, unpack_apart
 from quorate_protocol.refusals import Code, Refused, Unavailable

@@ -16,8 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
-from quorate_node.executors.base.exit_status import exit_status
-from quorate_node.executors.base.log_file import follow_file
+from quorate_node.executors.base.lease import exit_status, follow_file
 from quorate_node.executors.base.outputs import OutputCaps, collect_tree
 from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable

@@ -1,6 +1,6 @@
-"""Decides which folders to mount over because an image declares them as `VOLUME`. Pure.
+"""What all executors do alike with an image: its metadata, and its declared volumes.
 
-For each declared volume an engine makes a folder on the owner's disk without a size limit. The
+For each declared `VOLUME` an engine makes a folder on the owner's disk without a size limit. The
 create request cannot prevent that, because the engine merges its volumes with the image's. So each
 executor mounts a memory file system of limited size at the path, before the engine makes its
 folder. That hides the image's files at the path; the executor does not copy them. Every sandbox
@@ -8,8 +8,14 @@ does the same, because results must not differ.
 """
 
 import posixpath
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakValueDictionary
 
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import ImageInfo
 from quorate_protocol.refusals import Code, Refused
 
 VOLUMES_MAX = 16
@@ -82,3 +88,51 @@ def _clean(path: str) -> str:
 
 def _is_below(path: str, parent: str) -> bool:
     return path == parent or path.startswith(parent + "/")
+
+
+class KeyedLocks:
+    """Locks between threads, by key."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: WeakValueDictionary[str, _Lock] = WeakValueDictionary()
+
+    @contextmanager
+    def held(self, key: str) -> Iterator[None]:
+        with self._guard:
+            lock = self._locks.setdefault(key, _Lock())
+        with lock.inner:
+            yield
+
+
+class _Lock:
+    """A lock that can have weak references, unlike those of the standard library."""
+
+    def __init__(self) -> None:
+        self.inner = threading.Lock()
+
+
+_INFOS_MAX = 256
+
+
+class ArchiveInfoCache:
+    """Metadata by path, size and time of change. Blocking; safe between threads."""
+
+    def __init__(self) -> None:
+        self._reading = KeyedLocks()
+        self._lock = threading.Lock()
+        self._infos: dict[tuple[str, int, int], ImageInfo] = {}
+
+    def of(self, path: Path) -> ImageInfo:
+        """Raises Refused(UNKNOWN) without a file, and Refused as `read_archive` does."""
+        if not path.is_file():
+            raise Refused(Code.UNKNOWN, f"image: no archive {path.name}")
+        status = path.stat()
+        key = (str(path), status.st_size, status.st_mtime_ns)
+        with self._reading.held(str(key)):
+            info = self._infos.get(key) or read_archive(path)
+            with self._lock:
+                if len(self._infos) >= _INFOS_MAX:
+                    self._infos.clear()
+                self._infos[key] = info
+            return info
