@@ -12,7 +12,7 @@ from quorate_node.executors.base import cgroups
 from quorate_node.executors.base.hardened_profile import LABEL_LEASE, LABEL_OWNER
 from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.lease_dirs import release_folder, remove_container
-from quorate_node.executors.sandbox.bwrap_executor import end_lease
+from quorate_node.executors.sandbox.supervised_leases import end_lease
 
 
 def reap(owner: str, home: Path | None = None, engine_url: str | None = None) -> int:

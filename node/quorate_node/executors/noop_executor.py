@@ -5,10 +5,10 @@ Equal tasks give equal results, and different tasks give different ones.
 
 import hashlib
 import json
-import re
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+from quorate_node.executors.base.lease import check_lease_id
 from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
 from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -16,7 +16,6 @@ from quorate_protocol.units import EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Milliseconds
 
 OUTPUT_NAME = "result.txt"
 _SIGTERM = 15
-_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 
 
 class NoopExecutor:
@@ -39,8 +38,7 @@ class NoopExecutor:
         return ""
 
     async def start(self, task: Task) -> None:
-        if not _LEASE_ID.fullmatch(task.lease_id):
-            raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
+        check_lease_id(task.lease_id, "a folder")
         if isinstance(task.image, Path) and not task.image.is_file():
             raise Refused(Code.UNKNOWN, f"image: no archive {task.image.name}")
         if self._record(task.lease_id) is not None:

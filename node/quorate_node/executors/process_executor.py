@@ -16,11 +16,7 @@ from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import LABEL_PYTHON, ImageInfo, refuse_shell_command
 from quorate_node.executors.base.hardened_profile import check_targets, standard_env
 from quorate_node.executors.base.outputs import delete_tree
-from quorate_node.executors.sandbox.supervised_leases import (
-    SupervisedExecutor,
-    kill_supervised,
-    spawn_supervisor,
-)
+from quorate_node.executors.sandbox.supervised_leases import SupervisedExecutor, spawn_supervisor
 from quorate_protocol.messages.ports import Sandbox, Task
 from quorate_protocol.refusals import Code, Refused
 
@@ -49,14 +45,6 @@ class ProcessExecutor(SupervisedExecutor):
             view.parent.mkdir(parents=True, exist_ok=True)
             view.symlink_to(mount.source.resolve())
         spawn_supervisor(folder, plan)
-
-    def _end(self, folder: Path) -> None:
-        end_lease(folder)
-
-
-def end_lease(folder: Path) -> None:
-    kill_supervised(folder)
-    delete_tree(folder)
 
 
 def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:

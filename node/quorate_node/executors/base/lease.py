@@ -1,9 +1,12 @@
-"""What all executors do alike with a lease: exit status (PROTOCOL §3), log."""
+"""What all executors do alike with a lease: its id, inputs, exit status and log."""
 
+import os
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from quorate_protocol.messages.ports import Clock
+from quorate_protocol.messages.ports import Clock, Mount
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
     EXIT_SIGNAL_BASE,
@@ -12,9 +15,34 @@ from quorate_protocol.units import (
     Seconds,
 )
 
+_READABLE_BY_ALL = 0o004
+_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _SHELL_SIGNAL_BASE = 128
 _SIGNAL_MAX = 64
 _SIGKILL = 9
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def check_lease_id(lease_id: str, named: str) -> None:
+    """Raises Refused for an id that cannot name a file; `named` is what has it as its name."""
+    if not _LEASE_ID.fullmatch(lease_id):
+        raise Refused(Code.MALFORMED, f"lease_id: {lease_id[:100]!r} cannot name {named}")
+
+
+def checked_source(mount: Mount, user_of: str) -> Path:
+    """Returns the real path of an input. Raises Refused if the job's user could not read it."""
+    source = mount.source.resolve()
+    if not source.exists():
+        raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
+    if not source.stat().st_mode & _READABLE_BY_ALL:
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"mounts: {mount.target} must be readable by all (mode 0644) for the {user_of}'s user",
+        )
+    return source
 
 
 def exit_status(
@@ -44,9 +72,8 @@ async def follow_file(
     """Yields what the file holds, then additions while `is_written()`; nothing without a file."""
     offset = 0
     while True:
-        will_grow = (
-            is_written()
-        )  # Asked before the read, so that the next round has what comes in between.
+        # Asked before the read, so that the next round has what comes in between.
+        will_grow = is_written()
         while chunk := _read(path, offset):
             offset += len(chunk)
             yield chunk

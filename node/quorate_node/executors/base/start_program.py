@@ -75,14 +75,19 @@ class _Program:
 
     def file(self) -> bytes:
         self.data += bytes(-len(self.data) % 16)
-        size = _HEADER_BYTES + len(self.data) + len(self.code)
-        entry = _BASE + _HEADER_BYTES + len(self.data)
-        identity = b"\x7fELF\x02\x01\x01"
-        header = struct.pack(
-            "<16sHHIQQQIHHHHHH", *(identity, 2, _ELF_X86_64, 1, entry, 64, 0, 0, 64, 56, 1, 0, 0, 0)
-        )
-        segment = struct.pack("<IIQQQQQQ", 1, 5, 0, _BASE, _BASE, size, size, 0x1000)
-        return header + segment + bytes(self.data) + bytes(self.code)
+        return elf_file(bytes(self.data), bytes(self.code))
+
+
+def elf_file(data: bytes, code: bytes) -> bytes:
+    """Returns a static program of constants and the machine code that it begins with."""
+    size = _HEADER_BYTES + len(data) + len(code)
+    entry = _BASE + _HEADER_BYTES + len(data)
+    identity = b"\x7fELF\x02\x01\x01"
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", *(identity, 2, _ELF_X86_64, 1, entry, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    )
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, _BASE, _BASE, size, size, 0x1000)
+    return header + segment + data + code
 
 
 def start_program(user: int, shown: int, seccomp: bytes, words: Sequence[str], path: str) -> bytes:

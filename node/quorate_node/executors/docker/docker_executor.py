@@ -9,7 +9,6 @@ ends.
 import asyncio
 import logging
 import os
-import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -43,7 +42,7 @@ from quorate_node.executors.base.hardened_profile import (
     runs_in_gvisor,
     unrequested_mounts,
 )
-from quorate_node.executors.base.lease import follow_file
+from quorate_node.executors.base.lease import check_lease_id, follow_file
 from quorate_node.executors.base.outputs import OutputCaps
 from quorate_node.executors.base.seccomp_bpf import filter_for
 from quorate_node.executors.base.slot_users import SHOWN_USER, SlotUsers
@@ -226,7 +225,6 @@ STOP_SECONDS = 5
 # Within this time an engine restarts, or somebody frees a full disk.
 REFUSING_SECONDS = 30.0
 FETCH_SECONDS = 600.0  # to fetch an image again that was removed between fetch and start
-_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _WAIT_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.5
 _CALLS_MAX = 16
@@ -305,10 +303,7 @@ class DockerExecutor:
 
         Each step is skipped if it is already done.
         """
-        if not _LEASE_ID.fullmatch(task.lease_id):
-            raise Refused(
-                Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a container"
-            )
+        check_lease_id(task.lease_id, "a container")
         if isinstance(task.image, str) and await self.state(task.lease_id) is TaskState.ABSENT:
             await self.fetch_image(task.lease_id, task.image, FETCH_SECONDS, bool(task.gpus))
         async with self._starting:

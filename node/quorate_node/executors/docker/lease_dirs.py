@@ -10,10 +10,8 @@ the outputs as a tar stream.
 import hashlib
 import io
 import json
-import os
 import platform
 import posixpath
-import struct
 import tarfile
 import time
 from collections.abc import Iterator
@@ -25,6 +23,7 @@ import docker.errors
 
 from quorate_node.executors.base import mounts
 from quorate_node.executors.base.hardened_profile import LABEL_LEASE, LABEL_OWNER, ContainerMounts
+from quorate_node.executors.base.lease import checked_source, is_root
 from quorate_node.executors.base.outputs import (
     Allowance,
     OutputCaps,
@@ -32,14 +31,14 @@ from quorate_node.executors.base.outputs import (
     delete_tree,
     new_directory,
 )
+from quorate_node.executors.base.start_program import elf_file
 from quorate_protocol.messages.ports import Mount, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 HOLD_SUFFIX = "-hold"
 REMOVE_ATTEMPTS = 5
 REMOVE_PAUSE_SECONDS = 0.5
-_READABLE_BY_ALL = 0o004
-_X86_64 = 62
+_WAITING = b"\x6a\x22\x58\x0f\x05\xeb\xf9"  # push 34 (pause); pop rax; syscall; jmp back
 
 
 class DockerOutputs(StrEnum):
@@ -78,7 +77,7 @@ class LeaseDirs:
         path.unlink(missing_ok=True)
         path.write_bytes(content)
         path.chmod(mode)
-        if not _is_root():
+        if not is_root():
             return str(path)
         mounts.bind_read_only(path, view)
         return str(view)
@@ -98,7 +97,7 @@ class LeaseDirs:
                 user,
             )
             return ContainerMounts(
-                inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root(), user=user
+                inputs, str(folder / "outputs"), is_volume=False, are_views=is_root(), user=user
             )
         volume = self._volume(task, container, user)
         return ContainerMounts(
@@ -106,7 +105,7 @@ class LeaseDirs:
             volume,
             is_volume=True,
             outputs_in_memory=task.output_bytes,
-            are_views=_is_root(),
+            are_views=is_root(),
             user=user,
         )
 
@@ -138,16 +137,8 @@ class LeaseDirs:
 
     def _input(self, folder: Path, index: int, mount: Mount) -> Path:
         """A read-only, nosuid, nodev mount; without root the input itself."""
-        source = mount.source.resolve()
-        if not source.exists():
-            raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
-        if not source.stat().st_mode & _READABLE_BY_ALL:
-            raise Refused(
-                Code.UNSUPPORTED,
-                f"mounts: {mount.target} must be readable by all (mode 0644) for the container's "
-                "user",
-            )
-        if not _is_root():
+        source = checked_source(mount, "container")
+        if not is_root():
             return source
         view = folder / "inputs" / str(index)
         mounts.bind_read_only(source, view)
@@ -208,10 +199,6 @@ class LeaseDirs:
         return f"sha256:{digest}"
 
 
-def _is_root() -> bool:
-    return os.geteuid() == 0
-
-
 def remove_container(api: docker.APIClient, name: str) -> None:
     """No error if it is absent. An engine under load may answer 500, and succeed later."""
     for attempt in range(REMOVE_ATTEMPTS):
@@ -247,7 +234,7 @@ def hold_image() -> tuple[str, bytes]:
         raise Unavailable(
             "outputs without root need an x86-64 machine; run the provider as root", 3600.0
         )
-    layer = _tar({"hold": (_waiting_program(), 0o755)})
+    layer = _tar({"hold": (elf_file(b"", _WAITING), 0o755)})
     config = json.dumps(
         {
             "architecture": "amd64",
@@ -273,34 +260,6 @@ def hold_image() -> tuple[str, bytes]:
             "manifest.json": (manifest, 0o644),
         }
     )
-
-
-def _waiting_program() -> bytes:
-    """Returns a static ELF executable: `push 34; pop rax; syscall; jmp back`, where 34 is
-    pause(2).
-    """
-    code = b"\x6a\x22\x58\x0f\x05\xeb\xf9"
-    base, header_bytes = 0x400000, 64 + 56
-    size = header_bytes + len(code)
-    header = struct.pack(
-        "<16sHHIQQQIHHHHHH",
-        b"\x7fELF\x02\x01\x01",
-        2,
-        _X86_64,
-        1,
-        base + header_bytes,
-        64,
-        0,
-        0,
-        64,
-        56,
-        1,
-        0,
-        0,
-        0,
-    )
-    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, base, base, size, size, 0x1000)
-    return header + segment + code
 
 
 def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:

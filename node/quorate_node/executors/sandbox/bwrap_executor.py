@@ -29,18 +29,19 @@ from quorate_node.executors.base.hardened_profile import (
     program_env,
 )
 from quorate_node.executors.base.images import ArchiveInfoCache, volumes_to_mount_over
-from quorate_node.executors.base.outputs import OutputCaps, delete_tree, open_up
+from quorate_node.executors.base.lease import checked_source, is_root
+from quorate_node.executors.base.outputs import OutputCaps, open_up
 from quorate_node.executors.base.seccomp_bpf import ARCHITECTURES, filter_for
 from quorate_node.executors.base.slot_users import SlotUsers
 from quorate_node.executors.sandbox.rootfs import RootfsTree
 from quorate_node.executors.sandbox.rootfs_cache import RootfsCache
 from quorate_node.executors.sandbox.supervised_leases import (
     SupervisedExecutor,
-    kill_supervised,
+    end_lease,
     lease_state,
     spawn_supervisor,
 )
-from quorate_protocol.messages.ports import Clock, Exit, Mount, Sandbox, Task, TaskState, Usage
+from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 # The supervisor mounts over this folder, in a mount namespace that ends with the program. Every
@@ -55,7 +56,6 @@ _MASKED = (
     "/proc/sched_debug",
     "/proc/timer_list",
 )
-_READABLE_BY_ALL = 0o004
 # Python has no name for the last two; the numbers are those of x86-64 and aarch64.
 _LIMIT_NUMBERS = {
     "core": resource.RLIMIT_CORE,
@@ -90,14 +90,6 @@ class BwrapOutputs(StrEnum):
     # grows by its size.
     MEMORY = "memory"
     FOLDER = "folder"  # without root: an ordinary folder whose size is polled
-
-
-@dataclass(frozen=True, slots=True)
-class UnpackedImage:
-    """An image's root, and the folders in it that it declares as volumes."""
-
-    root: Path
-    covered: tuple[str, ...]
 
 
 class BwrapExecutor(SupervisedExecutor):
@@ -161,15 +153,12 @@ class BwrapExecutor(SupervisedExecutor):
             covered = _paths_to_mount_over(root, task, info)
             _check_folder(root, task.working_dir)
             # without root, all jobs run as this process's own user
-            user = self._users.of(task.lease_id) if _is_root() else USER
+            user = self._users.of(task.lease_id) if is_root() else USER
             self._make_outputs(task, folder, user)
-            spawn_supervisor(folder, self._plan_of(task, info, UnpackedImage(root, covered), user))
+            spawn_supervisor(folder, self._plan_of(task, info, root, covered, user))
         except (Refused, Unavailable):
             end_lease(folder)
             raise
-
-    def _end(self, folder: Path) -> None:
-        end_lease(folder)
 
     def _make_outputs(self, task: Task, folder: Path, user: int) -> None:
         match self._outputs:
@@ -185,19 +174,19 @@ class BwrapExecutor(SupervisedExecutor):
                 mounts.mount_memory(folder / "outputs", task.output_bytes, task.output_inodes, user)
             case BwrapOutputs.FOLDER:
                 (folder / "outputs").mkdir()
-                if _is_root():
+                if is_root():
                     os.chown(folder / "outputs", user, user)
 
     def _plan_of(
-        self, task: Task, info: ImageInfo, image: "UnpackedImage", user: int
+        self, task: Task, info: ImageInfo, root: Path, covered: tuple[str, ...], user: int
     ) -> Mapping[str, object]:
         folder = self._folder(task.lease_id)
         sources = [
-            str(image.root),
+            str(root),
             str(folder / "outputs"),
-            *(str(_source(mount)) for mount in task.mounts),
+            *(str(checked_source(mount, "sandbox")) for mount in task.mounts),
         ]
-        seen = [f"{STAGE}/{index}" for index in range(len(sources))] if _is_root() else sources
+        seen = [f"{STAGE}/{index}" for index in range(len(sources))] if is_root() else sources
         masks = [path for path in _MASKED if os.path.isfile(path)]
         groups = self._groups(task)
         (folder / "seccomp").write_bytes(
@@ -209,12 +198,12 @@ class BwrapExecutor(SupervisedExecutor):
                 _program(),
                 task,
                 info,
-                SandboxMounts(seen[0], seen[1], tuple(seen[2:]), image.covered),
+                SandboxMounts(seen[0], seen[1], tuple(seen[2:]), covered),
                 masks,
             ),
             "env": {},
             "cwd": "/",
-            "root": image.root.name,
+            "root": root.name,
             "max_duration": task.max_duration,
             "memory_bytes": task.memory_bytes,
             "file_bytes": max(task.output_bytes, task.scratch_bytes, task.shm_bytes)
@@ -230,13 +219,13 @@ class BwrapExecutor(SupervisedExecutor):
                 "processes_counted": task.pids
                 if groups is None and cgroups.counts_by_namespace(platform.release())
                 else -1,
-                "stage": STAGE if _is_root() else "",
+                "stage": STAGE if is_root() else "",
                 "sources": sources,
                 "user": user,
                 "limits": {_LIMIT_NUMBERS[name]: limit for name, limit in LIMITS.items()},
                 "in_memory": [
-                    str(image.root),
-                    ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *image.covered],
+                    str(root),
+                    ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *covered],
                 ],
                 "watched": str(folder / "outputs") if is_watched else "",
             },
@@ -313,9 +302,9 @@ def check_bwrap() -> None:
             cwd="/",
             timeout=_TRIAL_SECONDS,
             check=False,
-            user=USER if _is_root() else None,
-            group=USER if _is_root() else None,
-            extra_groups=[] if _is_root() else None,
+            user=USER if is_root() else None,
+            group=USER if is_root() else None,
+            extra_groups=[] if is_root() else None,
         )
     except subprocess.TimeoutExpired as error:
         raise Unavailable("bubblewrap does not answer", 60.0) from error
@@ -336,17 +325,7 @@ def choose_outputs() -> BwrapOutputs:
     """Returns the safest form of outputs that this process may use."""
     if mounts.can_mount():
         return BwrapOutputs.LOOP
-    return BwrapOutputs.MEMORY if _is_root() else BwrapOutputs.FOLDER
-
-
-def end_lease(folder: Path) -> None:
-    """May be repeated. Raises Unavailable while the outputs are in use."""
-    kill_supervised(folder)
-    cgroups.end_lease_groups(folder.name)
-    mounts.unmount(folder / "outputs")
-    if mounts.is_mounted(folder / "outputs"):
-        raise Unavailable(f"{folder / 'outputs'} is still in use")
-    delete_tree(folder)
+    return BwrapOutputs.MEMORY if is_root() else BwrapOutputs.FOLDER
 
 
 def _check_folder(root: Path, working_dir: str) -> None:
@@ -373,27 +352,11 @@ def _paths_to_mount_over(root: Path, task: Task, info: ImageInfo) -> tuple[str, 
     )
 
 
-def _source(mount: Mount) -> Path:
-    source = mount.source.resolve()
-    if not source.exists():
-        raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
-    if not source.stat().st_mode & _READABLE_BY_ALL:
-        raise Refused(
-            Code.UNSUPPORTED,
-            f"mounts: {mount.target} must be readable by all (mode 0644) for the sandbox's user",
-        )
-    return source
-
-
 def _program() -> str:
     program = mounts.find_program("bwrap")
     if program is None:
         raise Unavailable(f"bubblewrap is not installed; {_INSTALL}", 60.0)
     return program
-
-
-def _is_root() -> bool:
-    return os.geteuid() == 0
 
 
 USER = 65534

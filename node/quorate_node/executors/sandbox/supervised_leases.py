@@ -9,22 +9,21 @@ import asyncio
 import fcntl
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
-from quorate_node.executors.base.lease import exit_status, follow_file
-from quorate_node.executors.base.outputs import OutputCaps, collect_tree
+from quorate_node.executors.base import cgroups, mounts
+from quorate_node.executors.base.lease import check_lease_id, exit_status, follow_file
+from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
 from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
 from quorate_runtime.process.crash_points import crash_point
 
 _SUPERVISOR = Path(__file__).with_name("__main__.py")
-_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _POLL_SECONDS = 0.02
 _POLL_SECONDS_MAX = 0.25
 _SPAWN_SECONDS = 30
@@ -61,8 +60,7 @@ class SupervisedExecutor:
         return ""
 
     async def start(self, task: Task) -> None:
-        if not _LEASE_ID.fullmatch(task.lease_id):
-            raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
+        check_lease_id(task.lease_id, "a folder")
         if lease_state(self._folder(task.lease_id)) is TaskState.ABSENT:
             crash_point("container.before-create")
             await asyncio.to_thread(self._begin, task)
@@ -113,7 +111,7 @@ class SupervisedExecutor:
 
     async def remove(self, lease_id: str) -> None:
         crash_point("container.before-remove")
-        await asyncio.to_thread(self._end, self._folder(lease_id))
+        await asyncio.to_thread(end_lease, self._folder(lease_id))
         crash_point("container.after-remove")
 
     async def leases(self) -> Sequence[str]:
@@ -124,9 +122,6 @@ class SupervisedExecutor:
     # ---------------------------------------------------------------------------- in worker threads
 
     def _begin(self, task: Task) -> None:
-        raise NotImplementedError
-
-    def _end(self, folder: Path) -> None:
         raise NotImplementedError
 
     def _collect(self, folder: Path, destination: Path, caps: OutputCaps) -> None:
@@ -220,3 +215,13 @@ def read_text(path: Path) -> str:
         return path.read_text()
     except FileNotFoundError:
         return ""
+
+
+def end_lease(folder: Path) -> None:
+    """May be repeated. Raises Unavailable while the outputs are in use."""
+    kill_supervised(folder)
+    cgroups.end_lease_groups(folder.name)
+    mounts.unmount(folder / "outputs")
+    if mounts.is_mounted(folder / "outputs"):
+        raise Unavailable(f"{folder / 'outputs'} is still in use")
+    delete_tree(folder)
