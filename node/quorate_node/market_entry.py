@@ -12,13 +12,12 @@ from quorate_node.assembly import Parts
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core.debts import Debt
-from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_class_probe import detect_cpu_class
 from quorate_node.market.coordinator_client import Coordinator
 from quorate_node.market.coordinator_dialer import Dialer
 from quorate_node.owner import stake_classes
 from quorate_node.owner.key_rotation import Rotation
 from quorate_node.owner.leaving import is_leaving
-from quorate_node.owner.owner_sender import owner_sender
 from quorate_node.owner.registration import (
     MARKER,
     check_coordinator,
@@ -29,6 +28,7 @@ from quorate_node.owner.registration import (
     registration_state,
     slots_to_stake,
 )
+from quorate_node.owner.senders import owner_sender
 from quorate_node.owner.stake_release import StakeRelease
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.ports import Clock

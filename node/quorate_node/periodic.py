@@ -2,20 +2,25 @@
 group.
 """
 
+import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from quorate_node.core import events
+from quorate_node.core.events import EventSink
 from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
 from quorate_node.market.announcements import Announcements
-from quorate_node.market.frame_handler import EventSink
-from quorate_node.status.offer_state import NO_SLOT_IS_FREE
-from quorate_protocol.messages.ports import Clock
+from quorate_node.market.coordinator_client import Coordinator
+from quorate_node.status.status import NO_SLOT_IS_FREE
+from quorate_protocol.messages.ports import Clock, Executor, Peers
 from quorate_protocol.messages.signed import FreeSlots
-from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Sequence, UnixSeconds
-from quorate_runtime.process.health import Board
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Address, Sequence, UnixSeconds
+from quorate_runtime.chain import ChainClient
+from quorate_runtime.process.health import Board, chain_problem, disk_problem
 from quorate_runtime.process.log_throttle import LogThrottle
 
 TICK_SECONDS = 0.25
@@ -119,3 +124,65 @@ async def write_status(write: Callable[[], None], clock: Clock) -> None:
             # file.
             trouble.failed(f"the status file cannot be written: {error}")
         await clock.sleep(STATUS_SECONDS)
+
+
+CHECK_SECONDS = 5.0
+ROOM_LEAST_BYTES = 64 << 20  # with less the provider would decline nearly every job
+
+
+@dataclass(slots=True)
+class HealthMonitor:
+    """The task of the daemon that checks them. `chain_url` is only for messages."""
+
+    board: Board
+    executor: Executor
+    client: ChainClient
+    chain_url: str
+    coordinators: Mapping[Address, Coordinator]
+    peers: Mapping[Address, Peers]
+    home: Path
+    clock: Clock
+    room: Callable[[], Awaitable[int]]  # bytes that can still be kept
+
+    async def run(self) -> None:
+        while True:
+            await self.check()
+            await self.clock.sleep(CHECK_SECONDS)
+
+    async def check(self) -> None:
+        self.board.put("engine", await self._engine())
+        self.board.put("chain", await self._chain())
+        self.board.put("disk", await asyncio.to_thread(disk_problem, self.home))
+        self.board.put("room", room_problem(await self.room()))
+        away = [
+            item.url
+            for address, item in self.coordinators.items()
+            if not self.peers[address].connected()
+        ]
+        self.board.put("coordinator", f"not connected to {', '.join(away)}" if away else "")
+
+    async def _engine(self) -> str:
+        """`Executor.check` might choose another sandbox than the one on offer."""
+        try:
+            await self.executor.leases()
+        except (Unavailable, Refused) as error:
+            return str(error)  # not re-raised: it is the result of the check
+        return ""
+
+    async def _chain(self) -> str:
+        try:
+            head = await self.client.head()
+        except (Unavailable, Refused) as error:
+            # not re-raised: it is the result of the check
+            return f"{error}; look at the chain node at {self.chain_url}"
+        return chain_problem(self.clock, UnixSeconds(head.time), self.chain_url)
+
+
+def room_problem(room_bytes: int) -> str:
+    """Empty while jobs have room in the content store."""
+    if room_bytes >= ROOM_LEAST_BYTES:
+        return ""
+    return (
+        f"{room_bytes >> 20} MiB are left for inputs and outputs: free disk space, or give more "
+        "with `quorate node init --store-size SIZE`"
+    )

@@ -14,18 +14,6 @@ _LOWEST_CAPABILITY = {"turing": 75, "ampere": 80, "ada": 89, "hopper": 90, "blac
 _GB = 10**9
 
 
-def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
-    """Whether a GPU slot has what a job asks for."""
-    return (
-        slot.host.is_gpu
-        and wanted.count <= slot.host.world_size
-        and wanted.vram_bytes_min <= slot.vram_bytes
-        and (not wanted.model or slot.gpu.lower() in names_called(wanted.model))
-        and wanted.compute_capability_min <= capability_of(slot.gpu, slot.host.architecture)
-        and wanted.cuda_min <= slot.cuda
-    )
-
-
 def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
     """In words; empty if it has everything."""
     found = []
@@ -78,18 +66,6 @@ def _by_name() -> dict[str, Model]:
 def number_of(tenfold: int) -> str:
     """90 is "9.0"."""
     return f"{tenfold // 10}.{tenfold % 10}"
-
-
-def describe_request(wanted: GpuRequest) -> str:
-    """For people: "2x H100", "1x GPU of 24 GB, compute capability 8.9"."""
-    parts = [f"{wanted.count}x {wanted.model or 'GPU'}"]
-    if wanted.vram_bytes_min:
-        parts.append(f"of {-(-wanted.vram_bytes_min // _GB)} GB")
-    if wanted.compute_capability_min:
-        parts.append(f"with compute capability {number_of(wanted.compute_capability_min)}")
-    if wanted.cuda_min:
-        parts.append(f"with CUDA {number_of(wanted.cuda_min)}")
-    return " ".join(parts)
 
 
 def describe_slot(slot: SlotOffer) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct
 from quorate_attestation import seeds, verifier_draw
 from quorate_attestation.catalogue import CPU
 from quorate_attestation.challenge import ChallengeOpened, cpu_uuid
-from quorate_attestation.measured_figures import Figures, model_of
+from quorate_attestation.claims import Figures, model_of
 from quorate_attestation.proof_document import Proof
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.crypto.eip712 import Domain
@@ -88,26 +88,6 @@ def check_lifetime(record: AttestationRecord, ttl: Seconds) -> None:
     """Raises `Refused(EXPIRED)` for a longer life than records have."""
     if not record.issued < record.expires <= record.issued + ttl:
         raise Refused(Code.EXPIRED, f"record: expires lies 1 to {ttl} s after issued")
-
-
-def check_newer(record: AttestationRecord, known: AttestationRecord | None) -> None:
-    """`known` is of the same verifier, provider and GPU; the beacon round is the sequence. Raises
-    `Refused` with REPLAYED, STALE (an older round), or EQUIVOCATION (two records of one round).
-    """
-    if known is None:
-        return
-    assert subject(record) == subject(known), "records of one verifier about one GPU"
-    if record == known:
-        raise Refused(Code.REPLAYED, "record: it is known already")
-    if record.beacon_round < known.beacon_round:
-        raise Refused(Code.STALE, f"record: round {known.beacon_round} is known already")
-    if record.beacon_round == known.beacon_round:
-        raise Refused(Code.EQUIVOCATION, f"record: two records of round {record.beacon_round}")
-
-
-def subject(record: AttestationRecord) -> tuple[Address, Address, Hash32]:
-    """Only the newest record of each verifier, provider and GPU counts."""
-    return record.verifier, record.provider, record.gpu
 
 
 class Attested(Struct, frozen=True):

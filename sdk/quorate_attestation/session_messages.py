@@ -25,7 +25,6 @@ from quorate_protocol.units import Address, Hash32, Round, Small
 MESSAGE_BYTES_MAX = FRAME_BYTES_MAX // 2 - 1024  # a frame carries a message as hex
 DETAIL_MAX = 500  # characters of a refusal's detail
 ADDRESSES_MAX = 4
-CID_MAX = 128  # characters
 
 
 class AttestationAsked(Struct, frozen=True, tag=True):

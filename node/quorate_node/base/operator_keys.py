@@ -52,9 +52,8 @@ class OperatorKeys:
         self.wanted = keys.operator
         self._known = self._of_own_keys(read_validities(file).keys if file else ())
         self._accepted: dict[Address, Address] = {}  # coordinator -> key that it accepted last
-        self._hellos: dict[
-            Address, int
-        ] = {}  # coordinator -> number of hellos since it accepted a message
+        # Coordinator -> number of hellos since it accepted a message.
+        self._hellos: dict[Address, int] = {}
 
     # -------------------------------------------------------------------------------------- queries
 

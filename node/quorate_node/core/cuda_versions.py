@@ -17,7 +17,7 @@ _LEAST_CUDA = re.compile(r"\bcuda>=([0-9]{1,3}(?:\.[0-9]{1,3})?)", re.ASCII)
 
 
 def requirement_of(env: Mapping[str, str]) -> str:
-    """ "" if the image states none."""
+    """Empty if the image states none."""
     stated = env.get("NVIDIA_REQUIRE_CUDA", "")[:REQUIREMENT_MAX]
     version = ".".join(env.get("CUDA_VERSION", "")[:32].split(".")[:2])
     return stated or (f"cuda>={version}" if version else "")

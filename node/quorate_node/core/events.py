@@ -5,6 +5,8 @@ itself. The daemon recovers the key that signed a message (`signer`). The core d
 key may send it.
 """
 
+from typing import Protocol
+
 from msgspec import Struct
 
 from quorate_node.core.terms import Terms
@@ -281,31 +283,19 @@ MoneyEvent = VoucherReceived | TabSeen | ReceiptChecked | OrderFunded
 JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (
     AssignmentReceived
-    | CommitReceiptReceived
-    | CommitSetReceived
-    | VerdictReceived
-    | StopReceived
-    | VoucherReceived
-    | AcceptDelivered
-    | InputsFetched
-    | TaskStarted
-    | TaskFailed
-    | TaskExited
-    | OutputPublished
-    | ReceiptChecked
-    | Tick
-    | OfferDue
-    | DrainRequested
-    | Configured
+    | ExecutionEvent
+    | OwnEvent
+    | MoneyEvent
+    | JuryEvent
     | GpusRead
-    | StoreRead
-    | TabSeen
-    | OrderFunded
     | ChainCaseOpened
     | ChainJuryDrawn
     | ChainVoted
-    | Reexecuted
-    | VoteConfirmed
-    | ChainVotingEnded
-    | ChainCaseDecided
 )
+
+
+class EventSink(Protocol):
+    """Where the daemon's parts report events: the actor."""
+
+    async def submit(self, event: Event) -> object:
+        """Returns when the journal has it. Raises Refused as the core does."""

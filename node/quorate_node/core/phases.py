@@ -199,9 +199,8 @@ class Execution(Struct, frozen=True):
         """Why it ended without pay, in one line; "" if it was paid, runs, or that is unknown."""
         match self.phase:
             case Lapsed(why):
-                return "".join(
-                    letter if letter.isprintable() else "?" for letter in why
-                )  # the text may come from a coordinator
+                # The text may come from a coordinator.
+                return "".join(letter if letter.isprintable() else "?" for letter in why)
             case Done(_, verdict) if self.assignment_hash in verdict.message.faulted:
                 return FAULTED
             case Done(_, verdict, _, commit_set) if (

@@ -8,21 +8,11 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from quorate_node.core import (
-    assignments,
-    capacity,
-    debts,
-    effects,
-    events,
-    execution,
-    jury_draws,
-    jury_duty,
-)
+from quorate_node.core import bidding, capacity, debts, effects, events, execution, jury_duty
 from quorate_node.core.debts import NO_DEBT, Debt, LeasePay
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
-from quorate_node.core.jury_draws import Case
-from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core.jury_duty import Case, JuryDuty
 from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed
 from quorate_node.core.terms import Terms
 from quorate_protocol.codec.hashing import hash_tuple
@@ -204,13 +194,13 @@ class ProviderCore(Tables):
             case events.GpusRead():
                 return self._on_gpus_read(event, item)
             case events.ChainCaseOpened():
-                jury_draws.note_case(self.cases, event, self.terms)
+                jury_duty.note_case(self.cases, event, self.terms)
                 return ()
             case events.ChainVoted():
-                jury_draws.note_vote(self.cases, event)
+                jury_duty.note_vote(self.cases, event)
                 return ()
             case events.ChainJuryDrawn():
-                return jury_draws.seat(self.cases, self.jury, event, self.terms, at, item.random)
+                return jury_duty.seat(self.cases, self.jury, event, self.terms, at, item.random)
             case events.ChainCaseDecided() | events.ChainVotingEnded():
                 return self._on_case(event, item)
             case events.Reexecuted() | events.VoteConfirmed():
@@ -303,7 +293,7 @@ class ProviderCore(Tables):
         self, event: events.AssignmentReceived, at: UnixSeconds
     ) -> tuple[Effect, ...]:
         assignment, terms = event.assignment.message, self.terms
-        assignments.check_parties(event, terms)
+        bidding.check_parties(event, terms)
         assignment_hash = digest(terms.domain, assignment)
         known = self.executions.get(assignment_hash)
         if known is not None:
@@ -315,14 +305,14 @@ class ProviderCore(Tables):
                 Code.REPLAYED,
                 "assignment: it has ended here; a provider runs and commits each one once",
             )
-        assignments.check_accept_by(assignment, at)
+        bidding.check_accept_by(assignment, at)
         debt = debts.with_assignment(self.debt(assignment.coordinator), event.assignment)
         self.debts[assignment.coordinator] = debt
         if len(self.executions) >= EXECUTIONS_KEPT_MAX:
             raise Refused(Code.BUSY, "assignment: this provider keeps too many executions")
         quoted = capacity.quoted_run_seconds(self.scalars.recent_ms, assignment.max_duration)
         live, jury = self.live(), tuple(self.jury.values())
-        no, start_by = assignments.answer(
+        no, start_by = bidding.answer(
             event,
             at,
             quoted,
@@ -482,7 +472,7 @@ class ProviderCore(Tables):
         ]:
             jury, host_class = tuple(self.jury.values()), duty.host_class
             free = capacity.free(self.terms, host_class, self.live(), jury, self.gone())
-            if free > 0 and jury_draws.has_room(jury, self.terms):
+            if free > 0 and jury_duty.has_room(jury, self.terms):
                 gpus = self._gpus_for(host_class)
                 self.jury[duty.case_id], more = jury_duty.begin(duty, gpus)
                 due.extend(more)

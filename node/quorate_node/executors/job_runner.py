@@ -57,9 +57,8 @@ class JobRunner:
         self._outputs, self._clock = home / "outputs", clock
         self._classes, self._check_gpus = classes, check_gpus
         self._gateways = gateways or OwnerGateways()
-        self._sealed: dict[
-            str, Cid
-        ] = {}  # lease id -> ciphertext, so that a retried upload seals only once
+        # Lease id -> ciphertext, so that a retried upload seals only once.
+        self._sealed: dict[str, Cid] = {}
         self._outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def spec(

@@ -6,6 +6,7 @@ Equal tasks give equal results, and different tasks give different ones.
 import hashlib
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from quorate_node.executors.base.lease import check_lease_id
@@ -18,15 +19,15 @@ OUTPUT_NAME = "result.txt"
 _SIGTERM = 15
 
 
+@dataclass
 class NoopExecutor:
     """`Executor` whose tasks take `duration_ms` by the clock. Survives a restart."""
 
     sandbox = Sandbox.NOOP
 
-    def __init__(self, home: Path, clock: Clock, duration_ms: int = 0) -> None:
-        self._home = home
-        self._clock = clock
-        self._duration_ms = duration_ms
+    home: Path
+    clock: Clock
+    duration_ms: int = 0
 
     async def check(self) -> None: ...
 
@@ -43,19 +44,19 @@ class NoopExecutor:
             raise Refused(Code.UNKNOWN, f"image: no archive {task.image.name}")
         if self._record(task.lease_id) is not None:
             return
-        folder = self._home / task.lease_id
+        folder = self.home / task.lease_id
         delete_tree(folder)
         (folder / "outputs").mkdir(parents=True)
         (folder / "outputs" / OUTPUT_NAME).write_text(output_of(task))
-        wall_ms = min(self._duration_ms, task.max_duration * 1000)
-        status = int(EXIT_TIMEOUT) if self._duration_ms >= task.max_duration * 1000 else 0
+        wall_ms = min(self.duration_ms, task.max_duration * 1000)
+        status = int(EXIT_TIMEOUT) if self.duration_ms >= task.max_duration * 1000 else 0
         self._write(
             task.lease_id,
             {
                 "status": status,
                 "wall_ms": wall_ms,
-                "started": self._clock.now(),
-                "ends": self._clock.now() + wall_ms / 1000,
+                "started": self.clock.now(),
+                "ends": self.clock.now() + wall_ms / 1000,
                 "bytes": task.output_bytes,
                 "inodes": task.output_inodes,
             },
@@ -65,11 +66,11 @@ class NoopExecutor:
         record = self._record(lease_id)
         if record is None:
             return TaskState.ABSENT
-        return TaskState.EXITED if self._clock.now() >= record["ends"] else TaskState.RUNNING
+        return TaskState.EXITED if self.clock.now() >= record["ends"] else TaskState.RUNNING
 
     async def wait(self, lease_id: str) -> Exit:
-        while (record := self._held(lease_id)) and self._clock.now() < record["ends"]:
-            await self._clock.sleep(min(1.0, max(0.001, record["ends"] - self._clock.now())))
+        while (record := self._held(lease_id)) and self.clock.now() < record["ends"]:
+            await self.clock.sleep(min(1.0, max(0.001, record["ends"] - self.clock.now())))
         return Exit(int(record["status"]), Usage(Milliseconds(int(record["wall_ms"]))))
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
@@ -79,30 +80,30 @@ class NoopExecutor:
     async def collect(self, lease_id: str, destination: Path) -> None:
         record = self._held(lease_id)
         collect_tree(
-            self._home / lease_id / "outputs",
+            self.home / lease_id / "outputs",
             destination,
             OutputCaps(int(record["bytes"]), int(record["inodes"])),
         )
 
     async def stop(self, lease_id: str) -> None:
         record = self._record(lease_id)
-        if record is not None and self._clock.now() < record["ends"]:
-            elapsed = round((self._clock.now() - record["started"]) * 1000)
+        if record is not None and self.clock.now() < record["ends"]:
+            elapsed = round((self.clock.now() - record["started"]) * 1000)
             self._write(
                 lease_id,
                 {
                     **record,
                     "status": EXIT_SIGNAL_BASE + _SIGTERM,
                     "wall_ms": elapsed,
-                    "ends": self._clock.now(),
+                    "ends": self.clock.now(),
                 },
             )
 
     async def remove(self, lease_id: str) -> None:
-        delete_tree(self._home / lease_id)
+        delete_tree(self.home / lease_id)
 
     async def leases(self) -> Sequence[str]:
-        return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
+        return sorted(path.name for path in self.home.iterdir()) if self.home.is_dir() else []
 
     async def close(self) -> None: ...
 
@@ -115,14 +116,14 @@ class NoopExecutor:
     def _record(self, lease_id: str) -> dict[str, float] | None:
         try:
             record: dict[str, float] = json.loads(
-                (self._home / lease_id / "record.json").read_text()
+                (self.home / lease_id / "record.json").read_text()
             )
         except FileNotFoundError:
             return None  # never started
         return record
 
     def _write(self, lease_id: str, record: dict[str, float]) -> None:
-        fresh = self._home / lease_id / "record.json.new"
+        fresh = self.home / lease_id / "record.json.new"
         fresh.write_text(json.dumps(record))
         fresh.rename(fresh.with_name("record.json"))
 

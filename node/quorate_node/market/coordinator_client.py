@@ -5,6 +5,7 @@ description. The daemon checks it against the chain before it signs anything for
 (`registration.check_coordinator`).
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -162,40 +163,34 @@ async def get_json(
     return tree
 
 
+@dataclass
 class Coordinator:
     """The HTTP client of one coordinator. It signs its requests for one provider."""
 
-    def __init__(
-        self,
-        url: str,
-        info: InfoView,
-        session: aiohttp.ClientSession,
-        provider: Address,
-        operator_keys: OperatorKeys,
-        clock: Clock,
-    ) -> None:
-        self.url, self.info = url.rstrip("/"), info
-        self._session, self._provider, self._operator_keys, self._clock = (
-            session,
-            provider,
-            operator_keys,
-            clock,
-        )
+    url: str
+    info: InfoView
+    session: aiohttp.ClientSession
+    provider: Address
+    operator_keys: OperatorKeys
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self.url = self.url.rstrip("/")
 
     @property
     def address(self) -> Address:
         return self.info.coordinator
 
     def headers(self, signer: Signer) -> dict[str, str]:
-        expires = UnixSeconds(int(self._clock.now()) + TOKEN_SECONDS)
-        bearer = Bearer(self._provider, signer.address, expires)
+        expires = UnixSeconds(int(self.clock.now()) + TOKEN_SECONDS)
+        bearer = Bearer(self.provider, signer.address, expires)
         return {"Authorization": make_token(bearer, self.info.chain_id, self.address, signer.sign)}
 
     def source(self) -> Source:
         """Returns the coordinator's staging store, as a gateway to fetch from."""
         return Source(
             self.url + Routes.UPLOAD.path,
-            tuple(self.headers(self._operator_keys.for_coordinator(self.address)[0]).items()),
+            tuple(self.headers(self.operator_keys.for_coordinator(self.address)[0]).items()),
             name=host_name("coordinator", self.url),
         )
 
@@ -208,19 +203,19 @@ class Coordinator:
 
             async def put(signer: Signer) -> None:
                 await upload_file(
-                    self._session,
+                    self.session,
                     self.url + Routes.UPLOAD.path,
                     lease.path,
                     cid,
                     self.headers(signer),
                 )
 
-            await send_under_any_key(self._operator_keys.for_coordinator(self.address), put)
+            await send_under_any_key(self.operator_keys.for_coordinator(self.address), put)
 
     async def observed_address(self) -> str:
-        """ "" if it cannot tell. Refused or Unavailable."""
+        """Empty if it cannot tell. Refused or Unavailable."""
         view: ObservedView = canonical.from_json(
-            ObservedView, await get_json(self._session, self.url + Routes.OBSERVED.path)
+            ObservedView, await get_json(self.session, self.url + Routes.OBSERVED.path)
         )
         return view.address
 
@@ -229,7 +224,7 @@ class Coordinator:
         url = self.url + Routes.RECEIPT.at(job=job_id)
 
         async def get(signer: Signer) -> canonical.Json:
-            return await get_json(self._session, url, self.headers(signer), RECEIPT_BYTES_MAX)
+            return await get_json(self.session, url, self.headers(signer), RECEIPT_BYTES_MAX)
 
-        keys = self._operator_keys.for_coordinator(self.address)
+        keys = self.operator_keys.for_coordinator(self.address)
         return canonical.canonical(await send_under_any_key(keys, get))

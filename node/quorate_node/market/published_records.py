@@ -12,7 +12,7 @@ from quorate_attestation.catalogue import CPU
 from quorate_content.dag.cid import parse
 from quorate_content.store.content_store import ContentStore
 from quorate_protocol.codec import canonical, cids
-from quorate_protocol.messages.offer import SlotOffer, gpus_needed
+from quorate_protocol.messages.offer import Hardware, SlotOffer, gpus_needed
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32, Round, Small, UnixSeconds
@@ -113,3 +113,15 @@ def _read(file: Path) -> Published:
         # Not re-raised: without the file the provider asks for a new challenge.
         log.warning("%s cannot be read and is ignored: %s", file, refused)
         return Published()
+
+
+INVENTORY_OWNER = "inventory"
+
+
+async def publish_inventory(store: ContentStore, hardware: Hardware) -> Hash32:
+    """Replaces the last; returns its CID digest. `Refused(QUOTA)`, `Unavailable`: no room."""
+    await store.unpin_all(INVENTORY_OWNER)
+    stored = await store.put(hardware.encode(), INVENTORY_OWNER)
+    digest = hardware.digest()
+    assert stored.cid.digest == digest, "a document of one block has the CID of its bytes"
+    return digest

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate_node.core import events
+from quorate_node.core.events import EventSink
 from quorate_node.core.execution import is_same_set
 from quorate_node.core.phases import Done, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
-from quorate_node.market.frame_handler import EventSink
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.ports import Clock

@@ -7,6 +7,7 @@ is left to do.
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate_contracts.calls import Step, simulate, transact
@@ -14,7 +15,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_node.base.dates import date_text
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.account_state import AccountState, StakeSlot, stake_slots
-from quorate_node.owner.owner_sender import owner_sender
+from quorate_node.owner.senders import owner_sender
 from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, usd
@@ -102,27 +103,25 @@ def slot_news(
     return lines
 
 
+@dataclass(slots=True)
 class StakeRelease:
     """Frees the stake of CPU slots that the owner gave up, and takes back that of every closed
     slot. GPU slots stay open: a GPU may come back, and its stake would be locked for weeks.
     """
 
-    def __init__(
-        self,
-        core: ProviderCore,
-        client: ChainClient,
-        contracts: Contracts,
-        owner: Signer | None,
-        home: Path,
-        cpu: tuple[Hash32, int],
-        clock: Clock,
-    ) -> None:
-        """`cpu` is the CPU's host class, and how many stake slots the owner wants there."""
-        self._core, self._client, self._contracts = core, client, contracts
-        self._owner, self._home, self._cpu, self._clock = owner, home, cpu, clock
-        self._told = ""
-        self._before: AccountState | None = None
-        self._trouble = LogThrottle(log, clock)
+    core: ProviderCore
+    client: ChainClient
+    contracts: Contracts
+    owner: Signer | None
+    home: Path
+    cpu: tuple[Hash32, int]  # its host class, and how many stake slots the owner wants there
+    clock: Clock
+    _told: str = ""
+    _before: AccountState | None = None
+    _trouble: LogThrottle = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trouble = LogThrottle(log, self.clock)
 
     async def run(self) -> None:
         while True:
@@ -133,47 +132,47 @@ class StakeRelease:
                 # Not re-raised: the chain may come back, a command ends.
                 self._trouble.failed(f"stake cannot be released yet: {error}")
                 pause = BUSY_SECONDS
-            await self._clock.sleep(pause)
+            await self.clock.sleep(pause)
 
     async def look(self) -> float:
         """Returns the seconds until the next look."""
-        host_class, wanted = self._cpu
-        account, classes = self._core.terms.provider, {host_class}
-        classes |= {slot.host.id() for slot in self._core.terms.slots}
+        host_class, wanted = self.cpu
+        account, classes = self.core.terms.provider, {host_class}
+        classes |= {slot.host.id() for slot in self.core.terms.slots}
         slots: list[StakeSlot] = []
         for item in sorted(classes):
-            slots += await stake_slots(self._client, self._contracts, account, item)
+            slots += await stake_slots(self.client, self.contracts, account, item)
         state = AccountState(account, slots=tuple(slots))
-        constants = self._contracts.deployment.constants()
-        for line in slot_news(self._before, state, constants.slot_stake, self._clock.now()):
+        constants = self.contracts.deployment.constants()
+        for line in slot_news(self._before, state, constants.slot_stake, self.clock.now()):
             log.info("%s", line)
         self._before = state
         extra = () if self._is_busy(wanted) else surplus(state, host_class, wanted)
-        steps = [close_step(self._contracts, slot) for slot in extra]
-        head = await self._client.head()
+        steps = [close_step(self.contracts, slot) for slot in extra]
+        head = await self.client.head()
         for slot in state.closed_slots():
             if slot.back_at <= head.time:
-                step = await possible_step(self._client, self._contracts, account, slot)
+                step = await possible_step(self.client, self.contracts, account, slot)
                 steps += [step] if step else []
         await self._send(steps)
-        if steps and self._owner is not None:
+        if steps and self.owner is not None:
             return LOOK_LEAST_SECONDS
         return look_pause(state.closed_slots(), head.time, constants.unbond_after)
 
     def _is_busy(self, wanted: int) -> bool:
         """Whether more leases run than slots would be left."""
-        running = sum(1 for item in self._core.live() if item.host_class == self._cpu[0])
+        running = sum(1 for item in self.core.live() if item.host_class == self.cpu[0])
         return running > wanted
 
     async def _send(self, steps: Iterable[Step]) -> None:
         steps = tuple(steps)
         if not steps:
             return
-        if self._owner is None:
+        if self.owner is None:
             self._tell_owner(steps)
             return
-        deployment = self._contracts.deployment
-        with owner_sender(self._home, self._client, self._owner, self._clock, deployment) as sender:
+        deployment = self.contracts.deployment
+        with owner_sender(self.home, self.client, self.owner, self.clock, deployment) as sender:
             for step in steps:
                 await perform(sender, step)
                 log.info("stake: sent %s", step.call.name)
@@ -184,8 +183,8 @@ class StakeRelease:
         if calls != self._told:
             log.warning(
                 "stake can be freed: with the key of 0x%s call %s of 0x%s",
-                self._core.terms.provider.hex(),
+                self.core.terms.provider.hex(),
                 calls,
-                self._contracts.stakes.address.hex(),
+                self.contracts.stakes.address.hex(),
             )
         self._told = calls

@@ -17,12 +17,12 @@ from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import SigningKeys
-from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware, read_gpus
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.executors.selection import choose
-from quorate_node.gpu.gpu_slots import LaidOut, lay_out
-from quorate_node.gpu.nvml_probe import NvmlProbe
-from quorate_node.gpu.run_slots import SANDBOXES_WITH_GPUS, needs_engine
+from quorate_node.machine.gpu_slots import LaidOut, lay_out
+from quorate_node.machine.host_class_probe import detect_cpu_class, detect_hardware, read_gpus
+from quorate_node.machine.nvml_probe import NvmlProbe
+from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, needs_engine
 from quorate_node.market.coordinator_client import (
     deployment_from_info,
     fetch_info,

@@ -18,7 +18,7 @@ from aiohttp import web
 from quorate_content.dag.cid import Cid
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import add_gateway_routes
-from quorate_node.market import inventory, published_records
+from quorate_node.market import published_records
 from quorate_node.status.status import Status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
@@ -51,7 +51,9 @@ class Published:
 
 def is_published(owner: str) -> bool:
     """Inventory and attestation documents."""
-    return owner == inventory.PIN_OWNER or owner.startswith(published_records.PIN_OWNER + "-")
+    return owner == published_records.INVENTORY_OWNER or owner.startswith(
+        published_records.PIN_OWNER + "-"
+    )
 
 
 class Gateway:

@@ -1,7 +1,7 @@
 """The daemon's status: GET /v1/status on its gateway, and `<home>/status.json`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from quorate_node.core.phases import Declined, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.account_state import AccountState
 from quorate_node.status.income import DayIncome, Income
-from quorate_node.status.offer_state import NO_SLOT_IS_FREE, offered_count, why_nothing_is_on_offer
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
@@ -20,6 +19,39 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import tabs
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Price, UnixSeconds
 from quorate_runtime.process.health import Problem
+
+UNSELLABLE = ("stake", "engine", "disk", "room", "coordinator", "rotation", "stopping")
+"""The problems with which a provider can take no job, the one to solve first in front."""
+NO_SLOT_IS_FREE = ("stake", "engine", "disk", "room")
+"""The problems with which heartbeats announce no free slot."""
+
+
+def why_nothing_is_on_offer(
+    core: ProviderCore,
+    problems: Iterable[Problem],
+    is_on_offer: bool,
+    is_leaving: bool,
+    is_connected: bool,
+) -> str:
+    """Empty if some slot is on offer. `is_on_offer`: registered and staked."""
+    if is_leaving:
+        return "leaving: `quorate node leave` goes on, `quorate node resume` takes it back"
+    known = {problem.name: problem.text for problem in problems}
+    if core.scalars.is_draining and "stopping" not in known:
+        return "paused: `quorate node resume` takes work again"
+    for name in UNSELLABLE:
+        if name in known and not (name == "coordinator" and is_connected):
+            return f"{name}: {known[name]}"
+    if not is_on_offer:
+        return "not registered yet: the daemon has not finished its start"
+    if not core.offered_slots():
+        return "every GPU on offer is gone: the driver does not list it any more"
+    return ""
+
+
+def offered_count(core: ProviderCore, host_class: Hash32) -> int:
+    return sum(int(slot.count) for slot in core.offered_slots() if slot.host.id() == host_class)
+
 
 SHOWN_MAX = 50
 DAYS_SHOWN = 14

@@ -9,7 +9,11 @@ https://docs.nvidia.com/cuda/cublas/.
 import ctypes
 import importlib
 
-from quorate_attestation.provers.kernel_engine import kernel_source
+from quorate_attestation.catalogue import CPU
+from quorate_attestation.challenge import GpuClaim
+from quorate_attestation.provers.engine import Engine
+from quorate_attestation.provers.kernel_engine import KernelEngine, kernel_source
+from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_protocol.refusals import Unavailable
 
 DRIVER_LIBRARY = "libcuda.so.1"
@@ -182,3 +186,8 @@ def open_gpu(uuid: str) -> CudaDevice:
     device = driver.device_of(uuid)
     kernels = compile_kernels(driver.capability_of(device))
     return CudaDevice(driver, device, kernels, uses_cublas=True)
+
+
+def engine_of(claim: GpuClaim) -> Engine:
+    """Raises Unavailable with the remedy. A GPU is never answered for by the CPU."""
+    return NumpyEngine() if claim.model == CPU.name else KernelEngine(open_gpu(claim.uuid))

@@ -7,7 +7,8 @@ return a new state; a refused call leaves the state as it was.
 
 from msgspec import Struct
 
-from quorate_attestation import measured_figures, proof_document
+from quorate_attestation import claims as measured_figures
+from quorate_attestation import proof_document
 from quorate_attestation.challenge import (
     STAGES,
     ChallengeOpened,
@@ -16,7 +17,7 @@ from quorate_attestation.challenge import (
     StageOpened,
     roots_expected,
 )
-from quorate_attestation.measured_figures import Figures
+from quorate_attestation.claims import Figures
 from quorate_attestation.proof_document import Proof, ProofHeader, StageShown
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Milliseconds, Small

@@ -135,9 +135,8 @@ def remove_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
     """Removes the lease's empty groups in every hierarchy, and what is in them."""
     below = f"{PARENT.strip('/')}/{lease_id}"
     for group in (*root.glob(f"*/{below}/*/"), root / below, *root.glob(f"*/{below}")):
-        with contextlib.suppress(
-            OSError
-        ):  # It is gone, or an exiting process still uses it. An empty group costs nothing.
+        # It is gone, or an exiting process still uses it. An empty group costs nothing.
+        with contextlib.suppress(OSError):
             group.rmdir()
 
 

@@ -290,9 +290,8 @@ def standard_env(
 
 def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
     """The image's variables, ours, the job's."""
-    named = dict(
-        item.partition("=")[::2] for item in image_env if "=" in item[1:]
-    )  # an image may also list words that are no variables
+    # An image may also list words that are no variables.
+    named = dict(item.partition("=")[::2] for item in image_env if "=" in item[1:])
     wanted = {
         name: value
         for name, value in {**named, **standard_env(), **task.env}.items()

@@ -15,6 +15,7 @@ import posixpath
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -53,17 +54,17 @@ def choose_outputs() -> DockerOutputs:
     return DockerOutputs.LOOP if mounts.can_mount() else DockerOutputs.VOLUME
 
 
+@dataclass(slots=True)
 class LeaseDirs:
     """The folders of leases below `home`. Blocking; every call may be repeated."""
 
-    def __init__(self, api: docker.APIClient, home: Path, owner: str, kind: DockerOutputs) -> None:
-        self._api = api
-        self._home = home
-        self._owner = owner
-        self.kind = kind
+    api: docker.APIClient
+    home: Path
+    owner: str
+    kind: DockerOutputs
 
     def folder(self, lease_id: str) -> Path:
-        return self._home / lease_id
+        return self.home / lease_id
 
     def make_folder(self, lease_id: str) -> None:
         self.folder(lease_id).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -112,25 +113,24 @@ class LeaseDirs:
     def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
         folder = self.folder(lease_id)
         if (folder / "outputs.ext4").exists():
-            mounts.mount_sized(
-                folder / "outputs.ext4", folder / "outputs", 0, 0, 0
-            )  # a restart of the machine unmounted it
+            # A restart of the machine unmounted it.
+            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0, 0)
             collect_tree(folder / "outputs", destination, caps)
             return
         gone = f"the outputs of lease {lease_id} were lost with the container that held them"
         try:
             # After the engine stopped, the engine still gives an archive, but of an empty volume.
-            if not self._api.inspect_container(container + HOLD_SUFFIX)["State"]["Running"]:
+            if not self.api.inspect_container(container + HOLD_SUFFIX)["State"]["Running"]:
                 raise Unavailable(gone, 60.0)
-            chunks, _ = self._api.get_archive(container + HOLD_SUFFIX, "/outputs")
+            chunks, _ = self.api.get_archive(container + HOLD_SUFFIX, "/outputs")
         except docker.errors.NotFound as error:
             raise Unavailable(gone, 60.0) from error
         collect_tar(iter(chunks), destination, caps)
 
     def remove(self, lease_id: str, container: str) -> None:
-        remove_container(self._api, container + HOLD_SUFFIX)
+        remove_container(self.api, container + HOLD_SUFFIX)
         try:
-            self._api.remove_volume(container + "-outputs", force=True)
+            self.api.remove_volume(container + "-outputs", force=True)
         except docker.errors.NotFound:
             pass  # outputs were kept on a loop device
         release_folder(self.folder(lease_id))
@@ -146,11 +146,11 @@ class LeaseDirs:
 
     def _volume(self, task: Task, container: str, user: int) -> str:
         name = container + "-outputs"
-        labels = {LABEL_LEASE: task.lease_id, LABEL_OWNER: self._owner}
+        labels = {LABEL_LEASE: task.lease_id, LABEL_OWNER: self.owner}
         size, inodes = task.output_bytes, task.output_inodes + 1
         flags = f"mode=0755,uid={user},gid={user},nosuid,nodev,noexec"
         options = f"size={size},nr_inodes={inodes},{flags}"
-        self._api.create_volume(
+        self.api.create_volume(
             name,
             driver="local",
             driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options},
@@ -181,20 +181,20 @@ class LeaseDirs:
             },
         }
         try:
-            self._api.create_container_from_config(body, container + HOLD_SUFFIX)  # type: ignore[no-untyped-call]
+            self.api.create_container_from_config(body, container + HOLD_SUFFIX)  # type: ignore[no-untyped-call]
         except docker.errors.APIError as error:
             if error.status_code != 409:
                 raise
             # it exists from an earlier attempt to start this lease
-        self._api.start(container + HOLD_SUFFIX)
+        self.api.start(container + HOLD_SUFFIX)
         return name
 
     def _hold_image(self) -> str:
         digest, archive = hold_image()
         try:
-            self._api.inspect_image(f"sha256:{digest}")  # type: ignore[no-untyped-call]
+            self.api.inspect_image(f"sha256:{digest}")  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
-            for event in self._api.load_image(archive):  # type: ignore[no-untyped-call]
+            for event in self.api.load_image(archive):  # type: ignore[no-untyped-call]
                 assert "error" not in event, event
         return f"sha256:{digest}"
 

@@ -70,14 +70,12 @@ _LIMIT_NUMBERS = {
 # inside counts for the job, as an engine's init does.
 _BESIDE = 1
 _TRIAL_SECONDS = 20
-_PLAN_BYTES_MAX = 4 << 20
 _WATCHED = (
     "processes and memory by polling (kernels from "
     f"{'.'.join(map(str, cgroups.COUNTING_KERNEL))} on count processes themselves)"
 )
-_UNCOUNTED = frozenset(
-    {"shmget", "semget", "msgget"}
-)  # only control groups count memory that belongs to no process
+# Only control groups count memory that belongs to no process.
+_UNCOUNTED = frozenset({"shmget", "semget", "msgget"})
 _NO_GROUPS = "no control groups can be made here, run as root where /sys/fs/cgroup can be written"
 _INSTALL = "install it: apt-get install bubblewrap"
 
@@ -255,9 +253,8 @@ class BwrapExecutor(SupervisedExecutor):
         if lease_state(folder) is not TaskState.EXITED:
             raise Unavailable(f"lease {folder.name} has not ended")
         if (folder / "outputs.ext4").exists():
-            mounts.mount_sized(
-                folder / "outputs.ext4", folder / "outputs", 0, 0, 0
-            )  # needed after a restart of the machine, which unmounts it
+            # Needed after a restart of the machine, which unmounts it.
+            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0, 0)
         elif (
             not any((folder / "outputs").iterdir())
             and self._outputs is BwrapOutputs.MEMORY
@@ -267,9 +264,8 @@ class BwrapExecutor(SupervisedExecutor):
                 f"the outputs of lease {folder.name} were lost when the machine restarted", 60.0
             )
         if self._outputs is BwrapOutputs.FOLDER:
-            open_up(
-                folder / "outputs"
-            )  # Root can read what a program closed to its own user. Results must not differ.
+            # Root can read what a program closed to its own user. Results must not differ.
+            open_up(folder / "outputs")
         super()._collect(folder, destination, caps)
 
     def _roots_in_use(self) -> frozenset[str]:
@@ -370,9 +366,8 @@ class SandboxMounts:
     root: str
     outputs: str
     inputs: tuple[str, ...]
-    covered: tuple[
-        str, ...
-    ] = ()  # Folders inside the root that get a memory file system: the image's volumes.
+    # Folders inside the root that get a memory file system: the image's volumes.
+    covered: tuple[str, ...] = ()
 
 
 def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from quorate_node.base.config import Config
 from quorate_node.core.bidding import FETCHED_MAX
 from quorate_node.core.terms import RunSlots, SlotResources
-from quorate_node.gpu.gpu_slots import GpuSlots
+from quorate_node.machine.gpu_slots import GpuSlots
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import Hardware, SlotOffer

@@ -1,16 +1,15 @@
-"""Reads the machine's GPUs from NVIDIA's driver by its library NVML.
+"""Reads the machine's GPUs by NVML, and watches which of them the driver still lists."""
 
-Each figure comes from one call, and some GPUs do not support some calls. Then the figure is zero
-or empty. A GPU that the driver has lost is left out.
-API: https://docs.nvidia.com/deploy/nvml-api/.
-"""
-
+import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pynvml as nvml
 
+from quorate_node.core import events
+from quorate_node.core.events import EventSink
 from quorate_protocol.messages.gpu_inventory import (
     DEVICES_MAX,
     PARTITIONS_MAX,
@@ -20,7 +19,9 @@ from quorate_protocol.messages.gpu_inventory import (
     GpuPath,
     MigPartition,
 )
+from quorate_protocol.messages.ports import Clock, GpuProbe
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.process.health import Board
 
 log = logging.getLogger(__name__)
 
@@ -163,3 +164,63 @@ def _or_default(ask: Callable[[], T], default: T) -> T:
 
 def _text(value: str | bytes) -> str:
     return (value.decode(errors="replace") if isinstance(value, bytes) else value)[:TEXT_MAX]
+
+
+LOOK_SECONDS = 10.0
+TRIES = 3  # of a driver that does not answer, before its GPUs count as gone
+ASK_AGAIN_SECONDS = 1.0
+REMEDY = "look at `nvidia-smi` and the kernel's log, and restart the machine"
+
+
+@dataclass(slots=True)
+class GpuWatch:
+    """Submits changes. `named`: the offered GPUs, of which the owner is told when gone."""
+
+    probe: GpuProbe
+    actor: EventSink
+    clock: Clock
+    board: Board
+    named: Callable[[], frozenset[str]]
+    _listed: frozenset[str] | None = None  # as submitted last
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def run(self) -> None:
+        while True:
+            await self.clock.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Returns when the journal has what has changed."""
+        async with self._turn:
+            listed = uuids_of(await self._inventory())
+            if listed == self._listed:
+                return
+            self._tell(listed)
+            await self.actor.submit(events.GpusRead(tuple(sorted(listed))))
+            self._listed = listed
+
+    async def _inventory(self) -> GpuInventory:
+        """Nothing if the driver does not answer several times in a row."""
+        for _ in range(TRIES):
+            try:
+                return await asyncio.to_thread(self.probe.inventory)
+            except Unavailable as error:
+                # Not re-raised: after the last try the GPUs count as gone.
+                log.warning("GPUs: %s", error)
+            await self.clock.sleep(ASK_AGAIN_SECONDS)
+        return GpuInventory()
+
+    def _tell(self, listed: frozenset[str]) -> None:
+        gone = sorted(self.named() - listed)
+        if not gone:
+            self.board.put("gpu")
+            return
+        text = f"GPU {', '.join(gone)} is gone and is not offered; {REMEDY}"
+        log.error("%s", text)
+        self.board.put("gpu", text)
+
+
+def uuids_of(inventory: GpuInventory) -> frozenset[str]:
+    """UUIDs of all GPUs and partitions of an inventory."""
+    whole = frozenset(device.uuid for device in inventory.devices)
+    return whole | {part.uuid for device in inventory.devices for part in device.partitions}
