@@ -51,7 +51,7 @@ from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.ports import Clock, Executor, GpuProbe
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, JobKind
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.attestation.verifications import Verifier
@@ -274,7 +274,7 @@ def terms_of(
         policy=Policy(
             config.price_floor,
             config.images,
-            config.kinds,
+            (JobKind.TASK,),
             declined_keep_seconds=config.declined_keep_seconds,
             jury_price=config.jury_price,
             jury_slots=config.jury_slots,

@@ -27,7 +27,7 @@ from quorate_node.core.terms import MAX_HELD_DEFAULT
 from quorate_protocol.messages.offer import IMAGES_MAX
 from quorate_protocol.quantity_input import SIZE_MAX
 from quorate_protocol.rules.tabs import TRUST_DEFAULT
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, JobKind, Price, usd
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Price, usd
 from quorate_runtime.http.urls import chain_urls
 from quorate_runtime.process.settings_flags import Option
 
@@ -226,26 +226,13 @@ class Config(Settings, frozen=True, kw_only=True):
             read=seconds_of,
         ),
     ] = 0  # jobs go on without the daemon
-    kinds: tuple[JobKind, ...] = (JobKind.TASK,)
     declined_keep_seconds: int = 600  # how long the core remembers a declined Assignment
-    engine_url: str = ""  # docker only; empty = as the environment says
     cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots
-    memory_bytes: int = 0  # per run slot; 0 = the machine divided by the slots
-    scratch_bytes: int = 8 * GIB
-    output_bytes: int = 4 * GIB
-    input_bytes: int = 0  # of one job; 0 = as much as the content store may hold
-    registry_image_bytes: int = 16 * GIB  # the largest image of a registry
-    # Room for job images in the container engine. The longest unused image is removed first.
-    engine_image_bytes: int = 64 * GIB
 
     @classmethod
     def of(cls, settings: Settings, home: Path, **now: object) -> "Config":
         values = {**asdict(settings), "store_bytes": store_bytes(settings.store_bytes, home), **now}
         return cls(home=home, **values)
-
-    @property
-    def job_input_bytes(self) -> int:
-        return self.input_bytes or self.store_bytes
 
     def chain_urls(self, named: str) -> list[str]:
         """Returns the chain nodes to use: the owner's, else the one that a coordinator names."""

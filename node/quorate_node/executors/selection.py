@@ -70,9 +70,7 @@ async def _docker(
 
     gpus = await asyncio.to_thread(read_gpus, NvmlProbe())
     policy = ImagePolicy(
-        config.registry_image_bytes,
-        config.engine_image_bytes,
-        None if config.is_devnet else frozenset(config.images),
+        private=None if config.is_devnet else frozenset(config.images),
         driver=GpuDriver(gpus.driver_version, gpus.cuda_version),
     )
     try:
@@ -80,7 +78,6 @@ async def _docker(
             config.path("docker"),
             owner,
             clock,
-            config.engine_url or None,
             sandbox=sandbox,
             policy=policy,
             first_user=config.job_user,

@@ -13,6 +13,8 @@ from quorate_protocol.units import Price, Small
 from quorate_protocol.values import replace
 
 SANDBOXES_WITH_GPUS = (Sandbox.DOCKER_RUNC, Sandbox.DOCKER_RUNSC, Sandbox.NOOP)
+SCRATCH_BYTES = 8 << 30
+OUTPUT_BYTES = 4 << 30
 MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may use
 
 
@@ -36,9 +38,7 @@ def divide(
     if config.slots:
         left = (cores - cores // parts * count, memory - memory // parts * count)
         resources = _resources(
-            config,
-            config.cpu_millis or left[0] // config.slots,
-            config.memory_bytes or left[1] // config.slots,
+            config, config.cpu_millis or left[0] // config.slots, left[1] // config.slots
         )
         offer = _offer(cpu, "", config.slots, 0, resources, config.price)
         found.append(RunSlots(offer, resources))
@@ -71,9 +71,9 @@ def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResour
     return SlotResources(
         cpu_millis=cpu_millis,
         memory_bytes=memory_bytes,
-        scratch_bytes=config.scratch_bytes,
-        output_bytes=config.output_bytes,
-        input_bytes=min(config.job_input_bytes, FETCHED_MAX),
+        scratch_bytes=SCRATCH_BYTES,
+        output_bytes=OUTPUT_BYTES,
+        input_bytes=min(config.store_bytes, FETCHED_MAX),
     )
 
 

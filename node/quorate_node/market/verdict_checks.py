@@ -18,13 +18,11 @@ from quorate_node.core.phases import Done, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, Receipt
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
 from quorate_protocol.rules.receipts.receipt_bill import paid_by_client
-from quorate_protocol.rules.receipts.receipt_draws import VerifyRound
 from quorate_protocol.rules.receipts.receipt_pins import Pins
 from quorate_protocol.units import Address, Amount, Hash32, Round, Sequence, UnixSeconds
 from quorate_runtime.beacon.bls import verify_round
@@ -47,17 +45,11 @@ def _verify_round(key: bytes, number: int, signature: bytes) -> bool:
     return verify_round(key, Round(number), signature)
 
 
-def check_receipt(
-    execution: Execution,
-    terms: Terms,
-    data: bytes,
-    recovered: Recover = recover,
-    verified: VerifyRound = _verify_round,
-) -> Amount:
+def check_receipt(execution: Execution, terms: Terms, data: bytes) -> Amount:
     """Returns what the client pays. Raises Refused with what does not hold, Unavailable for another
     Verdict than was sent.
     """
-    body = _consistent(data, recovered, verified)
+    body = _consistent(data)
     pins = Pins(
         terms.domain,
         terms.beacon.public_key,
@@ -71,9 +63,9 @@ def check_receipt(
     return paid_by_client(body).get(execution.assignment_hash, Amount(0))
 
 
-def _consistent(data: bytes, recovered: Recover, verified: VerifyRound) -> Receipt:
+def _consistent(data: bytes) -> Receipt:
     tree = canonical.parse(data, RECEIPT_BYTES_MAX)
-    report = receipt_checks.verify(canonical.canonical(tree), recovered, verified)
+    report = receipt_checks.verify(canonical.canonical(tree), recover, _verify_round)
     if not report.valid or not isinstance(tree, dict):
         failed = "; ".join(f"{check.name} ({check.detail})" for check in report.failures[:4])
         raise _refusal(f"these checks fail: {failed}")

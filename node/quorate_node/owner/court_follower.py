@@ -37,9 +37,14 @@ def translate(event: Event | None) -> events.Event | None:
     """None if the core needs none. Pure."""
     match event:
         case court.CaseOpened(execution, accused, filing, spec_hash):
-            case_id, duration = court_facts.case_id(filing), Seconds(filing.duration)
             return events.ChainCaseOpened(
-                execution, case_id, accused, spec_hash, filing.host_class, duration, filing.pay
+                execution=execution,
+                case_id=court_facts.case_id(filing),
+                accused=accused,
+                spec_hash=spec_hash,
+                host_class=filing.host_class,
+                max_duration=Seconds(filing.duration),
+                pay=filing.pay,
             )
         case court.JuryDrawn(execution, jury, vote_by):
             return events.ChainJuryDrawn(execution, jury, vote_by)

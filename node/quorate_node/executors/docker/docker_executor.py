@@ -71,20 +71,13 @@ from quorate_protocol.messages.ports import Clock, EngineRefuses, Exit, Sandbox,
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.process.crash_points import crash_point
 
-# Fetches images from registries in separate threads, a few at once, each with an end.
-#
-# A registry may send slowly on purpose, so no other work waits for a fetch. A fetch ends at its
-# lease's deadline, when the lease ends, or when the registry is slower than `TransferRate`
-# allows. The thread then closes the connection.
-
 FETCHES_MAX = 4
 Fetch = Callable[[str, bool, StopSignal], None]
 
 
 class ImageFetches:
-    """Runs at most one fetch at a time for each image; `fetch` blocks in a thread.
-
-    `fetch` gets the image's name, whether the job needs GPUs, and the signal that ends it.
+    """Fetches images in separate threads, one at a time for each image: a registry may send slowly
+    on purpose. A fetch ends at its deadline, with its lease, or below `TransferRate`.
     """
 
     def __init__(self, fetch: Fetch) -> None:
@@ -128,20 +121,16 @@ class ImageFetches:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-# Captures the output of containers in files.
-#
-# The executor asks the engine to keep no logs: the engine would use CPU time of the host that no
-# limit of the job covers. One thread per container reads the engine's attach stream into a file
-# up to a cap, and then closes the stream. The engine drops the rest. Output is lost that a
-# container writes while no daemon is attached, between a crash and the restart. Logs are never
-# part of a result.
-
 LOG_BYTES_MAX = 1 << 20
 _CUT = b"\n[log cut at 1 MiB]\n"
 
 
 class LogReaders:
-    """The threads that read the output of running containers, one each."""
+    """Threads that read the output of containers into files, up to a cap.
+
+    The engine keeps no logs: it would use CPU time of the host that no limit of the job covers.
+    What a container writes while no daemon is attached is lost; logs are no part of a result.
+    """
 
     def __init__(self, api: docker.APIClient) -> None:
         self._api = api
@@ -211,11 +200,7 @@ def engine_boot_id(api: docker.APIClient) -> str:
 
 
 def is_of_boot(labels: Mapping[str, str], life: str) -> bool:
-    """Returns whether a container was made in this run of the engine.
-
-    A container of an earlier version of Quorate has no label; it counts as made in this run.
-    """
-    return labels.get(LABEL_ENGINE_BOOT, life) == life
+    return labels[LABEL_ENGINE_BOOT] == life
 
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from pathlib import Path
 import docker
 import docker.errors
 
-from quorate_node.executors.base import mounts
+from quorate_node.executors.base import cgroups, mounts
 from quorate_node.executors.base.hardened_profile import LABEL_LEASE, LABEL_OWNER, ContainerMounts
 from quorate_node.executors.base.lease import checked_source, is_root
 from quorate_node.executors.base.outputs import (
@@ -33,6 +33,7 @@ from quorate_node.executors.base.outputs import (
     new_directory,
 )
 from quorate_node.executors.base.start_program import elf_file
+from quorate_node.executors.docker.engine_connection import connect
 from quorate_protocol.messages.ports import Mount, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
@@ -223,6 +224,33 @@ def release_folder(folder: Path) -> None:
     if mounts.is_mounted(folder / "outputs"):
         raise Unavailable(f"{folder / 'outputs'} is still in use")
     delete_tree(folder)
+
+
+def reap(owner: str, home: Path | None = None) -> int:
+    """Removes what a daemon left that will not start again, such as a killed devnet's.
+
+    Returns how many containers it removed; may be repeated, also by another process. Raises the
+    SDK's error if the engine does not answer.
+    """
+    api = connect()
+    try:
+        label = {"label": f"{LABEL_OWNER}={owner}"}
+        found = api.containers(all=True, filters=label)
+        for item in found:
+            remove_container(api, item["Id"])
+        for volume in api.volumes(filters=label)["Volumes"] or ():
+            try:
+                api.remove_volume(volume["Name"], force=True)
+            except docker.errors.NotFound:
+                pass  # another process removed it first
+        for lease in {str(item["Labels"][LABEL_LEASE]) for item in found}:
+            cgroups.remove_lease_groups(lease)
+        if home is not None and home.is_dir():
+            for folder in home.iterdir():
+                release_folder(folder)
+        return len(found)
+    finally:
+        api.close()
 
 
 def hold_image() -> tuple[str, bytes]:

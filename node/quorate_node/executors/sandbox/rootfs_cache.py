@@ -30,16 +30,11 @@ class RootfsCache:
     """
 
     def __init__(
-        self,
-        home: Path,
-        in_use: Callable[[], frozenset[str]],
-        bytes_max: int = BYTES_MAX,
-        unpack: Callable[[Path, ImageInfo, Path], None] = unpack_apart,
+        self, home: Path, in_use: Callable[[], frozenset[str]], bytes_max: int = BYTES_MAX
     ) -> None:
         self._home = home
         self._in_use = in_use
         self._bytes_max = bytes_max
-        self._unpack_image = unpack
         self._unpacking = KeyedLocks()  # by image
         self._making_room = threading.Lock()  # held by those that unpack, while they count bytes
         self._folders = threading.Lock()  # held for a moment, while a folder appears or goes
@@ -74,7 +69,7 @@ class RootfsCache:
             delete_tree(fresh)
             try:
                 check_room(self._home, info.unpacked_bytes)
-                self._unpack_image(archive, info, fresh)
+                unpack_apart(archive, info, fresh)
                 os.utime(fresh)
                 fresh.rename(root)
             except Unavailable:

@@ -225,3 +225,11 @@ def end_lease(folder: Path) -> None:
     if mounts.is_mounted(folder / "outputs"):
         raise Unavailable(f"{folder / 'outputs'} is still in use")
     delete_tree(folder)
+
+
+def reap_processes(home: Path) -> int:
+    """Ends all leases of the process or bwrap executor of `home`; returns how many."""
+    folders = list(home.iterdir()) if home.is_dir() else []
+    for folder in folders:
+        end_lease(folder)
+    return len(folders)
