@@ -1,6 +1,4 @@
-"""Loops of the daemon: ticks, heartbeats, offers, status. Each is one task of the daemon's
-group.
-"""
+"""Loops of the daemon: ticks, heartbeats, offers, status, health. Each is one of its tasks."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Decides whether the provider takes an Assignment.
+"""Checks an Assignment and answers it: accept, or decline with a reason.
 
 A chain of small checks gives the first reason to decline, with a sentence for the owner. These
 checks find what can never fit; `capacity` then finds what does not fit now.

@@ -285,7 +285,11 @@ def seat(
     at: UnixSeconds,
     random: bytes,
 ) -> tuple[CourtEffect, ...]:
-    """Takes or declines the duty. `random`: 32 bytes for a salt. Nobody votes twice."""
+    """Takes or declines the duty, by price, room, and a number a day (PROTOCOL §5).
+
+    The chain draws a juror without asking. One that declines votes `void` at once: it earns its gas
+    if most do so, and no seat stays empty. `random`: 32 bytes for a salt. Nobody votes twice.
+    """
     case = cases.get(event.execution)
     is_seated = case is not None and case.opened.case_id in jury
     if case is None or not event.vote_by or is_seated or terms.provider not in event.jurors:

@@ -1,4 +1,4 @@
-"""Makes the executor that the configuration names.
+"""Makes the executor that the configuration names, and those for trials on this machine.
 
 Docker's SDK is imported only if it is used.
 """
@@ -114,7 +114,8 @@ async def _process(config: Config, clock: Clock) -> Executor:
 
 @asynccontextmanager
 async def local_executors(home: Path, sandbox: str) -> AsyncIterator[list[Executor]]:
-    """Yields the usable executors, the strongest first; removes at the end all that they hold.
+    """The daemon's executors with the same profile, so that a client can try a job before it costs
+    money. Yields the usable ones, the strongest first, and removes at the end all that they hold.
     Raises Unavailable if none can be used.
     """
     usable: list[Executor] = []

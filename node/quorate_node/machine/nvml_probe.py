@@ -174,13 +174,17 @@ REMEDY = "look at `nvidia-smi` and the kernel's log, and restart the machine"
 
 @dataclass(slots=True)
 class GpuWatch:
-    """Submits changes. `named`: the offered GPUs, of which the owner is told when gone."""
+    """Submits which GPUs the driver lists: at the start, every few seconds, and after each task.
+
+    A GPU can fall off its bus while a job runs, whose result must then not be committed. So a task
+    that had GPUs is reported as ended only after the driver was asked once more.
+    """
 
     probe: GpuProbe
     actor: EventSink
     clock: Clock
     board: Board
-    named: Callable[[], frozenset[str]]
+    named: Callable[[], frozenset[str]]  # the offered ones; the owner is told of those gone
     _listed: frozenset[str] | None = None  # as submitted last
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 

@@ -1,4 +1,4 @@
-"""What the chain says about the owner's money: stake slots, tokens and coins.
+"""What the chain says about the owner: stake slots, tokens, coins, and open cases in court.
 
 The contract does not publish when a closed slot's stake comes back. It follows from the block in
 which the slot was closed: the time of that block plus the deployment's unbonding time.

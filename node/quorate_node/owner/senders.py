@@ -18,7 +18,7 @@ from quorate_runtime.files import file_lock
 
 @dataclass(slots=True)
 class OperatorSender:
-    """One `Sender` for each operator key; all of them share one file."""
+    """One `Sender` for each operator key, in one file: the owner sends gas money to one account."""
 
     ring: OperatorKeys
     client: ChainClient
@@ -58,7 +58,9 @@ LOCKED_SECONDS = 2.0
 def owner_sender(
     home: Path, client: ChainClient, owner: Signer, clock: Clock, deployment: Deployment
 ) -> Iterator[Sender]:
-    """The owner's key sends once at a time: raises Unavailable while another program does."""
+    """The owner's key sends once at a time, daemon and commands in turn: raises Unavailable while
+    another program does. What one has signed and not finished, the next finishes.
+    """
     with owner_lock(home):
         sender = Sender(client, owner, home / SENDS_FILE, clock, **deployment.trusted())
         try:

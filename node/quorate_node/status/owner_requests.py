@@ -1,8 +1,8 @@
-"""Stops taking new work, because the owner asked for it or because the daemon ends.
+"""What the owner asks of a running daemon: no new work, or another price.
 
-By default running jobs go on without the daemon, and the next daemon on this home attaches to them.
-In some places they cannot: when a container ends, bubblewrap jobs inside it end too. There the
-owner gives `--drain-time`.
+The daemon takes no new work either when it ends. By default running jobs go on without it, and the
+next daemon on this home attaches to them. In some places they cannot: when a container ends,
+bubblewrap jobs inside it end too. There the owner gives `--drain-time`.
 """
 
 import asyncio

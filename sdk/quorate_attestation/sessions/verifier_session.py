@@ -7,8 +7,7 @@ return a new state; a refused call leaves the state as it was.
 
 from msgspec import Struct
 
-from quorate_attestation import claims as measured_figures
-from quorate_attestation import proof_document
+from quorate_attestation import claims, proof_document
 from quorate_attestation.challenge import (
     STAGES,
     ChallengeOpened,
@@ -115,7 +114,7 @@ def _check_roots(state: VerifierState, committed: StageCommitted, now_ms: Millis
 
 def take_proof(state: VerifierState, data: bytes, now_ms: Milliseconds) -> tuple[Proof, Figures]:
     """The caller then checks the arithmetic (`arithmetic.proof_check.check`, in a thread) and
-    judges the figures (`measured_figures.judge`). Raises `Refused` with the codes of
+    judges the figures (`claims.judge`). Raises `Refused` with the codes of
     `proof_document.decode`, WRONG_PHASE, TOO_LATE, UNKNOWN, STALE (another sample nonce), or
     EQUIVOCATION (other roots than committed).
     """
@@ -126,7 +125,7 @@ def take_proof(state: VerifierState, data: bytes, now_ms: Milliseconds) -> tuple
     proof = proof_document.decode(data)
     _check_header(state, proof.header)
     claim = state.challenge.gpus[proof.header.gpu]
-    return proof, measured_figures.figures(claim, stage_times(state, proof.header.gpu))
+    return proof, claims.figures(claim, stage_times(state, proof.header.gpu))
 
 
 def _check_header(state: VerifierState, header: ProofHeader) -> None:

@@ -23,6 +23,8 @@ from quorate_node.executors.base.start_program import (
 from quorate_protocol.messages.ports import Task
 from quorate_protocol.refusals import Code, Refused
 
+# All sandboxes have these alike, because auditors compare results to the bit. Engines and kernels
+# have defaults of their own.
 PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 FILES: Mapping[str, str] = {
     "/etc/hosts": (

@@ -91,7 +91,7 @@ def _is_below(path: str, parent: str) -> bool:
 
 
 class KeyedLocks:
-    """Locks between threads, by key."""
+    """Locks between threads, by key. One that no thread holds or waits for is forgotten."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -116,7 +116,9 @@ _INFOS_MAX = 256
 
 
 class ArchiveInfoCache:
-    """Metadata by path, size and time of change. Blocking; safe between threads."""
+    """Metadata by path, size and time of change: to read a large archive takes seconds. Blocking;
+    safe between threads.
+    """
 
     def __init__(self) -> None:
         self._reading = KeyedLocks()

@@ -1,4 +1,4 @@
-"""Connects to a container engine."""
+"""Connects to a container engine, and finds out what it can do and which runtime jobs get."""
 
 import logging
 import os

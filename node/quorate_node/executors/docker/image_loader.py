@@ -47,7 +47,12 @@ class CachedImage:
 
 
 class ImageCache:
-    """The records below `folder`. Blocking; safe between threads."""
+    """Which images this daemon brought into the engine. Blocking; safe between threads.
+
+    Each has one small file below `folder`, written before the load, so that a crash leaves no image
+    without a record; its time of change is the last use. An image that the engine had before is the
+    owner's, and counts no bytes. One that somebody named in the engine stays.
+    """
 
     def __init__(self, folder: Path, bytes_max: int = KEPT_BYTES_MAX) -> None:
         self._folder, self.bytes_max = folder, bytes_max

@@ -305,7 +305,9 @@ _READ_MAX = 4 << 20
 
 
 def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) -> None:
-    """Complete or not at all."""
+    """Complete or not at all, by the rules of `outputs`. The engine sends sparse files at their
+    full size, and links as links. The tar module extracts nothing.
+    """
     with new_directory(destination) as partial:
         allowance = Allowance(caps)
         try:

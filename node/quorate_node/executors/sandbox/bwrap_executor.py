@@ -391,7 +391,9 @@ def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
 def bwrap_command(
     program: str, task: Task, image: ImageInfo, sources: SandboxMounts, masks: Sequence[str]
 ) -> list[str]:
-    """`masks` are files of /proc that this kernel has and that a job must not read."""
+    """What the program sees is that of the hardened container. A job chooses only what `Task` has
+    fields for. `masks` are files of /proc that this kernel has and that a job must not read.
+    """
     argv = check_task(task, image)
     words = [
         program,

@@ -355,6 +355,7 @@ def status_number(status: bytes, name: str) -> int | None:
     return None
 
 
+# What follows reads from /proc what no control group counts.
 RSS = ("RssAnon", "RssFile", "RssShmem")
 INODE_BYTES = 1024  # kernel memory of one file in a memory file system
 
