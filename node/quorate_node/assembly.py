@@ -86,7 +86,6 @@ class Parts:
     attestation: AttestationService
     job_runner: JobRunner
     announcements: Announcements
-    jury_service: JuryService
     operator_sender: OperatorSender
     drain: Drain
     account_watch: AccountWatch
@@ -190,7 +189,6 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         attestation=attestation,
         job_runner=job_runner,
         announcements=announcements,
-        jury_service=jury_service,
         operator_sender=operator_sender,
         drain=_drain(given, core, actor, announcements),
         account_watch=_account_watch(given, core, client, contracts, operator_keys),

@@ -14,7 +14,7 @@ MOST = {
     "small_single_use": 16,
     "positional_calls": 4,
     "parameters_over_8": 15,
-    "option_places": 479,
+    "option_places": 480,
 }
 
 

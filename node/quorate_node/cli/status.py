@@ -9,7 +9,7 @@ import typer
 from quorate_node.base.dates import date_text
 from quorate_node.cli import options
 from quorate_node.cli.control import ask_daemon
-from quorate_node.owner.account_state import OwnCase, case_line
+from quorate_node.owner.own_cases import OwnCase, case_line
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import usd

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.open_cases import OpenCases
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.owner.account_state import AccountState, own_cases, read_account
+from quorate_node.owner.account_state import AccountState, read_account
+from quorate_node.owner.own_cases import own_cases
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address
