@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from quorate_attestation.provers.engine_choice import engine_of
+from quorate_attestation.provers.cuda_device import engine_of
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.document_fetch import document_fetch
 from quorate_content.transfer.kubo import Kubo
@@ -23,11 +23,11 @@ from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, Policy, Terms
 from quorate_node.effect_performer import EffectPerformer
-from quorate_node.executors.host_class_probe import detect_cpu_class
-from quorate_node.gpu.gpu_slots import lay_out
-from quorate_node.gpu.gpu_watch import GpuWatch
-from quorate_node.gpu.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
-from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.executors.job_runner import JobRunner
+from quorate_node.machine.gpu_slots import lay_out
+from quorate_node.machine.host_class_probe import detect_cpu_class
+from quorate_node.machine.nvml_probe import GpuWatch
+from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
 from quorate_node.market.announcements import Announcements
 from quorate_node.market.attestation_service import AttestationService, claims_of_slots
 from quorate_node.market.connections import Connections, make_p2p_transport
@@ -43,15 +43,15 @@ from quorate_node.owner.account_watch import AccountWatch
 from quorate_node.owner.funded_orders import FOLDER as FUNDED_FOLDER
 from quorate_node.owner.jury import JuryService
 from quorate_node.owner.leaving import is_leaving
-from quorate_node.owner.operator_sender import OperatorSender
 from quorate_node.owner.registration import must_stake
-from quorate_node.status.drain import Drain
+from quorate_node.owner.senders import OperatorSender
+from quorate_node.status.owner_requests import Drain
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.ports import Clock, Executor, GpuProbe
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Unavailable
-from quorate_protocol.units import Address
+from quorate_protocol.units import Address, JobKind
 from quorate_runtime.actor.actor import Actor
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.chain import ChainClient, chain_client
@@ -71,10 +71,7 @@ STORE_OWNER = "verification"  # of proofs that this provider checks for others
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The connected parts of one daemon.
-
-    `terms` come from today's configuration. The core's state may still hold earlier ones.
-    """
+    """The parts of one daemon. `terms` are today's; the core's state may hold earlier ones."""
 
     terms: Terms
     core: ProviderCore
@@ -89,7 +86,6 @@ class Parts:
     attestation: AttestationService
     job_runner: JobRunner
     announcements: Announcements
-    jury_service: JuryService
     operator_sender: OperatorSender
     drain: Drain
     account_watch: AccountWatch
@@ -97,7 +93,6 @@ class Parts:
     p2p_transport: "P2pTransport | None"
 
     def transports(self) -> dict[Address, str]:
-        """Returns how this provider is connected now, by coordinator."""
         return {
             address: dialer.transport
             for address, dialer in self.dialers.items()
@@ -123,31 +118,36 @@ class Surroundings:
 
 
 def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
-    """Builds all parts. It pushes onto `stack` what must be closed at the end.
-
-    It builds the actor first and gives the actor its performer last (`Actor.bind`), because the
-    performer also reports events to the actor.
-    """
+    """Builds all parts, and pushes onto `stack` what must be closed at the end."""
     config, clock = given.config, given.clock
     # The journal comes first: its lock refuses a second process on the same folder.
     journal = Journal.open(config.path("journal"))
     stack.push_async_callback(journal.close)
-    terms = _own_terms(given)
+    terms = terms_of(
+        config, given.keys, given.executor, given.infos, given.hardware, given.inventory
+    )
     core, contracts = ProviderCore(terms), Contracts.of(deployment_from_info(given.infos[0]))
-    actor = Actor(core, journal, clock, _codec(), SecretStream())
-    client = _chain_client(given)
+    codec = PackedCodec[events.Event, effects.Effect](events.Event, effects.Effect)
+    actor = Actor(core, journal, clock, codec, SecretStream())
+    chain_urls = config.chain_urls(given.infos[0].chain_url)
+    client = chain_client(chain_urls, given.session, config.fee_cap_gwei * GWEI)
     operator_keys = OperatorKeys(given.keys, config.path(OPERATOR_KEYS_FILE))
-    operator_sender = _operator_sender(given, client, operator_keys, contracts)
+    operator_sender = OperatorSender(
+        operator_keys, client, config.path("operator.sqlite"), clock, contracts.deployment
+    )
     stack.callback(operator_sender.close)
-    store = _store(config)
+    spare_bytes = store_spare_bytes(config.home)
+    store = ContentStore(config.path("store"), config.store_bytes, spare_bytes=spare_bytes)
     stack.push_async_callback(store.close)
     coordinators = _coordinators(given, operator_keys)
     dialers: dict[Address, CoordinatorDialer] = {}
     attestation = _attestation(given, core, actor, operator_keys, store, dialers)
     connections = _connections(given, terms, operator_keys)
-    checks = _verdict_checks(given, core, actor, coordinators)
-    dialers |= _dialers(given, terms, actor, coordinators, store, attestation, connections, checks)
-    gpu_watch = _gpu_watch(given, core, actor)
+    verdict_checks = _verdict_checks(given, core, actor, coordinators)
+    dialers |= _dialers(
+        given, terms, actor, coordinators, store, attestation, connections, verdict_checks
+    )
+    gpu_watch = GpuWatch(given.probe, actor, clock, given.board, lambda: core.terms.gpus)
     job_runner = _job_runner(given, terms, store, gpu_watch)
     announcements = Announcements(
         core, dialers, operator_keys, clock, attestation.attested, connections.publish
@@ -175,7 +175,6 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         clock=clock,
     )
     actor.bind(performer.perform, performer.refused)
-    drain = _drain(given, core, actor, announcements)
     return Parts(
         terms=terms,
         core=core,
@@ -190,26 +189,12 @@ def assemble(given: Surroundings, stack: AsyncExitStack) -> Parts:
         attestation=attestation,
         job_runner=job_runner,
         announcements=announcements,
-        jury_service=jury_service,
         operator_sender=operator_sender,
-        drain=drain,
+        drain=_drain(given, core, actor, announcements),
         account_watch=_account_watch(given, core, client, contracts, operator_keys),
-        verdict_checks=checks,
+        verdict_checks=verdict_checks,
         p2p_transport=connections.p2p_transport,
     )
-
-
-def _own_terms(given: Surroundings) -> Terms:
-    return terms_of(
-        given.config, given.keys, given.executor, given.infos, given.hardware, given.inventory
-    )
-
-
-def _operator_sender(
-    given: Surroundings, client: ChainClient, operator_keys: OperatorKeys, contracts: Contracts
-) -> OperatorSender:
-    file = given.config.path("operator.sqlite")
-    return OperatorSender(operator_keys, client, file, given.clock, contracts.deployment)
 
 
 def _drain(
@@ -218,22 +203,15 @@ def _drain(
     actor: Actor[events.Event, effects.Effect],
     announcements: Announcements,
 ) -> Drain:
-    file = given.config.path("stopping")
     return Drain(
         core=core,
         actor=actor,
         announcements=announcements,
         clock=given.clock,
-        marker=file,
+        marker=given.config.path("stopping"),
         board=given.board,
         is_on_offer=given.is_on_offer,
     )
-
-
-def _chain_client(given: Surroundings) -> ChainClient:
-    config = given.config
-    urls = config.chain_urls(given.infos[0].chain_url)
-    return chain_client(urls, given.session, config.fee_cap_gwei * GWEI)
 
 
 def _account_watch(
@@ -243,7 +221,7 @@ def _account_watch(
     contracts: Contracts,
     operator_keys: OperatorKeys,
 ) -> AccountWatch:
-    config, is_on_offer = given.config, given.is_on_offer
+    config = given.config
     return AccountWatch(
         core=core,
         client=client,
@@ -251,7 +229,7 @@ def _account_watch(
         operator=lambda: operator_keys.current.address,
         board=given.board,
         needs_stake=lambda: (
-            is_on_offer.is_set() and not is_leaving(config.home) and must_stake(config)
+            given.is_on_offer.is_set() and not is_leaving(config.home) and must_stake(config)
         ),
         clock=given.clock,
     )
@@ -265,10 +243,7 @@ def terms_of(
     hardware: Hardware,
     inventory: GpuInventory,
 ) -> Terms:
-    """Returns the provider's terms, from configuration, machine and deployment.
-
-    Raises Unavailable if the coordinators work on different deployments.
-    """
+    """Raises Unavailable if the coordinators work on different deployments."""
     deployment = deployment_from_info(infos[0])
     for info in infos[1:]:
         if info.chain_id != deployment.chain_id or info.contracts["Stakes"] != deployment.stakes:
@@ -297,7 +272,7 @@ def terms_of(
         policy=Policy(
             config.price_floor,
             config.images,
-            config.kinds,
+            (JobKind.TASK,),
             declined_keep_seconds=config.declined_keep_seconds,
             jury_price=config.jury_price,
             jury_slots=config.jury_slots,
@@ -309,10 +284,6 @@ def terms_of(
     )
 
 
-def _codec() -> PackedCodec[events.Event, effects.Effect]:
-    return PackedCodec(events.Event, effects.Effect)
-
-
 def _coordinators(given: Surroundings, operator_keys: OperatorKeys) -> dict[Address, Coordinator]:
     return {
         info.coordinator: Coordinator(
@@ -320,11 +291,6 @@ def _coordinators(given: Surroundings, operator_keys: OperatorKeys) -> dict[Addr
         )
         for url, info in zip(given.config.coordinators, given.infos, strict=True)
     }
-
-
-def _store(config: Config) -> ContentStore:
-    spare = store_spare_bytes(config.home)
-    return ContentStore(config.path("store"), config.store_bytes, spare_bytes=spare)
 
 
 def _connections(given: Surroundings, terms: Terms, operator_keys: OperatorKeys) -> Connections:
@@ -354,7 +320,6 @@ def _dialers(
     connections: Connections,
     verdict_checks: VerdictChecks,
 ) -> dict[Address, CoordinatorDialer]:
-    """One connection for each coordinator, with the handler of its frames."""
     connections.name_documents(attestation.document)
     dialers: dict[Address, CoordinatorDialer] = {}
     for address, coordinator in coordinators.items():
@@ -380,15 +345,12 @@ def _verdict_checks(
     actor: Actor[events.Event, effects.Effect],
     coordinators: Mapping[Address, Coordinator],
 ) -> VerdictChecks:
-    fetches = {address: item.receipt for address, item in coordinators.items()}
-    folder = given.config.path("false-receipts")
-    faulting = given.config.path("receipts")
     return VerdictChecks(
         core=core,
         actor=actor,
-        fetches=fetches,
-        folder=folder,
-        faulting=faulting,
+        fetches={address: item.receipt for address, item in coordinators.items()},
+        folder=given.config.path("false-receipts"),
+        faulting=given.config.path("receipts"),
         board=given.board,
         clock=given.clock,
     )
@@ -434,12 +396,6 @@ def _attestation(
         PublishedRecords(store, given.config.path(RECORDS_FILE), given.clock),
         subject if given.config.attestation is AttestationChoice.L1 else None,
     )
-
-
-def _gpu_watch(
-    given: Surroundings, core: ProviderCore, actor: Actor[events.Event, effects.Effect]
-) -> GpuWatch:
-    return GpuWatch(given.probe, actor, given.clock, given.board, lambda: core.terms.gpus)
 
 
 def _job_runner(

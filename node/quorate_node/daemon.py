@@ -22,23 +22,21 @@ from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
-from quorate_node.executors.host_class_probe import detect_hardware, read_gpus
-from quorate_node.gpu.nvml_probe import NvmlProbe
+from quorate_node.machine.host_class_probe import detect_hardware, read_gpus
+from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_node.market.announcements import OfferDetails
 from quorate_node.market.coordinator_client import fetch_info, saved_info_path
-from quorate_node.market.inventory import publish_inventory
+from quorate_node.market.published_records import publish_inventory
 from quorate_node.market_entry import MarketEntry
 from quorate_node.owner.court_follower import CourtFollower
 from quorate_node.owner.funded_orders import FOLDER as FUNDED_FOLDER
-from quorate_node.owner.funded_watch import FundedWatch
 from quorate_node.owner.leaving import is_leaving
-from quorate_node.owner.tab_watch import TabWatch
-from quorate_node.status.drain import Drain
-from quorate_node.status.health_monitor import HealthMonitor
+from quorate_node.owner.pay_watch import PayWatch
+from quorate_node.periodic import HealthMonitor
 from quorate_node.status.income import Income
 from quorate_node.status.job_lines import JobLines
 from quorate_node.status.node_gateway import Gateway
-from quorate_node.status.price_change import PriceChange
+from quorate_node.status.owner_requests import Drain, PriceChange
 from quorate_node.status.status import OwnerFacts, Status, status_of, write_status
 from quorate_protocol.messages.offer import Hardware
 from quorate_protocol.messages.ports import Clock, Executor, GpuProbe, TaskState
@@ -57,11 +55,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ProviderDaemon:
-    """One provider.
-
-    `url` is the URL of its gateway, once the gateway listens. `is_on_offer` is set once the
-    provider is registered and staked and has checked its coordinators. `core` and `drain` are None
-    until the daemon has replayed the journal.
+    """One provider. `url` is the gateway's, once it listens. `is_on_offer`: registered, staked,
+    coordinators checked. `core` and `drain` are None until the journal is replayed.
     """
 
     config: Config
@@ -113,10 +108,7 @@ class ProviderDaemon:
             )
 
     async def leave(self) -> None:
-        """Takes no new work; with `drain_seconds` it returns when nothing runs any more.
-
-        The caller bounds how long it waits, then cancels `run`.
-        """
+        """Takes no new work; with `drain_seconds` waits for running jobs. The caller bounds it."""
         self.notifier.stopping("the provider takes no new work")
         self.board.put("stopping", "the provider was told to stop")
         if self.drain is not None:
@@ -126,10 +118,8 @@ class ProviderDaemon:
     async def _meet_all(
         self, session: aiohttp.ClientSession
     ) -> tuple[Config, tuple[InfoView, ...]]:
-        """Returns the configuration with the coordinators that are known, and what they say.
-
-        One that is away and was never reached keeps the provider from no other. Raises Unavailable
-        if no coordinator is known.
+        """A coordinator that is away and was never reached keeps the provider from no other. Raises
+        Unavailable if none is known.
         """
         known: dict[str, InfoView] = {}
         away: list[Unavailable] = []
@@ -161,10 +151,8 @@ class ProviderDaemon:
             ) from error
 
     async def _reconcile(self, parts: Parts) -> tuple[events.TaskFailed, ...]:
-        """Compares journal and executor before anything new can start.
-
-        Removes tasks and pins that no lease needs. Returns the failures to report once the actor
-        runs.
+        """Removes tasks and pins that no lease needs, before anything new can start. Returns the
+        failures to report.
         """
         observed: dict[str, TaskState] = {
             lease_id: await self.executor.state(lease_id)
@@ -184,19 +172,14 @@ class ProviderDaemon:
         """Opens the gateway. The offer needs its URL."""
         config, keys = self.config, self.keys
 
-        def status() -> Status:
-            return self._status(parts)
-
-        price_change = PriceChange(
-            parts.core, parts.actor, self.is_on_offer, self.config.gpu_prices
-        )
+        prices = PriceChange(parts.core, parts.actor, self.is_on_offer, config.gpu_prices)
         gateway = Gateway(
-            parts.store,
-            config.home,
-            status,
-            parts.drain.set_by_owner,
-            price_change.set_by_owner,
-            parts.account_watch.refresh,
+            store=parts.store,
+            home=config.home,
+            status=lambda: self._status(parts),
+            drain=parts.drain.set_by_owner,
+            set_price=prices.set_by_owner,
+            refresh=parts.account_watch.refresh,
         )
         stack.push_async_callback(gateway.close)
         self.url = await gateway.listen(config.listen_host, config.listen_port)
@@ -213,6 +196,33 @@ class ProviderDaemon:
     ) -> None:
         """Runs all tasks until one fails or the daemon is cancelled."""
         clock, status_file = self.clock, self.config.path("status.json")
+        court = CourtFollower(
+            client=parts.client,
+            contracts=parts.contracts,
+            actor=parts.actor,
+            clock=clock,
+            cursor_file=self.config.path("court.json"),
+        )
+        pay = PayWatch(
+            core=parts.core,
+            actor=parts.actor,
+            contracts=parts.contracts,
+            client=parts.client,
+            sender=parts.operator_sender,
+            folder=self.config.path(FUNDED_FOLDER),
+            clock=clock,
+        )
+        health = HealthMonitor(
+            board=self.board,
+            executor=self.executor,
+            client=parts.client,
+            chain_url=chain_url,
+            coordinators=parts.coordinators,
+            peers=parts.dialers,
+            home=self.config.home,
+            clock=clock,
+            room=parts.store.available_bytes,
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(parts.actor.run(), name="actor")
             await self._report(parts, failed)
@@ -234,16 +244,16 @@ class ProviderDaemon:
                     lambda: write_status(status_file, self._status(parts)), clock
                 ),
                 "market entry": entry.run(),
-                "court": self._court_follower(parts).run(),
-                "tabs": self._tab_watch(parts).run(),
-                "funded orders": self._funded_watch(parts).run(),
-                "health": self._health_monitor(parts, chain_url).run(),
+                "court": court.run(),
+                "tabs": pay.follow_tabs(),
+                "funded orders": pay.follow_funded(),
+                "health": health.run(),
                 "watchdog": self.notifier.watch(clock),
                 "memory": gc_tuning.collect_periodically(clock),
+                "attestation": parts.attestation.run(),
+                "receipts": parts.verdict_checks.run(),
+                "balances": parts.account_watch.run(),
             }
-            tasks["attestation"] = parts.attestation.run()
-            tasks["receipts"] = parts.verdict_checks.run()
-            tasks["balances"] = parts.account_watch.run()
             if self.job_lines is not None:
                 tasks["job lines"] = self.job_lines.run()
             if parts.terms.gpus:
@@ -254,7 +264,6 @@ class ProviderDaemon:
                 group.create_task(task, name=name)
 
     async def _report(self, parts: Parts, failed: tuple[events.TaskFailed, ...]) -> None:
-        """Submits what changed while the daemon did not run."""
         if not parts.core.is_configured(parts.terms):
             await parts.actor.submit(events.Configured(parts.terms))
         if parts.terms.gpus or any(item.gpus for item in parts.core.live()):
@@ -262,44 +271,6 @@ class ProviderDaemon:
         for event in failed:
             await parts.actor.submit(event)
         await parts.drain.undo_exit()
-
-    def _court_follower(self, parts: Parts) -> CourtFollower:
-        cursor_file = self.config.path("court.json")
-        return CourtFollower(parts.client, parts.contracts, parts.actor, self.clock, cursor_file)
-
-    def _tab_watch(self, parts: Parts) -> TabWatch:
-        return TabWatch(
-            parts.core,
-            parts.actor,
-            parts.contracts,
-            parts.client,
-            parts.operator_sender,
-            self.clock,
-        )
-
-    def _funded_watch(self, parts: Parts) -> FundedWatch:
-        return FundedWatch(
-            core=parts.core,
-            actor=parts.actor,
-            contracts=parts.contracts,
-            client=parts.client,
-            operator_sender=parts.operator_sender,
-            folder=self.config.path(FUNDED_FOLDER),
-            clock=self.clock,
-        )
-
-    def _health_monitor(self, parts: Parts, chain_url: str) -> HealthMonitor:
-        return HealthMonitor(
-            board=self.board,
-            executor=self.executor,
-            client=parts.client,
-            chain_url=chain_url,
-            coordinators=parts.coordinators,
-            peers=parts.dialers,
-            home=self.config.home,
-            clock=self.clock,
-            room=parts.store.available_bytes,
-        )
 
     def _status(self, parts: Parts) -> Status:
         return status_of(

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from subprocess import SubprocessError
 from typing import assert_never
@@ -15,13 +16,13 @@ from typing import assert_never
 from quorate_content.dag.content_limits import AbsentEverywhere
 from quorate_node.base.operator_keys import OperatorKeys, send_under_any_key
 from quorate_node.core import effects, events, execution
+from quorate_node.core.events import EventSink
 from quorate_node.core.phases import Revealed
 from quorate_node.core.provider_core import ProviderCore
-from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.market.announcements import Announcements
 from quorate_node.market.content_sources import JobSources
 from quorate_node.market.coordinator_client import Coordinator
-from quorate_node.market.frame_handler import EventSink
 from quorate_node.owner.funded_orders import FundedExecution, keep
 from quorate_node.owner.jury import JuryService
 from quorate_protocol.messages import frames
@@ -42,37 +43,26 @@ LOG_CHUNK_BYTES = frames.LOG_TEXT_MAX // 4
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class EffectPerformer:
     """Performs the effects of the provider's core."""
 
-    def __init__(
-        self,
-        core: ProviderCore,
-        actor: EventSink,
-        job_runner: JobRunner,
-        coordinators: Mapping[Address, Coordinator],
-        peers: Mapping[Address, Peers],
-        operator_keys: OperatorKeys,
-        announcements: Announcements,
-        jury_service: JuryService,
-        evidence_folder: Path,
-        clock: Clock,
-    ) -> None:
-        self._core, self._actor, self._job_runner = core, actor, job_runner
-        self._coordinators, self._peers, self._operator_keys = coordinators, peers, operator_keys
-        self._announcements, self._jury_service = announcements, jury_service
-        self._evidence_folder, self._clock = evidence_folder, clock
+    core: ProviderCore
+    actor: EventSink
+    job_runner: JobRunner
+    coordinators: Mapping[Address, Coordinator]
+    peers: Mapping[Address, Peers]
+    operator_keys: OperatorKeys
+    announcements: Announcements
+    jury_service: JuryService
+    evidence_folder: Path
+    clock: Clock
 
     async def submit(self, event: events.Event) -> None:
-        """Reports an event to the actor."""
-        await self._actor.submit(event)
+        await self.actor.submit(event)
 
     async def perform(self, effect: effects.Effect) -> None:
-        """Performs one effect.
-
-        Raises Unavailable if a peer or this machine failed; the outbox then tries again. Raises
-        Refused if the effect can never succeed; the outbox then calls `refused`.
-        """
+        """Raises Unavailable if the outbox is to try again, Refused if that is useless."""
         try:
             await self._perform(effect)
         except (OSError, SubprocessError) as error:
@@ -83,19 +73,19 @@ class EffectPerformer:
     async def _perform(self, effect: effects.Effect) -> None:
         match effect:
             case effects.SendOffer():
-                await self._announcements.send_offer(
-                    effect.seq, effect.expires, self._core.scalars.offer_seq
+                await self.announcements.send_offer(
+                    effect.seq, effect.expires, self.core.scalars.offer_seq
                 )
             case effects.SendVote() | effects.SendJuryReveal() | effects.Reexecute():
-                await self._jury_service.perform(effect, self.submit)
+                await self.jury_service.perform(effect, self.submit)
             case effects.StopTask():
-                await self._job_runner.executor.stop(effect.assignment_hash.hex())
+                await self.job_runner.executor.stop(effect.assignment_hash.hex())
             case effects.RemoveTask():
-                await self._job_runner.remove(effect.assignment_hash.hex())
+                await self.job_runner.remove(effect.assignment_hash.hex())
             case effects.ForgetLease():
                 # This removes what a lapsed lease left. The pin of the ciphertext expires by
                 # itself.
-                await self._job_runner.remove(effect.assignment_hash.hex())
+                await self.job_runner.remove(effect.assignment_hash.hex())
             case _:
                 if self._is_called_for(effect):
                     await self._perform_lease(effect)
@@ -125,7 +115,7 @@ class EffectPerformer:
                 log.warning("%s: %s", effect.key, refusal)
 
     def _is_called_for(self, effect: effects.LeaseEffect) -> bool:
-        found = self._core.executions.get(effect.assignment_hash)
+        found = self.core.executions.get(effect.assignment_hash)
         return found is not None and any(duty.key == effect.key for duty in execution.duties(found))
 
     async def _perform_lease(self, effect: effects.LeaseEffect) -> None:
@@ -136,7 +126,7 @@ class EffectPerformer:
                 )
                 await self.submit(events.AcceptDelivered(effect.assignment_hash))
             case effects.SendDecline():
-                if self._clock.now() <= effect.give_up_at:
+                if self.clock.now() <= effect.give_up_at:
                     await self._send_signed(
                         effect.assignment_hash,
                         effect.coordinator,
@@ -146,7 +136,7 @@ class EffectPerformer:
             case effects.FetchInputs():
                 await self._fetch(effect)
             case effects.StartTask():
-                await self._job_runner.start(
+                await self.job_runner.start(
                     effect.assignment_hash.hex(), effect.spec, effect.host_class, effect.gpus
                 )
                 await self.submit(events.TaskStarted(effect.assignment_hash))
@@ -170,7 +160,7 @@ class EffectPerformer:
     async def _send(
         self, coordinator: Address, frame: frames.Frame, seconds: Seconds = SEND_SECONDS
     ) -> None:
-        peers = self._peers.get(coordinator)
+        peers = self.peers.get(coordinator)
         if peers is None:
             raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
         answer = frames.decode(await peers.request(coordinator, frames.encode(frame), seconds))
@@ -186,19 +176,15 @@ class EffectPerformer:
         kind: type[frames.AcceptSent] | type[frames.DeclineSent] | type[frames.CommitSent],
         message: Accept | Decline | Commit,
     ) -> None:
-        """Signs a message with the key that was valid at the Assignment's acceptBy, and sends it.
-
-        If the coordinator knows another key, because it has read more or less of the chain, it gets
-        a message under that key.
-        """
-        accept_by = self._core.executions[assignment_hash].assignment.message.accept_by
+        """With the key valid at acceptBy, or another one that the coordinator knows."""
+        accept_by = self.core.executions[assignment_hash].assignment.message.accept_by
 
         async def send(signer: Signer) -> None:
-            envelope = seal(self._core.terms.domain, message, signer.sign)
+            envelope = seal(self.core.terms.domain, message, signer.sign)
             # The caller passes a message that fits `kind`.
             await self._send(coordinator, kind(envelope))  # type: ignore[arg-type]
 
-        await send_under_any_key(self._operator_keys.for_moment(accept_by), send)
+        await send_under_any_key(self.operator_keys.for_moment(accept_by), send)
 
     async def _send_commit(self, effect: effects.SendCommit) -> None:
         try:
@@ -217,11 +203,11 @@ class EffectPerformer:
 
     async def _keep_evidence(self, effect: effects.KeepEvidence) -> None:
         """Signs the Commit with the key that the chain takes, and keeps all in a file."""
-        found = self._core.executions[effect.assignment_hash]
+        found = self.core.executions[effect.assignment_hash]
         phase, assignment = found.phase, found.assignment
         assert isinstance(phase, Revealed) and phase.receipt is not None, "the chain needs both"
-        key = self._operator_keys.valid_at(assignment.message.accept_by)
-        commit = seal(self._core.terms.domain, phase.commit, key.sign)
+        key = self.operator_keys.valid_at(assignment.message.accept_by)
+        commit = seal(self.core.terms.domain, phase.commit, key.sign)
         execution = FundedExecution(
             order=effect.order,
             index=effect.index,
@@ -230,36 +216,36 @@ class EffectPerformer:
             commit=commit,
             receipt=phase.receipt,
             reveal=phase.reveal,
-            revealed_at=UnixSeconds(int(self._clock.now())),
+            revealed_at=UnixSeconds(int(self.clock.now())),
         )
-        await asyncio.to_thread(keep, self._evidence_folder, execution)
+        await asyncio.to_thread(keep, self.evidence_folder, execution)
 
     async def _upload(self, coordinator: Address, ciphertext: Hash32) -> None:
-        cid = await self._job_runner.store.resolve(ciphertext)
+        cid = await self.job_runner.store.resolve(ciphertext)
         if cid is None:
             raise Refused(Code.NOT_STORED, "the ciphertext is no longer in the content store")
-        served = self._coordinators.get(coordinator)
+        served = self.coordinators.get(coordinator)
         if served is None:
             raise Unavailable(f"coordinator 0x{coordinator.hex()} is not served any more", 60.0)
-        await served.upload(self._job_runner.store, cid)
+        await served.upload(self.job_runner.store, cid)
 
     # ---------------------------------------------------------------------------------------- tasks
 
     async def _fetch(self, effect: effects.FetchInputs) -> None:
-        left = effect.give_up_at - self._clock.now()
+        left = effect.give_up_at - self.clock.now()
         if left <= 0:
             return  # too late: the core's Tick at commitBy ends the lease
-        coordinator = self._coordinators.get(effect.coordinator)
+        coordinator = self.coordinators.get(effect.coordinator)
         sources = coordinator.sources(effect.sources) if coordinator else JobSources()
         lease_id = effect.assignment_hash.hex()
         for tries_left in reversed(range(ABSENT_TRIES)):
             try:
-                await self._job_runner.fetch(lease_id, effect.spec, sources, left)
+                await self.job_runner.fetch(lease_id, effect.spec, sources, left)
                 break
             except AbsentEverywhere as error:
                 if not tries_left:
                     raise Refused(Code.NOT_STORED, str(error)) from error
-                await self._clock.sleep(FETCH_RETRY_SECONDS)
+                await self.clock.sleep(FETCH_RETRY_SECONDS)
             except Unavailable as error:
                 # The store would pause longer before it asks all sources again, but the lease has
                 # a deadline.
@@ -271,11 +257,11 @@ class EffectPerformer:
         lease_id = effect.assignment_hash.hex()
         pump = asyncio.create_task(self._send_logs(effect), name=f"logs {lease_id}")
         try:
-            gpus = self._core.executions[effect.assignment_hash].gpus
-            exited = await self._job_runner.wait(lease_id, gpus)
+            gpus = self.core.executions[effect.assignment_hash].gpus
+            exited = await self.job_runner.wait(lease_id, gpus)
             await asyncio.wait([pump], timeout=LOG_TAIL_SECONDS)
         except Unavailable:
-            if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
+            if await self.job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
             # Not re-raised: there is no container any more whose end could come.
             await self.submit(events.TaskFailed(effect.assignment_hash, "its container is gone"))
@@ -291,12 +277,9 @@ class EffectPerformer:
         )
 
     async def _send_logs(self, effect: effects.WatchTask) -> None:
-        """Sends the task's log lines to the coordinator.
-
-        They are no part of the result, so it drops lines that it cannot deliver.
-        """
+        """Log lines are no part of the result, so those that cannot be delivered are dropped."""
         try:
-            async for chunk in self._job_runner.executor.logs(
+            async for chunk in self.job_runner.executor.logs(
                 effect.assignment_hash.hex(), follow=True
             ):
                 for start in range(0, len(chunk), LOG_CHUNK_BYTES):
@@ -320,21 +303,17 @@ class EffectPerformer:
             log.debug("log lines of %s were dropped: %s", assignment_hash.hex(), error)
 
     async def _publish(self, effect: effects.PublishOutput) -> None:
-        """Collects, seals and uploads the output.
-
-        It may repeat each part after a crash: it finds what is done already, and sealing gives the
-        same ciphertext.
-        """
+        """A repeat finds what is done; sealing gives the same ciphertext."""
         lease_id = effect.assignment_hash.hex()
         try:
-            output = await self._job_runner.collect(lease_id, effect.exit_status)
+            output = await self.job_runner.collect(lease_id, effect.exit_status)
         except Unavailable:
-            if await self._job_runner.executor.state(lease_id) is not TaskState.ABSENT:
+            if await self.job_runner.executor.state(lease_id) is not TaskState.ABSENT:
                 raise
             # Not re-raised: the outputs were lost with the container and cannot be collected again.
             await self.submit(events.TaskFailed(effect.assignment_hash, "its outputs are gone"))
             return
-        cid = await self._job_runner.seal(lease_id, output.digest, effect.salt)
+        cid = await self.job_runner.seal(lease_id, output.digest, effect.salt)
         await self._upload(effect.coordinator, cid.digest)
         if output.note:
             log.warning("%s: %s", lease_id, output.note)

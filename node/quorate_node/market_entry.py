@@ -12,13 +12,12 @@ from quorate_node.assembly import Parts
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core.debts import Debt
-from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_class_probe import detect_cpu_class
 from quorate_node.market.coordinator_client import Coordinator
 from quorate_node.market.coordinator_dialer import Dialer
 from quorate_node.owner import stake_classes
 from quorate_node.owner.key_rotation import Rotation
 from quorate_node.owner.leaving import is_leaving
-from quorate_node.owner.owner_sender import owner_sender
 from quorate_node.owner.registration import (
     MARKER,
     check_coordinator,
@@ -29,6 +28,7 @@ from quorate_node.owner.registration import (
     registration_state,
     slots_to_stake,
 )
+from quorate_node.owner.senders import owner_sender
 from quorate_node.owner.stake_release import StakeRelease
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.ports import Clock
@@ -61,7 +61,6 @@ class SignedEcho:
     _sent_at: dict[Address, int] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         while True:
             for address, dialer in self.dialers.items():
                 if dialer.connected() and self._sent_at.get(address) != dialer.connections:
@@ -84,7 +83,6 @@ class SignedEcho:
 
 
 def shown(debt: Debt) -> tuple[frames.Frame, ...]:
-    """Returns the frames that show a coordinator what it signed last."""
     voucher, assignment = debt.voucher, debt.assignment
     return (
         *([frames.VoucherSent(voucher)] if voucher else []),
@@ -99,11 +97,7 @@ CONNECT_SECONDS, LOOK_SECONDS = 2.0, 0.05
 
 @dataclass(frozen=True, slots=True)
 class MarketEntry:
-    """Registers and connects the provider, once at each start.
-
-    The tasks that it starts belong to `group`. `url` is the gateway's. `is_on_offer` is set when
-    all is done.
-    """
+    """Registers and connects the provider at each start. `is_on_offer` is set when all is done."""
 
     parts: Parts
     config: Config
@@ -117,12 +111,8 @@ class MarketEntry:
     _staking_later: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self) -> None:
-        """Registers the provider, checks and connects to each coordinator, then sends offers.
-
-        While the owner leaves it registers and stakes nothing.
-
-        If the provider was registered before, it connects first: it must reach the coordinators of
-        its leases even while the chain node does not answer.
+        """While the owner leaves it stakes nothing. If registered before it connects first: it must
+        reach the coordinators of its leases even without a chain node.
         """
         parts = self.parts
         was_registered = bool(_read(self._marker))
@@ -183,18 +173,13 @@ class MarketEntry:
     # --------------------------------------------------------------------------------- coordinators
 
     async def _until_connected(self) -> None:
-        """Waits for the first connection, but not for long. Then the first offer, which would be
-        tried again seconds later, is taken at once.
-        """
+        """The first offer is then taken at once, instead of seconds later."""
         limit = self.clock.now() + CONNECT_SECONDS
         while not self.parts.transports() and self.clock.now() < limit:
             await self.clock.sleep(LOOK_SECONDS)
 
     async def _connect(self, is_any_connected: asyncio.Event) -> None:
-        """Checks each coordinator against the chain, and connects to it once that succeeds.
-
-        One that is away or unregistered keeps the provider from no other.
-        """
+        """One that is away or unregistered keeps the provider from no other."""
         unchecked = dict(self.parts.coordinators)
         while unchecked:
             for address, coordinator in list(unchecked.items()):
@@ -213,11 +198,7 @@ class MarketEntry:
                 await self.clock.sleep(RETRY_SECONDS)
 
     async def _check(self, coordinator: Coordinator) -> None:
-        """Checks a coordinator against the chain, once for each of its statement keys.
-
-        A file records the check. So a restart can reach the coordinator while the chain node does
-        not answer.
-        """
+        """Once a statement key; a file lets a restart do without a chain node."""
         folder, key = self.config.path("coordinators"), coordinator.info.statement_key.hex()
         marker = folder / f"{coordinator.address.hex()}.checked"
         if _read(marker) == key:
@@ -229,7 +210,6 @@ class MarketEntry:
 
     @property
     def _marker(self) -> Path:
-        """The file that records that the provider was registered, where and with what."""
         return self.config.path(MARKER)
 
     async def _register(self) -> None:
@@ -299,10 +279,7 @@ class MarketEntry:
                 log.warning("the first stake slot is not open yet: %s", "; ".join(problem))
 
     async def _look_and_stake(self, wanted: Mapping[Hash32, int]) -> tuple[tuple[str, ...], str]:
-        """Returns (what is missing, one line for each; how the provider is registered).
-
-        It registers and stakes if the owner's key is here.
-        """
+        """Returns (what is missing, how it is registered). Acts only with the owner's key."""
         client, contracts, keys = self.parts.client, self.parts.contracts, self.keys
         fees = await client.fees()
         found = await registration_state(client, contracts, keys, wanted)
@@ -318,7 +295,7 @@ class MarketEntry:
         return (), registered_text(was_ready, found.open_slots)
 
     async def _observed(self) -> list[str]:
-        """Returns the addresses from which the coordinators that answer see this machine."""
+        """As the coordinators that answer see this machine."""
         if self.config.public_url:
             return []
         seen = []
@@ -334,7 +311,7 @@ class MarketEntry:
 
 
 def registered_text(was_ready: bool, open_slots: int) -> str:
-    """How the provider is registered. `was_ready`: already before this start."""
+    """`was_ready`: already before this start."""
     noun = "stake slot" if open_slots == 1 else "stake slots"
     return f"{'already registered' if was_ready else 'registered'}, {open_slots} {noun} open"
 

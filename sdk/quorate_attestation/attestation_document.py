@@ -56,7 +56,7 @@ class AttestationDocument(Document, frozen=True):
 
 
 def decode(data: bytes) -> AttestationDocument:
-    """The document of canonical bytes. Raises `Refused` for any other bytes."""
+    """Raises `Refused` for bytes that are not canonical."""
     document = canonical.decode(AttestationDocument, data, DOCUMENT_BYTES_MAX)
     document.validate()
     return document

@@ -115,7 +115,6 @@ CPU = Model(
 
 @cache
 def models() -> tuple[Model, ...]:
-    """All models of GPUs in the catalogue, the newest architectures first."""
     return tuple(
         Model(
             name=name,
@@ -131,16 +130,11 @@ def models() -> tuple[Model, ...]:
 
 
 def model_of_driver_name(driver_name: str) -> Model | None:
-    """The model that the driver reports under this name; None if the catalogue lacks it."""
     return _by_driver_name().get(_words(driver_name))
 
 
 def models_called(text: str) -> tuple[Model, ...]:
-    """The models that people mean by a name such as "H100", "rtx 4090" or "A100 80GB".
-
-    An exact name or alias comes first. Otherwise all words of the text must occur in one of a
-    model's names. Several models can have one name: "H100" is SXM5, PCIe and NVL.
-    """
+    """An exact name or alias comes first; else all words must occur in one name."""
     asked = _words(text)
     if not asked:
         return ()
@@ -153,7 +147,6 @@ def models_called(text: str) -> tuple[Model, ...]:
 
 
 def model_by_id(identity: Hash32) -> Model | None:
-    """The model of a record's `model`; None if the catalogue lacks it."""
     return next((model for model in (*models(), CPU) if model.id() == identity), None)
 
 
@@ -167,6 +160,6 @@ def _names(model: Model) -> tuple[tuple[str, ...], ...]:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    """Words of a name in order, in lower case, without brands: "RTX4090" is "rtx 4090"."""
+    """In lower case, without brands: "RTX4090" is "rtx 4090"."""
     spaced = re.sub(r"\b(rtx|gtx)(?=[0-9])", r"\1 ", text[:128].lower())
     return tuple(word for word in _WORD.findall(spaced) if word not in _BRANDS)

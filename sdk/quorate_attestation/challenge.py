@@ -34,7 +34,7 @@ class GpuClaim(Struct, frozen=True):
 
 
 def cpu_uuid(peer_key: Hash32) -> str:
-    """Returns what stands for the UUID of a machine's CPU. So nobody names the CPU of another."""
+    """What stands for a CPU's UUID, so that nobody names the CPU of another."""
     return f"cpu-{peer_key.hex()}"
 
 
@@ -48,10 +48,7 @@ class VerifierDraw(Struct, frozen=True):
 
 
 class ChallengeOpened(Struct, frozen=True):
-    """Coordinator: it challenges all GPUs of one provider together.
-
-    All of them start each stage together. So one GPU that stands for several is that much slower.
-    """
+    """All GPUs start each stage together, so one that stands for several is that much slower."""
 
     provider: Address
     peer_key: Hash32
@@ -61,7 +58,6 @@ class ChallengeOpened(Struct, frozen=True):
     gpus: tuple[GpuClaim, ...]
 
     def digest(self) -> Hash32:
-        """SHA-256 of the canonical document, by which later messages name the challenge."""
         return sha256(canonical.encode(self))
 
     def validate(self) -> None:
@@ -86,7 +82,6 @@ class ChallengeOpened(Struct, frozen=True):
             _validate_claim(claim)
 
     def base_seed(self, domain: Domain, gpu: int) -> Hash32:
-        """Returns the seed of one GPU's challenge."""
         return seeds.base_seed(
             domain,
             self.beacon.round,
@@ -98,7 +93,6 @@ class ChallengeOpened(Struct, frozen=True):
         )
 
     def right_seed(self) -> int:
-        """Returns the seed of the right matrix, the same for all challenges of this round."""
         return seeds.right_seed(self.beacon.round, self.beacon.randomness)
 
 

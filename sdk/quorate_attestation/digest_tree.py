@@ -12,12 +12,11 @@ NODE = (1).to_bytes(8, "little")
 
 
 def leaf(words: bytes) -> bytes:
-    """Returns the leaf of one row of little-endian words."""
+    """Of one row of little-endian words."""
     return sha256(LEAF + words).digest()
 
 
 def levels_above(leaves: list[bytes]) -> list[list[bytes]]:
-    """Returns all levels of the tree; the first is the leaves, the last has the root alone."""
     levels = [leaves]
     while len(below := levels[-1]) > 1:
         pairs = zip(below[::2], below[1::2], strict=True)
@@ -26,12 +25,12 @@ def levels_above(leaves: list[bytes]) -> list[list[bytes]]:
 
 
 def path(levels: list[list[bytes]], index: int) -> bytes:
-    """Returns the siblings from a leaf up to the root, 32 bytes each."""
+    """The siblings up to the root, 32 bytes each."""
     return b"".join(level[index >> height ^ 1] for height, level in enumerate(levels[:-1]))
 
 
 def root_of(leaf_digest: bytes, index: int, siblings: bytes) -> bytes:
-    """Returns the root of the tree in which this leaf has this index and these siblings."""
+    """The root of the tree in which this leaf has this index and these siblings."""
     node = leaf_digest
     for at in range(0, len(siblings), 32):
         other = siblings[at : at + 32]

@@ -35,19 +35,19 @@ def fits(spec: JobSpec, slot: SlotOffer, offer: Promise) -> bool:
 
 
 def sandboxes_in(slot: SlotOffer, sandboxes: Collection[str]) -> tuple[str, ...]:
-    """The sandboxes in which a slot's jobs run: with GPUs, runc takes the place of gVisor."""
+    """With GPUs, runc takes the place of gVisor."""
     return tuple(_RUNC if slot.host.is_gpu and name == _RUNSC else name for name in sandboxes)
 
 
 def takes_registry_images(sandboxes: Collection[str]) -> bool:
-    """Whether images of a registry can run: a sandbox without an engine takes only CIDs."""
+    """A sandbox without an engine takes only CIDs."""
     return any(name not in WITHOUT_ENGINE for name in sandboxes)
 
 
 def shortfalls(
     spec: JobSpec, slot: SlotOffer, offer: Promise
 ) -> Iterator[tuple[DeclineReason, str]]:
-    """What a run slot lacks of what a job asks for: the reason of a Decline, and in words."""
+    """The reason of a Decline, and in words."""
     wanted = spec.resources
     if spec.kind not in offer.kinds:
         yield DeclineReason.KIND, f"it runs no jobs of the kind {spec.kind.name.lower()}"

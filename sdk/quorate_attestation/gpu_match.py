@@ -14,20 +14,8 @@ _LOWEST_CAPABILITY = {"turing": 75, "ampere": 80, "ada": 89, "hopper": 90, "blac
 _GB = 10**9
 
 
-def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
-    """Whether a GPU slot has what a job asks for."""
-    return (
-        slot.host.is_gpu
-        and wanted.count <= slot.host.world_size
-        and wanted.vram_bytes_min <= slot.vram_bytes
-        and (not wanted.model or slot.gpu.lower() in names_called(wanted.model))
-        and wanted.compute_capability_min <= capability_of(slot.gpu, slot.host.architecture)
-        and wanted.cuda_min <= slot.cuda
-    )
-
-
 def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
-    """What a slot lacks of a request, in words; empty if it has everything (`has_all`)."""
+    """In words; empty if it has everything."""
     found = []
     if not slot.host.is_gpu:
         return ("it has no GPU",)
@@ -54,9 +42,7 @@ def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def names_called(text: str) -> frozenset[str]:
-    """The names in offers that a request's model means, in lower case: those of the catalogue, and
-    the text itself. Empty for "".
-    """
+    """The catalogue's names and the text itself, in lower case. Empty for ""."""
     if not text:
         return frozenset()
     return frozenset({text.lower(), *(model.name.lower() for model in models_called(text))})
@@ -64,7 +50,7 @@ def names_called(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def capability_of(name: str, architecture: str) -> int:
-    """Ten times the compute capability of an offered model; 0 if nothing is known about it."""
+    """Ten times the compute capability; 0 if nothing is known."""
     model = _by_name().get(name.lower())
     if model is None:
         return _LOWEST_CAPABILITY.get(architecture, 0)
@@ -78,26 +64,13 @@ def _by_name() -> dict[str, Model]:
 
 
 def number_of(tenfold: int) -> str:
-    """A compute capability or version of CUDA as people write it: 90 is "9.0"."""
+    """90 is "9.0"."""
     return f"{tenfold // 10}.{tenfold % 10}"
 
 
-def describe_request(wanted: GpuRequest) -> str:
-    """A request for people: "2x H100", "1x GPU of 24 GB, compute capability 8.9"."""
-    parts = [f"{wanted.count}x {wanted.model or 'GPU'}"]
-    if wanted.vram_bytes_min:
-        parts.append(f"of {-(-wanted.vram_bytes_min // _GB)} GB")
-    if wanted.compute_capability_min:
-        parts.append(f"with compute capability {number_of(wanted.compute_capability_min)}")
-    if wanted.cuda_min:
-        parts.append(f"with CUDA {number_of(wanted.cuda_min)}")
-    return " ".join(parts)
-
-
 def describe_slot(slot: SlotOffer) -> str:
-    """The GPUs of one slot for people: "2x A100 SXM 80GB"; memory is added if the name has none.
-
-    A slot that claims no attestation has the name that its driver reported.
+    """For people: "2x A100 SXM 80GB", with memory if the name has none. Without attestation it is
+    the driver's name.
     """
     told = "" if slot.attestation_level else " (reported)"
     memory = "" if "GB" in slot.gpu else f" {(slot.vram_bytes + _GB // 2) // _GB} GB"

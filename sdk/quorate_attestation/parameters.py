@@ -61,7 +61,6 @@ class Parameters(Struct, frozen=True):
 
     @property
     def blocks(self) -> int:
-        """Tiles of one row."""
         return self.order // TILE
 
     @property
@@ -76,7 +75,7 @@ class Parameters(Struct, frozen=True):
 
     @property
     def int8_operations(self) -> int:
-        """Multiplications and additions of all products: 2 n^3 a round."""
+        """Of all products: 2 n^3 a round."""
         return 2 * self.order**3 * self.rounds
 
     @property
@@ -99,11 +98,9 @@ CPU_PARAMETERS = Parameters(
 
 
 def parameters_for(model: Model, vram_bytes: int) -> Parameters:
-    """Returns the sizes for a GPU that claims so much memory, or for the CPU.
-
-    Smaller GPUs get smaller matrices, because matrices and pages must fit together. Estimates until
-    models are measured: each of the last two stages takes about 1 s on an H200, and some seconds
-    on a T4.
+    """Smaller GPUs get smaller matrices: matrices and pages must fit together. Estimates until
+    models are measured: each of the last two stages takes about 1 s on an H200, some seconds on a
+    T4.
     """
     if model == CPU:
         return CPU_PARAMETERS
@@ -127,10 +124,8 @@ def parameters_for(model: Model, vram_bytes: int) -> Parameters:
 
 
 def detection(parameters: Parameters, skipped_share: float) -> float:
-    """Returns the probability that a proof with this share of wrong tiles is noticed.
-
-    Each of t independent draws meets a wrong tile with the share's probability. A wrong tile that
-    is met passes with at most 2^-24, see `arithmetic.product_check`.
+    """Each of t independent draws meets a wrong tile with the share's probability; one that is met
+    passes with at most 2^-24, see `arithmetic.product_check`.
     """
     missed = 1 - skipped_share * (1 - 2.0**-24)
     return 1.0 - float(missed**parameters.tiles)

@@ -49,11 +49,10 @@ class ProofHeader(Struct, frozen=True):
 
     @property
     def parameters(self) -> Parameters:
-        """The sizes of this GPU's challenge."""
         return self.challenge.gpus[self.gpu].parameters
 
     def sample_seed(self) -> Hash32:
-        """Returns the seed of the sample: all commitments of this GPU, and the last nonces."""
+        """All commitments of this GPU, and the last nonces."""
         return sample_seed(self.challenge.digest(), self.gpu, self.stages, self.sample_nonces)
 
     def validate(self) -> None:
@@ -95,7 +94,6 @@ class Proof(Struct, frozen=True):
     sections: Sections
 
     def encode(self) -> bytes:
-        """Bytes of the document."""
         head = canonical.encode(self.header)
         parts = [getattr(self.sections, name) for name in Sections.__struct_fields__]
         return b"".join([len(head).to_bytes(_LENGTH_BYTES, "big"), head, *parts])
@@ -104,14 +102,12 @@ class Proof(Struct, frozen=True):
 def sample_seed(
     challenge: Hash32, gpu: int, stages: tuple[StageShown, ...], nonces: tuple[Hash32, ...]
 ) -> Hash32:
-    """Returns the seed of the sample of one GPU."""
     head = seeds.TAG + b"/sample" + challenge + gpu.to_bytes(1, "big")
     body = b"".join(b"".join(stage.nonces) + b"".join(stage.roots) for stage in stages)
     return sha256(head + body + b"".join(nonces))
 
 
 def section_sizes(parameters: Parameters) -> tuple[int, ...]:
-    """Returns the bytes of each section, in the order of `Sections`."""
     tiles, chains = parameters.tiles, _PASSES * parameters.chains_opened
     return (
         tiles * TILE * _ENTRY_BYTES,
@@ -123,10 +119,7 @@ def section_sizes(parameters: Parameters) -> tuple[int, ...]:
 
 
 def decode(data: bytes) -> Proof:
-    """Returns the proof of a document.
-
-    Raises `Refused` with OVERSIZE, MALFORMED, UNKNOWN_FIELD or NOT_CANONICAL.
-    """
+    """Raises `Refused` with OVERSIZE, MALFORMED, UNKNOWN_FIELD or NOT_CANONICAL."""
     if len(data) > PROOF_BYTES_MAX:
         raise Refused(Code.OVERSIZE, f"proof: {len(data)} bytes, at most {PROOF_BYTES_MAX}")
     length = int.from_bytes(data[:_LENGTH_BYTES], "big")
@@ -146,10 +139,8 @@ def decode(data: bytes) -> Proof:
 
 
 def chain_stages() -> tuple[int, int]:
-    """The stages of the two passes of chains."""
     return PAGES, PAGES_AGAIN
 
 
 def product_roots(header: ProofHeader) -> tuple[Hash32, ...]:
-    """The roots of all rounds."""
     return header.stages[PRODUCTS].roots

@@ -11,7 +11,7 @@ from msgspec import Struct
 from quorate_attestation import seeds, verifier_draw
 from quorate_attestation.catalogue import CPU
 from quorate_attestation.challenge import ChallengeOpened, cpu_uuid
-from quorate_attestation.measured_figures import Figures, model_of
+from quorate_attestation.claims import Figures, model_of
 from quorate_attestation.proof_document import Proof
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
@@ -37,7 +37,7 @@ VERIFIERS_MAX = 3
 def record_of(
     proof: Proof, place: Small, found: Figures, ratio: Ppm, now: UnixSeconds, ttl: Seconds
 ) -> AttestationRecord:
-    """Returns the record that the verifier at this place signs after the checks passed."""
+    """The caller has made all checks."""
     challenge = proof.header.challenge
     claim = challenge.gpus[proof.header.gpu]
     return AttestationRecord(
@@ -68,17 +68,15 @@ def validate(
     now: UnixSeconds,
     ttl: Seconds,
 ) -> Address:
-    """Checks the times and the signature of a record, and returns the key that signed.
-
-    The caller checks that the key was the verifier's at that time. Raises `Refused` with EXPIRED,
-    TOO_EARLY or BAD_SIGNATURE.
+    """Returns the key that signed; the caller checks that it was the verifier's then. Raises
+    `Refused` with EXPIRED, TOO_EARLY or BAD_SIGNATURE.
     """
     check_times(envelope.message, now, ttl)
     return signer(domain, envelope, recover)
 
 
 def check_times(record: AttestationRecord, now: UnixSeconds, ttl: Seconds) -> None:
-    """Raises `Refused` with EXPIRED or TOO_EARLY for a record that does not count now."""
+    """Raises `Refused` with EXPIRED or TOO_EARLY."""
     if record.issued > now + CLOCK_SKEW_SECONDS:
         raise Refused(Code.TOO_EARLY, "record: issued lies in the future; look at the clock")
     check_lifetime(record, ttl)
@@ -87,37 +85,14 @@ def check_times(record: AttestationRecord, now: UnixSeconds, ttl: Seconds) -> No
 
 
 def check_lifetime(record: AttestationRecord, ttl: Seconds) -> None:
-    """Raises `Refused(EXPIRED)` for a record that claims to live longer than records do."""
+    """Raises `Refused(EXPIRED)` for a longer life than records have."""
     if not record.issued < record.expires <= record.issued + ttl:
         raise Refused(Code.EXPIRED, f"record: expires lies 1 to {ttl} s after issued")
 
 
-def check_newer(record: AttestationRecord, known: AttestationRecord | None) -> None:
-    """Checks that a record may replace what is known of the same verifier, provider and GPU.
-
-    The beacon round is the sequence. Raises `Refused` with REPLAYED (the same record again), STALE
-    (an older round), or EQUIVOCATION (two records of one round).
-    """
-    if known is None:
-        return
-    assert subject(record) == subject(known), "records of one verifier about one GPU"
-    if record == known:
-        raise Refused(Code.REPLAYED, "record: it is known already")
-    if record.beacon_round < known.beacon_round:
-        raise Refused(Code.STALE, f"record: round {known.beacon_round} is known already")
-    if record.beacon_round == known.beacon_round:
-        raise Refused(Code.EQUIVOCATION, f"record: two records of round {record.beacon_round}")
-
-
-def subject(record: AttestationRecord) -> tuple[Address, Address, Hash32]:
-    """Returns verifier, provider and GPU: only the newest record of each counts."""
-    return record.verifier, record.provider, record.gpu
-
-
 class Attested(Struct, frozen=True):
-    """What the verifiers of one challenge say of one GPU: the medians of their figures.
-
-    Rates and elapsed time are the verifiers' word. Proof, memory and draw can be checked again.
+    """Medians of one challenge's records of one GPU. Rates and elapsed time are the verifiers'
+    word; proof, memory and draw can be checked again.
     """
 
     gpu: Hash32
@@ -136,12 +111,9 @@ class Attested(Struct, frozen=True):
 def attested(
     records: Sequence[AttestationRecord], provider: Address, peer_key: Hash32, uuid: str
 ) -> Attested:
-    """Returns what the records of one GPU's challenge say together.
-
-    The caller has validated each, and compares them with the challenge (`check_challenge`), without
-    which a provider could name verifiers of its own. All verifiers must have signed one. Raises
-    `Refused` with NOT_YOURS for a record of another provider, key or GPU, STALE for records of
-    different challenges, and UNKNOWN if a verifier's record is missing.
+    """The caller validated each record and compares them with the challenge (`check_challenge`), or
+    a provider could name verifiers of its own. Raises `Refused` with NOT_YOURS, STALE for records
+    of different challenges, and UNKNOWN if a verifier's is missing.
     """
     if not 1 <= len(records) <= VERIFIERS_MAX:
         raise Refused(Code.MALFORMED, f"records: 1 to {VERIFIERS_MAX} of one GPU")
@@ -174,10 +146,8 @@ def attested(
 
 
 def check_challenge(records: Sequence[AttestationRecord], challenge: ChallengeOpened) -> None:
-    """Checks records against the document of their challenge, which has some kilobytes.
-
-    It checks the draw of the verifiers too. It does not check the beacon's signature, nor that
-    `verifiers[0]` is a coordinator. Raises `Refused` with NOT_YOURS, or DOES_NOT_OPEN for the draw.
+    """Checks also the draw of the verifiers; not the beacon's signature, nor that `verifiers[0]` is
+    a coordinator. Raises `Refused` with NOT_YOURS, or DOES_NOT_OPEN for the draw.
     """
     challenge.validate()
     verifier_draw.check(challenge)
@@ -209,5 +179,5 @@ def _challenge(record: AttestationRecord) -> tuple[object, ...]:
 
 
 def _median(values: Sequence[int]) -> int:
-    """Returns the middle value; of an even count the lower one, so that nobody gains by silence."""
+    """The lower one of an even count, so that nobody gains by silence."""
     return sorted(values)[(len(values) - 1) // 2]

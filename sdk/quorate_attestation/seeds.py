@@ -20,7 +20,7 @@ Chain = tuple[int, int]
 
 
 def gpu_hash(uuid: str) -> Hash32:
-    """Returns the name of a GPU in records: SHA-256 of a tag and its UUID."""
+    """SHA-256 of a tag and the UUID."""
     return sha256(TAG + b"/uuid" + uuid.encode())
 
 
@@ -33,10 +33,8 @@ def base_seed(
     index: int,
     uuid: str,
 ) -> Hash32:
-    """Returns the seed of one GPU's challenge.
-
-    It binds deployment, beacon round, provider, peer key, place and UUID. So a proof for one of
-    them is worthless for another.
+    """Binds deployment, round, provider, peer key, place and UUID: a proof for one of them is
+    worthless for another.
     """
     return sha256(
         TAG
@@ -53,25 +51,25 @@ def base_seed(
 def stage_seed(
     base: Hash32, stage: int, nonces: tuple[Hash32, ...], earlier: tuple[Hash32, ...]
 ) -> Hash32:
-    """Returns the seed of a stage: base, the verifiers' nonces, and all roots committed before."""
+    """Of base, the verifiers' nonces, and all roots committed before."""
     head = TAG + b"/stage" + base + stage.to_bytes(1, "big") + len(nonces).to_bytes(1, "big")
     return sha256(head + b"".join(nonces) + b"".join(earlier))
 
 
 def stream_seed(seed: Hash32, label: bytes, number: int = 0, root: bytes = b"") -> int:
-    """Returns the 64-bit seed of one stream of words (`arithmetic.word_stream`)."""
+    """The 64-bit seed of one stream of words (`arithmetic.word_stream`)."""
     data = TAG + b"/stream" + seed + label + number.to_bytes(4, "big") + root
     return int.from_bytes(sha256(data)[:8], "little")
 
 
 def right_seed(beacon_round: Round, randomness: bytes) -> int:
-    """Returns the seed of the right matrix, which all challenges of one beacon round share."""
+    """All challenges of one beacon round share the right matrix."""
     data = TAG + b"/right" + beacon_round.to_bytes(8, "big") + sha256(randomness)
     return int.from_bytes(sha256(data)[:8], "little")
 
 
 def round_seeds(seed: Hash32, number: int, earlier_root: bytes) -> tuple[int, int]:
-    """Returns the stream seeds of a round: of its left matrix, and of its fingerprints' salt."""
+    """Of its left matrix, and of its fingerprints' salt."""
     return (
         stream_seed(seed, b"left", number, earlier_root),
         stream_seed(seed, b"salt", number, earlier_root),
@@ -79,12 +77,12 @@ def round_seeds(seed: Hash32, number: int, earlier_root: bytes) -> tuple[int, in
 
 
 def batch_seed(seed: Hash32, number: int, earlier_root: bytes) -> int:
-    """Returns the stream seed of a batch: of the states in which its chains start."""
+    """Of the states in which its chains start."""
     return stream_seed(seed, b"chain", number, earlier_root)
 
 
 def drawn_tiles(seed: Hash32, parameters: Parameters) -> tuple[Tile, ...]:
-    """Returns the tiles that the sample opens. A tile can be drawn twice."""
+    """A tile can be drawn twice."""
     return tuple(
         (
             _below(word, 0, parameters.rounds),
@@ -96,7 +94,7 @@ def drawn_tiles(seed: Hash32, parameters: Parameters) -> tuple[Tile, ...]:
 
 
 def drawn_chains(seed: Hash32, parameters: Parameters, number: int) -> tuple[Chain, ...]:
-    """Returns the chains of pass `number` (0 or 1) that the sample opens."""
+    """`number` is the pass, 0 or 1."""
     label = b"chain%d" % number
     words = (_word(seed, label, index) for index in range(parameters.chains_opened))
     return tuple(

@@ -25,7 +25,6 @@ from quorate_protocol.units import Address, Hash32, Round, Small
 MESSAGE_BYTES_MAX = FRAME_BYTES_MAX // 2 - 1024  # a frame carries a message as hex
 DETAIL_MAX = 500  # characters of a refusal's detail
 ADDRESSES_MAX = 4
-CID_MAX = 128  # characters
 
 
 class AttestationAsked(Struct, frozen=True, tag=True):
@@ -50,9 +49,8 @@ class ChallengeSent(Struct, frozen=True, tag=True):
 
 
 class NonceSent(Struct, frozen=True, tag=True):
-    """Verifier to provider: its nonce for a stage, or for the sample (stage 3).
-
-    The answer to this request comes after the provider has it. So it shows the round trip.
+    """Verifier to provider: its nonce for a stage, or for the sample (stage 3). The answer comes
+    after the provider has it, and so shows the round trip.
     """
 
     challenge: Hash32
@@ -61,7 +59,6 @@ class NonceSent(Struct, frozen=True, tag=True):
     nonce: Hash32
 
     def opened(self) -> StageOpened | SampleOpened:
-        """The nonce as the sessions take it."""
         if self.stage == STAGES:
             return SampleOpened(self.challenge, self.nonce)
         return StageOpened(self.challenge, self.stage, self.nonce)
@@ -115,17 +112,16 @@ class SessionMessage(Struct, frozen=True):
 
 
 def encode(message: Message) -> bytes:
-    """Canonical bytes of a message."""
     return canonical.encode(SessionMessage(message))
 
 
 def decode(data: bytes) -> Message:
-    """The message of canonical bytes. Raises `Refused` for any other bytes."""
+    """Raises `Refused` for bytes that are not canonical."""
     return canonical.decode(SessionMessage, data, MESSAGE_BYTES_MAX).message
 
 
 def challenge_of(message: Message) -> Hash32 | None:
-    """Returns the digest of the challenge that a message belongs to; None if it begins one."""
+    """None if the message begins one."""
     match message:
         case NonceSent() | ProofSent() | RefusalSent():
             return message.challenge

@@ -21,7 +21,7 @@ DRAWN = 2  # providers beside the coordinator, or fewer if the list has fewer
 
 
 def seed(beacon_round: Round, randomness: bytes, provider: Address, peer_key: Hash32) -> Hash32:
-    """Returns the seed of the draw: H("attest", round, randomness, provider, peer key)."""
+    """H("attest", round, randomness, provider, peer key)."""
     return hash_tuple("attest", beacon_round, sha256(randomness), provider, peer_key)
 
 
@@ -33,13 +33,13 @@ def candidates(
     coordinator: Address,
     own: Sequence[StakeSlot],
 ) -> Iterator[Drawn]:
-    """Yields the verifiers in order of the tries. A caller takes the first two that answer."""
+    """In order of the tries. A caller takes the first two that answer."""
     excluded = [_stand_in(provider), _stand_in(coordinator), *own]
     return audit_draw.draw(draw_seed, length, eligible, excluded)
 
 
 def _stand_in(account: Address) -> StakeSlot:
-    """A slot with this owner and payout, for an account that may have none in the list."""
+    """For an account that may have no slot in the list."""
     no_network = hash_tuple("no network", account)
     return StakeSlot(0, account, account, account, no_network, BlockNumber(0))
 
@@ -47,7 +47,7 @@ def _stand_in(account: Address) -> StakeSlot:
 def evidence(
     draw_seed: Hash32, eligible: EligibleList, attempts: Sequence[int], provider: Address
 ) -> VerifierDraw:
-    """Returns the evidence of a draw of which the verifiers of these tries serve."""
+    """Of a draw of which the verifiers of these tries serve."""
     slot = next((slot for slot in eligible if slot.owner == provider), None)
     if len(attempts) == DRAWN:
         indices = audit_draw.touched(draw_seed, attempts, eligible.length)
@@ -67,11 +67,9 @@ def _all_tries(draw_seed: Hash32, length: int) -> list[int]:
 
 
 def check(challenge: ChallengeOpened) -> tuple[StakeSlot, ...]:
-    """Returns the slots of the drawn verifiers, in order.
-
-    Raises `Refused(DOES_NOT_OPEN)` if the draw gives other verifiers than the challenge names, or
-    if an entry is not under the list's root. A list with too few owners gives fewer than two; then
-    the evidence shows every try.
+    """Returns the drawn slots in order. Raises `Refused(DOES_NOT_OPEN)` for other verifiers than
+    named, or an entry that is not under the root. A list with too few owners gives fewer than two;
+    then the evidence shows every try.
     """
     draw = challenge.draw
     length = _length(challenge)
@@ -99,9 +97,8 @@ def check(challenge: ChallengeOpened) -> tuple[StakeSlot, ...]:
 
 
 def skipped(challenge: ChallengeOpened) -> int:
-    """Returns how many drawn verifiers did not serve; a draw of fewer than two skipped all others.
-
-    The challenge must have passed `check`.
+    """How many drawn verifiers did not serve; with fewer than two, all others. The challenge must
+    have passed `check`.
     """
     draw = challenge.draw
     own = [item.slot for item in draw.own if item.slot is not None]
@@ -121,18 +118,16 @@ def skipped(challenge: ChallengeOpened) -> int:
 
 
 class _Shown:
-    """The entries that a challenge shows, by their index."""
-
     def __init__(self, shown: Sequence[ShownSlot]) -> None:
         self.slots = {item.proof.index: item.slot for item in shown}
 
     def get(self, index: int, /) -> StakeSlot | None:
-        """The slot at an index; None if it may not be drawn or is not shown."""
+        """None if it may not be drawn or is not shown."""
         return self.slots.get(index)
 
 
 def _length(challenge: ChallengeOpened) -> int:
-    """Returns the list's length, after a check that all entries are under its root."""
+    """After a check that all entries are under its root."""
     draw = challenge.draw
     entries = (*draw.shown, *draw.own)
     lengths = {item.proof.count for item in entries}

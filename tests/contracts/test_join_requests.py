@@ -16,7 +16,7 @@ from quorate_node.base.gpu_settings import EVERY_GPU, GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_node.cli.requesting import Wish, requests_for
-from quorate_node.gpu.gpu_slots import LaidOut, lay_out
+from quorate_node.machine.gpu_slots import LaidOut, lay_out
 from quorate_node.status.diagnostics import _wanted
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD

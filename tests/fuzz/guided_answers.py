@@ -17,8 +17,8 @@ from quorate.client.base.coordinator_api import ServerEvent, _tree, _view, serve
 from quorate_content.images.image_names import PinnedImage, parse_pinned
 from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.store.threads import StopSignal
-from quorate_node.executors.sandbox.bwrap_status import PIDS_MAX, status_number
-from quorate_node.jobs.registry_image import fetch_archive
+from quorate_node.executors.docker.registry_image import fetch_archive
+from quorate_node.executors.sandbox.supervised_program import PIDS_MAX, status_number
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.views import JobEvent
 from quorate_protocol.refusals import Refused, Unavailable

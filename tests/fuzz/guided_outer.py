@@ -18,7 +18,7 @@ from quorate.images.tag_resolution import KINDS, resolve
 from quorate_content.images.image_names import TaggedImage
 from quorate_content.transfer.sealed import _seal, check_sealed, open_sealed, output_key
 from quorate_node.executors.base.outputs import OutputCaps
-from quorate_node.executors.docker.outputs_tar import collect_tar
+from quorate_node.executors.docker.lease_dirs import collect_tar
 from quorate_protocol.messages.bearer import Bearer, make_token, read_token
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32, UnixSeconds

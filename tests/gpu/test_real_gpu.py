@@ -14,9 +14,8 @@ from quorate_attestation.provers.cuda_device import open_gpu
 from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.prover import Prover
 from quorate_node.base.gpu_settings import EVERY_GPU, GpuPrice
-from quorate_node.gpu.gpu_slots import host_class_of, lay_out
-from quorate_node.gpu.gpu_watch import uuids_of
-from quorate_node.gpu.nvml_probe import NvmlProbe
+from quorate_node.machine.gpu_slots import host_class_of, lay_out
+from quorate_node.machine.nvml_probe import NvmlProbe, uuids_of
 from quorate_protocol.messages.gpu_inventory import GpuDevice
 from quorate_protocol.units import Price
 from support.attestation.challenges import DOMAIN, challenge, finish, nonces, prove

@@ -26,15 +26,15 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.effect_performer import EffectPerformer
-from quorate_node.executors.host_class_probe import detect_hardware
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.machine.host_class_probe import detect_hardware
 from quorate_node.market.announcements import Announcements, OfferDetails
 from quorate_node.market.coordinator_client import Coordinator, deployment_from_info, fetch_info
 from quorate_node.market.frame_handler import FrameHandler
 from quorate_node.owner.funded_orders import FOLDER as FUNDED_FOLDER
 from quorate_node.owner.jury import JuryService
-from quorate_node.owner.operator_sender import OperatorSender
+from quorate_node.owner.senders import OperatorSender
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.ports import Peers
 from quorate_protocol.units import Address

@@ -22,7 +22,7 @@ from quorate_devnet.market.child_processes import ChildProcesses
 from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE
 from quorate_devnet.market.genesis import Funds, JoiningProvider
 from quorate_devnet.market.ports import free_port
-from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Hash32

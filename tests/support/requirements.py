@@ -20,10 +20,9 @@ import pytest
 from docker.errors import DockerException
 
 from quorate_node.executors.base import mounts
-from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.engine_facts import gvisor_problem
+from quorate_node.executors.docker.engine_connection import connect, gvisor_problem
 from quorate_node.executors.sandbox.bwrap_executor import check_bwrap
-from quorate_node.gpu.nvml_probe import NvmlProbe
+from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_protocol.refusals import Unavailable
 from quorate_runtime import p2p
 

@@ -27,7 +27,7 @@ from quorate_node.core.terms import MAX_HELD_DEFAULT
 from quorate_protocol.messages.offer import IMAGES_MAX
 from quorate_protocol.quantity_input import SIZE_MAX
 from quorate_protocol.rules.tabs import TRUST_DEFAULT
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, JobKind, Price, usd
+from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Price, usd
 from quorate_runtime.http.urls import chain_urls
 from quorate_runtime.process.settings_flags import Option
 
@@ -44,11 +44,8 @@ CHAIN_EXAMPLE = "http://127.0.0.1:8545"
 
 
 class ExecutorKind(StrEnum):
-    """Which executor runs jobs, and in which sandbox.
-
-    `auto` takes the strongest that is there: docker, else bwrap, else process on a devnet, else it
-    is an error. `docker` uses gVisor (runsc) if the engine has it, else runc. `docker-runc` and
-    `docker-runsc` insist on one of them, and are an error if the engine does not have it.
+    """Which executor runs jobs. `auto`: docker, else bwrap, else process on a devnet; `docker`:
+    gVisor if the engine has it, else runc.
     """
 
     AUTO = "auto"
@@ -68,11 +65,7 @@ class AttestationChoice(StrEnum):
 
 
 class TransportChoice(StrEnum):
-    """How the provider connects to coordinators.
-
-    `auto` uses libp2p where it is installed and the coordinator shows an address, with WebSocket as
-    stand-in. The others insist on one of them.
-    """
+    """How the provider connects. `auto`: libp2p where both have it, WebSocket as stand-in."""
 
     AUTO = "auto"
     LIBP2P = "libp2p"
@@ -88,10 +81,7 @@ def _price_of(text: str, flag: str) -> Price:
 
 
 class Settings(Struct, frozen=True):
-    """The owner's choices. Sizes are in bytes; prices in micro-USD per slot-hour.
-
-    If `owner` or `payout` is zero, it is the account that `init` made.
-    """
+    """The owner's choices, in bytes and micro-USD per slot-hour. A zero account is `init`'s."""
 
     coordinators: tuple[str, ...]  # base URLs
     is_devnet: bool = False  # allows the process executor
@@ -236,42 +226,24 @@ class Config(Settings, frozen=True, kw_only=True):
             read=seconds_of,
         ),
     ] = 0  # jobs go on without the daemon
-    kinds: tuple[JobKind, ...] = (JobKind.TASK,)
     declined_keep_seconds: int = 600  # how long the core remembers a declined Assignment
-    engine_url: str = ""  # docker only; empty = as the environment says
     cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots
-    memory_bytes: int = 0  # per run slot; 0 = the machine divided by the slots
-    scratch_bytes: int = 8 * GIB
-    output_bytes: int = 4 * GIB
-    input_bytes: int = 0  # of one job; 0 = as much as the content store may hold
-    registry_image_bytes: int = 16 * GIB  # the largest image of a registry
-    # Room for job images in the container engine. The longest unused image is removed first.
-    engine_image_bytes: int = 64 * GIB
 
     @classmethod
     def of(cls, settings: Settings, home: Path, **now: object) -> "Config":
-        """Returns the configuration of a provider. What `now` names wins over its settings."""
         values = {**asdict(settings), "store_bytes": store_bytes(settings.store_bytes, home), **now}
         return cls(home=home, **values)
-
-    @property
-    def job_input_bytes(self) -> int:
-        """Returns the most bytes of inputs that one job may have."""
-        return self.input_bytes or self.store_bytes
 
     def chain_urls(self, named: str) -> list[str]:
         """Returns the chain nodes to use: the owner's, else the one that a coordinator names."""
         return [url for url in (self.chain_url or named, self.second_chain_url) if url]
 
     def path(self, name: str) -> Path:
-        """Returns the path of a file or folder in this daemon's home."""
         return self.home / name
 
 
 def store_bytes(given: int, home: Path) -> int:
-    """Returns the content store's quota. 0 means half of the disk that `home` is on, and at least
-    20 GiB.
-    """
+    """Returns the quota. 0 means half of the disk that `home` is on, and at least 20 GiB."""
     return given or half_of_disk(home, STORE_BYTES_MIN)
 
 

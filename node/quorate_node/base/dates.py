@@ -12,5 +12,4 @@ def date_text(seconds: int, now: float) -> str:
 
 
 def until_text(seconds: int, now: float) -> str:
-    """When a wait ends: "until ..."; "due now" once the moment has passed."""
     return "due now" if seconds <= now else f"until {date_text(seconds, now)}"

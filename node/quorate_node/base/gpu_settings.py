@@ -21,7 +21,7 @@ PRICE_FORM = "write [MODEL=]USD such as 1.20 or H100=2.50, with at most six deci
 
 
 class GpuLayout(Struct, frozen=True):
-    """Which GPU slots to make: `count` slots with `size` GPUs each."""
+    """`count` GPU slots with `size` GPUs each."""
 
     model: str = ""  # as people call it; "" = GPUs of any model
     size: int = 1  # GPUs of one slot
@@ -29,7 +29,7 @@ class GpuLayout(Struct, frozen=True):
 
 
 class GpuPrice(Struct, frozen=True):
-    """The price of one GPU and hour, in micro-USD; a slot of two GPUs costs twice."""
+    """The price of one GPU and hour, in micro-USD."""
 
     price: Price
     model: str = ""  # "" = every model that has no price of its own
@@ -40,30 +40,25 @@ EVERY_GPU = (GpuLayout(),)
 
 
 def layouts_of(texts: list[str]) -> tuple[GpuLayout, ...]:
-    """Returns the slots of `--gpu-slots`: `none`, or GPUs of one slot and number of slots.
-
-    Without a text, each GPU is a slot of its own. Raises Refused for anything else.
-    """
+    """Reads `--gpu-slots`: `none`, or GPUs of one slot and number of slots. Raises Refused."""
     if texts == ["none"]:
         return ()
     return tuple(_layout(text) for text in texts) or EVERY_GPU
 
 
 def prices_of(texts: list[str]) -> tuple[GpuPrice, ...]:
-    """Returns the prices of `--gpu-price`, in USD for one GPU and hour. Raises Refused."""
+    """Reads `--gpu-price`, in USD for one GPU and hour. Raises Refused."""
     return tuple(_price(text) for text in texts)
 
 
 def with_price(prices: tuple[GpuPrice, ...], new: GpuPrice) -> tuple[GpuPrice, ...]:
-    """Returns the prices with a new one, which replaces the price of the same name."""
+    """Adds a price, or replaces the price of the same name."""
     kept = tuple(item for item in prices if item.model.lower() != new.model.lower())
     return (*kept, new)
 
 
 def price_for(amount: str, gpu: str) -> GpuPrice:
-    """Returns the price of GPUs that people call `gpu`; "all" is every model that has no price of
-    its own. Raises Refused.
-    """
+    """Returns a price; `gpu` "all" is every model that has no price of its own. Raises Refused."""
     return prices_of([amount if gpu == ALL else f"{gpu}={amount}"])[0]
 
 

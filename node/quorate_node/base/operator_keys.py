@@ -37,16 +37,13 @@ class KeyValidity(Struct, frozen=True):
 
 
 class KeyValidities(Struct, frozen=True):
-    """The content of the file: the keys that the chain knows, oldest first."""
+    """The keys that the chain knows, oldest first."""
 
     keys: tuple[KeyValidity, ...] = ()
 
 
 class OperatorKeys:
-    """The operator keys of one provider.
-
-    `Rotation` reports what the chain says (`learn`). All code that signs asks here for the key.
-    """
+    """The operator keys of one provider. All code that signs asks here for the key."""
 
     def __init__(self, keys: SigningKeys, file: Path | None = None) -> None:
         """`file` keeps what the chain said. If it is None, nothing is kept."""
@@ -55,15 +52,13 @@ class OperatorKeys:
         self.wanted = keys.operator
         self._known = self._of_own_keys(read_validities(file).keys if file else ())
         self._accepted: dict[Address, Address] = {}  # coordinator -> key that it accepted last
-        self._hellos: dict[
-            Address, int
-        ] = {}  # coordinator -> number of hellos since it accepted a message
+        # Coordinator -> number of hellos since it accepted a message.
+        self._hellos: dict[Address, int] = {}
 
     # -------------------------------------------------------------------------------------- queries
 
     @property
     def signers(self) -> tuple[Signer, ...]:
-        """All keys, oldest first."""
         return tuple(self._signers.values())
 
     @property
@@ -77,33 +72,24 @@ class OperatorKeys:
 
     @property
     def is_changing(self) -> bool:
-        """Whether the chain does not know the newest key yet."""
         return self.current is not self.wanted
 
     def valid_at(self, moment: UnixSeconds) -> Signer:
-        """Returns the key that was valid at a moment.
-
-        In the second of a rotation both are valid; it returns the older one.
-        """
+        """In the second of a rotation both keys are valid; returns the older one."""
         found = next((item.key for item in self._known if moment <= item.until), None)
         return self.current if found is None else self._signers[found]
 
     def named(self, key: Address) -> Signer:
-        """Returns the signer of a key that the chain names, or the current one if that key is
-        not here.
-        """
+        """Returns the current key if the named one is not here."""
         return self._signers.get(key, self.current)
 
     def validity(self, key: Address) -> KeyValidity | None:
-        """Returns when a key is valid, or None if the chain has never known it."""
         return next((item for item in self._known if item.key == key), None)
 
     def may_take_work(self, coordinator: Address) -> bool:
-        """Returns whether one key can sign all messages of a lease that this coordinator assigns
-        now.
-
-        False while the daemon is about to rotate the key: the old key would sign the Accept and the
-        new one the Commit. False also until this coordinator has accepted the new key.
+        """Whether one key can sign all messages of a lease that this coordinator assigns now. Not
+        while the daemon is about to rotate: the old key would sign the Accept and the new one the
+        Commit. Not until this coordinator has accepted the new key.
         """
         if self.is_changing and self._is_owner_here:
             return False
@@ -112,7 +98,6 @@ class OperatorKeys:
     # ------------------------------------------------------------------------------------- updating
 
     def learn(self, validities: Sequence[KeyValidity]) -> None:
-        """Takes what the chain says now about some of the keys, and saves it if it is new."""
         known = self._of_own_keys(validities)
         if known == self._known:
             return
@@ -121,17 +106,15 @@ class OperatorKeys:
             write_validities(self._file, KeyValidities(known))
 
     def sign(self, digest: bytes) -> Signature:
-        """Signs with the current key."""
         return self.current.sign(digest)
 
     def forget(self, key: Address) -> None:
-        """Drops a key that left the keystore. It must not be the newest or the current key."""
+        """Drops a key, which must not be the newest or the current one."""
         assert key not in (self.wanted.address, self.current.address), "it is in use"
         del self._signers[key]
         self.learn(self._known)
 
     def note_accepted(self, coordinator: Address, key: Address) -> None:
-        """Notes that a coordinator accepted a message under this key."""
         self._accepted[coordinator] = key
         self._hellos[coordinator] = 0
 
@@ -146,9 +129,8 @@ class OperatorKeys:
     # -------------------------------------------------------------------------------------- signing
 
     def for_moment(self, moment: UnixSeconds) -> tuple[Signer, ...]:
-        """Returns the key that was valid at a moment, then the others, newest first.
-
-        The others are for a coordinator that has not followed the chain that far.
+        """Returns the key that was valid then, and the others, newest first, for a coordinator that
+        has not followed the chain that far.
         """
         return self._from(self.valid_at(moment).address)
 
@@ -157,17 +139,12 @@ class OperatorKeys:
         return self._from(self._accepted.get(coordinator, self.current.address))
 
     def for_announcements(self, coordinator: Address) -> tuple[Signer, ...]:
-        """Returns the current key, then the keys of `for_coordinator`.
-
-        Trying the current key first shows whether the coordinator has learnt of it.
-        """
+        """Puts the current key first, to see whether the coordinator has learnt of it."""
         return tuple(dict.fromkeys((self.current, *self.for_coordinator(coordinator))))
 
     def for_hello(self, coordinator: Address) -> Signer:
-        """Returns the next key to try in a hello (the first message of a connection).
-
-        It changes until the coordinator accepts a message. A coordinator that refuses a hello only
-        closes the connection, so the provider gets no refusal that it could react to.
+        """Returns the next key to try in a hello, until the coordinator accepts a message: a
+        coordinator that refuses a hello only closes the connection.
         """
         order, count = self.for_coordinator(coordinator), self._hellos.get(coordinator, 0)
         self._hellos[coordinator] = count + 1
@@ -195,10 +172,7 @@ class HelloSigner:
 async def send_under_any_key(
     signers: Sequence[Signer], send: Callable[[Signer], Awaitable[T]]
 ) -> T:
-    """Sends a message under each key in turn, until the coordinator accepts the key.
-
-    Raises the first key's refusal if every key is refused. Raises any other refusal at once.
-    """
+    """Tries each key in turn. Raises the first refusal if all keys are refused, others at once."""
     first: Refused | None = None
     for signer in signers:
         try:
@@ -212,7 +186,6 @@ async def send_under_any_key(
 
 
 def read_validities(file: Path) -> KeyValidities:
-    """Returns the saved validities; none if the daemon has never asked the chain."""
     return (
         canonical.decode(KeyValidities, file.read_bytes(), FILE_BYTES_MAX)
         if file.exists()
@@ -221,5 +194,4 @@ def read_validities(file: Path) -> KeyValidities:
 
 
 def write_validities(file: Path, validities: KeyValidities) -> None:
-    """Replaces the file atomically."""
     write_atomic(file, canonical.encode(validities))

@@ -35,16 +35,13 @@ class OwnerKeys:
     past: tuple[Signer, ...] = ()
 
     def operators(self) -> tuple[Signer, ...]:
-        """Returns all operator keys, oldest first."""
         return (*self.past, self.operator)
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderKeys:
-    """The opened keys. `account` is the provider, the address registered in `Stakes`.
-
-    `owner` signs for `account`; None = that key is kept elsewhere. `operator` is the newest
-    operator key. `past` are older ones that may still be needed, oldest first.
+    """The opened keys. `account` is registered in `Stakes`; `owner` signs for it, None = kept
+    elsewhere. `operator` is the newest operator key, `past` older ones, oldest first.
     """
 
     account: Address
@@ -56,12 +53,10 @@ class ProviderKeys:
     past: tuple[Signer, ...] = ()
 
     def operators(self) -> tuple[Signer, ...]:
-        """Returns all operator keys, oldest first."""
         return (*self.past, self.operator)
 
     @property
     def peer_public(self) -> Hash32:
-        """Returns the public peer key, which offers name."""
         return self.peer.public
 
 
@@ -70,11 +65,7 @@ SigningKeys = OwnerKeys | ProviderKeys
 
 
 def create(keystore: Keystore, owner: Address | None, payout: Address | None) -> ProviderKeys:
-    """Makes the keys that are missing and opens all.
-
-    Without `owner` it also makes an account key. `payout` is the account that receives the pay,
-    by default the owner.
-    """
+    """Makes the missing keys and opens all. Without `owner` it also makes an account key."""
     if owner is None and not keystore.has("owner"):
         keystore.create_account("owner")
     if not operator_names(keystore.folder):
@@ -108,9 +99,6 @@ def load(keystore: Keystore, owner: Address | None, payout: Address | None) -> P
 def locked(
     folder: Path, keys: LockedKeys, owner: Address | None, payout: Address | None
 ) -> OwnerKeys:
-    """Returns the keys of a keystore's folder without opening them. Raises KeystoreError if one is
-    missing.
-    """
     is_here = owner is None or (folder / "owner.json").exists()
     signer = keys.signer("owner") if is_here else None
     account = owner if owner is not None else signer.address if signer else None
@@ -120,13 +108,12 @@ def locked(
 
 
 def account_names(folder: Path) -> tuple[str, ...]:
-    """Returns the names of the account keys in a keystore's folder."""
     owner = ("owner",) if (folder / "owner.json").exists() else ()
     return (*owner, *operator_names(folder))
 
 
 def operator_names(folder: Path) -> tuple[str, ...]:
-    """Returns the names of the operator keys in a keystore's folder, oldest first."""
+    """Oldest first."""
     found = {
         int(match[1] or 1): path.stem
         for path in folder.glob("operator*.json")
@@ -136,7 +123,6 @@ def operator_names(folder: Path) -> tuple[str, ...]:
 
 
 def add_operator(keystore: Keystore) -> Signer:
-    """Makes the next operator key and keeps the others. Raises Refused if there are too many."""
     names = operator_names(keystore.folder)
     if len(names) >= OPERATORS_MAX:
         raise Refused(
@@ -149,10 +135,7 @@ def add_operator(keystore: Keystore) -> Signer:
 
 
 def retire_operator(folder: Path, address: Address) -> Path | None:
-    """Moves an operator key into `retired/` in one step, but never the newest key.
-
-    Returns its new path, or None when there is no such key.
-    """
+    """Moves a key into `retired/`, never the newest. Returns its new path; None: no such key."""
     for name in operator_names(folder)[:-1]:
         path = folder / f"{name}.json"
         if json.loads(read_private(path, KEY_FILE_BYTES_MAX)).get("address") == address.hex():

@@ -27,10 +27,7 @@ DEVNET_FILE_BYTES_MAX = 1 << 20
 
 @contextmanager
 def changing(home: Path) -> Iterator[None]:
-    """Lets one command at a time change a provider's settings and tell its daemon.
-
-    Raises Unavailable while another one does. A home that does not exist is not made.
-    """
+    """One command at a time changes settings and tells the daemon. Raises Unavailable meanwhile."""
     if not home.is_dir():
         yield
         return
@@ -41,20 +38,13 @@ def changing(home: Path) -> Iterator[None]:
 
 
 def write(home: Path, settings: Settings) -> None:
-    """Replaces the file atomically.
-
-    So the old file is still there after a full disk or a power cut.
-    """
     private_folder(home)
     write_atomic(home / FILE, canonical.encode(settings))
 
 
 def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
-    """Returns the settings after a new `init`: the file's, with the fields that the user named
-    changed.
-
-    So naming another coordinator changes neither price nor owner. Without a readable file it
-    returns `typed`. Raises Refused for settings that `read` would refuse.
+    """Returns the file's settings with the fields changed that the user named, or `typed` without a
+    readable file. Raises Refused as `read` does.
     """
     try:
         settings = with_named(read(home), typed, named)
@@ -65,11 +55,7 @@ def changed(home: Path, typed: Settings, named: Set[str]) -> Settings:
 
 
 def read(home: Path) -> Settings:
-    """Returns the settings of a provider's home.
-
-    Raises Refused, with the remedy, if there is no file, if it cannot be read, or if somebody
-    edited it to settings that `init` would refuse.
-    """
+    """Raises Refused, with the remedy, for a missing or bad file, or what `init` would refuse."""
     path, again = home / FILE, f"`quorate node init --home {shlex.quote(str(home))}`"
     if not path.exists():
         raise Refused(Code.UNKNOWN, no_provider(home))
@@ -87,7 +73,6 @@ def read(home: Path) -> Settings:
 
 
 def no_provider(home: Path) -> str:
-    """The sentence about a folder in which no provider was made."""
     init = f"quorate node init --home {shlex.quote(str(home))} --coordinator URL"
     return f"there is no provider in {home}; name another folder, or make one with `{init}`"
 
@@ -131,10 +116,7 @@ def _check(settings: Settings) -> None:
 
 
 def devnet_coordinator(path: Path) -> str:
-    """Returns the coordinator's URL in a devnet.json, or in that of a devnet's folder.
-
-    Raises Refused if the file is not one.
-    """
+    """Reads the URL from a devnet.json, or from a devnet's folder. Raises Refused if it is none."""
     path = path / "devnet.json" if path.is_dir() else path
     try:
         tree = canonical.parse(path.read_bytes(), DEVNET_FILE_BYTES_MAX)

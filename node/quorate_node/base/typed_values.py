@@ -14,10 +14,7 @@ WHOLE_DIGITS_MAX = 6  # of a typed amount of USD
 
 
 def usd_price(text: str, field: str = "price") -> Price:
-    """Returns micro-USD of a decimal text such as 0.10.
-
-    Raises Refused for more than six decimals, a negative or a very large number.
-    """
+    """Returns micro-USD. Raises Refused for over six decimals, negative or very large numbers."""
     try:
         return Price(micro_usd(text, WHOLE_DIGITS_MAX))
     except ValueError as error:
@@ -25,12 +22,10 @@ def usd_price(text: str, field: str = "price") -> Price:
 
 
 def bytes_of(text: str, field: str) -> int:
-    """Returns the bytes of a size such as 200GB."""
     return _quantity(size_bytes, text, field)
 
 
 def seconds_of(text: str, field: str) -> int:
-    """Returns the seconds of a span such as 30s."""
     return _quantity(span_seconds, text, field)
 
 
@@ -42,7 +37,7 @@ def _quantity(read: Callable[[str], int], text: str, field: str) -> int:
 
 
 def address_of(text: str, option: str) -> Address:
-    """Returns the address in an option's text, or the zero address for an empty text."""
+    """An empty text is the zero address."""
     try:
         value = bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
@@ -55,22 +50,17 @@ def address_of(text: str, option: str) -> Address:
 
 
 def url_like(example: str) -> Callable[[str, str], str]:
-    """Returns a reader of one URL."""
     return lambda text, option: web_url(option, text, example)
 
 
 def urls_like(example: str) -> Callable[[Sequence[str], str], tuple[str, ...]]:
-    """Returns a reader of several URLs, which keeps each one once."""
     return lambda texts, option: tuple(
         dict.fromkeys(web_url(option, text, example) for text in texts)
     )
 
 
 def images_of(texts: Sequence[str], option: str) -> tuple[str, ...]:
-    """Checks images as job specs name them, and returns them.
-
-    It refuses a tag, because no job spec has one.
-    """
+    """Refuses a tag, because no job spec has one."""
     return tuple(_image(text, option) for text in texts)
 
 

@@ -22,7 +22,7 @@ from quorate_runtime.keys.keystore import KeystoreError
 from quorate_runtime.process.settings_flags import named_fields, read_flags, with_flags
 
 if TYPE_CHECKING:
-    from quorate_node.gpu.gpu_slots import LaidOut
+    from quorate_node.machine.gpu_slots import LaidOut
 
 
 @with_flags(Settings)
@@ -94,9 +94,9 @@ def _stake_of(settings: Settings, gpus: "LaidOut") -> int:
 def _gpus(settings: Settings) -> "LaidOut":
     """The GPU slots that this machine would offer with the settings."""
     # Imported here: they load NVIDIA's library, and commands such as `health` must start fast.
-    from quorate_node.executors.host_class_probe import read_gpus
-    from quorate_node.gpu.gpu_slots import lay_out
-    from quorate_node.gpu.nvml_probe import NvmlProbe
+    from quorate_node.machine.gpu_slots import lay_out
+    from quorate_node.machine.host_class_probe import read_gpus
+    from quorate_node.machine.nvml_probe import NvmlProbe
 
     return lay_out(read_gpus(NvmlProbe()), settings.gpu_slots, settings.gpu_prices)
 

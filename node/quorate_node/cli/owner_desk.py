@@ -21,7 +21,7 @@ from quorate_node.base.config import Config
 from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.base.operator_keys import OperatorKeys
 from quorate_node.base.provider_keys import SigningKeys
-from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_class_probe import detect_cpu_class
 from quorate_node.market.coordinator_client import (
     Coordinator,
     deployment_from_info,
@@ -30,7 +30,7 @@ from quorate_node.market.coordinator_client import (
 )
 from quorate_node.owner import stake_classes
 from quorate_node.owner.account_state import AccountState, read_account
-from quorate_node.owner.owner_sender import owner_sender
+from quorate_node.owner.senders import owner_sender
 from quorate_node.owner.tab_payments import draw_step, redeem_step, redeemable
 from quorate_node.status.status import EarningStatus, read_status
 from quorate_protocol.messages.envelope import Envelope

@@ -1,4 +1,4 @@
-"""Decides whether the provider takes an Assignment.
+"""Checks an Assignment and answers it: accept, or decline with a reason.
 
 A chain of small checks gives the first reason to decline, with a sentence for the owner. These
 checks find what can never fit; `capacity` then finds what does not fit now.
@@ -9,14 +9,17 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from quorate_attestation import fits
-from quorate_node.core import cuda_versions
+from quorate_node.core import capacity, cuda_versions, events
+from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core.phases import Execution
 from quorate_node.core.terms import FETCHED_PER_SECOND, Terms
+from quorate_protocol.limits import HOUR
 from quorate_protocol.messages.job_spec import JobSpec, validate
 from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX
 from quorate_protocol.messages.signed import Assignment
-from quorate_protocol.refusals import Refused
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
-from quorate_protocol.units import DeclineReason, PriceTier, usd
+from quorate_protocol.units import DeclineReason, PriceTier, UnixSeconds, usd
 
 FETCH_SECONDS_LEAST = 10
 # Image and inputs of one job that can be fetched within the longest quote. No slot offers more.
@@ -50,10 +53,6 @@ Check = Callable[[Bid], DeclineCause | None]
 
 
 def decide(bid: Bid) -> DeclineCause | None:
-    """Returns the first reason not to run the job.
-
-    None means that the job fits this provider whenever a slot is free.
-    """
     for check in CHECKS:
         answer = check(bid)
         if answer is not None:
@@ -79,7 +78,6 @@ def _check_consistency(bid: Bid) -> DeclineCause | None:
 
 
 def _check_validity(bid: Bid) -> DeclineCause | None:
-    """Declines a spec that no provider may run, so that it never reaches the executor."""
     try:
         validate(bid.spec)
     except Refused as refused:  # not re-raised: the provider answers with a signed Decline
@@ -96,7 +94,6 @@ def _check_host_class(bid: Bid) -> DeclineCause | None:
 
 
 def _check_price(bid: Bid) -> DeclineCause | None:
-    """Declines a price below the owner's lowest price or below the cheapest tier offered."""
     if bid.assignment.price_tier is not PriceTier.ON_DEMAND:
         return DeclineCause(
             DeclineReason.PRICE,
@@ -143,9 +140,86 @@ CHECKS: tuple[Check, ...] = (
 
 
 def quoted_fetch_seconds(bid: Bid) -> int:
-    """Returns how long fetching image and inputs may take here.
-
-    It becomes part of the commit deadline, so it is generous.
-    """
+    """Returns how long a fetch may take here: generous, as it is part of the commit deadline."""
     size = quotes.fetch_bytes(bid.spec)
     return FETCH_SECONDS_LEAST + size // bid.terms.policy.input_bytes_per_second
+
+
+# How far ahead an acceptBy may lie. It is far less than the time for which the core remembers ended
+# leases, and far more than clocks differ by.
+ACCEPT_AHEAD_MAX = 2 * HOUR
+NO_START = UnixSeconds(0)
+
+
+def check_parties(event: events.AssignmentReceived, terms: Terms) -> None:
+    assignment = event.assignment.message
+    if terms.statement_keys.get(assignment.coordinator) != event.signer:
+        raise Refused(
+            Code.WRONG_SIGNER,
+            "assignment: not signed by the statement key of a coordinator served here",
+        )
+    if assignment.provider != terms.provider:
+        raise Refused(Code.NOT_YOURS, "assignment: it is for another provider")
+
+
+def check_accept_by(assignment: Assignment, at: UnixSeconds) -> None:
+    ahead = assignment.accept_by - at
+    if ahead > ACCEPT_AHEAD_MAX:
+        raise Refused(
+            Code.TOO_EARLY,
+            f"assignment: acceptBy lies {ahead} s ahead, at most {ACCEPT_AHEAD_MAX} s",
+        )
+    if ahead < 0:
+        raise Refused(
+            Code.TOO_LATE, f"assignment: acceptBy was {assignment.accept_by}, and the time is {at}"
+        )
+
+
+def answer(
+    event: events.AssignmentReceived,
+    at: UnixSeconds,
+    quoted_run: int,
+    terms: Terms,
+    live: tuple[Execution, ...],
+    jury: tuple[JuryDuty, ...],
+    is_draining: bool,
+    gone: frozenset[str] = frozenset(),
+    store_bytes: int = BYTES_OF_SLOT_MAX,
+) -> tuple[DeclineCause | None, UnixSeconds]:
+    """Returns the reason to decline (None to accept), and when a run slot will be free (0 if that
+    is not it). `gone` are GPUs that the driver no longer lists; `store_bytes` is the newest
+    offer's.
+    """
+    if is_draining:
+        return DeclineCause(DeclineReason.DRAINING, "the owner wants no new work"), NO_START
+    if event.is_rotating:
+        text = "the operator key changes, GPUs are challenged, or a receipt was false"
+        return DeclineCause(DeclineReason.DRAINING, text), NO_START
+    assignment = event.assignment.message
+    bid = Bid(assignment, event.spec, terms, event.cuda_requirement, store_bytes)
+    no = decide(bid)
+    if no is not None:
+        return no, NO_START
+    offered = {slot.host.id() for slot in capacity.offered(terms, gone)}
+    if assignment.host_class not in offered:
+        text = "the GPUs of this class are gone: the driver does not list them any more"
+        return DeclineCause(DeclineReason.MISMATCH, text), NO_START
+    if capacity.free(terms, assignment.host_class, live, jury, gone) > 0:
+        return _store_is_full(event, live, UnixSeconds(at + terms.limits.decline_ahead_max))
+    start_by = capacity.slot_frees_at(terms, assignment.host_class, live, quoted_run, at)
+    text = f"every run slot is taken until about {start_by}"
+    return DeclineCause(DeclineReason.BUSY, text), start_by
+
+
+def _store_is_full(
+    event: events.AssignmentReceived, live: tuple[Execution, ...], later: UnixSeconds
+) -> tuple[DeclineCause | None, UnixSeconds]:
+    """Postpones what fitted the offer until other jobs took the room."""
+    asked = capacity.store_bytes(event.spec, live)
+    if asked <= event.store_room:
+        return None, NO_START
+    return DeclineCause(
+        DeclineReason.BUSY,
+        f"the running jobs and this one need {asked} bytes of the content store, which has room "
+        f"for {event.store_room}",
+    ), later

@@ -19,10 +19,8 @@ RECENT_RUNS = 16
 
 
 def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
-    """Returns the bytes that the content store must still take for this job and the running ones.
-
-    The node keeps outputs for two weeks after the pay. A job whose output does not fit would run
-    without being paid.
+    """Returns the bytes that the store must still take. Outputs stay two weeks after the pay:
+    without room for its output a job would not be paid.
     """
     running = [item for item in executions if item.occupies_slot]
     inputs = sum(item.spec.input_bytes() for item in running if isinstance(item.phase, PREPARING))
@@ -31,13 +29,12 @@ def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
 
 
 def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> int:
-    """Returns how many run slots of a host class are in use."""
     leases = sum(1 for item in executions if item.occupies_slot and item.host_class == host_class)
     return leases + sum(1 for item in jury if item.occupies_slot and item.host_class == host_class)
 
 
 def held_gpus(executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> frozenset[str]:
-    """Returns the UUIDs of the GPUs that leases and duties have now, of every class."""
+    """Returns the UUIDs of the GPUs in use, of every class."""
     leases = [uuid for item in executions if item.occupies_slot for uuid in item.gpus]
     duties = [uuid for item in jury if item.occupies_slot for uuid in item.gpus]
     held = frozenset((*leases, *duties))
@@ -48,10 +45,6 @@ def held_gpus(executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> froz
 def check_room(
     terms: Terms, begun: Execution, executions: Iterable[Execution], jury: Iterable[JuryDuty]
 ) -> None:
-    """Asserts I2 after a lease has begun. `executions` include it.
-
-    Leases of a GPU class may be more than its slots after the owner made other slots of the GPUs.
-    """
     executions, jury, host_class = tuple(executions), tuple(jury), begun.host_class
     slot = terms.slot(host_class)
     assert slot is not None and len(begun.gpus) == (slot.host.world_size * slot.host.is_gpu), (
@@ -64,7 +57,6 @@ def check_room(
 
 
 def present_groups(slots: RunSlots, gone: frozenset[str]) -> tuple[tuple[str, ...], ...]:
-    """Returns the groups of GPUs of a class of which no GPU is gone."""
     return tuple(group for group in slots.groups if gone.isdisjoint(group))
 
 
@@ -75,10 +67,7 @@ def free_groups(
     jury: Iterable[JuryDuty],
     gone: frozenset[str],
 ) -> tuple[tuple[str, ...], ...]:
-    """Returns the groups of GPUs of a class that a lease can get now; none for a CPU class.
-
-    A GPU that any lease has blocks its group, also a lease of another class.
-    """
+    """Returns what a lease can get now. A GPU that a lease of any class has blocks its group."""
     slots = terms.run_slots(host_class)
     if slots is None or not slots.groups:
         return ()
@@ -107,7 +96,6 @@ def free_slots(
     is_draining: bool,
     gone: frozenset[str] = frozenset(),
 ) -> tuple[FreeSlots, ...]:
-    """Returns the free run slots that a heartbeat announces. A draining provider has none."""
     classes = [slot.host.id() for slot in terms.slots]
     return tuple(
         FreeSlots(
@@ -136,10 +124,8 @@ def slot_frees_at(
     quoted_run: int,
     at: UnixSeconds,
 ) -> UnixSeconds:
-    """Estimates when a run slot will be free (`startBy` of a Decline).
-
-    The estimate is at most `decline_ahead_max` ahead. With a later time the coordinator would give
-    the job to another provider. An estimate that is too early only costs a second Assignment.
+    """Estimates `startBy` of a Decline, at most `decline_ahead_max` ahead: with a later time the
+    coordinator would give the job away. Too early only costs a second Assignment.
     """
     ends = [
         _ends_at(item, quoted_run)

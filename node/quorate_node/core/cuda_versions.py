@@ -17,17 +17,15 @@ _LEAST_CUDA = re.compile(r"\bcuda>=([0-9]{1,3}(?:\.[0-9]{1,3})?)", re.ASCII)
 
 
 def requirement_of(env: Mapping[str, str]) -> str:
-    """The requirement that an image's environment states; "" if it states none."""
+    """Empty if the image states none."""
     stated = env.get("NVIDIA_REQUIRE_CUDA", "")[:REQUIREMENT_MAX]
     version = ".".join(env.get("CUDA_VERSION", "")[:32].split(".")[:2])
     return stated or (f"cuda>={version}" if version else "")
 
 
 def problem(requirement: str, driver: GpuDriver) -> str:
-    """Why the driver is too old for an image, with both versions; "" if it is not.
-
-    Conditions on the brand count as met, because only the engine's own hook knows brands. So does a
-    requirement that cannot be read, and a driver that does not say what it supports.
+    """Says why the driver is too old; "" if it is not. Brands count as met, because only the
+    engine's hook knows them; so does what cannot be read.
     """
     if not requirement or not driver.cuda_version:
         return ""

@@ -28,9 +28,8 @@ UNBOUNDED = Amount(2**127)
 
 
 class Debt(Struct, frozen=True):
-    """The pay of one coordinator, and the newest that it signed. Sums count since the beginning.
-
-    `waits_for` is what the voucher promised at `waits_since`, and the tab has not paid yet.
+    """The pay of one coordinator, in sums since the beginning. `waits_for` was promised at
+    `waits_since` and is not paid yet.
     """
 
     earned: Amount = Amount(0)  # by receipts that were checked, else by own usage and price
@@ -43,21 +42,18 @@ class Debt(Struct, frozen=True):
 
     @property
     def vouched(self) -> Amount:
-        """The cumulative sum of the newest voucher."""
         return self.voucher.message.cumulative if self.voucher else Amount(0)
 
     @property
     def held(self) -> Amount:
-        """The pay that neither a voucher covers nor the tab paid. A lost voucher may be behind."""
         return Amount(max(0, self.earned - max(self.vouched, self.tab.paid)))
 
     def waiting(self, key_ends: UnixSeconds) -> Held:
-        """The voucher as `tabs.is_redeem_due` takes it."""
         return Held(self.vouched, self.waits_since, key_ends)
 
 
 class LeasePay(Struct, frozen=True):
-    """What one lease added to `Debt.earned`. An order's own escrow pays it if `is_escrowed`."""
+    """What one lease added to `Debt.earned`; an order's own escrow pays it if `is_escrowed`."""
 
     coordinator: Address
     amount: Amount
@@ -88,7 +84,6 @@ def with_voucher(debt: Debt, voucher: Envelope[Voucher], at: UnixSeconds) -> Deb
 
 
 def with_assignment(debt: Debt, assignment: Envelope[Assignment]) -> Debt:
-    """Returns the debt with an Assignment, unless a later one is known."""
     known = debt.assignment
     if known is not None and assignment.message.accept_by <= known.message.accept_by:
         return debt
@@ -96,9 +91,7 @@ def with_assignment(debt: Debt, assignment: Envelope[Assignment]) -> Debt:
 
 
 def with_tab(debt: Debt, tab: Tab, at: UnixSeconds) -> Debt:
-    """Returns the debt with the tab of final blocks. What a tab paid before this provider's
-    journal began was earned too.
-    """
+    """What a tab paid before this provider's journal began was earned too."""
     earned = debt.earned if debt.is_tab_known else Amount(max(debt.earned, tab.paid))
     return _marked(replace(debt, tab=tab, is_tab_known=True, earned=earned), at)
 
@@ -131,9 +124,7 @@ def why_unsecured(tab: Tab, owed: Owed, most: Amount, policy: Policy) -> Decline
 
 
 def pay_of(execution: Execution) -> Amount:
-    """Returns the pay by run time and signed price: the greatest that a lease may still get. The
-    client's budget may cut it.
-    """
+    """Returns the greatest pay that a lease may still get; the client's budget may cut it."""
     commit, most = execution.commit(), most_pay(execution.assignment.message)
     if commit is None:
         return most
@@ -142,7 +133,6 @@ def pay_of(execution: Execution) -> Amount:
 
 
 def most_pay(assignment: Assignment) -> Amount:
-    """Returns the greatest pay of an Assignment."""
     usage = Milliseconds(assignment.max_duration * 1000)
     return pay_for(usage, assignment.price_per_hour, UNBOUNDED)
 

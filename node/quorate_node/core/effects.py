@@ -14,40 +14,31 @@ from quorate_protocol.units import Address, ExitStatus, Hash32, Sequence, UnixSe
 
 
 class OfLease(Struct, frozen=True):
-    """An effect that the daemon performs once per lease, in the lease's own lane.
-
-    A subclass may have another key or lane.
-    """
+    """An effect performed once per lease, in the lease's own lane."""
 
     assignment_hash: Hash32
 
     @property
     def key(self) -> str:
-        """Idempotency key."""
         return f"{type(self).__name__}/{self.assignment_hash.hex()}"
 
     @property
     def lane(self) -> str:
-        """The lease's own lane."""
         return f"lease/{self.assignment_hash.hex()}"
 
 
 class OfCase(Struct, frozen=True):
-    """An effect that the daemon performs once per court case, in the chain's lane.
-
-    A subclass may have another key or lane.
-    """
+    """An effect performed once per court case, in the chain's lane."""
 
     case_id: Hash32
 
     @property
     def key(self) -> str:
-        """Idempotency key."""
         return f"{type(self).__name__}/{self.case_id.hex()}"
 
     @property
     def lane(self) -> str:
-        """The chain's lane: the daemon sends transactions of one key one after the other."""
+        """The daemon sends transactions of one key one after the other."""
         return "chain"
 
 
@@ -68,11 +59,7 @@ class SendDecline(OfLease, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """A lane beside the lease's own.
-
-        So a slow coordinator does not delay the container engine, and a slow engine does not delay
-        the Decline.
-        """
+        """A lane beside the lease's own: Decline and engine do not wait for each other."""
         return f"decline/{self.assignment_hash.hex()}"
 
 
@@ -104,16 +91,12 @@ class StopTask(OfLease, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """A lane beside the one of the lease's WatchTask, which ends only when the task stops."""
+        """A lane beside that of WatchTask, which ends only when the task stops."""
         return f"stop/{self.assignment_hash.hex()}"
 
 
 class PublishOutput(OfLease, frozen=True, tag=True):
-    """Collect the outputs, seal them, and upload the ciphertext to the coordinator's staging store.
-
-    The key is derived from the salt. A time-out, a memory kill and forbidden outputs give the empty
-    directory.
-    """
+    """Collect, seal, upload. Time-out, memory kill, forbidden outputs: the empty directory."""
 
     coordinator: Address
     exit_status: ExitStatus
@@ -121,7 +104,7 @@ class PublishOutput(OfLease, frozen=True, tag=True):
 
 
 class SendCommit(OfLease, frozen=True, tag=True):
-    """Send the Commit to the coordinator. `attempt` makes each repeat a new effect."""
+    """Send the Commit. `attempt` makes each repeat a new effect."""
 
     coordinator: Address
     commit: Commit
@@ -129,13 +112,12 @@ class SendCommit(OfLease, frozen=True, tag=True):
 
     @property
     def key(self) -> str:
-        """Idempotency key."""
         return f"{type(self).__name__}/{self.assignment_hash.hex()}/{self.attempt}"
 
 
 class KeepEvidence(OfLease, frozen=True, tag=True):
-    """Keep all that was signed about an execution whose order has an escrow of its own, so that
-    its owner can show it on chain. It comes before the Reveal.
+    """Keep what was signed about an execution with an escrow of its own, before the Reveal, so that
+    its owner can show it on chain.
     """
 
     coordinator: Address
@@ -145,10 +127,7 @@ class KeepEvidence(OfLease, frozen=True, tag=True):
 
 
 class SendReveal(OfLease, frozen=True, tag=True):
-    """Send the Reveal to the coordinator.
-
-    `closed_at` makes it a new effect when the coordinator signs the same set again.
-    """
+    """Send the Reveal. `closed_at` makes it new when the coordinator signs the same set again."""
 
     coordinator: Address
     reveal: Reveal
@@ -156,7 +135,6 @@ class SendReveal(OfLease, frozen=True, tag=True):
 
     @property
     def key(self) -> str:
-        """Idempotency key."""
         return f"{type(self).__name__}/{self.assignment_hash.hex()}/{self.closed_at}"
 
 
@@ -179,12 +157,10 @@ class SendOffer(Struct, frozen=True, tag=True):
 
     @property
     def key(self) -> str:
-        """Idempotency key."""
         return f"{type(self).__name__}/{self.seq}"
 
     @property
     def lane(self) -> str:
-        """The lane of offers."""
         return "offer"
 
 
@@ -198,7 +174,6 @@ class Reexecute(OfCase, frozen=True, tag=True):
 
     @property
     def lane(self) -> str:
-        """The case's own lane."""
         return f"case/{self.case_id.hex()}"
 
 

@@ -5,6 +5,8 @@ itself. The daemon recovers the key that signed a message (`signer`). The core d
 key may send it.
 """
 
+from typing import Protocol
+
 from msgspec import Struct
 
 from quorate_node.core.terms import Terms
@@ -36,11 +38,8 @@ STORE_ROOM_UNKNOWN = 1 << 62  # bytes
 
 
 class AssignmentReceived(Struct, frozen=True, tag=True):
-    """A coordinator assigns a job to this provider.
-
-    `is_rotating`: the operator key is being changed, so one key could not sign all messages of this
-    lease. `store_room`: how many more bytes the content store can keep. `cuda_requirement`:
-    what the image asks of NVIDIA's driver, if this machine has read its configuration before.
+    """A coordinator assigns a job. `is_rotating`: the operator key is being changed. `store_room`:
+    bytes. `cuda_requirement`: of the image, if it was read before.
     """
 
     assignment: Envelope[Assignment]
@@ -60,9 +59,8 @@ class CommitReceiptReceived(Struct, frozen=True, tag=True):
 
 
 class CommitSetReceived(Struct, frozen=True, tag=True):
-    """The coordinator closed the batch of this lease: it signed the list of its Commits.
-
-    `escrowed`: what it says of an order with an escrow of its own.
+    """The coordinator signed the list of the batch's Commits. `escrowed`: what it says of an order
+    with an escrow of its own.
     """
 
     assignment_hash: Hash32
@@ -80,10 +78,7 @@ class VerdictReceived(Struct, frozen=True, tag=True):
 
 
 class StopReceived(Struct, frozen=True, tag=True):
-    """The client stopped the job.
-
-    The coordinator passes the Stop on, and so confirms that the client's session signed it.
-    """
+    """The client stopped the job; the coordinator confirms that its session signed that."""
 
     assignment_hash: Hash32
     stop: Envelope[Stop]
@@ -120,11 +115,7 @@ class TaskStarted(Struct, frozen=True, tag=True):
 
 
 class TaskFailed(Struct, frozen=True, tag=True):
-    """The task cannot be finished or committed, so it has no result.
-
-    This machine or a source of its inputs failed, or the coordinator refused a message for good.
-    `why` says which. `is_impossible`: the spec and its image forbid it on every machine.
-    """
+    """The task has no result (machine, source, coordinator). `is_impossible`: on every machine."""
 
     assignment_hash: Hash32
     why: str
@@ -132,10 +123,7 @@ class TaskFailed(Struct, frozen=True, tag=True):
 
 
 class TaskExited(Struct, frozen=True, tag=True):
-    """The task ended by itself, by its limits or by a stop.
-
-    `status` is the exit status of PROTOCOL §3; `usage_ms` is the run time.
-    """
+    """`status` is the exit status of PROTOCOL §3; `usage_ms` is the run time."""
 
     assignment_hash: Hash32
     status: ExitStatus
@@ -151,10 +139,7 @@ class OutputPublished(Struct, frozen=True, tag=True):
 
 
 class ReceiptChecked(Struct, frozen=True, tag=True):
-    """The receipt of a lease's Verdict `seq` holds, and its bill pays the lease so much.
-
-    Pay that depends on the audit fund is not in it.
-    """
+    """The receipt of Verdict `seq` holds and pays so much, without the audit fund's part."""
 
     assignment_hash: Hash32
     seq: Sequence
@@ -170,10 +155,7 @@ class OfferDue(Struct, frozen=True, tag=True):
 
 
 class GpusRead(Struct, frozen=True, tag=True):
-    """The driver was asked for the machine's GPUs. It names all that it has, offered or not.
-
-    The core gives up the leases of those that are gone.
-    """
+    """The driver names all GPUs that it has. The core gives up leases of those that are gone."""
 
     uuids: tuple[str, ...]  # of GPUs and of their partitions
 
@@ -185,7 +167,7 @@ class StoreRead(Struct, frozen=True, tag=True):
 
 
 class DrainRequested(Struct, frozen=True, tag=True):
-    """The owner wants no new work (`is_on` is true), or wants work again."""
+    """The owner wants no new work, or wants work again."""
 
     is_on: bool
 
@@ -220,11 +202,8 @@ class OrderFunded(Struct, frozen=True, tag=True):
 
 
 class ChainCaseOpened(Struct, frozen=True, tag=True):
-    """A case was opened at the court: a jury repeats one execution of a job.
-
-    The chain names a case by `execution`, the digest of the accused's Assignment. `case_id` is the
-    hash of its Filing. `spec_hash` is the CID digest of the job spec, `pay` that of one juror. The
-    provider keeps only cases of host classes that it offers.
+    """A jury repeats one execution, named by its Assignment's digest. `case_id` is the hash of its
+    Filing, `pay` that of one juror.
     """
 
     execution: Hash32
@@ -237,9 +216,7 @@ class ChainCaseOpened(Struct, frozen=True, tag=True):
 
 
 class ChainJuryDrawn(Struct, frozen=True, tag=True):
-    """The court drew jurors. `jurors` has all of the case so far; `vote_by` is 0 while the draw
-    goes on.
-    """
+    """`jurors` has all of the case so far; `vote_by` is 0 while the draw goes on."""
 
     execution: Hash32
     jurors: tuple[Address, ...]
@@ -306,31 +283,19 @@ MoneyEvent = VoucherReceived | TabSeen | ReceiptChecked | OrderFunded
 JuryEvent = Reexecuted | VoteConfirmed | ChainVotingEnded | ChainCaseDecided
 Event = (
     AssignmentReceived
-    | CommitReceiptReceived
-    | CommitSetReceived
-    | VerdictReceived
-    | StopReceived
-    | VoucherReceived
-    | AcceptDelivered
-    | InputsFetched
-    | TaskStarted
-    | TaskFailed
-    | TaskExited
-    | OutputPublished
-    | ReceiptChecked
-    | Tick
-    | OfferDue
-    | DrainRequested
-    | Configured
+    | ExecutionEvent
+    | OwnEvent
+    | MoneyEvent
+    | JuryEvent
     | GpusRead
-    | StoreRead
-    | TabSeen
-    | OrderFunded
     | ChainCaseOpened
     | ChainJuryDrawn
     | ChainVoted
-    | Reexecuted
-    | VoteConfirmed
-    | ChainVotingEnded
-    | ChainCaseDecided
 )
+
+
+class EventSink(Protocol):
+    """Where the daemon's parts report events: the actor."""
+
+    async def submit(self, event: Event) -> object:
+        """Returns when the journal has it. Raises Refused as the core does."""

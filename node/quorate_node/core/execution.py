@@ -74,11 +74,7 @@ def begin(
     terms: Terms,
     gpus: tuple[str, ...] = (),
 ) -> Stepped:
-    """Accepts the Assignment, or declines it for the reason given.
-
-    `start_by` > 0 is the time when a taken run slot will be free. `gpus` are those of the run slot
-    that the execution gets.
-    """
+    """Accepts, or declines. `start_by` > 0: when a taken run slot will be free."""
     assignment, assignment_hash = (
         event.assignment.message,
         digest(terms.domain, event.assignment.message),
@@ -124,11 +120,7 @@ def begin(
 
 
 def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
-    """Returns the effects that the phase calls for.
-
-    The daemon performs them when the execution enters the phase, and again after a restart. They
-    follow from the phase, so they are not stored.
-    """
+    """What the phase calls for, on entering it and after a restart; so it is not stored."""
     assignment_hash, coordinator = execution.assignment_hash, execution.coordinator
     phase, accept_by = execution.phase, execution.assignment.message.accept_by
     match phase:
@@ -207,9 +199,7 @@ def next_due(execution: Execution) -> UnixSeconds:
 
 
 def _fetch_by(execution: Execution) -> UnixSeconds:
-    """Returns until when image and inputs may be fetched: for the time that the Accept quotes, and
-    a part of the grace. The coordinator waits for the whole grace.
-    """
+    """The time that the Accept quotes, and a part of the grace, which the coordinator waits."""
     accept = execution.accept
     assert accept is not None, "a declined assignment fetches nothing"
     by = accept.time + accept.quoted_fetch_seconds + FETCH_GRACE_SECONDS
@@ -222,10 +212,8 @@ def _fetch_by(execution: Execution) -> UnixSeconds:
 def step(
     execution: Execution, event: events.ExecutionEvent, at: UnixSeconds, random: bytes, terms: Terms
 ) -> Stepped:
-    """Applies one event. This is the only way an execution changes.
-
-    A report of the daemon that no longer fits the phase changes nothing. Raises Refused if a peer's
-    message does not fit the phase.
+    """The only way an execution changes. A report that no longer fits the phase changes nothing.
+    Raises Refused if a peer's message does not fit.
     """
     match event:
         case events.AcceptDelivered():
@@ -304,11 +292,7 @@ def _published(
 
 
 def beacon_round(terms: Terms, at: UnixSeconds) -> Round:
-    """Returns the beacon round that the Commit names.
-
-    The rule asks for two whole beacon periods ahead. This adds one, because the Commit takes time
-    to reach the coordinator and its witness.
-    """
+    """One round more than the rule's two periods: the Commit takes time to reach the witness."""
     number = round_at(terms.beacon, at) + BEACON_AHEAD_MIN
     if (
         number < 1
@@ -345,10 +329,7 @@ def _give_up(execution: Execution, why: str, reason: DeclineReason, at: UnixSeco
 
 
 def lose_gpus(execution: Execution, gone: tuple[str, ...], at: UnixSeconds) -> Stepped:
-    """Gives up an execution that has no Commit yet, because GPUs of its lease are gone.
-
-    What ran on them may be wrong, also if the task ended by itself.
-    """
+    """Without a Commit: what ran on lost GPUs may be wrong, even if it ended."""
     why = f"GPU {', '.join(gone)} is gone: the driver does not list it any more"
     return _give_up(execution, why, DeclineReason.GAVE_UP, at)
 
@@ -364,9 +345,7 @@ def _lapse(
 def _receipt(
     execution: Execution, event: events.CommitReceiptReceived, at: UnixSeconds, terms: Terms
 ) -> Stepped:
-    """Takes the receipt. Paid time ends with it, so one that does not pay the whole run keeps the
-    result closed. So does one from the future: `Jobs` takes no evidence before its time.
-    """
+    """Keeps the result closed if the receipt does not pay the whole run, or is from the future."""
     phase = execution.phase
     _check_signer(execution, event.signer, terms)
     commit = execution.commit()
@@ -441,10 +420,7 @@ def _blind(closed: CommitSet, assignment_hash: Hash32) -> Hash32:
 
 
 def is_same_set(one: CommitSet, other: CommitSet) -> bool:
-    """Returns whether the two differ only in closedAt.
-
-    A coordinator signs a set again, with a new closedAt, after a failed delivery.
-    """
+    """A coordinator signs a set again, with a new closedAt, after a failed delivery."""
     return replace(one, closed_at=other.closed_at) == other
 
 
@@ -485,11 +461,7 @@ def _verdict(
 
 
 def _stop(execution: Execution, at: UnixSeconds) -> Stepped:
-    """Stops the execution for the client.
-
-    The client pays the elapsed time, so a running task is ended and its result is committed. An
-    execution that has not started lapses.
-    """
+    """The client pays elapsed time: a running task is committed, one not started lapses."""
     match execution.phase:
         case Accepted() | Fetching():
             return _give_up(

@@ -6,15 +6,18 @@ reveals digest and salt. Both are in the state before the vote is sent, so a jur
 still open its ballot. The court on chain pays the juror.
 """
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from msgspec import Struct
 
 from quorate_node.core import effects, events
 from quorate_node.core.effects import CourtEffect
+from quorate_node.core.terms import Terms
 from quorate_protocol.codec.hashing import hash_tuple
+from quorate_protocol.codec.tables import Table
 from quorate_protocol.limits import DAY
-from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds, usd
 from quorate_protocol.values import replace
 
 
@@ -77,7 +80,6 @@ class JuryDuty(Struct, frozen=True):
 
     @property
     def case_id(self) -> Hash32:
-        """The id of the case."""
         return self.case.case_id
 
     @property
@@ -87,21 +89,17 @@ class JuryDuty(Struct, frozen=True):
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """UUIDs of the GPUs that the duty has now."""
         return self.phase.gpus if isinstance(self.phase, Repeating) else ()
 
     @property
     def host_class(self) -> Hash32:
-        """The host class of the case."""
         return self.case.host_class
 
     @property
     def is_ended(self) -> bool:
-        """Whether nothing is left to do."""
         return isinstance(self.phase, Served)
 
     def to(self, phase: Phase) -> "JuryDuty":
-        """Returns the same duty in another phase."""
         return replace(self, phase=phase)
 
 
@@ -115,21 +113,16 @@ def ballot(execution: Hash32, juror: Address, salt: Hash32, digest: Hash32) -> H
 
 
 def begin(duty: JuryDuty, gpus: tuple[str, ...] = ()) -> Stepped:
-    """Starts to repeat the job, once a run slot is free. `gpus` are those of the slot."""
     return _enter(duty, Repeating(gpus)) if isinstance(duty.phase, Waiting) else (duty, ())
 
 
 def decline(duty: JuryDuty, why: str, random: bytes) -> Stepped:
-    """Votes `void` without executing anything."""
     assert isinstance(duty.phase, Waiting) and len(random) == 32, "nothing ran; a salt is 32 bytes"
     return _enter(replace(duty, declined=why), Voting(ZERO_HASH, Hash32(random)))
 
 
 def lose_gpus(duty: JuryDuty, random: bytes) -> Stepped:
-    """Votes `void`, because a GPU of the duty is gone.
-
-    A result of a broken GPU would be a wrong vote, and no vote would earn nothing.
-    """
+    """Votes `void`: a broken GPU's result would be a wrong vote, and no vote earns nothing."""
     assert isinstance(duty.phase, Repeating) and len(random) == 32, "it holds GPUs"
     return _enter(duty, Voting(ZERO_HASH, Hash32(random)))
 
@@ -184,10 +177,7 @@ def step(
     random: bytes,
     votes: tuple[events.Vote, ...] = (),
 ) -> Stepped:
-    """Applies one event. This is the only way a duty changes. `votes` are all of the case.
-
-    An event that no longer fits the phase changes nothing.
-    """
+    """The only way a duty changes. `votes`: all of the case. A late event changes nothing."""
     match event:
         case events.Reexecuted():
             return _reexecuted(duty, event, random)
@@ -226,10 +216,7 @@ def _reexecuted(duty: JuryDuty, event: events.Reexecuted, random: bytes) -> Step
 def _open(
     duty: JuryDuty, reveal_by: UnixSeconds, votes: tuple[events.Vote, ...], at: UnixSeconds
 ) -> Stepped:
-    """Opens the ballot when the court says that voting has ended.
-
-    Before that, other jurors could copy the revealed digest.
-    """
+    """Opens the ballot once voting has ended; before, other jurors could copy the digest."""
     has_voted = any(vote.juror == duty.juror for vote in votes)
     match duty.phase:
         case Voted(digest, salt) | Voting(digest, salt) if has_voted:
@@ -258,3 +245,89 @@ def _tick(duty: JuryDuty, at: UnixSeconds, random: bytes) -> Stepped:
             return duty, ()
         case _:
             assert_never(duty.phase)
+
+
+CASES_KEPT_MAX = 1_000
+_SEND_PART = 4  # of the voting window, the last such part is left to send the vote
+
+
+class Case(Struct, frozen=True):
+    """A case that is open, with its ballots in the order of the chain."""
+
+    opened: events.ChainCaseOpened
+    votes: tuple[events.Vote, ...] = ()
+
+
+def note_case(cases: Table[Hash32, Case], event: events.ChainCaseOpened, terms: Terms) -> None:
+    """Keeps a case until its decision, unless it is against this provider or of a class that it
+    does not offer. An execution has one open case, so a new one replaces the last.
+    """
+    is_irrelevant = event.accused == terms.provider or terms.slot(event.host_class) is None
+    known = cases.get(event.execution)
+    if is_irrelevant or (known is not None and known.opened.case_id == event.case_id):
+        return
+    if known is not None or len(cases) < CASES_KEPT_MAX:
+        cases[event.execution] = Case(event)
+
+
+def note_vote(cases: Table[Hash32, Case], event: events.ChainVoted) -> None:
+    case = cases.get(event.execution)
+    if case is not None:
+        others = tuple(vote for vote in case.votes if vote.juror != event.vote.juror)
+        cases[event.execution] = replace(case, votes=(*others, event.vote))
+
+
+def seat(
+    cases: Table[Hash32, Case],
+    jury: Table[Hash32, JuryDuty],
+    event: events.ChainJuryDrawn,
+    terms: Terms,
+    at: UnixSeconds,
+    random: bytes,
+) -> tuple[CourtEffect, ...]:
+    """Takes or declines the duty, by price, room, and a number a day (PROTOCOL §5).
+
+    The chain draws a juror without asking. One that declines votes `void` at once: it earns its gas
+    if most do so, and no seat stays empty. `random`: 32 bytes for a salt. Nobody votes twice.
+    """
+    case = cases.get(event.execution)
+    is_seated = case is not None and case.opened.case_id in jury
+    if case is None or not event.vote_by or is_seated or terms.provider not in event.jurors:
+        return ()
+    # An execution rarely takes its maxDuration, so a slot that frees later is still worth waiting
+    # for.
+    begin_by = UnixSeconds(event.vote_by - terms.limits.jury_window // _SEND_PART)
+    duty = JuryDuty(
+        case=case.opened,
+        juror=terms.provider,
+        jurors=event.jurors,
+        vote_by=event.vote_by,
+        phase=Waiting(),
+        begin_by=begin_by,
+        drawn_at=at,
+    )
+    why = _refusal(duty, jury.values(), terms, at)
+    jury[duty.case_id], due = decline(duty, why, random) if why else (duty, ())
+    return due
+
+
+def has_room(jury: Iterable[JuryDuty], terms: Terms) -> bool:
+    """Returns whether one more duty may take a free run slot. Duties never take a lease's slot."""
+    return sum(duty.occupies_slot for duty in jury) < terms.policy.jury_slots
+
+
+def _refusal(duty: JuryDuty, jury: Iterable[JuryDuty], terms: Terms, at: UnixSeconds) -> str:
+    """Returns why the owner's policy declines a duty; "" if it does not."""
+    policy = terms.policy
+    named = duty.case
+    if named.pay * 3600 < policy.jury_price * named.max_duration:
+        return (
+            f"an execution of {named.max_duration} s pays {usd(named.pay)}, less than your "
+            f"--jury-price of {usd(policy.jury_price)} an hour"
+        )
+    if not policy.jury_slots:
+        return "no room: --jury-slots is 0"
+    taken = sum(not other.declined and other.drawn_at > at - DAY for other in jury)
+    if taken >= policy.jury_cases:
+        return f"{taken} cases in 24 hours reached --jury-cases"
+    return ""

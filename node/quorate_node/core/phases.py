@@ -54,11 +54,7 @@ class Fetching(Struct, frozen=True, tag=True):
 
 
 class Starting(Struct, frozen=True, tag=True):
-    """The daemon starts the container.
-
-    After a restart the daemon starts it again, and so learns whether it runs. If `is_stopping`, the
-    daemon stops the container as soon as it runs.
-    """
+    """The container starts, after a restart again. `is_stopping`: stop it as soon as it runs."""
 
     is_stopping: bool = False
 
@@ -74,11 +70,8 @@ class Running(Struct, frozen=True, tag=True):
 
 
 class Publishing(Struct, frozen=True, tag=True):
-    """The task has exited. The daemon collects its outputs, seals them and uploads the
-    ciphertext.
-
-    The salt is chosen on entering this phase, so it is journaled before anything uses it. The same
-    outputs and salt give the same ciphertext, so the whole may be repeated after a crash.
+    """The daemon collects, seals and uploads the outputs. The salt is journaled on entering the
+    phase, so that a repeat gives the same ciphertext.
     """
 
     exit_status: ExitStatus
@@ -87,10 +80,7 @@ class Publishing(Struct, frozen=True, tag=True):
 
 
 class Committed(Struct, frozen=True, tag=True):
-    """The provider has signed the one Commit of this Assignment.
-
-    It sends the Commit again at `resend_at`, until the coordinator's receipt comes.
-    """
+    """The one Commit is signed, and sent again at `resend_at` until the receipt comes."""
 
     commit: Commit
     reveal: Reveal
@@ -108,11 +98,7 @@ class Receipted(Struct, frozen=True, tag=True):
 
 
 class Revealed(Struct, frozen=True, tag=True):
-    """The provider revealed the result for this CommitSet.
-
-    It never reveals the result for a set with other members. `escrowed`: its order has an escrow of
-    its own, where its owner can show the execution.
-    """
+    """Revealed, never again for other members. `escrowed`: the order's own escrow."""
 
     commit: Commit
     reveal: Reveal
@@ -122,12 +108,7 @@ class Revealed(Struct, frozen=True, tag=True):
 
 
 class Done(Struct, frozen=True, tag=True):
-    """The job ended with a verdict.
-
-    The core keeps the whole execution for ten minutes. Until `forget_at` it keeps the hash (see
-    `ProviderCore.settled`), and the node keeps the ciphertext. `commit_set` is the one for which
-    the provider revealed; None if it did not reveal.
-    """
+    """The job has a verdict. Kept for ten minutes; hash and ciphertext until `forget_at`."""
 
     commit: Commit
     verdict: Envelope[Verdict]
@@ -136,10 +117,8 @@ class Done(Struct, frozen=True, tag=True):
 
 
 class Lapsed(Struct, frozen=True, tag=True):
-    """The execution ended without pay.
-
-    The core keeps a signed Commit, so that it never signs another one for this Assignment.
-    `decline` is sent to a coordinator that waits for a Commit, to say that none will come.
+    """Ended without pay. A signed Commit is kept, so that no other is signed. `decline` tells a
+    waiting coordinator that none will come.
     """
 
     why: str
@@ -167,10 +146,7 @@ ENDED = (Declined, Done, Lapsed)
 
 
 class Execution(Struct, frozen=True):
-    """One execution. Its identity is `assignment_hash`, the digest of the whole Assignment.
-
-    `accept` is None when the Assignment was declined. The core chooses `gpus` when it accepts.
-    """
+    """One execution, named by `assignment_hash`. `accept` is None when it was declined."""
 
     assignment: Envelope[Assignment]
     assignment_hash: Hash32
@@ -184,12 +160,10 @@ class Execution(Struct, frozen=True):
 
     @property
     def coordinator(self) -> Address:
-        """The coordinator that assigned it."""
         return self.assignment.message.coordinator
 
     @property
     def host_class(self) -> Hash32:
-        """The host class whose run slot it takes."""
         return self.assignment.message.host_class
 
     @property
@@ -206,7 +180,6 @@ class Execution(Struct, frozen=True):
 
     @property
     def is_ended(self) -> bool:
-        """Whether the execution has ended, so that the core only has to forget it later."""
         return isinstance(self.phase, ENDED)
 
     def commit(self) -> Commit | None:
@@ -223,15 +196,11 @@ class Execution(Struct, frozen=True):
         return MISDATED if is_misdated else ""
 
     def unpaid(self) -> str:
-        """Returns why it ended without pay, on one line.
-
-        "" if it was paid, has not ended, or ended for a reason that this provider does not know.
-        """
+        """Why it ended without pay, in one line; "" if it was paid, runs, or that is unknown."""
         match self.phase:
             case Lapsed(why):
-                return "".join(
-                    letter if letter.isprintable() else "?" for letter in why
-                )  # the text may come from a coordinator
+                # The text may come from a coordinator.
+                return "".join(letter if letter.isprintable() else "?" for letter in why)
             case Done(_, verdict) if self.assignment_hash in verdict.message.faulted:
                 return FAULTED
             case Done(_, verdict, _, commit_set) if (
@@ -245,5 +214,4 @@ class Execution(Struct, frozen=True):
                 return ""
 
     def to(self, phase: Phase) -> "Execution":
-        """Returns the same execution in another phase."""
         return replace(self, phase=phase)

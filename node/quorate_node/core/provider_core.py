@@ -8,21 +8,11 @@ from typing import assert_never
 
 from msgspec import Struct
 
-from quorate_node.core import (
-    assignments,
-    capacity,
-    debts,
-    effects,
-    events,
-    execution,
-    jury_draws,
-    jury_duty,
-)
+from quorate_node.core import bidding, capacity, debts, effects, events, execution, jury_duty
 from quorate_node.core.debts import NO_DEBT, Debt, LeasePay
 from quorate_node.core.effects import Effect
 from quorate_node.core.events import Event
-from quorate_node.core.jury_draws import Case
-from quorate_node.core.jury_duty import JuryDuty
+from quorate_node.core.jury_duty import Case, JuryDuty
 from quorate_node.core.phases import Accepted, Declined, Done, Execution, Lapsed
 from quorate_node.core.terms import Terms
 from quorate_protocol.codec.eip712 import digest
@@ -92,16 +82,13 @@ class ProviderCore(Tables):
         return self.terms_table.get(_TERMS) or self._first_terms
 
     def is_configured(self, terms: Terms) -> bool:
-        """Returns whether the state holds exactly these terms."""
         return self.terms_table.get(_TERMS) == terms
 
     @property
     def scalars(self) -> Scalars:
-        """The values of the state that are not tables."""
         return self.scalars_table.get(_FACTS) or Scalars()
 
     def live(self) -> tuple[Execution, ...]:
-        """Returns the executions that have not ended."""
         # A Table is not a dict, so ruff's advice does not fit.
         return tuple(self.executions[assignment_hash] for assignment_hash in self.active.keys())  # noqa: SIM118
 
@@ -110,11 +97,9 @@ class ProviderCore(Tables):
         return not self.active and not self.jury and not self.scalars.is_draining
 
     def debt(self, coordinator: Address) -> Debt:
-        """Returns what a coordinator owes this provider."""
         return self.debts.get(coordinator) or NO_DEBT
 
     def owed(self, coordinator: Address) -> Owed:
-        """Returns what a coordinator owes this provider, or may come to owe it."""
         debt = self.debt(coordinator)
         under_way = (
             debts.pay_of(item)
@@ -124,12 +109,10 @@ class ProviderCore(Tables):
         return Owed(debt.vouched, debt.held, Amount(sum(under_way)))
 
     def free_slots(self) -> tuple[FreeSlots, ...]:
-        """Returns the run slots that could take a lease now."""
         jury, is_draining = tuple(self.jury.values()), self.scalars.is_draining
         return capacity.free_slots(self.terms, self.live(), jury, is_draining, self.gone())
 
     def gone(self) -> frozenset[str]:
-        """Returns the GPUs of the terms that the driver does not list any more."""
         return frozenset(self.scalars.gpus_gone)
 
     def offered_slots(self) -> tuple[SlotOffer, ...]:
@@ -151,7 +134,7 @@ class ProviderCore(Tables):
         )
 
     def next_due(self) -> UnixSeconds:
-        """Returns when the next Tick is due. What is only to be forgotten may wait longer."""
+        """What is only to be forgotten may wait longer."""
         leases = [execution.next_due(item) for item in self.live()]
         ends = [
             next(iter(table.values()), NEVER)
@@ -163,10 +146,7 @@ class ProviderCore(Tables):
         )
 
     def resume(self) -> tuple[Effect, ...]:
-        """Returns all effects that this state calls for.
-
-        A restart performs them again, so that it does not depend on the outbox alone.
-        """
+        """A restart performs these again, so that it does not depend on the outbox alone."""
         due: list[Effect] = []
         for item in self.live():
             due.extend(execution.duties(item))
@@ -177,10 +157,7 @@ class ProviderCore(Tables):
     # ----------------------------------------------------------------------------------------- step
 
     def step(self, item: Input[Event]) -> StepOutcome[Effect]:
-        """Applies one event. This is the only way the state changes.
-
-        Raises Refused if the rules forbid a peer's message; the state is then unchanged.
-        """
+        """The only way the state changes. Raises Refused, with the state unchanged."""
         self.begin()
         try:
             due = (*self._step(item), *self._begin_duties())
@@ -217,13 +194,13 @@ class ProviderCore(Tables):
             case events.GpusRead():
                 return self._on_gpus_read(event, item)
             case events.ChainCaseOpened():
-                jury_draws.note_case(self.cases, event, self.terms)
+                jury_duty.note_case(self.cases, event, self.terms)
                 return ()
             case events.ChainVoted():
-                jury_draws.note_vote(self.cases, event)
+                jury_duty.note_vote(self.cases, event)
                 return ()
             case events.ChainJuryDrawn():
-                return jury_draws.seat(self.cases, self.jury, event, self.terms, at, item.random)
+                return jury_duty.seat(self.cases, self.jury, event, self.terms, at, item.random)
             case events.ChainCaseDecided() | events.ChainVotingEnded():
                 return self._on_case(event, item)
             case events.Reexecuted() | events.VoteConfirmed():
@@ -255,10 +232,7 @@ class ProviderCore(Tables):
                 assert_never(event)
 
     def _configure(self, terms: Terms) -> None:
-        """Takes new terms: prices, resources and coordinators may change.
-
-        The provider and the deployment may not, because leases are bound to both.
-        """
+        """Provider and deployment may not change, because leases are bound to both."""
         if (terms.provider, terms.domain) != (self.terms.provider, self.terms.domain):
             raise Refused(
                 Code.WRONG_CHAIN,
@@ -270,11 +244,8 @@ class ProviderCore(Tables):
         self._set_scalars(replace(self.scalars, gpus_gone=tuple(sorted(self.gone() & terms.gpus))))
 
     def _next_offer(self, at: UnixSeconds) -> effects.SendOffer:
-        """Returns the order to send the next offer, or to withdraw it.
-
-        A draining provider withdraws its offer. If it declined audit draws instead, it would not be
-        drawn for longer (PROTOCOL §4), and each audit would lose a round. So does a provider whose
-        GPUs are all gone.
+        """Withdraws the offer while draining or with no GPU left: a provider that declines audit
+        draws would not be drawn for longer (PROTOCOL §4).
         """
         seq = Sequence(self.scalars.offer_seq + OFFER_NUMBERS)
         self._set_scalars(replace(self.scalars, offer_seq=seq))
@@ -322,7 +293,7 @@ class ProviderCore(Tables):
         self, event: events.AssignmentReceived, at: UnixSeconds
     ) -> tuple[Effect, ...]:
         assignment, terms = event.assignment.message, self.terms
-        assignments.check_parties(event, terms)
+        bidding.check_parties(event, terms)
         assignment_hash = digest(terms.domain, assignment)
         known = self.executions.get(assignment_hash)
         if known is not None:
@@ -334,14 +305,14 @@ class ProviderCore(Tables):
                 Code.REPLAYED,
                 "assignment: it has ended here; a provider runs and commits each one once",
             )
-        assignments.check_accept_by(assignment, at)
+        bidding.check_accept_by(assignment, at)
         debt = debts.with_assignment(self.debt(assignment.coordinator), event.assignment)
         self.debts[assignment.coordinator] = debt
         if len(self.executions) >= EXECUTIONS_KEPT_MAX:
             raise Refused(Code.BUSY, "assignment: this provider keeps too many executions")
         quoted = capacity.quoted_run_seconds(self.scalars.recent_ms, assignment.max_duration)
         live, jury = self.live(), tuple(self.jury.values())
-        no, start_by = assignments.answer(
+        no, start_by = bidding.answer(
             event,
             at,
             quoted,
@@ -494,18 +465,14 @@ class ProviderCore(Tables):
         return due
 
     def _begin_duties(self) -> tuple[Effect, ...]:
-        """Starts jury duties that wait for a run slot.
-
-        They come before new leases, because their window is short and a juror that misses it is a
-        no-show.
-        """
+        """Duties come before new leases: a juror that misses its short window is a no-show."""
         due: list[Effect] = []
         for duty in [
             duty for duty in self.jury.values() if isinstance(duty.phase, jury_duty.Waiting)
         ]:
             jury, host_class = tuple(self.jury.values()), duty.host_class
             free = capacity.free(self.terms, host_class, self.live(), jury, self.gone())
-            if free > 0 and jury_draws.has_room(jury, self.terms):
+            if free > 0 and jury_duty.has_room(jury, self.terms):
                 gpus = self._gpus_for(host_class)
                 self.jury[duty.case_id], more = jury_duty.begin(duty, gpus)
                 due.extend(more)
@@ -565,10 +532,7 @@ class ProviderCore(Tables):
 
 
 def _due_first(table: Table[Hash32, UnixSeconds], at: UnixSeconds) -> list[Hash32]:
-    """Returns the rows that are due, at most FORGET_AT_ONCE_MAX of them.
-
-    The rows are in order of time. The next Tick takes the rest.
-    """
+    """At most FORGET_AT_ONCE_MAX rows, in order of time; the next Tick takes the rest."""
     found: list[Hash32] = []
     for assignment_hash, due_at in table.items():
         if due_at > at or len(found) >= FORGET_AT_ONCE_MAX:

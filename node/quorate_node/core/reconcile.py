@@ -12,11 +12,7 @@ from quorate_protocol.units import Address, Hash32
 
 
 class Reconciled(Struct, frozen=True):
-    """What the comparison after a restart found.
-
-    `failures` are events for the core. `strays` name containers and pins that no lease needs; the
-    daemon removes them.
-    """
+    """`failures` are events for the core; `strays` are containers and pins to remove."""
 
     failures: tuple[events.TaskFailed, ...]
     strays: tuple[str, ...]
@@ -25,12 +21,8 @@ class Reconciled(Struct, frozen=True):
 def reconcile(
     desired: Iterable[Execution], jury: Iterable[JuryDuty], observed: Mapping[str, TaskState]
 ) -> Reconciled:
-    """Finds the leases whose container is gone, and the containers that no lease needs.
-
-    `desired` are the executions that have not ended. `observed` maps lease ids to what the executor
-    says of their containers. A lease that was running and has no container any more has failed: it
-    lapses and never runs twice. A lease in the phase Publishing goes on, because its output may be
-    on disk. A container that a lease still needs stays, and the outbox attaches to it again.
+    """Compares leases with what the executor says of their containers. A lease that ran and lost
+    its container lapses and never runs twice. One in Publishing goes on: its output may be on disk.
     """
     failures: list[events.TaskFailed] = []
     wanted: set[str] = set()
@@ -51,10 +43,7 @@ def reconcile(
 def unwanted_pins(
     desired: Iterable[Execution], jury: Iterable[JuryDuty], pinned: Iterable[str]
 ) -> tuple[str, ...]:
-    """Returns the lease ids in `pinned` that no lease and no jury duty needs.
-
-    Such pins are left when the daemon crashes before it removes them.
-    """
+    """Such pins are left when the daemon crashes before it removes them."""
     return tuple(sorted(set(pinned) - {item.lease_id for item in desired} - _repeated(jury)))
 
 
@@ -67,8 +56,5 @@ def _repeated(jury: Iterable[JuryDuty]) -> set[str]:
 
 
 def jury_lease_id(case_id: Hash32, juror: Address) -> str:
-    """Returns the name of the container in which a juror repeats the job of a case.
-
-    The name has the juror's address, because jurors may share a container engine.
-    """
+    """With the juror's address, because jurors may share a container engine."""
     return f"case-{case_id.hex()[:16]}-{juror.hex()[:16]}"

@@ -28,11 +28,7 @@ class SlotResources(Struct, frozen=True):
 
 
 class RunSlots(Struct, frozen=True):
-    """The run slots of one host class: what is offered, and what one slot has.
-
-    `groups` are the UUIDs of the GPUs of each slot, `offer.host.world_size` in each. A CPU class
-    has none.
-    """
+    """The run slots of one host class. `groups`: GPU UUIDs of each slot; none in a CPU class."""
 
     offer: SlotOffer
     resources: SlotResources
@@ -40,16 +36,14 @@ class RunSlots(Struct, frozen=True):
 
 
 class GpuDriver(Struct, frozen=True):
-    """NVIDIA's driver on this machine, and the newest CUDA that it supports; "" if there is
-    none.
-    """
+    """NVIDIA's driver here, and the newest CUDA that it supports; "" if there is none."""
 
     version: str = ""  # for example "550.54.15"
     cuda_version: str = ""  # for example "12.4"
 
 
 class Policy(Struct, frozen=True):
-    """What the owner allows. If `images` is empty, any image is allowed."""
+    """What the owner allows. Empty `images`: any image."""
 
     price_floor: Price
     images: tuple[str, ...]
@@ -77,9 +71,8 @@ class Promise(Struct, frozen=True):
 
 
 class Terms(Struct, frozen=True):
-    """Who this provider is, on which deployment, and with which slots.
-
-    `statement_keys` maps each coordinator that the provider serves to the key that signs for it.
+    """Who this provider is, on which deployment, with which slots. `statement_keys`: coordinator to
+    its signing key.
     """
 
     provider: Address
@@ -94,12 +87,10 @@ class Terms(Struct, frozen=True):
 
     @property
     def slots(self) -> tuple[SlotOffer, ...]:
-        """Returns the offered slots of each host class."""
         return tuple(item.offer for item in self.classes)
 
     @property
     def gpus(self) -> frozenset[str]:
-        """Returns the UUIDs of all GPUs in the run slots."""
         return frozenset(uuid for item in self.classes for group in item.groups for uuid in group)
 
     def promise(self, store_bytes: int) -> Promise:
@@ -109,16 +100,13 @@ class Terms(Struct, frozen=True):
         return Promise((self.sandbox.value,), policy.kinds, images, store_bytes)
 
     def run_slots(self, host_class: Hash32) -> RunSlots | None:
-        """Returns the run slots of a host class, or None if it is not offered."""
         return next((item for item in self.classes if item.offer.host.id() == host_class), None)
 
     def slot(self, host_class: Hash32) -> SlotOffer | None:
-        """Returns the offered slots of a host class, or None if it is not offered."""
         found = self.run_slots(host_class)
         return found.offer if found else None
 
     def count(self, host_class: Hash32) -> Small:
-        """Returns how many run slots of a host class this provider has."""
         slot = self.slot(host_class)
         return slot.count if slot else Small(0)
 

@@ -5,10 +5,11 @@ Equal tasks give equal results, and different tasks give different ones.
 
 import hashlib
 import json
-import re
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from quorate_node.executors.base.lease import check_lease_id
 from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
 from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -16,112 +17,95 @@ from quorate_protocol.units import EXIT_SIGNAL_BASE, EXIT_TIMEOUT, Milliseconds
 
 OUTPUT_NAME = "result.txt"
 _SIGTERM = 15
-_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 
 
+@dataclass
 class NoopExecutor:
-    """`Executor` whose every task takes `duration_ms` by the clock.
-
-    Its state is in `home`, so it survives a restart of the daemon.
-    """
+    """`Executor` whose tasks take `duration_ms` by the clock. Survives a restart."""
 
     sandbox = Sandbox.NOOP
 
-    def __init__(self, home: Path, clock: Clock, duration_ms: int = 0) -> None:
-        self._home = home
-        self._clock = clock
-        self._duration_ms = duration_ms
+    home: Path
+    clock: Clock
+    duration_ms: int = 0
 
-    async def check(self) -> None:
-        """Does nothing, because this executor works everywhere."""
+    async def check(self) -> None: ...
 
     async def fetch_image(
         self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
-    ) -> None:
-        """Does nothing: no image is needed."""
+    ) -> None: ...
 
     def image_requirement(self, name: str) -> str:
-        """Returns "", because no image is read."""
         return ""
 
     async def start(self, task: Task) -> None:
-        """Writes the outputs at once, and the time at which the task ends."""
-        if not _LEASE_ID.fullmatch(task.lease_id):
-            raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
+        check_lease_id(task.lease_id, "a folder")
         if isinstance(task.image, Path) and not task.image.is_file():
             raise Refused(Code.UNKNOWN, f"image: no archive {task.image.name}")
         if self._record(task.lease_id) is not None:
             return
-        folder = self._home / task.lease_id
+        folder = self.home / task.lease_id
         delete_tree(folder)
         (folder / "outputs").mkdir(parents=True)
         (folder / "outputs" / OUTPUT_NAME).write_text(output_of(task))
-        wall_ms = min(self._duration_ms, task.max_duration * 1000)
-        status = int(EXIT_TIMEOUT) if self._duration_ms >= task.max_duration * 1000 else 0
+        wall_ms = min(self.duration_ms, task.max_duration * 1000)
+        status = int(EXIT_TIMEOUT) if self.duration_ms >= task.max_duration * 1000 else 0
         self._write(
             task.lease_id,
             {
                 "status": status,
                 "wall_ms": wall_ms,
-                "started": self._clock.now(),
-                "ends": self._clock.now() + wall_ms / 1000,
+                "started": self.clock.now(),
+                "ends": self.clock.now() + wall_ms / 1000,
                 "bytes": task.output_bytes,
                 "inodes": task.output_inodes,
             },
         )
 
     async def state(self, lease_id: str) -> TaskState:
-        """Returns the state, by the clock."""
         record = self._record(lease_id)
         if record is None:
             return TaskState.ABSENT
-        return TaskState.EXITED if self._clock.now() >= record["ends"] else TaskState.RUNNING
+        return TaskState.EXITED if self.clock.now() >= record["ends"] else TaskState.RUNNING
 
     async def wait(self, lease_id: str) -> Exit:
-        """Waits on the clock until the task has ended."""
-        while (record := self._held(lease_id)) and self._clock.now() < record["ends"]:
-            await self._clock.sleep(min(1.0, max(0.001, record["ends"] - self._clock.now())))
+        while (record := self._held(lease_id)) and self.clock.now() < record["ends"]:
+            await self.clock.sleep(min(1.0, max(0.001, record["ends"] - self.clock.now())))
         return Exit(int(record["status"]), Usage(Milliseconds(int(record["wall_ms"]))))
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """One line of text."""
         self._held(lease_id)
         yield b"nothing ran\n"
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the one output file."""
         record = self._held(lease_id)
         collect_tree(
-            self._home / lease_id / "outputs",
+            self.home / lease_id / "outputs",
             destination,
             OutputCaps(int(record["bytes"]), int(record["inodes"])),
         )
 
     async def stop(self, lease_id: str) -> None:
-        """Ends the task now, with the status of a SIGTERM."""
         record = self._record(lease_id)
-        if record is not None and self._clock.now() < record["ends"]:
-            elapsed = round((self._clock.now() - record["started"]) * 1000)
+        if record is not None and self.clock.now() < record["ends"]:
+            elapsed = round((self.clock.now() - record["started"]) * 1000)
             self._write(
                 lease_id,
                 {
                     **record,
                     "status": EXIT_SIGNAL_BASE + _SIGTERM,
                     "wall_ms": elapsed,
-                    "ends": self._clock.now(),
+                    "ends": self.clock.now(),
                 },
             )
 
     async def remove(self, lease_id: str) -> None:
-        """Deletes the lease's folder."""
-        delete_tree(self._home / lease_id)
+        delete_tree(self.home / lease_id)
 
     async def leases(self) -> Sequence[str]:
-        """Returns the ids of all leases that have a folder."""
-        return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
+        return sorted(path.name for path in self.home.iterdir()) if self.home.is_dir() else []
 
-    async def close(self) -> None:
-        """Does nothing."""
+    async def close(self) -> None: ...
 
     def _held(self, lease_id: str) -> dict[str, float]:
         record = self._record(lease_id)
@@ -132,22 +116,20 @@ class NoopExecutor:
     def _record(self, lease_id: str) -> dict[str, float] | None:
         try:
             record: dict[str, float] = json.loads(
-                (self._home / lease_id / "record.json").read_text()
+                (self.home / lease_id / "record.json").read_text()
             )
         except FileNotFoundError:
             return None  # never started
         return record
 
     def _write(self, lease_id: str, record: dict[str, float]) -> None:
-        fresh = self._home / lease_id / "record.json.new"
+        fresh = self.home / lease_id / "record.json.new"
         fresh.write_text(json.dumps(record))
         fresh.rename(fresh.with_name("record.json"))
 
 
 def output_of(task: Task) -> str:
-    """Returns the hex digest of the task's fields that every provider sees alike, so without host
-    paths.
-    """
+    """Without host paths, so that every provider gets the same."""
     seen = [
         list(task.argv),
         sorted(task.env.items()),

@@ -16,11 +16,7 @@ from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import LABEL_PYTHON, ImageInfo, refuse_shell_command
 from quorate_node.executors.base.hardened_profile import check_targets, standard_env
 from quorate_node.executors.base.outputs import delete_tree
-from quorate_node.executors.sandbox.supervised_leases import (
-    SupervisedExecutor,
-    kill_supervised,
-    spawn_supervisor,
-)
+from quorate_node.executors.sandbox.supervised_leases import SupervisedExecutor, spawn_supervisor
 from quorate_protocol.messages.ports import Sandbox, Task
 from quorate_protocol.refusals import Code, Refused
 
@@ -50,21 +46,9 @@ class ProcessExecutor(SupervisedExecutor):
             view.symlink_to(mount.source.resolve())
         spawn_supervisor(folder, plan)
 
-    def _end(self, folder: Path) -> None:
-        end_lease(folder)
-
-
-def end_lease(folder: Path) -> None:
-    """Kills what runs in a lease's folder and deletes it."""
-    kill_supervised(folder)
-    delete_tree(folder)
-
 
 def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
-    """Returns the plan that the supervisor runs.
-
-    Raises Refused(UNSUPPORTED) for what a plain process cannot do.
-    """
+    """Raises Refused(UNSUPPORTED) for what a plain process cannot do."""
     check_targets([mount.target for mount in task.mounts])
     if any(not mount.target.startswith("/inputs/") for mount in task.mounts):
         raise Refused(
@@ -106,10 +90,7 @@ def _python_image(task: Task) -> ImageInfo:
 
 
 def _rewritten(text: str, folder: Path) -> str:
-    """Returns the text with the lease's folder in place of the sandbox's.
-
-    It changes `/outputs/x` and the value of `--to=/outputs/x`.
-    """
+    """Puts the lease's folder in the place of `/outputs/x`, also in `--to=/outputs/x`."""
     option, equals, value = text.rpartition("=")
     for name in _FOLDERS:
         if value == f"/{name}" or value.startswith(f"/{name}/"):

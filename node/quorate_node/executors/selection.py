@@ -1,19 +1,24 @@
-"""Makes the executor that the configuration names.
+"""Makes the executor that the configuration names, and those for trials on this machine.
 
 Docker's SDK is imported only if it is used.
 """
 
 import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 from quorate_node.base.config import Config, ExecutorKind
 from quorate_node.core.terms import GpuDriver
-from quorate_node.executors.host_class_probe import read_gpus
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.executors.process_executor import ProcessExecutor
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
-from quorate_node.gpu.nvml_probe import NvmlProbe
+from quorate_node.machine.host_class_probe import read_gpus
+from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_protocol.messages.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.clock import SystemClock
 
 BANNER = (
     "\033[1;41;97m NO PROTECTION \033[0m\033[1;31m jobs run as processes of this user and can "
@@ -22,11 +27,7 @@ BANNER = (
 
 
 async def choose(config: Config, owner: str, clock: Clock) -> Executor:
-    """Makes and checks the executor that the configuration names.
-
-    `owner` labels this daemon's containers. Raises Refused for the process executor outside a
-    devnet, Unavailable if the sandbox cannot be used.
-    """
+    """Raises Refused for processes outside a devnet, Unavailable without the sandbox."""
     match config.executor:
         case ExecutorKind.NOOP:
             return NoopExecutor(config.path("noop"), clock, config.noop_milliseconds)
@@ -45,10 +46,7 @@ async def choose(config: Config, owner: str, clock: Clock) -> Executor:
 
 
 async def _best(config: Config, owner: str, clock: Clock) -> Executor:
-    """Returns docker, else bubblewrap, else on a devnet the process executor.
-
-    A devnet must start on any machine, so that people can try it.
-    """
+    """A devnet must start on any machine, so that people can try it."""
     try:
         return await _docker(config, owner, clock)
     except Unavailable as engine:
@@ -66,18 +64,13 @@ async def _best(config: Config, owner: str, clock: Clock) -> Executor:
 async def _docker(
     config: Config, owner: str, clock: Clock, sandbox: Sandbox | None = None
 ) -> Executor:
-    """Returns the executor on a container engine.
-
-    If `sandbox` is None, it uses the strongest one that the engine has.
-    """
+    """`sandbox` None: the strongest one that the engine has."""
     from quorate_node.executors.docker.docker_executor import DockerExecutor
     from quorate_node.executors.docker.image_loader import ImagePolicy
 
     gpus = await asyncio.to_thread(read_gpus, NvmlProbe())
     policy = ImagePolicy(
-        config.registry_image_bytes,
-        config.engine_image_bytes,
-        None if config.is_devnet else frozenset(config.images),
+        private=None if config.is_devnet else frozenset(config.images),
         driver=GpuDriver(gpus.driver_version, gpus.cuda_version),
     )
     try:
@@ -85,7 +78,6 @@ async def _docker(
             config.path("docker"),
             owner,
             clock,
-            config.engine_url or None,
             sandbox=sandbox,
             policy=policy,
             first_user=config.job_user,
@@ -118,3 +110,55 @@ async def _process(config: Config, clock: Clock) -> Executor:
     executor = ProcessExecutor(config.path("process"), clock)
     await executor.check()
     return executor
+
+
+@asynccontextmanager
+async def local_executors(home: Path, sandbox: str) -> AsyncIterator[list[Executor]]:
+    """The daemon's executors with the same profile, so that a client can try a job before it costs
+    money. Yields the usable ones, the strongest first, and removes at the end all that they hold.
+    Raises Unavailable if none can be used.
+    """
+    usable: list[Executor] = []
+    problems: list[str] = []
+    async with AsyncExitStack() as stack:
+        for made in _candidates(home, sandbox, problems):
+            try:
+                await made.check()
+            except Unavailable as problem:
+                problems.append(str(problem))  # not re-raised: another sandbox may work
+                await made.close()
+                continue
+            stack.push_async_callback(_end, made)
+            usable.append(made)
+        if not usable:
+            raise Unavailable("; ".join(problems) or "there is no sandbox here", 60.0)
+        yield usable
+
+
+def _candidates(home: Path, sandbox: str, problems: list[str]) -> list[Executor]:
+    clock = SystemClock()
+    found: list[Executor] = []
+    if not sandbox or sandbox.startswith("docker"):
+        from quorate_node.executors.docker.docker_executor import DockerExecutor
+        from quorate_node.executors.docker.image_loader import ImagePolicy
+
+        wanted = Sandbox(sandbox) if sandbox else None
+        owner, policy = f"check-{os.getpid()}", ImagePolicy(private=None)
+        try:
+            found.append(
+                DockerExecutor(home / "docker", owner, clock, sandbox=wanted, policy=policy)
+            )
+        except Exception as error:  # noqa: BLE001 - the SDK raises its own errors while it connects
+            problems.append(f"no container engine answers ({error})")
+    if sandbox in ("", Sandbox.BWRAP):
+        found.append(BwrapExecutor(home / "bwrap", home / "rootfs", clock))
+    if not sandbox:
+        # The user's own program on the user's own machine needs no protection.
+        found.append(ProcessExecutor(home / "process", clock))
+    return found
+
+
+async def _end(executor: Executor) -> None:
+    for lease in await executor.leases():
+        await executor.remove(lease)
+    await executor.close()

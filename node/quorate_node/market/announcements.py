@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quorate_node.base.operator_keys import OperatorKeys, send_under_any_key
 from quorate_node.core.phases import Execution, Publishing, Running, Starting
@@ -20,9 +20,7 @@ from quorate_protocol.values import replace
 
 
 def named(executions: Iterable[Execution], coordinator: Address) -> tuple[LeaseProgress, ...]:
-    """Returns the leases of one coordinator that have no Commit yet. A lease that no heartbeat
-    names for long lapses there.
-    """
+    """A lease that no heartbeat names for long lapses at the coordinator."""
     found = [
         LeaseProgress(item.assignment_hash, _stage(item))
         for item in executions
@@ -51,11 +49,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class OfferDetails:
-    """The parts of the offer that the core does not know.
-
-    `inventory` is the CID digest of the `Hardware` document. `addresses` are the URLs of this
-    provider's gateway. The keys are X25519 and Ed25519 public keys.
-    """
+    """CID digest of the `Hardware` document, gateway URLs, X25519 and Ed25519 keys."""
 
     inventory: Hash32
     region: str
@@ -64,43 +58,34 @@ class OfferDetails:
     addresses: tuple[str, ...]
 
 
+@dataclass(slots=True)
 class Announcements:
     """Signs and sends offers and heartbeats. Call `bind` before the first one."""
 
-    def __init__(
-        self,
-        core: ProviderCore,
-        peers: Mapping[Address, Peers],
-        operator_keys: OperatorKeys,
-        clock: Clock,
-        attested: Callable[[tuple[SlotOffer, ...]], tuple[SlotOffer, ...]] = lambda slots: slots,
-        publish: Callable[[OfferEnvelope], None] | None = None,
-    ) -> None:
-        """`attested` adds the attestation level and the record to slots that have them. `publish`
-        hands each offer to gossip, and returns at once.
-        """
-        self._attested = attested
-        self._core, self._peers = core, peers
-        self._operator_keys, self._clock, self._publish = operator_keys, clock, publish
-        self._details: OfferDetails | None = None
-        self._heartbeat_seq = 0
-        self._taken: dict[Address, int] = {}  # the newest offer that each coordinator took
+    core: ProviderCore
+    peers: Mapping[Address, Peers]
+    operator_keys: OperatorKeys
+    clock: Clock
+    attested: Callable[[tuple[SlotOffer, ...]], tuple[SlotOffer, ...]] = lambda slots: slots
+    publish: Callable[[OfferEnvelope], None] | None = None  # to gossip; returns at once
+    _details: OfferDetails | None = None
+    _heartbeat_seq: int = 0
+    # The newest offer that each coordinator took.
+    _taken: dict[Address, int] = field(default_factory=dict)
 
     def bind(self, details: OfferDetails) -> None:
-        """Sets the details of the offer. They include the gateway's URL, which is known late."""
         self._details = details
 
     def offer(self, seq: Sequence, expires: UnixSeconds, signer: Signer) -> OfferEnvelope:
-        """Returns the offer with a sequence number, signed by one of the operator keys."""
-        terms, details = self._core.terms, self._details
+        terms, details = self.core.terms, self._details
         assert details is not None, "bind comes before the first offer"
-        promise = terms.promise(self._core.scalars.store_bytes)
+        promise = terms.promise(self.core.scalars.store_bytes)
         offer = Offer(
             provider=terms.provider,
             seq=seq,
             expires=expires,
             # A withdrawal names slots too. If no slot is left, it names all slots of the terms.
-            slots=self._attested(self._core.offered_slots() or terms.slots),
+            slots=self.attested(self.core.offered_slots() or terms.slots),
             inventory=details.inventory,
             sandboxes=promise.sandboxes,
             kinds=promise.kinds,
@@ -114,28 +99,26 @@ class Announcements:
         return OfferEnvelope(offer, seal(terms.domain, offer.signed(), signer.sign))
 
     async def send_offer(self, seq: Sequence, expires: UnixSeconds, newest: int) -> None:
-        """Sends the offer to each coordinator that has not taken it or a newer one, to all at the
-        same time. Raises Unavailable if one of them did not take it.
-
-        Does nothing when the offer has expired or `newest` is a newer sequence number.
+        """Sends to all that have not taken this or a newer offer. Raises Unavailable if one did not
+        take it. Does nothing when it has expired or `newest` is newer.
         """
-        if seq < newest or (expires != WITHDRAWN and self._clock.now() >= expires):
+        if seq < newest or (expires != WITHDRAWN and self.clock.now() >= expires):
             return
-        if self._publish is not None:
-            self._publish(self.offer(seq, expires, self._operator_keys.current))
-        waiting = [address for address in self._peers if self._taken.get(address, -1) < seq]
+        if self.publish is not None:
+            self.publish(self.offer(seq, expires, self.operator_keys.current))
+        waiting = [address for address in self.peers if self._taken.get(address, -1) < seq]
         is_first = any(address not in self._taken for address in waiting)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._offer_to(item, seq, expires)) for item in waiting]
         if is_first and any(address in self._taken for address in waiting):
             # A coordinator matches nobody whose heartbeat did not follow the first offer.
-            await self.send_heartbeat(self._core.free_slots())
+            await self.send_heartbeat(self.core.free_slots())
         failed = next((task.result() for task in tasks if task.result()), "")
         if failed:
             raise Unavailable(failed, NOT_SEEN_YET_SECONDS)
 
     async def _offer_to(self, address: Address, seq: Sequence, expires: UnixSeconds) -> str:
-        """Sends the offer to one coordinator. Returns why it is to be sent again, or ""."""
+        """Returns why it is to be sent again, or ""."""
         try:
             await self._send(
                 address, lambda signer: frames.OfferSent(self.offer(seq, expires, signer))
@@ -152,30 +135,24 @@ class Announcements:
         return ""
 
     async def send_heartbeat(self, free: tuple[FreeSlots, ...]) -> int:
-        """Sends one heartbeat to all coordinators at the same time and returns how many took it.
-        One that does not answer delays no other.
-        """
+        """Returns how many took it. A coordinator that does not answer delays no other."""
         # The sequence number must grow, also over restarts. The time in milliseconds does so and
         # needs no storage.
-        now = self._clock.now()
+        now = self.clock.now()
         self._heartbeat_seq = max(self._heartbeat_seq + 1, int(now * 1000))
         message = Heartbeat(
-            self._core.terms.provider,
-            Sequence(self._heartbeat_seq),
-            free,
-            (),
-            UnixSeconds(int(now)),
+            self.core.terms.provider, Sequence(self._heartbeat_seq), free, (), UnixSeconds(int(now))
         )
-        live = self._core.live()
+        live = self.core.live()
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._beat_to(item, replace(message, leases=named(live, item))))
-                for item in self._peers
+                for item in self.peers
             ]
         return sum(task.result() for task in tasks)
 
     async def _beat_to(self, address: Address, message: Heartbeat) -> bool:
-        domain = self._core.terms.domain
+        domain = self.core.terms.domain
         try:
             await self._send(
                 address, lambda signer: frames.HeartbeatSent(seal(domain, message, signer.sign))
@@ -187,15 +164,12 @@ class Announcements:
         return True
 
     async def _send(self, coordinator: Address, frame: Callable[[Signer], frames.Frame]) -> None:
-        """Sends a frame under the current operator key.
-
-        If the coordinator does not know that key yet, it sends the frame under an older one.
-        """
+        """For a coordinator that does not know the current key yet, under an older one."""
 
         async def send(signer: Signer) -> None:
-            await self._peers[coordinator].request(
+            await self.peers[coordinator].request(
                 coordinator, frames.encode(frame(signer)), SEND_SECONDS
             )
-            self._operator_keys.note_accepted(coordinator, signer.address)
+            self.operator_keys.note_accepted(coordinator, signer.address)
 
-        await send_under_any_key(self._operator_keys.for_announcements(coordinator), send)
+        await send_under_any_key(self.operator_keys.for_announcements(coordinator), send)

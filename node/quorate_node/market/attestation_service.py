@@ -43,9 +43,7 @@ class AttestationService:
         records: PublishedRecords,
         subject: Subject | None,
     ) -> None:
-        """`subject` is what the owner wants attested; None = nothing. `sign` signs with the
-        current operator key. A provider verifies others in either case.
-        """
+        """`subject` is what is attested; without one a provider still verifies others."""
         self._me, self._peers = me, peers
         self._verifications = Verifications(me, sign, self._send_as_verifier, fetch)
         self._coordinators: dict[Hash32, Address] = {}  # of the challenges that it verifies
@@ -57,7 +55,6 @@ class AttestationService:
         return self._records.attested(slots) if self._prover is not None else slots
 
     async def document(self, record: Hash32) -> bytes | None:
-        """Returns one of this provider's attestation documents, by its digest."""
         return await self._records.document(record)
 
     @property
@@ -66,14 +63,13 @@ class AttestationService:
         return self._prover is not None and self._prover.is_using_gpus
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._verifications.run(), name="verifications")
             if self._prover is not None:
                 group.create_task(self._prover.run(), name="prover")
 
     def take(self, coordinator: Address, body: bytes) -> None:
-        """Takes a message from a coordinator's connection. Raises Refused or Unavailable."""
+        """Raises Refused or Unavailable."""
         message = session_messages.decode(body)
         match message:
             case VerificationAsked():
@@ -122,10 +118,7 @@ class AttestationService:
 def claims_of_slots(
     terms: Callable[[], Terms], inventory: GpuInventory, peer_key: Hash32
 ) -> tuple[GpuClaim, ...]:
-    """Returns the claims of all GPUs in run slots, and of the CPU if CPU slots are on offer.
-
-    MIG partitions have no level yet, because nobody can measure what share of a GPU they have.
-    """
+    """GPUs in run slots, and the CPU if on offer. No share of a GPU can be measured."""
     offered = terms()
     gpus = tuple(
         claim

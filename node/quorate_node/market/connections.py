@@ -36,9 +36,8 @@ def make_p2p_transport(
     operator_keys: OperatorKeys,
     clock: Clock,
 ) -> "P2pTransport | None":
-    """Returns the libp2p host, if it is wanted, installed, and a coordinator has one too.
-
-    Raises Refused or Unavailable, with the remedy, if the owner insists on libp2p.
+    """None unless wanted, installed, and a coordinator has one too. Raises Refused or Unavailable
+    if the owner insists.
     """
     if choice is TransportChoice.WEBSOCKET:
         return None
@@ -73,7 +72,6 @@ class Connections:
 
     @property
     def publish(self) -> Callable[[OfferEnvelope], None] | None:
-        """What hands offers to gossip, if there is gossip."""
         return self.p2p_transport.publisher.put if self.p2p_transport is not None else None
 
     def name_documents(self, document: Callable[[Hash32], Awaitable[bytes | None]]) -> None:

@@ -20,10 +20,7 @@ KUBO_ANSWER_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class JobSources:
-    """The sources of one execution: those that the job names, and coordinators' stores.
-
-    `may_be_private` allows named gateways in the owner's private network.
-    """
+    """Sources of one execution. `may_be_private`: gateways named in the owner's network."""
 
     named: tuple[Source, ...] = ()
     stores: tuple[Source, ...] = ()
@@ -36,9 +33,7 @@ class JobSources:
 
 
 def job_sources(named: Iterable[str], stores: Iterable[Source], may_be_private: bool) -> JobSources:
-    """The sources of an assignment that names the URLs `named`. A store that it names stays a
-    store. `may_be_private` allows named gateways in the owner's private network.
-    """
+    """A store that the Assignment names stays a store."""
     own = tuple(stores)
     known = {source.url for source in own}
     found = tuple(
@@ -59,7 +54,7 @@ class OwnerGateways:
         self._asked_at = float("-inf")
 
     async def sources(self, clock: Clock) -> tuple[Source, ...]:
-        """All of them. The Kubo is asked for its gateway at most once a minute, until it tells."""
+        """The Kubo is asked for its gateway at most once a minute, until it tells."""
         now = clock.now()
         if self._kubo and not self._of_kubo and now - self._asked_at >= KUBO_ASKED_SECONDS:
             self._asked_at = now

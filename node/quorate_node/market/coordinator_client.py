@@ -5,6 +5,7 @@ description. The daemon checks it against the chain before it signs anything for
 (`registration.check_coordinator`).
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,10 +39,7 @@ TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 
 
 def deployment_from_info(info: InfoView) -> Deployment:
-    """Returns the deployment (chain, contracts, beacon) that a coordinator's description names.
-
-    Raises Refused(MALFORMED) if the description lacks a contract or has impossible values.
-    """
+    """Raises Refused(MALFORMED) if the description lacks a contract or has impossible values."""
     named = info.contracts
     absent = set(CONTRACTS) - named.keys()
     if (
@@ -74,7 +72,6 @@ def deployment_from_info(info: InfoView) -> Deployment:
 
 
 def saved_info_path(folder: Path, url: str) -> Path:
-    """Returns the path in `folder` of the saved description of the coordinator at `url`."""
     place = urlsplit(url)
     return folder / f"{place.hostname}-{place.port or place.scheme}.json"
 
@@ -82,14 +79,10 @@ def saved_info_path(folder: Path, url: str) -> Path:
 async def fetch_info(
     session: aiohttp.ClientSession, url: str, saved: Path, home: Path | None = None
 ) -> InfoView:
-    """Asks the coordinator at `url` to describe itself, and saves the answer in the file `saved`.
-
-    If the coordinator does not answer, it returns the saved description, so that a provider can
-    start without its coordinator. The provider trusts the contracts at first contact. They must
-    never change, because the owner's key stakes at them. If `init` was given a deployment, it is in
-    `home`, and the contracts must be those at first contact too. Raises Refused, which names what
-    changed and what to do if the market has really moved. Raises Unavailable if the coordinator
-    does not answer and no description is saved.
+    """Saves the answer; if there is none returns the saved one, so that a provider can start
+    without its coordinator. The owner's key stakes at the contracts, so those of the first contact,
+    or of the deployment in `home`, must never change. Raises Refused with what changed, or
+    Unavailable.
     """
     earlier = _read_saved_info(saved)
     try:
@@ -151,11 +144,7 @@ async def get_json(
     headers: dict[str, str] | None = None,
     bytes_max: int = ANSWER_BYTES_MAX,
 ) -> canonical.Json:
-    """Returns the JSON answer to a GET request, at most `bytes_max` bytes (1 MiB).
-
-    Raises Refused with the server's code, Unavailable if the server does not answer or is
-    overloaded.
-    """
+    """Raises Refused with the server's code, Unavailable without an answer."""
     try:
         async with session.get(
             url, headers=headers, timeout=TIMEOUT, allow_redirects=False
@@ -174,85 +163,68 @@ async def get_json(
     return tree
 
 
+@dataclass
 class Coordinator:
     """The HTTP client of one coordinator. It signs its requests for one provider."""
 
-    def __init__(
-        self,
-        url: str,
-        info: InfoView,
-        session: aiohttp.ClientSession,
-        provider: Address,
-        operator_keys: OperatorKeys,
-        clock: Clock,
-    ) -> None:
-        self.url, self.info = url.rstrip("/"), info
-        self._session, self._provider, self._operator_keys, self._clock = (
-            session,
-            provider,
-            operator_keys,
-            clock,
-        )
+    url: str
+    info: InfoView
+    session: aiohttp.ClientSession
+    provider: Address
+    operator_keys: OperatorKeys
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        self.url = self.url.rstrip("/")
 
     @property
     def address(self) -> Address:
-        """The coordinator's account."""
         return self.info.coordinator
 
     def headers(self, signer: Signer) -> dict[str, str]:
-        """Returns the Authorization header of this provider, signed by one of its operator keys."""
-        expires = UnixSeconds(int(self._clock.now()) + TOKEN_SECONDS)
-        bearer = Bearer(self._provider, signer.address, expires)
+        expires = UnixSeconds(int(self.clock.now()) + TOKEN_SECONDS)
+        bearer = Bearer(self.provider, signer.address, expires)
         return {"Authorization": make_token(bearer, self.info.chain_id, self.address, signer.sign)}
 
     def source(self) -> Source:
         """Returns the coordinator's staging store, as a gateway to fetch from."""
         return Source(
             self.url + Routes.UPLOAD.path,
-            tuple(self.headers(self._operator_keys.for_coordinator(self.address)[0]).items()),
+            tuple(self.headers(self.operator_keys.for_coordinator(self.address)[0]).items()),
             name=host_name("coordinator", self.url),
         )
 
     def sources(self, named: tuple[str, ...]) -> JobSources:
-        """Returns the gateways that an Assignment names, and the coordinator's own store.
-
-        Only the coordinator's store gets the token, and only it may be in the owner's private
-        network. On a devnet every gateway may be there.
-        """
+        """Only the own store gets the token and may be private; on a devnet all may."""
         return job_sources(named, (self.source(),), self.info.limits == DEVNET.name)
 
     async def upload(self, store: ContentStore, cid: Cid) -> None:
-        """Uploads one file of the content store to the coordinator's staging store."""
         async with await store.lease(cid) as lease:
 
             async def put(signer: Signer) -> None:
                 await upload_file(
-                    self._session,
+                    self.session,
                     self.url + Routes.UPLOAD.path,
                     lease.path,
                     cid,
                     self.headers(signer),
                 )
 
-            await send_under_any_key(self._operator_keys.for_coordinator(self.address), put)
+            await send_under_any_key(self.operator_keys.for_coordinator(self.address), put)
 
     async def observed_address(self) -> str:
-        """Returns the IP address from which the coordinator sees this machine; "" if it cannot
-        tell. Refused or Unavailable.
-        """
+        """Empty if it cannot tell. Refused or Unavailable."""
         view: ObservedView = canonical.from_json(
-            ObservedView, await get_json(self._session, self.url + Routes.OBSERVED.path)
+            ObservedView, await get_json(self.session, self.url + Routes.OBSERVED.path)
         )
         return view.address
 
     async def receipt(self, job_id: Hash32) -> bytes:
-        """Returns the receipt file of a job that this provider executed. Refused or Unavailable
-        while the coordinator shows none.
-        """
+        """Refused or Unavailable while the coordinator shows none."""
         url = self.url + Routes.RECEIPT.at(job=job_id)
 
         async def get(signer: Signer) -> canonical.Json:
-            return await get_json(self._session, url, self.headers(signer), RECEIPT_BYTES_MAX)
+            return await get_json(self.session, url, self.headers(signer), RECEIPT_BYTES_MAX)
 
-        keys = self._operator_keys.for_coordinator(self.address)
+        keys = self.operator_keys.for_coordinator(self.address)
         return canonical.canonical(await send_under_any_key(keys, get))

@@ -20,18 +20,14 @@ class Dialer(Peers, Protocol):
     """A connection over one transport, which reconnects by itself."""
 
     @property
-    def connections(self) -> int:
-        """How many connections were made."""
+    def connections(self) -> int: ...
 
-    async def run(self) -> None:
-        """Dials until cancelled."""
+    async def run(self) -> None: ...
 
 
 class CoordinatorDialer:
-    """`ports.Peers` with one coordinator.
-
-    A provider that knows a libp2p address dials it all the time. While it does not get through for
-    `patience_seconds`, a WebSocket stands in.
+    """`ports.Peers` with one coordinator. While libp2p does not get through for `patience_seconds`,
+    a WebSocket stands in.
     """
 
     def __init__(
@@ -43,10 +39,7 @@ class CoordinatorDialer:
         patience_seconds: float,
         refresh: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Without `websocket` nothing stands in, and without `libp2p` it dials WebSocket only.
-
-        `refresh` asks the coordinator for its libp2p address, which may have changed.
-        """
+        """Without `websocket` nothing stands in. `refresh` asks for a new libp2p address."""
         assert websocket or libp2p, "one of both is there"
         self._coordinator, self._new_websocket, self._libp2p = coordinator, websocket, libp2p
         self._clock, self._patience, self._refresh = clock, patience_seconds, refresh
@@ -55,7 +48,6 @@ class CoordinatorDialer:
 
     @property
     def connections(self) -> int:
-        """How many connections were made, over both transports."""
         dialers = (self._libp2p, self._websocket)
         return self._past_connections + sum(dialer.connections for dialer in dialers if dialer)
 
@@ -67,7 +59,7 @@ class CoordinatorDialer:
         return WEBSOCKET if self._websocket is not None and self._websocket.connected() else ""
 
     async def run(self) -> None:
-        """Dials until cancelled. Raises the bugs of the frame handler."""
+        """Raises the bugs of the frame handler."""
         if self._libp2p is None:
             await self._run_websocket()
             return
@@ -77,18 +69,15 @@ class CoordinatorDialer:
                 group.create_task(self._stand_in(), name="stand-in peer")
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """See `ports.Peers`."""
         for dialer in (self._libp2p, self._websocket):
             if dialer is not None and dialer.connected():
                 return await dialer.request(peer, frame, deadline)
         raise Unavailable(f"0x{peer.hex()} is not connected", 2.0)
 
     def connected(self) -> frozenset[Address]:
-        """See `ports.Peers`."""
         return frozenset([self._coordinator]) if self.transport else frozenset()
 
     async def close(self) -> None:
-        """See `ports.Peers`."""
         for dialer in (self._libp2p, self._websocket):
             if dialer is not None:
                 await dialer.close()

@@ -5,9 +5,10 @@ The handler recovers which key signed a message. The core decides whether that k
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from dataclasses import dataclass
 
 from quorate_node.core import events
+from quorate_node.core.events import EventSink
 from quorate_node.core.phases import FAULTED
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import frames
@@ -22,66 +23,41 @@ OUT_OF_TIME = (Code.STALE, Code.TOO_EARLY)
 log = logging.getLogger(__name__)
 
 
-class EventSink(Protocol):
-    """The one method of the actor that other parts need to report events."""
-
-    async def submit(self, event: events.Event) -> object:
-        """Gives the event to the core, and returns when the journal has it.
-
-        Raises Refused as the core does.
-        """
-
-
+@dataclass(slots=True)
 class FrameHandler:
     """Handles the frames of one coordinator. It answers a frame once the journal has the event."""
 
-    def __init__(
-        self,
-        actor: EventSink,
-        coordinator: Address,
-        domain: Domain,
-        recover: Recover,
-        may_take_work: Callable[[], bool] = lambda: True,
-        store_room: Callable[[], Awaitable[int]] | None = None,
-        image_requirement: Callable[[str], str] = lambda image: "",
-        attestation: Callable[[Address, bytes], None] | None = None,
-    ) -> None:
-        """`may_take_work` returns False while this coordinator may know another operator key than
-        the provider (`OperatorKeys.may_take_work`).
-
-        `store_room` returns how many more bytes the content store can keep; None = no limit.
-        `image_requirement` returns what an image asks of the GPU driver, if that is known.
-        `attestation` takes the messages of challenges from a coordinator.
-        """
-        self._actor, self._coordinator = actor, coordinator
-        self._domain, self._recover = domain, recover
-        self._may_take_work, self._store_room = may_take_work, store_room
-        self._image_requirement, self._attestation = image_requirement, attestation
+    actor: EventSink
+    coordinator: Address
+    domain: Domain
+    recover: Recover
+    may_take_work: Callable[[], bool] = lambda: True  # see `OperatorKeys`
+    # How many more bytes the store can keep; None = no limit.
+    store_room: Callable[[], Awaitable[int]] | None = None
+    image_requirement: Callable[[str], str] = lambda image: ""
+    attestation: Callable[[Address, bytes], None] | None = None
 
     async def handle(self, sender: str, data: bytes) -> bytes:
-        """Handles one frame (`ports.Handler`) and returns the answer's frame. Raises Refused.
-
-        The connection belongs to this coordinator, so `sender` is not used.
-        """
+        """Raises Refused. The connection belongs to this coordinator, so `sender` is not used."""
         frame = frames.decode(data)
         if isinstance(frame, frames.AttestationSent):
-            if self._attestation is None:
+            if self.attestation is None:
                 raise Refused(Code.UNSUPPORTED, "this provider takes part in no challenge")
-            self._attestation(self._coordinator, frame.body)
+            self.attestation(self.coordinator, frame.body)
             return frames.encode(frames.Ok())
         event = self.event(frame)
-        if isinstance(event, events.AssignmentReceived) and self._store_room is not None:
-            event = replace(event, store_room=await self._store_room())
+        if isinstance(event, events.AssignmentReceived) and self.store_room is not None:
+            event = replace(event, store_room=await self.store_room())
         if isinstance(event, events.AssignmentReceived) and event.spec.resources.gpu:
-            event = replace(event, cuda_requirement=self._image_requirement(event.spec.image))
+            event = replace(event, cuda_requirement=self.image_requirement(event.spec.image))
         try:
-            await self._actor.submit(event)
+            await self.actor.submit(event)
         except Refused as refused:
             if refused.code is Code.EQUIVOCATION:
                 log.error(
                     "coordinator 0x%s contradicts what it signed before: %s. Keep this line as "
                     "evidence: %s",
-                    self._coordinator.hex(),
+                    self.coordinator.hex(),
                     refused.detail,
                     data[:EVIDENCE_BYTES].decode(errors="backslashreplace"),
                 )
@@ -108,13 +84,10 @@ class FrameHandler:
         return frames.encode(frames.Ok())
 
     def event(self, frame: frames.Frame) -> events.Event:
-        """Returns the event of a frame.
-
-        Raises Refused if the frame is not one that a coordinator sends.
-        """
+        """Raises Refused for a frame that no coordinator sends."""
         match frame:
             case frames.AssignmentSent():
-                signer, is_rotating = self._signer(frame.assignment), not self._may_take_work()
+                signer, is_rotating = self._signer(frame.assignment), not self.may_take_work()
                 return events.AssignmentReceived(
                     frame.assignment, frame.spec, frame.sources, signer, is_rotating
                 )
@@ -131,12 +104,12 @@ class FrameHandler:
                 )
             case frames.VoucherSent():
                 return events.VoucherReceived(
-                    self._coordinator, frame.voucher, self._signer(frame.voucher)
+                    self.coordinator, frame.voucher, self._signer(frame.voucher)
                 )
             case frames.StopSent():
-                return events.StopReceived(frame.assignment_hash, frame.stop, self._coordinator)
+                return events.StopReceived(frame.assignment_hash, frame.stop, self.coordinator)
             case _:
                 raise Refused(Code.UNSUPPORTED, f"{type(frame).__name__} is not for a provider")
 
     def _signer(self, envelope: AnyEnvelope) -> Address:
-        return signer(self._domain, envelope, self._recover)
+        return signer(self.domain, envelope, self.recover)

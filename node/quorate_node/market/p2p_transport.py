@@ -46,14 +46,11 @@ class OfferPublisher:
         self._document = document
 
     def put(self, offer: OfferEnvelope) -> None:
-        """Gives an offer to `run`, in place of an older one."""
         self._newest = offer
         self._news.set()
 
     async def run(self) -> None:
-        """Publishes until cancelled. Gossip may lose a message; the next offer follows within
-        minutes, and connected coordinators get each offer over their connection.
-        """
+        """Gossip may lose a message; the next offer follows within minutes."""
         while True:
             await self._news.wait()
             offer = self._newest
@@ -72,9 +69,7 @@ class OfferPublisher:
                 self._news.clear()
 
     async def _message(self, offer: OfferEnvelope) -> bytes:
-        """Returns the message with the attestation documents that slots name, as far as they
-        fit.
-        """
+        """With the attestation documents that slots name, as far as they fit."""
         named = {slot.record for slot in offer.offer.slots} - {ZERO_HASH}
         found = [await self._document(record) for record in sorted(named)] if self._document else []
         return offer_gossip.encode_with(offer, [data for data in found if data is not None])
@@ -99,13 +94,12 @@ class P2pTransport:
         )
 
     async def run(self) -> None:
-        """Keeps the host up until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._node.run(), name="libp2p")
             group.create_task(self.publisher.run(), name="gossip")
 
     def link(self, info: InfoView, handler: Handler, retry_max: Seconds) -> "P2pLink | None":
-        """Makes the connection to a coordinator; None if it names no libp2p address."""
+        """None if it names no libp2p address."""
         server = server_of(info)
         if server is None:
             return None
@@ -140,14 +134,13 @@ class P2pLink:
     dialer: Libp2pDialer
 
     def learn(self, info: InfoView) -> None:
-        """Dials the address that the coordinator shows now."""
         server = server_of(info)
         if server is not None:
             self.dialer.server = server
 
 
 def server_of(info: InfoView) -> PeerAddress | None:
-    """Returns the libp2p address that a coordinator shows; None if it shows none that works."""
+    """None if it shows none that works."""
     if not info.peer_id or not info.addresses:
         return None
     try:

@@ -48,7 +48,7 @@ EngineOf = Callable[[GpuClaim], Engine]
 
 
 class GpuProver:
-    """The prover of one GPU. All calls to its engine come from one thread, as drivers demand."""
+    """All calls to its engine come from one thread, as drivers demand."""
 
     def __init__(
         self, challenge: ChallengeOpened, gpu: int, domain: Domain, engine_of: EngineOf
@@ -59,7 +59,6 @@ class GpuProver:
         self._prover: Prover | None = None
 
     async def begin(self) -> None:
-        """Reserves the engine's memory. Raises Unavailable if the GPU cannot answer."""
         self._prover = await self._in_thread(self._make)
 
     def _make(self) -> Prover:
@@ -73,12 +72,10 @@ class GpuProver:
             raise
 
     async def commit(self, nonces: tuple[Hash32, ...]) -> tuple[Hash32, ...]:
-        """Computes the next stage and returns its roots."""
         prover = self._ready
         return await self._in_thread(lambda: prover.commit(nonces))
 
     async def open(self, sample_seed: Hash32) -> Sections:
-        """Opens what the sample draws."""
         prover = self._ready
         return await self._in_thread(lambda: prover.open(sample_seed))
 
@@ -88,7 +85,6 @@ class GpuProver:
         return self._prover
 
     async def close(self) -> None:
-        """Releases the memory, after what its thread still computes."""
         prover, self._prover = self._prover, None
         if prover is not None:
             await self._in_thread(prover.close)
@@ -122,8 +118,6 @@ class Subject:
 
 @dataclass(slots=True)
 class _Challenge:
-    """The challenge that is under way."""
-
     coordinator: Address
     state: ProverState
     came: "asyncio.Queue[NonceSent | RecordSent | RefusalSent]" = field(
@@ -131,19 +125,22 @@ class _Challenge:
     )
 
 
+@dataclass(slots=True)
 class ProverService:
     """The provider as prover. `run` owns its tasks."""
 
-    def __init__(
-        self, me: Verifier, subject: Subject, records: PublishedRecords, send: Send
-    ) -> None:
-        """`me` names this provider's account and deployment."""
-        self._me, self._subject, self._records, self._send = me, subject, records, send
-        self._asked: AttestationAsked | None = None  # while a coordinator may open a challenge
-        self._challenge: _Challenge | None = None
+    me: Verifier
+    subject: Subject
+    records: PublishedRecords
+    send: Send
+    _asked: AttestationAsked | None = None  # while a coordinator may open a challenge
+    _challenge: _Challenge | None = None
+    _tried: Round = field(init=False)
+    _pause_until: float = 0.0
+    _group: asyncio.TaskGroup | None = None
+
+    def __post_init__(self) -> None:
         self._tried = Round(0)
-        self._pause_until = 0.0
-        self._group: asyncio.TaskGroup | None = None
 
     @property
     def is_using_gpus(self) -> bool:
@@ -153,37 +150,36 @@ class ProverService:
         )
 
     async def run(self) -> None:
-        """Asks at the beginning of each period if it is time. Runs until cancelled."""
         async with asyncio.TaskGroup() as self._group:
             while True:
                 await self._ask_if_due()
-                await self._me.clock.sleep(POLL_SECONDS)
+                await self.me.clock.sleep(POLL_SECONDS)
 
     # -------------------------------------------------------------------------------------- asking
 
     async def _ask_if_due(self) -> None:
-        now = self._me.clock.now()
-        is_early = now < max(self._me.beacon.genesis_time, self._pause_until)
+        now = self.me.clock.now()
+        is_early = now < max(self.me.beacon.genesis_time, self._pause_until)
         if is_early or self._challenge is not None:
             return
-        number = challenge_round(self._me.beacon, int(now), self._me.limits)
-        late = now - round_time(self._me.beacon, number)
-        is_time = 0 <= late < self._me.limits.attestation_start_within
-        is_needed = self._records.expires() - now < self._me.limits.attestation_ttl / 2
-        if is_time and is_needed and number != self._tried and self._subject.is_idle():
+        number = challenge_round(self.me.beacon, int(now), self.me.limits)
+        late = now - round_time(self.me.beacon, number)
+        is_time = 0 <= late < self.me.limits.attestation_start_within
+        is_needed = self.records.expires() - now < self.me.limits.attestation_ttl / 2
+        if is_time and is_needed and number != self._tried and self.subject.is_idle():
             await self._ask(number)
 
     async def _ask(self, number: Round) -> None:
-        self._asked = AttestationAsked(self._subject.peer_key, self._subject.claims())
+        self._asked = AttestationAsked(self.subject.peer_key, self.subject.claims())
         try:
-            for coordinator in self._subject.coordinators():
+            for coordinator in self.subject.coordinators():
                 try:
-                    await self._send(coordinator, self._asked)
+                    await self.send(coordinator, self._asked)
                 except Unavailable as error:
                     # Not re-raised: the round may not have appeared there yet, or too many ask at
                     # once. The pause varies, so that they do not come back at once.
                     pause = max(POLL_SECONDS, error.retry_after) * random.uniform(0.5, 1.5)
-                    self._pause_until = self._me.clock.now() + pause
+                    self._pause_until = self.me.clock.now() + pause
                     log.debug("0x%s opens no challenge yet: %s", coordinator.hex(), error)
                 except Refused as refused:
                     # Not re-raised: another coordinator may open one, else the next period comes.
@@ -196,15 +192,11 @@ class ProverService:
             self._asked = None
 
     def open(self, coordinator: Address, challenge: ChallengeOpened) -> None:
-        """Begins the challenge that this provider has asked for.
-
-        Raises Refused for any other, and for one that comes at another time than the period's
-        beginning.
-        """
+        """Raises Refused unless this provider asked for it and the period begins."""
         known = self._challenge
         if known is not None and known.state.challenge == challenge:
             return
-        if known is not None or not self._subject.is_idle():
+        if known is not None or not self.subject.is_idle():
             raise Refused(Code.BUSY, "challenge: this provider is busy; it asks in the next period")
         asked = self._asked
         is_asked = asked is not None and (asked.peer_key, asked.gpus) == (
@@ -213,14 +205,14 @@ class ProverService:
         )
         if not is_asked or challenge.verifiers[:1] != (coordinator,):
             raise Refused(Code.NOT_YOURS, "challenge: this provider has not asked for it")
-        now = UnixSeconds(int(self._me.clock.now()))
-        check_start(challenge, self._me.beacon, now, self._me.limits)
+        now = UnixSeconds(int(self.me.clock.now()))
+        check_start(challenge, self.me.beacon, now, self.me.limits)
         assert self._group is not None, "it asks only while it runs"
         self._challenge = _Challenge(coordinator, prover_session.begin(challenge))
         self._group.create_task(self._serve(self._challenge), name="attestation")
 
     def take(self, coordinator: Address, message: NonceSent | RecordSent | RefusalSent) -> None:
-        """Takes a verifier's message, which the coordinator passed on. Raises Refused(UNKNOWN)."""
+        """Raises Refused(UNKNOWN)."""
         known = self._challenge
         is_known = known is not None and known.coordinator == coordinator
         digest = (
@@ -244,23 +236,23 @@ class ProverService:
             async with AsyncExitStack() as stack:
                 found = await self._prove(challenge, stack)
             evidence = await self._collect(challenge, found)
-            await self._records.publish(beacon_round, evidence)
-            await self._subject.published()
+            await self.records.publish(beacon_round, evidence)
+            await self.subject.published()
             log.info("attested by beacon round %d", beacon_round)
         except (Refused, Unavailable, TimeoutError) as error:
             # Not re-raised: the old records count until they expire, and the next period comes.
             log.warning(
                 "no attestation by beacon round %d: %s", beacon_round, str(error) or "no answer"
             )
-            await self._records.drop_proofs(beacon_round)
+            await self.records.drop_proofs(beacon_round)
         finally:
             self._challenge = None
 
     async def _prove(self, challenge: _Challenge, stack: AsyncExitStack) -> list[str]:
-        """Answers all stages, and returns the CIDs of the proofs. Memory is freed at its end."""
+        """Returns the CIDs of the proofs. Memory is freed at its end."""
         opened = challenge.state.challenge
         provers = [
-            GpuProver(opened, gpu, self._me.domain, self._subject.engine_of)
+            GpuProver(opened, gpu, self.me.domain, self.subject.engine_of)
             for gpu in range(len(opened.gpus))
         ]
         for prover in provers:
@@ -286,14 +278,14 @@ class ProverService:
     async def _commit(self, challenge: _Challenge, gpu: int, prover: GpuProver, stage: int) -> None:
         roots = await prover.commit(challenge.state.nonces[stage])
         challenge.state, committed = prover_session.add_roots(challenge.state, gpu, roots)
-        await self._send(challenge.coordinator, RootsSent(committed))
+        await self.send(challenge.coordinator, RootsSent(committed))
 
     async def _open(self, challenge: _Challenge, gpu: int, prover: GpuProver) -> str:
         state = challenge.state
         sections = await prover.open(prover_session.sample_of(state, gpu))
         proof = Proof(prover_session.header(state, gpu), sections).encode()
-        cid = await self._records.keep_proof(state.challenge.beacon.round, proof)
-        await self._send(challenge.coordinator, ProofSent(state.digest, Small(gpu), cid))
+        cid = await self.records.keep_proof(state.challenge.beacon.round, proof)
+        await self.send(challenge.coordinator, ProofSent(state.digest, Small(gpu), cid))
         return cid
 
     async def _collect(
@@ -315,7 +307,7 @@ class ProverService:
         return evidence
 
     async def _next(self, challenge: _Challenge) -> NonceSent | RecordSent:
-        """Returns the next message. Raises Refused with a verifier's reason for no record."""
+        """Raises Refused with a verifier's reason for no record."""
         async with asyncio.timeout(ANSWER_SECONDS):
             message = await challenge.came.get()
         if isinstance(message, RefusalSent):
@@ -324,7 +316,6 @@ class ProverService:
 
 
 async def _all(works: Iterable[Awaitable[T]]) -> list[T]:
-    """Waits for all, and then raises the first failure."""
     found = await asyncio.gather(*works, return_exceptions=True)
     for item in found:
         if isinstance(item, BaseException):

@@ -12,7 +12,7 @@ from quorate_attestation.catalogue import CPU
 from quorate_content.dag.cid import parse
 from quorate_content.store.content_store import ContentStore
 from quorate_protocol.codec import canonical, cids
-from quorate_protocol.messages.offer import SlotOffer, gpus_needed
+from quorate_protocol.messages.offer import Hardware, SlotOffer, gpus_needed
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Hash32, Round, Small, UnixSeconds
@@ -52,16 +52,12 @@ class PublishedRecords:
         self.newest = _read(file)
 
     async def keep_proof(self, beacon_round: Round, data: bytes) -> str:
-        """Stores a proof and returns its CID, under which the gateway now serves it."""
         return str((await self._store.put(data, _owner(beacon_round))).cid)
 
     async def publish(
         self, beacon_round: Round, found: Mapping[str, Sequence[GpuEvidence]]
     ) -> None:
-        """Stores one document a model, in place of those of the last challenge.
-
-        `found` maps a model's name to the evidence of its GPUs.
-        """
+        """Replaces the last challenge's. `found` maps a model's name to evidence."""
         documents = []
         for model, gpus in found.items():
             document = AttestationDocument(tuple(gpus))
@@ -80,7 +76,7 @@ class PublishedRecords:
             await self._store.unpin_all(_owner(beacon_round))
 
     def attested(self, slots: Iterable[SlotOffer]) -> tuple[SlotOffer, ...]:
-        """Returns slots with level 1 and their document, where live records cover all GPUs."""
+        """Level 1 where live records cover all GPUs."""
         every = tuple(slots)
         return tuple(self._attested(slot, gpus_needed(every, slot.gpu)) for slot in every)
 
@@ -92,7 +88,7 @@ class PublishedRecords:
         return slot
 
     async def document(self, record: Hash32) -> bytes | None:
-        """Returns the bytes of a document by its digest; None if the store has lost it."""
+        """None if the store has lost it."""
         try:
             async with await self._store.lease(parse(cids.cid_text(cids.RAW, record))) as lease:
                 return await asyncio.to_thread(lease.path.read_bytes)
@@ -100,7 +96,7 @@ class PublishedRecords:
             return None  # not re-raised: peers fetch it by its CID, or not at all
 
     def expires(self) -> UnixSeconds:
-        """Returns when the first of the newest documents expires; 0 if there is none."""
+        """0 if there is none."""
         return min((item.expires for item in self.newest.documents), default=UnixSeconds(0))
 
 
@@ -117,3 +113,15 @@ def _read(file: Path) -> Published:
         # Not re-raised: without the file the provider asks for a new challenge.
         log.warning("%s cannot be read and is ignored: %s", file, refused)
         return Published()
+
+
+INVENTORY_OWNER = "inventory"
+
+
+async def publish_inventory(store: ContentStore, hardware: Hardware) -> Hash32:
+    """Replaces the last; returns its CID digest. `Refused(QUOTA)`, `Unavailable`: no room."""
+    await store.unpin_all(INVENTORY_OWNER)
+    stored = await store.put(hardware.encode(), INVENTORY_OWNER)
+    digest = hardware.digest()
+    assert stored.cid.digest == digest, "a document of one block has the CID of its bytes"
+    return digest

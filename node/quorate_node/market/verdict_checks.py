@@ -12,19 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate_node.core import events
+from quorate_node.core.events import EventSink
 from quorate_node.core.execution import is_same_set
 from quorate_node.core.phases import Done, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Terms
-from quorate_node.market.frame_handler import EventSink
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.envelope import Recover
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.receipt import RECEIPT_BYTES_MAX, Receipt
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
 from quorate_protocol.rules.receipts.receipt_bill import paid_by_client
-from quorate_protocol.rules.receipts.receipt_draws import VerifyRound
 from quorate_protocol.rules.receipts.receipt_pins import Pins
 from quorate_protocol.units import Address, Amount, Hash32, Round, Sequence, UnixSeconds
 from quorate_runtime.files import private_folder, write_atomic
@@ -47,19 +45,11 @@ def _verify_round(key: bytes, number: int, signature: bytes) -> bool:
     return verify_round(key, Round(number), signature)
 
 
-def check_receipt(
-    execution: Execution,
-    terms: Terms,
-    data: bytes,
-    recovered: Recover = recover,
-    verified: VerifyRound = _verify_round,
-) -> Amount:
-    """Checks the receipt of an execution that has its Verdict, and returns what its client pays.
-
-    Raises Refused, which says what does not hold. Raises Unavailable if the receipt has another
-    Verdict than the one that was sent.
+def check_receipt(execution: Execution, terms: Terms, data: bytes) -> Amount:
+    """Returns what the client pays. Raises Refused with what does not hold, Unavailable for another
+    Verdict than was sent.
     """
-    body = _consistent(data, recovered, verified)
+    body = _consistent(data)
     pins = Pins(
         terms.domain,
         terms.beacon.public_key,
@@ -73,9 +63,9 @@ def check_receipt(
     return paid_by_client(body).get(execution.assignment_hash, Amount(0))
 
 
-def _consistent(data: bytes, recovered: Recover, verified: VerifyRound) -> Receipt:
+def _consistent(data: bytes) -> Receipt:
     tree = canonical.parse(data, RECEIPT_BYTES_MAX)
-    report = receipt_checks.verify(canonical.canonical(tree), recovered, verified)
+    report = receipt_checks.verify(canonical.canonical(tree), recover, _verify_round)
     if not report.valid or not isinstance(tree, dict):
         failed = "; ".join(f"{check.name} ({check.detail})" for check in report.failures[:4])
         raise _refusal(f"these checks fail: {failed}")
@@ -83,9 +73,7 @@ def _consistent(data: bytes, recovered: Recover, verified: VerifyRound) -> Recei
 
 
 def compare(execution: Execution, body: Receipt) -> None:
-    """Compares a consistent receipt with what this provider signed and was sent. Raises as
-    `check_receipt` does.
-    """
+    """Compares with what this provider signed and was sent. Raises as `check_receipt` does."""
     phase = execution.phase
     assert isinstance(phase, Done), "an execution without a Verdict has no receipt"
     told, said = phase.verdict.message, body.verdict.message
@@ -116,11 +104,8 @@ def _refusal(why: str) -> Refused:
 
 @dataclass(slots=True)
 class VerdictChecks:
-    """Reads and checks the receipt of each Verdict, one after the other.
-
-    `folder` holds the receipts that failed. Their names begin with the coordinator's account, so a
-    restart knows them; the owner removes a file to work for that coordinator again. `faulting`
-    holds those whose Verdict faults this provider.
+    """Checks the receipt of each Verdict. `folder` has those that failed, named by coordinator, so
+    a restart knows them; the owner removes a file to work for it again.
     """
 
     core: ProviderCore
@@ -139,7 +124,6 @@ class VerdictChecks:
         return coordinator.hex() not in self._false
 
     async def run(self) -> None:
-        """Checks until cancelled."""
         while True:
             self.read_folder()
             for execution in list(self._due()):
@@ -147,7 +131,7 @@ class VerdictChecks:
             await self.clock.sleep(LOOK_SECONDS)
 
     def _due(self) -> Iterator[Execution]:
-        """Yields the executions whose receipt is due, and forgets those that are gone."""
+        """Forgets executions that are gone."""
         kept, now = self.core.executions, self.clock.now()
         self._checked = {lease: seq for lease, seq in self._checked.items() if lease in kept}
         for lease in [lease for lease in self._ask_at if lease not in kept]:
@@ -230,7 +214,7 @@ class VerdictChecks:
 
 
 def _write(folder: Path, execution: Execution, data: bytes) -> Path:
-    """Writes a receipt, unless its coordinator has the most files there. Blocks for a disk."""
+    """Unless its coordinator has the most files there. Blocks for a disk."""
     private_folder(folder)
     name = execution.coordinator.hex()
     path = folder / f"{name}-{execution.lease_id}.json"

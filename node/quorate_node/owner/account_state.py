@@ -22,10 +22,8 @@ SLOT_PAGES_MAX = 1024
 
 
 class AccountState(Struct, frozen=True):
-    """The owner's money on chain. Tokens in millionths of a USD, coins in wei.
-
-    `balance` is what the account has in Escrow: pay of juries and of orders with an escrow of their
-    own. `read_at` is 0 if the chain was not asked yet.
+    """The owner's money on chain: tokens in millionths of a USD, coins in wei. `balance` is in
+    Escrow. `read_at` 0 = not asked yet.
     """
 
     account: Address = ZERO_ADDRESS
@@ -53,7 +51,7 @@ class AccountState(Struct, frozen=True):
         )
 
     def closed_slots(self) -> tuple[StakeSlot, ...]:
-        """Returns the closed slots, the first to come back first."""
+        """The first to come back first."""
         closed = (slot for slot in self.slots if slot.back_at)
         return tuple(sorted(closed, key=lambda slot: (slot.back_at, slot.place)))
 
@@ -65,10 +63,7 @@ async def read_account(
     operator: Address,
     host_classes: Iterable[Hash32],
 ) -> AccountState:
-    """Asks the chain. It finds stake slots in `host_classes` only.
-
-    Raises Unavailable if the node does not answer.
-    """
+    """Finds stake slots in `host_classes` only. Raises Unavailable if the node does not answer."""
     head, stakes, token = await client.head(), contracts.stakes, contracts.token
     payout = await ask(client, stakes.payout_of(account))
     payout = account if payout == ZERO_ADDRESS else payout

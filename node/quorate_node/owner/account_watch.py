@@ -6,6 +6,7 @@ It also notices stake that is missing while the provider is on offer, for exampl
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.open_cases import OpenCases
@@ -26,39 +27,32 @@ ASK_SECONDS = 3.0  # the status does not wait longer for the chain
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class AccountWatch:
     """The newest `AccountState`. `needs_stake`: the provider is on offer and does not leave."""
 
-    def __init__(
-        self,
-        core: ProviderCore,
-        client: ChainClient,
-        contracts: Contracts,
-        operator: Callable[[], Address],
-        board: Board,
-        needs_stake: Callable[[], bool],
-        clock: Clock,
-    ) -> None:
-        self._core, self._client, self._contracts, self._operator = (
-            core,
-            client,
-            contracts,
-            operator,
-        )
-        self._board, self._needs_stake, self._clock = board, needs_stake, clock
-        self.newest = AccountState()
-        self._asked_at = 0.0
-        self._cases = OpenCases.of(client, contracts, core.terms.provider)
+    core: ProviderCore
+    client: ChainClient
+    contracts: Contracts
+    operator: Callable[[], Address]
+    board: Board
+    needs_stake: Callable[[], bool]
+    clock: Clock
+    newest: AccountState = AccountState()
+    _asked_at: float = 0.0
+    _cases: OpenCases = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cases = OpenCases.of(self.client, self.contracts, self.core.terms.provider)
 
     async def run(self) -> None:
-        """Asks from time to time, until cancelled."""
         while True:
             await self.refresh()
-            await self._clock.sleep(LOOK_SECONDS)
+            await self.clock.sleep(LOOK_SECONDS)
 
     async def refresh(self) -> AccountState:
-        """Returns what the chain says now. If it does not answer soon, returns the last answer."""
-        if self._clock.now() - self._asked_at < FRESH_SECONDS:
+        """If the chain does not answer soon, returns the last answer."""
+        if self.clock.now() - self._asked_at < FRESH_SECONDS:
             return self.newest
         try:
             async with asyncio.timeout(ASK_SECONDS):
@@ -67,29 +61,29 @@ class AccountWatch:
             # Not re-raised: the health monitor reports the chain, and the status shows the age.
             log.debug("the balances are not known now: %s", error)
             return self.newest
-        self._asked_at = self._clock.now()
+        self._asked_at = self.clock.now()
         self._check_stake()
         return self.newest
 
     async def _read(self) -> AccountState:
-        terms = self._core.terms
+        terms = self.core.terms
         found = await read_account(
-            self._client,
-            self._contracts,
+            self.client,
+            self.contracts,
             terms.provider,
-            self._operator(),
+            self.operator(),
             [slot.host.id() for slot in terms.slots],
         )
         cases = await self._cases.look()
-        return replace(found, cases=own_cases(cases, terms.provider, self._contracts.deployment))
+        return replace(found, cases=own_cases(cases, terms.provider, self.contracts.deployment))
 
     def _check_stake(self) -> None:
-        """Puts missing stake on the board. Before the first offer the registration does that."""
-        if not self._needs_stake():
+        """Before the first offer the registration does that."""
+        if not self.needs_stake():
             return
         lacking = sum(
             max(0, int(slot.count) - len(self.newest.open_slots(slot.host.id())))
-            for slot in self._core.terms.slots
+            for slot in self.core.terms.slots
         )
         text = f"{lacking} run slots have no open stake slot; start the provider again to stake"
-        self._board.put("stake", text if lacking else "")
+        self.board.put("stake", text if lacking else "")

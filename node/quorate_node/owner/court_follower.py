@@ -6,6 +6,7 @@ event may be delivered twice, which changes nothing, but none is lost.
 
 import logging
 import os
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate_contracts import court_facts
@@ -13,7 +14,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_contracts.events import Event
 from quorate_contracts.generated import court
 from quorate_node.core import events
-from quorate_node.market.frame_handler import EventSink
+from quorate_node.core.events import EventSink
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
@@ -33,12 +34,17 @@ log = logging.getLogger(__name__)
 
 
 def translate(event: Event | None) -> events.Event | None:
-    """Returns the core's event for an event of the court, or None if it needs none. Pure."""
+    """None if the core needs none. Pure."""
     match event:
         case court.CaseOpened(execution, accused, filing, spec_hash):
-            case_id, duration = court_facts.case_id(filing), Seconds(filing.duration)
             return events.ChainCaseOpened(
-                execution, case_id, accused, spec_hash, filing.host_class, duration, filing.pay
+                execution=execution,
+                case_id=court_facts.case_id(filing),
+                accused=accused,
+                spec_hash=spec_hash,
+                host_class=filing.host_class,
+                max_duration=Seconds(filing.duration),
+                pay=filing.pay,
             )
         case court.JuryDrawn(execution, jury, vote_by):
             return events.ChainJuryDrawn(execution, jury, vote_by)
@@ -52,52 +58,42 @@ def translate(event: Event | None) -> events.Event | None:
             return None
 
 
+@dataclass(slots=True)
 class CourtFollower:
     """Delivers the court's events to the actor while it runs."""
 
-    def __init__(
-        self,
-        client: ChainClient,
-        contracts: Contracts,
-        actor: EventSink,
-        clock: Clock,
-        cursor_file: Path,
-    ) -> None:
-        self._client, self._contracts, self._actor, self._clock, self._file = (
-            client,
-            contracts,
-            actor,
-            clock,
-            cursor_file,
-        )
-        self._trouble = LogThrottle(log, clock)
+    client: ChainClient
+    contracts: Contracts
+    actor: EventSink
+    clock: Clock
+    cursor_file: Path
+    _trouble: LogThrottle = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trouble = LogThrottle(log, self.clock)
 
     async def run(self) -> None:
-        """Follows the court until cancelled.
-
-        It waits while the chain node does not answer or the disk is full.
-        """
         while True:
             try:
                 await self._follow()
             except (Unavailable, OSError) as error:
                 self._trouble.failed(f"this node cannot follow the court: {error}")
-                await self._clock.sleep(
+                await self.clock.sleep(
                     max(RETRY_SECONDS, error.retry_after if isinstance(error, Unavailable) else 0.0)
                 )
 
     async def _follow(self) -> None:
         cursor, start, saved_at = self._read_cursor(), GENESIS, 0.0
         if cursor is None:
-            head = await self._client.head()
-            start = await block_at(self._client, head, head.time - LOOK_BACK_SECONDS)
+            head = await self.client.head()
+            start = await block_at(self.client, head, head.time - LOOK_BACK_SECONDS)
         follower = LogFollower(
-            self._client,
-            self._clock,
-            [self._contracts.court.address],
+            self.client,
+            self.clock,
+            [self.contracts.court.address],
             cursor=cursor,
             start=start,
-            depth=self._contracts.deployment.constants().chain_depth,
+            depth=self.contracts.deployment.constants().chain_depth,
             poll_seconds=POLL_SECONDS,
         )
         async for batch in follower.batches():
@@ -106,33 +102,35 @@ class CourtFollower:
             if isinstance(batch, LogBatch):
                 for raw_log in batch.logs:
                     event = translate(
-                        self._contracts.event(raw_log.address, raw_log.topics, raw_log.data)
+                        self.contracts.event(raw_log.address, raw_log.topics, raw_log.data)
                     )
                     if event is not None:
-                        await self._actor.submit(event)
+                        await self.actor.submit(event)
             if (
                 isinstance(batch, LogBatch) and batch.logs
-            ) or self._clock.now() - saved_at >= SAVE_EVERY_SECONDS:
+            ) or self.clock.now() - saved_at >= SAVE_EVERY_SECONDS:
                 self._save_cursor(batch.cursor)
-                saved_at = self._clock.now()
+                saved_at = self.clock.now()
             self._trouble.recovered("this node follows the court again")
 
     def _read_cursor(self) -> Cursor | None:
         try:
             return (
-                canonical.decode(Cursor, self._file.read_bytes()) if self._file.exists() else None
+                canonical.decode(Cursor, self.cursor_file.read_bytes())
+                if self.cursor_file.exists()
+                else None
             )
         except Refused as refused:
             # Not re-raised: a power cut may empty the file. Reading an event twice changes nothing.
             log.warning(
                 "%s is damaged (%s): this node reads the court's last %d days again",
-                self._file,
+                self.cursor_file,
                 refused,
                 LOOK_BACK_SECONDS // 86_400,
             )
             return None
 
     def _save_cursor(self, cursor: Cursor) -> None:
-        part = self._file.with_suffix(".part")
+        part = self.cursor_file.with_suffix(".part")
         part.write_bytes(canonical.encode(cursor))
-        os.replace(part, self._file)
+        os.replace(part, self.cursor_file)

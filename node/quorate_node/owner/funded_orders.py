@@ -45,21 +45,19 @@ class FundedExecution(Struct, frozen=True):
 
     @property
     def lease(self) -> Hash32:
-        """The digest of the Assignment."""
         return self.reveal.assignment_hash
 
     def job_id(self, domain: Domain) -> Hash32:
-        """The digest of the order."""
         return digest(domain, self.order)
 
     def run(self) -> jobs.Run:
-        """Returns the execution as `Jobs.show` takes it."""
+        """As `Jobs.show` takes it."""
         run = RunEvidence(self.index, self.blind, self.assignment, self.commit)
         return job_run(run, self.receipt, self.reveal)
 
 
 def keep(folder: Path, execution: FundedExecution) -> None:
-    """Writes the file of an execution, once. Blocks for a disk."""
+    """Once. Blocks for a disk."""
     private_folder(folder)
     path = _path(folder, execution.lease)
     if not path.exists():
@@ -67,7 +65,7 @@ def keep(folder: Path, execution: FundedExecution) -> None:
 
 
 def kept(folder: Path) -> list[FundedExecution]:
-    """Returns the executions of all files. Raises Refused if one is damaged."""
+    """Raises Refused if one is damaged."""
     found = []
     for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
         try:
@@ -115,7 +113,6 @@ class JobOnChain(Struct, frozen=True):
     shown: tuple[jobs.Shown, ...] = ()
 
     def is_shown(self, provider: Address) -> bool:
-        """Whether a provider's execution was shown."""
         return any(item.provider == provider for item in self.shown)
 
     def do_owners_agree(self) -> bool:
@@ -142,18 +139,14 @@ def standing(execution: FundedExecution, found: JobOnChain, now: int, limits: Li
 
 
 def _show_at(execution: FundedExecution, job: jobs.Job, limits: Limits) -> UnixSeconds:
-    """When its owner shows an execution: its coordinator has time before, unless the order was
-    released.
-    """
+    """Its coordinator has time before, unless the order was released."""
     patient = execution.revealed_at + limits.show_after
     return UnixSeconds(min(patient, job.until - limits.evidence_window))
 
 
 def is_secured(execution: FundedExecution, job: jobs.Job, limits: Limits) -> bool:
-    """Whether the escrow can pay the execution, so that its coordinator owes nothing for it.
-
-    An escrow that is too small, or ends before its owner can show the execution, is none. A release
-    leaves one window. Pure.
+    """Whether the escrow can pay, so that its coordinator owes nothing. One that is too small, or
+    ends before its owner can show the execution, is none. A release leaves one window. Pure.
     """
     least = execution.revealed_at + limits.evidence_window
     return job.budget >= execution.order.budget and job.until >= least
@@ -171,7 +164,6 @@ def is_worthless(execution: FundedExecution, state: State, now: int, limits: Lim
 async def read_escrow(
     client: ChainClient, contracts: Contracts, execution: FundedExecution, block: BlockId
 ) -> jobs.Job:
-    """Asks the chain for the escrow of an execution's order."""
     job_id = execution.job_id(contracts.deployment.domain())
     return await ask(client, contracts.jobs.job(execution.order.client, job_id), block)
 
@@ -198,14 +190,12 @@ async def read_job(
 
 
 def show_step(contracts: Contracts, execution: FundedExecution) -> Step:
-    """Returns the transaction that shows an execution."""
     call = contracts.jobs.show(execution.order, execution.run())
     name = f"{contracts.jobs.address.hex()[:8]}/{execution.lease.hex()}"
     return Step(f"show/{name}", call)
 
 
 def pay_step(contracts: Contracts, execution: FundedExecution, shown: Sequence[jobs.Shown]) -> Step:
-    """Returns the transaction that pays an order's executions out of its escrow."""
     providers = sorted(item.provider for item in shown)
     call = contracts.jobs.pay(execution.order, providers)
     name = f"{contracts.jobs.address.hex()[:8]}/{execution.lease.hex()}/{len(providers)}"

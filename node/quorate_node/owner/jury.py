@@ -7,6 +7,7 @@ block that includes it.
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 
 from quorate_contracts import court_facts
 from quorate_contracts.calls import ask
@@ -18,10 +19,10 @@ from quorate_node.core import effects, events, jury_duty
 from quorate_node.core.jury_duty import JuryDuty
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id
-from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.market.content_sources import JobSources
 from quorate_node.market.coordinator_client import Coordinator
-from quorate_node.owner.operator_sender import OperatorSender
+from quorate_node.owner.senders import OperatorSender
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.commitment import result_digest
 from quorate_protocol.messages.envelope import seal
@@ -41,26 +42,21 @@ Submit = Callable[[events.Event], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class JuryService:
     """Performs the effects of jury duty: repeats executions, and sends votes and reveals."""
 
-    def __init__(
-        self,
-        core: ProviderCore,
-        job_runner: JobRunner,
-        coordinators: Mapping[Address, Coordinator],
-        contracts: Contracts,
-        client: ChainClient,
-        operator_sender: OperatorSender,
-        operator_keys: OperatorKeys,
-        clock: Clock,
-    ) -> None:
-        self._core, self._job_runner, self._coordinators = core, job_runner, coordinators
-        self._contracts, self._client, self._clock = contracts, client, clock
-        self._operator_sender, self._operator_keys = operator_sender, operator_keys
+    core: ProviderCore
+    job_runner: JobRunner
+    coordinators: Mapping[Address, Coordinator]
+    contracts: Contracts
+    client: ChainClient
+    operator_sender: OperatorSender
+    operator_keys: OperatorKeys
+    clock: Clock
 
     async def perform(self, effect: effects.CourtEffect, submit: Submit) -> None:
-        """Performs one effect. It drops an effect that the duty no longer calls for."""
+        """Drops an effect that the duty no longer calls for."""
         match effect:
             case effects.Reexecute():
                 await self._reexecute(effect, submit)
@@ -73,44 +69,40 @@ class JuryService:
                     await self._send(effect.key, self._reveal(effect))
 
     def _reveal(self, effect: effects.SendJuryReveal) -> Call:
-        """Returns the call that opens the ballot. It names all ballots in order."""
-        votes, juror = effect.votes, self._core.terms.provider
+        votes, juror = effect.votes, self.core.terms.provider
         place = [vote.juror for vote in votes].index(juror)
         reveal = court.CourtReveal(place, juror, effect.salt, effect.digest)
         links = [court_facts.link(vote.juror, vote.ballot) for vote in votes]
-        return self._contracts.court.reveal(effect.execution, links, [reveal])
+        return self.contracts.court.reveal(effect.execution, links, [reveal])
 
     def _has_duty(self, effect: effects.CourtEffect) -> bool:
-        duty: JuryDuty | None = self._core.jury.get(effect.case_id)
+        duty: JuryDuty | None = self.core.jury.get(effect.case_id)
         return duty is not None and any(due.key == effect.key for due in jury_duty.duties(duty))
 
     async def _send(self, purpose: str, call: Call) -> None:
-        await self._operator_sender.send(purpose, call)
+        await self.operator_sender.send(purpose, call)
 
     async def _vote(self, effect: effects.SendVote) -> None:
-        """Sends the vote under the operator key that the chain has now.
-
-        If another key is valid when a block includes the vote, the outbox tries again with it.
-        """
-        provider = self._core.terms.provider
-        duty: JuryDuty | None = self._core.jury.get(effect.case_id)
+        """Under the chain's key of now; if another is valid in the block, tries again."""
+        provider = self.core.terms.provider
+        duty: JuryDuty | None = self.core.jury.get(effect.case_id)
         if duty is not None and duty.declined:
             log.warning(
                 "case 0x%s: this juror votes void: %s", _name(effect.case_id), duty.declined
             )
-        signer = self._operator_keys.named(
-            await ask(self._client, self._contracts.stakes.operator_key(provider))
+        signer = self.operator_keys.named(
+            await ask(self.client, self.contracts.stakes.operator_key(provider))
         )
         vote = JuryVote(effect.case_id, provider, effect.ballot)
-        envelope = seal(self._core.terms.domain, vote, signer.sign)
+        envelope = seal(self.core.terms.domain, vote, signer.sign)
         vote_at = court.Vote(effect.jurors.index(provider), effect.ballot, envelope.sig)
         jury = court_facts.jury_bytes(effect.jurors)
-        call = self._contracts.court.vote(effect.execution, effect.case_id, jury, [vote_at])
+        call = self.contracts.court.vote(effect.execution, effect.case_id, jury, [vote_at])
         try:
             await self._send(f"{effect.key}/{signer.address.hex()}", call)
         except Refused as refused:
-            now = self._operator_keys.named(
-                await ask(self._client, self._contracts.stakes.operator_key(provider))
+            now = self.operator_keys.named(
+                await ask(self.client, self.contracts.stakes.operator_key(provider))
             )
             if now is signer:
                 raise
@@ -119,67 +111,60 @@ class JuryService:
             ) from refused
 
     async def _reexecute(self, effect: effects.Reexecute, submit: Submit) -> None:
-        """Repeats the job and submits its result digest, then removes its task and pins.
-
-        Pins of inputs never expire, and no other part removes these. After Unavailable they stay,
-        because the outbox tries again.
+        """Submits the digest, then removes task and pins, which never expire. After Unavailable
+        they stay: the outbox tries again.
         """
-        lease_id = jury_lease_id(effect.case_id, self._core.terms.provider)
+        lease_id = jury_lease_id(effect.case_id, self.core.terms.provider)
         try:
             digest = (
                 await self._digest_of_repeat(effect, lease_id) if self._has_duty(effect) else None
             )
         except Refused:
-            await self._job_runner.remove(lease_id)
+            await self.job_runner.remove(lease_id)
             raise
-        await self._job_runner.remove(lease_id)
+        await self.job_runner.remove(lease_id)
         if digest is not None:
             await submit(events.Reexecuted(effect.case_id, digest))
 
     async def _digest_of_repeat(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
-        """Repeats the job of the case and returns its result digest.
-
-        Zero if its inputs or image cannot be fetched: the juror's vote is then void.
-        """
+        """Zero if inputs or image cannot be fetched: the vote is then void."""
         spec = await self._fetched(effect, lease_id)
         if spec is None:
             return ZERO_HASH
-        if self._clock.now() > effect.give_up_at:
+        if self.clock.now() > effect.give_up_at:
             return ZERO_HASH
         try:
-            await self._job_runner.start(lease_id, spec, effect.host_class, effect.gpus)
+            await self.job_runner.start(lease_id, spec, effect.host_class, effect.gpus)
         except EngineRefuses as refused:
             # This machine may be at fault, so a void vote would be wrong. Hours are left to try
             # again.
             raise Unavailable(
                 f"case 0x{_name(effect.case_id)}: {refused.detail}", ENGINE_RETRY_SECONDS
             ) from refused
-        exited = await self._job_runner.wait(lease_id, effect.gpus)
-        output = await self._job_runner.collect(lease_id, ExitStatus(exited.status))
+        exited = await self.job_runner.wait(lease_id, effect.gpus)
+        output = await self.job_runner.collect(lease_id, ExitStatus(exited.status))
         return result_digest(ExitStatus(exited.status), output.digest)
 
     async def _fetched(self, effect: effects.Reexecute, lease_id: str) -> JobSpec | None:
-        """Fetches spec, inputs and image; None if nobody has them until half of the time is over.
-
-        The run has the other half. A coordinator shows a private run to a juror only once it has
-        seen the draw on chain, so the first answer may be "not there".
+        """None if nobody has them until half of the time is over. A coordinator shows a private run
+        to a juror only once it has seen the draw, so a first "not there" may be early.
         """
-        stores = tuple(item.source() for item in self._coordinators.values())
-        is_devnet = self._core.terms.limits.name == DEVNET.name
+        stores = tuple(item.source() for item in self.coordinators.values())
+        is_devnet = self.core.terms.limits.name == DEVNET.name
         sources = JobSources(stores=stores, may_be_private=is_devnet)
-        now = self._clock.now()
+        now = self.clock.now()
         until = now + max(1.0, (effect.give_up_at - now) / 2)
         pause = min(FETCH_PAUSE_SECONDS_MAX, max(1.0, (until - now) / FETCHES))
         while True:
-            left = max(1.0, until - self._clock.now())
+            left = max(1.0, until - self.clock.now())
             try:
-                spec = await self._job_runner.spec(
+                spec = await self.job_runner.spec(
                     effect.spec_hash, sources, left, f"lease:{lease_id}"
                 )
-                await self._job_runner.fetch(lease_id, spec, sources, left)
+                await self.job_runner.fetch(lease_id, spec, sources, left)
                 return spec
             except Unavailable as error:
-                if self._clock.now() + pause >= until:
+                if self.clock.now() + pause >= until:
                     # Not re-raised: "unavailable" is one of the answers that a juror may give.
                     log.warning(
                         "case 0x%s: the job cannot be executed again: %s",
@@ -187,7 +172,7 @@ class JuryService:
                         error,
                     )
                     return None
-            await self._clock.sleep(pause)
+            await self.clock.sleep(pause)
 
 
 def _name(case_id: Hash32) -> str:

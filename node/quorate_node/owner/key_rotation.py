@@ -11,6 +11,7 @@ registers the new key when no acceptBy lies in the future.
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
@@ -23,8 +24,8 @@ from quorate_node.core.phases import Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.announcements import Announcements
 from quorate_node.market.coordinator_client import Coordinator
-from quorate_node.owner.owner_sender import owner_sender
 from quorate_node.owner.registration import rotate
+from quorate_node.owner.senders import owner_sender
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Seconds, UnixSeconds
@@ -38,44 +39,28 @@ UNANSWERED = (jury_duty.Waiting, jury_duty.Repeating, jury_duty.Voting)
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
 class Rotation:
     """The task of the daemon that changes the operator key. It ends when only one key is left."""
 
-    def __init__(
-        self,
-        core: ProviderCore,
-        ring: OperatorKeys,
-        keys: ProviderKeys,
-        client: ChainClient,
-        contracts: Contracts,
-        announcements: Announcements,
-        coordinators: Mapping[Address, Coordinator],
-        board: Board,
-        config: Config,
-        clock: Clock,
-    ) -> None:
-        self._core, self._ring, self._keys, self._client, self._contracts = (
-            core,
-            ring,
-            keys,
-            client,
-            contracts,
-        )
-        self._announcements, self._coordinators, self._board, self._config, self._clock = (
-            announcements,
-            coordinators,
-            board,
-            config,
-            clock,
-        )
-        self._told = ""
+    core: ProviderCore
+    ring: OperatorKeys
+    keys: ProviderKeys
+    client: ChainClient
+    contracts: Contracts
+    announcements: Announcements
+    coordinators: Mapping[Address, Coordinator]
+    board: Board
+    config: Config
+    clock: Clock
+    _told: str = ""
 
     async def run(self) -> None:
         """Calls `look` until one key is left, or until cancelled.
 
         It waits while the chain node does not answer.
         """
-        while len(self._ring.signers) > 1:
+        while len(self.ring.signers) > 1:
             text = ""
             try:
                 await self.look()
@@ -84,37 +69,33 @@ class Rotation:
                 # told, because the node takes no work until then.
                 text = (
                     f"the operator key cannot be changed yet: {error}"
-                    if self._ring.is_changing
+                    if self.ring.is_changing
                     else ""
                 )
             self._tell(text)
-            is_settled = all(self._ring.may_take_work(address) for address in self._coordinators)
-            await self._clock.sleep(KEEPING_SECONDS if is_settled else CHANGING_SECONDS)
-        self._board.put("rotation")
+            is_settled = all(self.ring.may_take_work(address) for address in self.coordinators)
+            await self.clock.sleep(KEEPING_SECONDS if is_settled else CHANGING_SECONDS)
+        self.board.put("rotation")
 
     async def look(self) -> None:
-        """Takes the next step of the change.
-
-        Raises Unavailable if the chain node does not answer, Refused if a contract refuses the
-        call.
-        """
+        """Raises Unavailable without a chain node, Refused if a contract refuses."""
         await self._learn()
-        if self._ring.is_changing:
+        if self.ring.is_changing:
             await self._change()
-        if not all(self._ring.may_take_work(address) for address in self._coordinators):
+        if not all(self.ring.may_take_work(address) for address in self.coordinators):
             # The new key signs it. A coordinator that takes it has read the new key from the chain.
-            await self._announcements.send_heartbeat(self._core.free_slots())
-        head = await self._client.head()
-        moment = UnixSeconds(min(head.time, int(self._clock.now())))
+            await self.announcements.send_heartbeat(self.core.free_slots())
+        head = await self.client.head()
+        moment = UnixSeconds(min(head.time, int(self.clock.now())))
         for key in unneeded_keys(
-            self._ring,
-            self._core.live(),
-            self._core.jury.values(),
+            self.ring,
+            self.core.live(),
+            self.core.jury.values(),
             moment,
-            self._core.terms.limits.offer_ttl,
+            self.core.terms.limits.offer_ttl,
         ):
-            place = retire_operator(self._config.path("keys"), key)
-            self._ring.forget(key)
+            place = retire_operator(self.config.path("keys"), key)
+            self.ring.forget(key)
             log.info(
                 "nothing needs operator key 0x%s any more%s",
                 key.hex(),
@@ -123,37 +104,37 @@ class Rotation:
 
     async def _learn(self) -> None:
         found = []
-        for signer in self._ring.signers:
+        for signer in self.ring.signers:
             since, until = await ask(
-                self._client, self._contracts.stakes.key_range(self._keys.account, signer.address)
+                self.client, self.contracts.stakes.key_range(self.keys.account, signer.address)
             )
             validity = KeyValidity(signer.address, UnixSeconds(since), UnixSeconds(until))
             found.append(validity)
-        self._ring.learn(found)
+        self.ring.learn(found)
 
     async def _change(self) -> None:
-        if self._keys.owner is None:
+        if self.keys.owner is None:
             self._tell_owner()
             return
-        head = await self._client.head()
-        if any(item.assignment.message.accept_by >= head.time for item in self._core.live()):
+        head = await self.client.head()
+        if any(item.assignment.message.accept_by >= head.time for item in self.core.live()):
             return  # the old key accepts and answers these leases; wait some seconds
-        home, deployment = self._config.home, self._contracts.deployment
-        with owner_sender(home, self._client, self._keys.owner, self._clock, deployment) as sender:
-            await rotate(self._contracts, self._keys, sender)
+        home, deployment = self.config.home, self.contracts.deployment
+        with owner_sender(home, self.client, self.keys.owner, self.clock, deployment) as sender:
+            await rotate(self.contracts, self.keys, sender)
         await self._learn()
-        log.info("operator key 0x%s is valid from now on", self._ring.current.address.hex())
+        log.info("operator key 0x%s is valid from now on", self.ring.current.address.hex())
 
     def _tell_owner(self) -> None:
-        new, old = self._keys.operator.address.hex(), self._ring.current.address.hex()
+        new, old = self.keys.operator.address.hex(), self.ring.current.address.hex()
         call = (
-            f"with the key of 0x{self._keys.account.hex()} call rotate_key(0x{new}) of "
-            f"0x{self._contracts.stakes.address.hex()}"
+            f"with the key of 0x{self.keys.account.hex()} call rotate_key(0x{new}) of "
+            f"0x{self.contracts.stakes.address.hex()}"
         )
         self._log(f"the chain does not know the new operator key: {call}; until then 0x{old} signs")
 
     def _tell(self, text: str) -> None:
-        self._board.put("rotation", text)
+        self.board.put("rotation", text)
         if text:
             self._log(text)
 
@@ -170,11 +151,7 @@ def unneeded_keys(
     moment: UnixSeconds,
     offer_ttl: Seconds,
 ) -> tuple[Address, ...]:
-    """Returns the older operator keys that nothing needs any more. Pure.
-
-    A key is needed by an execution that has not ended, a vote or reveal to be sent, and an offer
-    that has not expired.
-    """
+    """Needed: by a live execution, a vote or reveal, an offer that has not expired. Pure."""
     today = ring.validity(ring.current.address)
     if ring.is_changing or today is None or moment <= today.since + offer_ttl:
         return ()

@@ -10,7 +10,7 @@ PAUSE, RESUME = "pause", "resume"
 
 
 def is_leaving(home: Path) -> bool:
-    """Whether the owner takes the stake out: then the daemon takes no work and opens no slots."""
+    """Then the daemon takes no work and opens no slots."""
     return (home / LEAVING_FILE).exists()
 
 

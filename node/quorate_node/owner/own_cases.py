@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class OwnCase(Struct, frozen=True):
-    """One open case over an execution. `is_own`: the owner opened it. `at_stake`: what the accused
-    loses if the jury convicts it, in millionths of a USD. `next_step` happens once `until` passed.
+    """One open case. `at_stake`: what the accused loses if convicted, in millionths of a USD.
+    `next_step` happens once `until` passed.
     """
 
     execution: Hash32

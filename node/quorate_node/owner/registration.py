@@ -37,7 +37,7 @@ COIN_GAS_PRICE_FLOOR = 10**9
 
 @dataclass(frozen=True, slots=True)
 class RegistrationState:
-    """What the chain says about this provider. Amounts in token units; `coins` in wei."""
+    """What the chain says about this provider. Token units; `coins` in wei."""
 
     is_registered: bool
     operator_key: Address
@@ -53,10 +53,7 @@ class RegistrationState:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One thing that the provider lacks, and its remedy.
-
-    If `is_blocking` is false, the provider can work without it.
-    """
+    """What the provider lacks, and its remedy. Not `is_blocking`: it can work without it."""
 
     what: str
     remedy: str
@@ -64,10 +61,7 @@ class Missing:
 
 
 def network_of(url: str) -> Hash32:
-    """Returns the network of a gateway's address, as the registration stores it.
-
-    Raises Refused if the URL has a name instead of an IP address.
-    """
+    """As the registration stores it. Raises Refused for a name instead of an IP address."""
     host = urlsplit(url).hostname or ""
     try:
         address = ip_address(host)
@@ -83,11 +77,8 @@ def network_of(url: str) -> Hash32:
 
 
 def network_url(public_url: str, observed: Iterable[str], gateway_url: str) -> str:
-    """Returns the URL whose address gives the provider's network.
-
-    Without a public URL it is the address that most coordinators observe, because a router may hide
-    this machine's own one. A coordinator on this machine observes a loopback address, which says
-    nothing. Then it is the gateway's. Pure.
+    """Without a public URL: the address that most coordinators observe, because a router may hide
+    ours; of a loopback address, which says nothing, the gateway's. Pure.
     """
     if public_url:
         return public_url
@@ -101,11 +92,7 @@ def network_url(public_url: str, observed: Iterable[str], gateway_url: str) -> s
 async def registration_state(
     client: ChainClient, contracts: Contracts, keys: SigningKeys, wanted: Mapping[Hash32, int]
 ) -> RegistrationState:
-    """Reads from the chain all that `missing` and `register` need. `wanted` maps each host class to
-    its number of run slots.
-
-    Raises Refused(CHAIN) if the chain node serves another chain than the deployment's.
-    """
+    """`wanted`: host class to run slots. Raises Refused(CHAIN) if the node serves another chain."""
     await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
     opened = {
@@ -145,7 +132,7 @@ async def _stake_missing(
 
 
 def is_staked(config: Config) -> bool:
-    """Whether this provider has ever put up the stake of its run slots, by its own files."""
+    """By its own files."""
     path = config.path(MARKER)
     return path.exists() and bool(path.read_text())
 
@@ -162,10 +149,8 @@ async def slots_to_stake(
     config: Config,
     wanted: Mapping[Hash32, int],
 ) -> Mapping[Hash32, int]:
-    """Returns the run slots to stake now: all of `wanted`, or none while on probation.
-
-    An owner on probation stakes as soon as its account holds the stake. Raises Refused if it offers
-    more than one run slot, or is paid to an account that cannot stake.
+    """All of `wanted`, or none while on probation, which ends as soon as the account holds the
+    stake. Raises Refused for more than one slot, or a payout account that cannot stake.
     """
     if must_stake(config):
         return wanted
@@ -253,7 +238,6 @@ def _rounded(wei: int) -> int:
 
 
 def register_call(contracts: Contracts, keys: ProviderKeys, network: Hash32) -> Call:
-    """Returns the call that registers the provider with its keys."""
     named = keys.operator.address, keys.payout, keys.peer_public, keys.box_public
     return contracts.stakes.register(*named, network)
 
@@ -266,9 +250,8 @@ async def register(
     wanted: Mapping[Hash32, int],
     public_url: str,
 ) -> RegistrationState:
-    """Registers the provider, opens its stake slots, and sends gas money to the operator key.
-
-    It also replaces a lost operator key. It skips what the chain has already.
+    """Also opens stake slots, sends gas money to the operator key, and replaces a lost one. Skips
+    what the chain has.
     """
     found = await registration_state(client, contracts, keys, wanted)
     if not found.is_registered:
@@ -287,10 +270,7 @@ async def register(
 
 
 async def rotate(contracts: Contracts, keys: ProviderKeys, sender: Sender) -> None:
-    """Makes the newest operator key the valid one on chain.
-
-    It does this once for each key, because a second call would shorten the key's validity.
-    """
+    """Once for each key: a second call would shorten the key's validity."""
     stakes, key = contracts.stakes, keys.operator.address
     await transact(
         sender,
@@ -313,9 +293,7 @@ async def _fund_operator(
 
 
 async def check_coordinator(client: ChainClient, contracts: Contracts, info: InfoView) -> None:
-    """Raises Refused if the chain has not registered the coordinator with the statement key that it
-    names.
-    """
+    """Raises Refused if the chain does not know the coordinator with this statement key."""
     await check_chain(client, contracts.deployment)
     key = await ask(client, contracts.stakes.operator_key(info.coordinator))
     if key != info.statement_key:

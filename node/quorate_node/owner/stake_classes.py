@@ -15,7 +15,6 @@ MARKER = "registration_state"  # earlier versions kept only the newest classes, 
 
 
 def remember(home: Path, host_classes: Iterable[Hash32]) -> None:
-    """Adds host classes to the file."""
     wanted = remembered(home) | set(host_classes)
     if set(_words(home / FILE)) != {item.hex() for item in wanted}:
         lines = sorted(item.hex() for item in wanted)
@@ -23,7 +22,6 @@ def remember(home: Path, host_classes: Iterable[Hash32]) -> None:
 
 
 def remembered(home: Path) -> frozenset[Hash32]:
-    """Returns the host classes of this home."""
     words = [word for name in (FILE, MARKER) for word in _words(home / name)]
     return frozenset(Hash32(bytes.fromhex(word)) for word in words if len(word) == 64)
 

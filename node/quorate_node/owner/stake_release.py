@@ -7,6 +7,7 @@ is left to do.
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorate_contracts.account.delivery import send_again
@@ -16,7 +17,7 @@ from quorate_contracts.deploy import Contracts
 from quorate_node.base.dates import date_text
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.account_state import AccountState, stake_slots
-from quorate_node.owner.owner_sender import owner_sender
+from quorate_node.owner.senders import owner_sender
 from quorate_protocol.messages.ports import Clock, Signer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Amount, Hash32, usd
@@ -32,13 +33,11 @@ log = logging.getLogger(__name__)
 
 
 def close_step(contracts: Contracts, slot: StakeSlot) -> Step:
-    """Returns the call that closes a slot."""
     call = contracts.stakes.close_slot(slot.host_class, slot.place)
     return Step(f"close/{_name(contracts, slot)}", call)
 
 
 def take_back_step(contracts: Contracts, slot: StakeSlot) -> Step:
-    """Returns the call that pays a closed slot's stake back."""
     call = contracts.stakes.unbond_slot(slot.host_class, slot.place)
     return Step(f"unbond/{_name(contracts, slot)}", call)
 
@@ -51,10 +50,7 @@ def _name(contracts: Contracts, slot: StakeSlot) -> str:
 async def possible_step(
     client: ChainClient, contracts: Contracts, account: Address, slot: StakeSlot
 ) -> Step | None:
-    """Returns the step that the contract allows for a slot now; None while it has to wait.
-
-    A burn makes a slot look closed, although its owner has still to close it.
-    """
+    """None while it must wait. A burnt slot looks closed, but its owner has still to close it."""
     for step in (take_back_step(contracts, slot), close_step(contracts, slot)):
         try:
             await simulate(client, step.call, account)
@@ -65,16 +61,14 @@ async def possible_step(
 
 
 def surplus(state: AccountState, host_class: Hash32, wanted: int) -> tuple[StakeSlot, ...]:
-    """Returns the open slots of a class beyond `wanted`, the newest first. Pure."""
+    """The newest first. Pure."""
     opened = sorted(state.open_slots(host_class), key=lambda slot: (slot.from_block, slot.place))
     return tuple(reversed(opened[wanted:]))
 
 
 def look_pause(closed: Iterable[StakeSlot], now: int, unbond_after: int) -> float:
-    """Returns the seconds until the next look at the stake slots. Pure.
-
-    A command may close slots at any time, so the pause is short also while none is closed. `now` is
-    the chain's time.
+    """Seconds to the next look, short also while none is closed: a command may close slots. `now`
+    is the chain's. Pure.
     """
     usual = min(LOOK_MOST_SECONDS, unbond_after / LOOKS_PER_UNBONDING)
     waits = (float(slot.back_at - now) for slot in closed if slot.back_at > now)
@@ -84,7 +78,7 @@ def look_pause(closed: Iterable[StakeSlot], now: int, unbond_after: int) -> floa
 def slot_news(
     before: AccountState | None, after: AccountState, slot_stake: Amount, now: float
 ) -> list[str]:
-    """Returns a line for each slot that was closed, or whose stake came back, in between. Pure."""
+    """A line for each slot that was closed, or whose stake came back. Pure."""
     if before is None:
         return []
     left = {(slot.host_class, slot.place, slot.from_block): slot for slot in after.slots}
@@ -99,32 +93,27 @@ def slot_news(
     return lines
 
 
+@dataclass(slots=True)
 class StakeRelease:
-    """The task of the daemon that frees the stake of CPU slots which the owner gave up.
-
-    It also takes back the stake of every slot of this provider's classes that was closed. GPU slots
-    stay open: a GPU that is away may come back, and its stake would be locked for weeks.
+    """Frees the stake of CPU slots that the owner gave up, and takes back that of every closed
+    slot. GPU slots stay open: a GPU may come back, and its stake would be locked for weeks.
     """
 
-    def __init__(
-        self,
-        core: ProviderCore,
-        client: ChainClient,
-        contracts: Contracts,
-        owner: Signer | None,
-        home: Path,
-        cpu: tuple[Hash32, int],
-        clock: Clock,
-    ) -> None:
-        """`cpu` is the CPU's host class, and how many stake slots the owner wants there."""
-        self._core, self._client, self._contracts = core, client, contracts
-        self._owner, self._home, self._cpu, self._clock = owner, home, cpu, clock
-        self._told = ""
-        self._before: AccountState | None = None
-        self._trouble = LogThrottle(log, clock)
+    core: ProviderCore
+    client: ChainClient
+    contracts: Contracts
+    owner: Signer | None
+    home: Path
+    cpu: tuple[Hash32, int]  # its host class, and how many stake slots the owner wants there
+    clock: Clock
+    _told: str = ""
+    _before: AccountState | None = None
+    _trouble: LogThrottle = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._trouble = LogThrottle(log, self.clock)
 
     async def run(self) -> None:
-        """Runs until cancelled."""
         while True:
             try:
                 pause = await self.look()
@@ -133,47 +122,47 @@ class StakeRelease:
                 # Not re-raised: the chain may come back, a command ends.
                 self._trouble.failed(f"stake cannot be released yet: {error}")
                 pause = BUSY_SECONDS
-            await self._clock.sleep(pause)
+            await self.clock.sleep(pause)
 
     async def look(self) -> float:
-        """Does what can be done now. Returns the seconds until the next look."""
-        host_class, wanted = self._cpu
-        account, classes = self._core.terms.provider, {host_class}
-        classes |= {slot.host.id() for slot in self._core.terms.slots}
+        """Returns the seconds until the next look."""
+        host_class, wanted = self.cpu
+        account, classes = self.core.terms.provider, {host_class}
+        classes |= {slot.host.id() for slot in self.core.terms.slots}
         slots: list[StakeSlot] = []
         for item in sorted(classes):
-            slots += await stake_slots(self._client, self._contracts, account, item)
+            slots += await stake_slots(self.client, self.contracts, account, item)
         state = AccountState(account, slots=tuple(slots))
-        constants = self._contracts.deployment.constants()
-        for line in slot_news(self._before, state, constants.slot_stake, self._clock.now()):
+        constants = self.contracts.deployment.constants()
+        for line in slot_news(self._before, state, constants.slot_stake, self.clock.now()):
             log.info("%s", line)
         self._before = state
         extra = () if self._is_busy(wanted) else surplus(state, host_class, wanted)
-        steps = [close_step(self._contracts, slot) for slot in extra]
-        head = await self._client.head()
+        steps = [close_step(self.contracts, slot) for slot in extra]
+        head = await self.client.head()
         for slot in state.closed_slots():
             if slot.back_at <= head.time:
-                step = await possible_step(self._client, self._contracts, account, slot)
+                step = await possible_step(self.client, self.contracts, account, slot)
                 steps += [step] if step else []
         await self._send(steps)
-        if steps and self._owner is not None:
+        if steps and self.owner is not None:
             return LOOK_LEAST_SECONDS
         return look_pause(state.closed_slots(), head.time, constants.unbond_after)
 
     def _is_busy(self, wanted: int) -> bool:
         """Whether more leases run than slots would be left."""
-        running = sum(1 for item in self._core.live() if item.host_class == self._cpu[0])
+        running = sum(1 for item in self.core.live() if item.host_class == self.cpu[0])
         return running > wanted
 
     async def _send(self, steps: Iterable[Step]) -> None:
         steps = tuple(steps)
         if not steps:
             return
-        if self._owner is None:
+        if self.owner is None:
             self._tell_owner(steps)
             return
-        deployment = self._contracts.deployment
-        with owner_sender(self._home, self._client, self._owner, self._clock, deployment) as sender:
+        deployment = self.contracts.deployment
+        with owner_sender(self.home, self.client, self.owner, self.clock, deployment) as sender:
             for step in steps:
                 await send_again(sender, step.purpose, step.call)
                 log.info("stake: sent %s", step.call.name)
@@ -184,8 +173,8 @@ class StakeRelease:
         if calls != self._told:
             log.warning(
                 "stake can be freed: with the key of 0x%s call %s of 0x%s",
-                self._core.terms.provider.hex(),
+                self.core.terms.provider.hex(),
                 calls,
-                self._contracts.stakes.address.hex(),
+                self.contracts.stakes.address.hex(),
             )
         self._told = calls

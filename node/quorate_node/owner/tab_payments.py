@@ -15,7 +15,6 @@ from quorate_protocol.units import ZERO_HASH, Address, Amount
 
 
 def seen(tab: Tab) -> tabs.Tab:
-    """Returns a tab as the rules take it."""
     return tabs.Tab(tab.locked, tab.paid, tab.closes_at)
 
 
@@ -25,7 +24,6 @@ def redeemable(cumulative: Amount, tab: Tab) -> Amount:
 
 
 def redeem_step(contracts: Contracts, voucher: Envelope[Voucher], tab: Tab) -> Step:
-    """Returns the redemption of a voucher."""
     message = voucher.message
     call = contracts.escrow.redeem(message.payee, ZERO_HASH, [], [encodings.voucher(voucher)])
     # The same voucher pays again once more is locked.
@@ -34,7 +32,6 @@ def redeem_step(contracts: Contracts, voucher: Envelope[Voucher], tab: Tab) -> S
 
 
 def draw_step(contracts: Contracts, provider: Address, payer: Address, tab: Tab) -> Step:
-    """Returns the transaction that sends a tab's credit to the payout address."""
     call = contracts.escrow.draw(provider, [payer])
     return Step(f"draw/{_place(contracts)}/{payer.hex()}/{tab.paid}", call)
 

@@ -17,12 +17,12 @@ from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import SigningKeys
-from quorate_node.executors.host_class_probe import detect_cpu_class, detect_hardware, read_gpus
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.executors.selection import choose
-from quorate_node.gpu.gpu_slots import LaidOut, lay_out
-from quorate_node.gpu.nvml_probe import NvmlProbe
-from quorate_node.gpu.run_slots import SANDBOXES_WITH_GPUS, needs_engine
+from quorate_node.machine.gpu_slots import LaidOut, lay_out
+from quorate_node.machine.host_class_probe import detect_cpu_class, detect_hardware, read_gpus
+from quorate_node.machine.nvml_probe import NvmlProbe
+from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, needs_engine
 from quorate_node.market.coordinator_client import (
     deployment_from_info,
     fetch_info,
@@ -63,7 +63,7 @@ class CheckResult:
 
 
 async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> list[CheckResult]:
-    """Checks everything and returns the results. A failed check is a result and raises nothing."""
+    """A failed check is a result and raises nothing."""
     init = f"quorate node init --home {shlex.quote(str(config.home))} --coordinator URL"
     inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
@@ -86,7 +86,6 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
 
 
 async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mapping[Hash32, int]:
-    """Returns the run slots of each host class that the daemon would offer on this machine."""
     inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
     laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
     _, sandbox = await _engine(config, keys, clock)
@@ -126,7 +125,6 @@ def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[Check
 
 
 def _existing(home: Path) -> Path:
-    """Returns the folder, or the nearest one above that exists, on whose disk it would be."""
     return next((place for place in (home, *home.parents) if place.exists()), home)
 
 
@@ -209,10 +207,7 @@ async def _coordinator(
 
 
 async def check_clock(session: aiohttp.ClientSession, url: str, clock: Clock) -> CheckResult:
-    """Compares this machine's clock with the coordinator's.
-
-    Signed messages have the time, so with a wrong clock the provider misses every deadline.
-    """
+    """Signed messages have the time: with a wrong clock the provider misses every deadline."""
     try:
         async with session.get(f"{url}/v1/health") as response:
             theirs = parsedate_to_datetime(response.headers["Date"]).timestamp()

@@ -24,10 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class DayIncome(Struct, frozen=True):
-    """One day (UTC). `paid` and `unpaid` are jobs that ended; amounts are in token units.
-
-    `earned` is the pay of verdicts, held pay included. `taken_back` is pay that a later verdict or
-    a receipt took back.
+    """One day (UTC), in token units; `paid` and `unpaid` count jobs. `earned` includes held pay;
+    `taken_back` is what a later verdict or receipt took back.
     """
 
     day: str  # such as 2026-01-31
@@ -45,9 +43,7 @@ class Credited(Struct, frozen=True):
 
 
 class Income(Struct, frozen=True):
-    """The whole file. `counted` are ended executions that the core still has, so that a restart
-    counts none twice.
-    """
+    """`counted`: ended executions that the core still has; a restart counts none twice."""
 
     days: tuple[DayIncome, ...] = ()  # oldest first
     credited: tuple[Credited, ...] = ()
@@ -97,7 +93,6 @@ def _with_day(income: Income, today: DayIncome) -> Income:
 
 
 def read_income(home: Path) -> Income:
-    """Returns the income of a home; an empty one if there is no file that can be read."""
     path = home / FILE
     if not path.exists():
         return Income()
@@ -110,5 +105,4 @@ def read_income(home: Path) -> Income:
 
 
 def write_income(home: Path, income: Income) -> None:
-    """Replaces the file atomically. Raises OSError as the system does."""
     write_atomic(home / FILE, canonical.encode(income), 0o600)

@@ -44,7 +44,7 @@ class JobLines:
     """The task of the daemon that tells the owner about jobs."""
 
     def __init__(self, core: ProviderCore, home: Path, clock: Clock) -> None:
-        """Begins with what the core has now: older jobs get no line, but are counted once."""
+        """Older jobs get no line, but are counted once."""
         self._core, self._home, self._clock = core, home, clock
         self.income = read_income(home)
         self._saved: Income | None = self.income
@@ -57,7 +57,6 @@ class JobLines:
         self._trouble = LogThrottle(log, clock)
 
     async def run(self) -> None:
-        """Looks until cancelled."""
         looks, saved_at = 0, self._clock.now()
         while True:
             looks += 1
@@ -71,7 +70,6 @@ class JobLines:
             await self._clock.sleep(LOOK_SECONDS)
 
     def look(self) -> None:
-        """Writes the lines of what changed since the last look."""
         changed = sorted(self._changed)
         self._changed.clear()
         for lease in changed:
@@ -133,7 +131,6 @@ class JobLines:
 
 
 def taken_line(found: Execution) -> str:
-    """The line about a job that was accepted."""
     message = found.assignment.message
     gpus = f" on {len(found.gpus)} GPUs" if found.gpus else ""
     return (
@@ -155,7 +152,6 @@ def finished_line(found: Execution) -> str:
 
 
 def paid_line(found: Execution) -> str:
-    """The line about a job that ended with a verdict which does not deny the pay."""
     phase = found.phase
     assert isinstance(phase, Done), "an execution without a verdict is not paid"
     outcome = phase.verdict.message.outcome
@@ -171,7 +167,6 @@ def paid_line(found: Execution) -> str:
 
 
 def exit_text(status: ExitStatus) -> str:
-    """An exit status in words."""
     return {EXIT_TIMEOUT: "stopped at its time limit", EXIT_MEMORY_KILL: "out of memory"}.get(
         status, f"exit {status}"
     )

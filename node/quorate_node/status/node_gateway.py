@@ -18,7 +18,7 @@ from aiohttp import web
 from quorate_content.dag.cid import Cid
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import add_gateway_routes
-from quorate_node.market import inventory, published_records
+from quorate_node.market import published_records
 from quorate_node.status.status import Status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused
@@ -43,15 +43,17 @@ class Published:
     store: ContentStore
 
     async def may_read(self, request: web.Request, cid: Cid) -> bool:
-        """Whether it is published. A block inside of stored content is judged by that content."""
+        """A block inside of stored content is judged by that content."""
         if await self.store.stat(cid) is None:
             return True
         return any(is_published(owner) for owner in await self.store.owners_of(cid))
 
 
 def is_published(owner: str) -> bool:
-    """Whether what this owner pins is published: the inventory and attestation documents."""
-    return owner == inventory.PIN_OWNER or owner.startswith(published_records.PIN_OWNER + "-")
+    """Inventory and attestation documents."""
+    return owner == published_records.INVENTORY_OWNER or owner.startswith(
+        published_records.PIN_OWNER + "-"
+    )
 
 
 class Gateway:
@@ -83,7 +85,6 @@ class Gateway:
         self.url = ""
 
     async def listen(self, host: str, port: int) -> str:
-        """Listens and returns the URL. Raises Unavailable if the port is taken."""
         await self._runner.setup()
         try:
             await Listener(self._runner, host, port, OpenConnections(LISTENER_LIMITS)).start()
@@ -93,14 +94,10 @@ class Gateway:
         return self.url
 
     async def close(self) -> None:
-        """Stops serving."""
         await self._runner.cleanup()
 
     async def _get_ready(self, request: web.Request) -> web.Response:
-        """Answers monitoring: 200, or 503 with the names of the problems.
-
-        The sentences are only for the owner.
-        """
+        """200, or 503 with the names of the problems. The sentences are only for the owner."""
         names = [problem.name for problem in self._status().problems]
         return web.json_response(
             {"ready": not names, "problems": names}, status=503 if names else 200
@@ -119,7 +116,7 @@ class Gateway:
         return web.json_response({})
 
     async def _post_price(self, request: web.Request) -> web.Response:
-        """Takes a new price: `?microUsd=` per slot-hour, or with `&gpu=` per GPU-hour."""
+        """`?microUsd=` per slot-hour, or with `&gpu=` per GPU-hour."""
         self._check(request)
         text = request.query.get("microUsd", "")
         if not (text.isascii() and text.isdecimal() and len(text) <= PRICE_DIGITS_MAX):
@@ -147,10 +144,7 @@ def check_room(home: Path) -> None:
 
 
 def control_token(home: Path) -> str:
-    """Returns the token for the owner's commands. The first call makes it, with mode 0600.
-
-    It replaces a truncated token, because anybody could guess an empty one.
-    """
+    """Made at first, mode 0600. An empty one could be guessed, so it is replaced."""
     path = home / TOKEN_FILE
     # A full disk or a power cut may have truncated the file.
     if not path.exists() or len(path.read_text()) < TOKEN_CHARACTERS:

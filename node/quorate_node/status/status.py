@@ -1,7 +1,7 @@
 """The daemon's status: GET /v1/status on its gateway, and `<home>/status.json`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from quorate_node.core.phases import Declined, Execution
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.account_state import AccountState
 from quorate_node.status.income import DayIncome, Income
-from quorate_node.status.offer_state import NO_SLOT_IS_FREE, offered_count, why_nothing_is_on_offer
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
@@ -21,13 +20,46 @@ from quorate_protocol.rules import tabs
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, Price, UnixSeconds
 from quorate_runtime.process.health import Problem
 
+UNSELLABLE = ("stake", "engine", "disk", "room", "coordinator", "rotation", "stopping")
+"""The problems with which a provider can take no job, the one to solve first in front."""
+NO_SLOT_IS_FREE = ("stake", "engine", "disk", "room")
+"""The problems with which heartbeats announce no free slot."""
+
+
+def why_nothing_is_on_offer(
+    core: ProviderCore,
+    problems: Iterable[Problem],
+    is_on_offer: bool,
+    is_leaving: bool,
+    is_connected: bool,
+) -> str:
+    """Empty if some slot is on offer. `is_on_offer`: registered and staked."""
+    if is_leaving:
+        return "leaving: `quorate node leave` goes on, `quorate node resume` takes it back"
+    known = {problem.name: problem.text for problem in problems}
+    if core.scalars.is_draining and "stopping" not in known:
+        return "paused: `quorate node resume` takes work again"
+    for name in UNSELLABLE:
+        if name in known and not (name == "coordinator" and is_connected):
+            return f"{name}: {known[name]}"
+    if not is_on_offer:
+        return "not registered yet: the daemon has not finished its start"
+    if not core.offered_slots():
+        return "every GPU on offer is gone: the driver does not list it any more"
+    return ""
+
+
+def offered_count(core: ProviderCore, host_class: Hash32) -> int:
+    return sum(int(slot.count) for slot in core.offered_slots() if slot.host.id() == host_class)
+
+
 SHOWN_MAX = 50
 DAYS_SHOWN = 14
 
 
 class LeaseStatus(Struct, frozen=True):
-    """One execution that has not ended. `lease` is its `assignment_hash`, `gpus` are the UUIDs of
-    the GPUs that it has, and `closed` says why its result is not revealed.
+    """One live execution: `lease` is its `assignment_hash`, `gpus` UUIDs, `closed` why its result
+    is not revealed.
     """
 
     lease: Hash32
@@ -40,8 +72,8 @@ class LeaseStatus(Struct, frozen=True):
 
 
 class EarningStatus(Struct, frozen=True):
-    """The pay of one coordinator. `earned`, `vouched`, `paid` and `locked` are sums since the
-    beginning; `held` has no voucher yet. `voucher` is the newest; anybody may redeem it.
+    """The pay of one coordinator, in sums since the beginning; `held` has no voucher yet. Anybody
+    may redeem `voucher`.
     """
 
     coordinator: Address
@@ -63,21 +95,15 @@ class DeclineStatus(Struct, frozen=True):
 
 
 class UnpaidStatus(Struct, frozen=True):
-    """An execution that ended without pay. `lease` is its `assignment_hash`.
-
-    The status shows it for ten minutes, or for seven days if it was committed.
-    """
+    """Ended without pay. Shown for ten minutes, or for seven days if it was committed."""
 
     lease: Hash32
     why: str
 
 
 class SlotStatus(Struct, frozen=True):
-    """The run slots of one host class on offer. Prices are in millionths of a USD, by the hour.
-
-    `gpu` is the model of the GPUs, of which one slot has `gpus`; it is "" for CPU slots, which have
-    no price per GPU-hour. `offered` are really on offer now. `level` is the attestation level that
-    the offer shows.
+    """Run slots of one host class. Prices: millionths of a USD by the hour. `gpu` is "" for CPU
+    slots; `offered` really now; `level` of attestation.
     """
 
     host_class: Hash32
@@ -93,11 +119,7 @@ class SlotStatus(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """What the status shows beside the core.
-
-    `is_on_offer`: the provider is registered and staked. `attested` are slots with their
-    attestation level.
-    """
+    """What the status shows beside the core. `is_on_offer`: registered and staked."""
 
     is_on_offer: bool = True
     is_leaving: bool = False
@@ -107,11 +129,7 @@ class OwnerFacts:
 
 
 class Status(Struct, frozen=True):
-    """The whole status.
-
-    `connected`: coordinators that this provider is connected to now. `problems` names what keeps
-    the provider from working; if it is empty, nothing does.
-    """
+    """The whole status. Empty `problems`: nothing keeps the provider from working."""
 
     provider: Address
     operator: Address
@@ -148,10 +166,7 @@ def status_of(
     bytes_by_source: dict[str, int] | None = None,
     facts: OwnerFacts | None = None,
 ) -> Status:
-    """Returns the status of a core. Pure, except for the process id.
-
-    `transports` has the transport of each coordinator that the provider is connected to.
-    """
+    """Pure, except for the process id. `transports`: of connected coordinators."""
     facts = facts or OwnerFacts()
     not_on_offer = why_nothing_is_on_offer(
         core, problems, facts.is_on_offer, facts.is_leaving, is_connected=bool(transports)
@@ -235,7 +250,6 @@ def _slots(
     attested: tuple[SlotOffer, ...],
     is_offered: bool,
 ) -> tuple[SlotStatus, ...]:
-    """Returns what each host class offers. `free` are the free run slots of the heartbeats."""
     by_class = {item.host_class: int(item.free) for item in free}
     levels = {slot.host.id(): int(slot.attestation_level) for slot in attested}
     return tuple(
@@ -255,17 +269,13 @@ def _slots(
 
 
 def write_status(path: Path, status: Status) -> None:
-    """Replaces the status file atomically."""
     part = path.with_suffix(".part")
     part.write_bytes(canonical.encode(status))
     os.replace(part, path)
 
 
 def read_status(path: Path) -> Status | None:
-    """Returns the status that the daemon wrote last, or None if it never ran.
-
-    Raises Refused if the file is damaged.
-    """
+    """None if the daemon never ran. Raises Refused if the file is damaged."""
     try:
         return canonical.decode(Status, path.read_bytes()) if path.exists() else None
     except Refused as refused:

@@ -29,7 +29,7 @@ _STEP_KEYS = (
 
 
 def pages(key: bytes, numbers: Words, page_rounds: int) -> Half:
-    """Returns pages by their numbers, shape (numbers, 256). The key has 32 bytes."""
+    """Shape (numbers, 256). The key has 32 bytes."""
     first = numbers[:, None] * np.uint64(BLOCKS)
     counters = (first + np.arange(BLOCKS, dtype=np.uint64)[None, :]).ravel()
     found = np.empty((len(counters), 16), dtype=np.uint32)
@@ -39,7 +39,7 @@ def pages(key: bytes, numbers: Words, page_rounds: int) -> Half:
 
 
 def chacha(key: bytes, counters: Words, double_rounds: int) -> Half:
-    """Returns ChaCha blocks, shape (16, counters): 64-bit counter, then words 0 and "pupg"."""
+    """Returns shape (16, counters). State: 64-bit counter, then words 0 and "pupg"."""
     initial = np.empty((16, len(counters)), dtype=np.uint32)
     initial[:4] = np.array(_CONSTANTS, dtype=np.uint32)[:, None]
     initial[4:12] = np.frombuffer(key, dtype="<u4")[:, None]
@@ -71,10 +71,7 @@ def page_numbers(states: Words, page_count: int) -> Words:
 
 
 def next_states(states: Words, read: Half) -> Words:
-    """Returns the states after one step; `read` holds each chain's page.
-
-    x' = mix(x + NH_k(page)) with the keyed sum of products NH of UMAC (RFC 4418 §5.2.2).
-    """
+    """x' = mix(x + NH_k(page)) with the keyed sum of products NH of UMAC (RFC 4418 §5.2.2)."""
     low, high = (states & _LOW).astype(np.uint32), (states >> np.uint64(32)).astype(np.uint32)
     keys = _scramble(low[:, None] ^ _STEP_KEYS[None, :])
     keys ^= high[:, None]
@@ -84,7 +81,7 @@ def next_states(states: Words, read: Half) -> Words:
 
 
 def _scramble(words: Half) -> Half:
-    """Mixes 32-bit words in place with the finaliser of MurmurHash3, and returns them."""
+    """Mixes 32-bit words in place with the finaliser of MurmurHash3."""
     words ^= words >> np.uint32(16)
     words *= np.uint32(0x85EBCA6B)
     words ^= words >> np.uint32(13)
@@ -94,7 +91,7 @@ def _scramble(words: Half) -> Half:
 
 
 def final_states(key: bytes, starts: Words, page_count: int, page_rounds: int) -> Words:
-    """Returns the final states of chains. It makes the pages that they read, and keeps none."""
+    """Makes the pages that chains read, and keeps none."""
     states = starts
     for _ in range(CHAIN_STEPS):
         states = next_states(states, pages(key, page_numbers(states, page_count), page_rounds))

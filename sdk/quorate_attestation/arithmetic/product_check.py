@@ -34,9 +34,8 @@ class ProductSecret:
 
 
 def prepare(right_seed: int, order: int, secret_seed: int) -> ProductSecret:
-    """Computes Z for one right matrix; about 0.4 CPU seconds at order 16,384.
-
-    Row j of the stored matrix is column j of B, so block J of Z is s_J times 256 stored rows.
+    """Computes Z for one right matrix; about 0.4 CPU seconds at order 16,384. Row j of the stored
+    matrix is column j of B, so block J of Z is s_J times 256 stored rows.
     """
     drawn = words_from(secret_seed, 0, order) & np.uint64((1 << SECRET_BITS) - 1)
     vector = drawn.astype(np.int64).reshape(-1, TILE)
@@ -56,10 +55,8 @@ def are_right(
     blocks: npt.NDArray[np.int64],
     tiles: npt.NDArray[np.int32],
 ) -> npt.NDArray[np.bool_]:
-    """Returns which tiles are right.
-
-    All arrays have one entry for each tile; `tiles` has shape (count, 256). `left_seeds` are the
-    seeds of the left matrices of the tiles' rounds.
+    """All arrays have one entry for each tile; `tiles` has shape (count, 256), `left_seeds` are of
+    the tiles' rounds.
     """
     entries = tiles.astype(np.int64)
     is_bounded = (np.abs(entries) <= secret.order << 14).all(axis=1)
@@ -78,7 +75,7 @@ def are_right(
 def _left_rows(
     seeds: npt.NDArray[np.uint64], row_numbers: npt.NDArray[np.int64], order: int
 ) -> npt.NDArray[np.float64]:
-    """Returns one row of each tile's own left matrix, shape (count, order)."""
+    """Shape (count, order)."""
     found = np.empty((len(seeds), order))
     for seed in np.unique(seeds):
         mine = seeds == seed

@@ -23,10 +23,9 @@ Prepare = Callable[[int, int], ProductSecret]
 
 
 class SecretKeeper:
-    """A verifier's secret, prepared once for each right matrix. It keeps the newest four."""
+    """A verifier's secret, prepared once for each right matrix; keeps the newest four."""
 
     def __init__(self, secret: bytes) -> None:
-        """Takes 32 random bytes that nobody else knows."""
         self._secret = secret
         self.prepared: Prepare = lru_cache(maxsize=4)(self._prepare)
 
@@ -36,7 +35,7 @@ class SecretKeeper:
 
 
 def check(proof: Proof, domain: Domain, keeper: SecretKeeper) -> None:
-    """Raises `Refused(DOES_NOT_OPEN)` with what is wrong first, or returns if all is right."""
+    """Raises `Refused(DOES_NOT_OPEN)` with what is wrong first."""
     of_stages = stage_seeds(proof, domain)
     sample = proof.header.sample_seed()
     check_tiles(proof, of_stages[PRODUCTS], sample, keeper)
@@ -44,7 +43,6 @@ def check(proof: Proof, domain: Domain, keeper: SecretKeeper) -> None:
 
 
 def stage_seeds(proof: Proof, domain: Domain) -> list[Hash32]:
-    """Returns the seeds of the three stages, as the provider had to use them."""
     header = proof.header
     base = header.challenge.base_seed(domain, header.gpu)
     found: list[Hash32] = []
@@ -56,14 +54,14 @@ def stage_seeds(proof: Proof, domain: Domain) -> list[Hash32]:
 
 
 def check_tiles(proof: Proof, seed: Hash32, sample: Hash32, keeper: SecretKeeper) -> None:
-    """Checks the tiles that a sample draws: under the roots, and right modulo p."""
+    """Under the roots, and right modulo p."""
     check_drawn_tiles(proof, seed, seeds.drawn_tiles(sample, proof.header.parameters), keeper)
 
 
 def check_drawn_tiles(
     proof: Proof, seed: Hash32, drawn: tuple[Tile, ...], keeper: SecretKeeper
 ) -> None:
-    """Checks opened tiles by their places. `seed` is that of the stage of products."""
+    """`seed` is that of the stage of products."""
     header, parameters = proof.header, proof.header.parameters
     roots = (b"", *product_roots(header))
     streams = {number: seeds.round_seeds(seed, number, roots[number]) for number, _, _ in drawn}
@@ -83,7 +81,6 @@ def check_drawn_tiles(
 def _fingerprints(
     tiles: npt.NDArray[np.int32], drawn: tuple[Tile, ...], streams: dict[int, tuple[int, int]]
 ) -> npt.NDArray[np.uint64]:
-    """Returns the fingerprint of each opened tile, under the salt of its round."""
     numbers = np.array([number for number, _, _ in drawn])
     found = np.empty(len(drawn), dtype=np.uint64)
     for number, (_, salt) in streams.items():
@@ -93,7 +90,7 @@ def _fingerprints(
 
 
 def _check_leaves(proof: Proof, drawn: tuple[Tile, ...], prints: npt.NDArray[np.uint64]) -> None:
-    """Checks that each tile's fingerprint stands in its row, and the row under its root."""
+    """Each tile's fingerprint stands in its row, and the row under its root."""
     parameters, sections = proof.header.parameters, proof.sections
     roots = product_roots(proof.header)
     row_bytes, path_bytes = 8 * parameters.blocks, 32 * parameters.tile_depth
@@ -110,7 +107,7 @@ def _check_leaves(proof: Proof, drawn: tuple[Tile, ...], prints: npt.NDArray[np.
 
 
 def check_chains(proof: Proof, of_stages: list[Hash32], sample: Hash32) -> None:
-    """Checks the opened chains of both passes. It makes the pages that they read again."""
+    """Makes the pages that the opened chains read again."""
     parameters, sections = proof.header.parameters, proof.sections
     bucket_bytes, path_bytes = 8 * BUCKET, 32 * parameters.chain_depth
     count = parameters.chains_opened
@@ -136,7 +133,6 @@ def check_chains(proof: Proof, of_stages: list[Hash32], sample: Hash32) -> None:
 def _starts(
     seed: Hash32, roots: tuple[Hash32, ...], drawn: tuple[Chain, ...]
 ) -> npt.NDArray[np.uint64]:
-    """Returns the state in which each opened chain starts."""
     places = np.array(drawn, dtype=np.int64)
     found = np.empty(len(drawn), dtype=np.uint64)
     for batch in np.unique(places[:, 0]):

@@ -17,7 +17,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def mix(words: Words) -> Words:
-    """Mixes words in place with the finaliser of SplitMix64, and returns them."""
+    """Mixes words in place with the finaliser of SplitMix64."""
     words ^= words >> np.uint64(30)
     words *= _FIRST
     words ^= words >> np.uint64(27)
@@ -27,19 +27,17 @@ def mix(words: Words) -> Words:
 
 
 def words_at(seed: int, indices: Words) -> Words:
-    """Returns the words of a stream at these indices, in the same shape."""
     words = indices * _GAMMA
     words += np.uint64(seed)
     return mix(words)
 
 
 def words_from(seed: int, first: int, count: int) -> Words:
-    """Returns `count` words of a stream from index `first`."""
     return words_at(seed, np.arange(first, first + count, dtype=np.uint64))
 
 
 def rows(seed: int, indices: npt.NDArray[np.int64], order: int) -> npt.NDArray[np.int8]:
-    """Returns rows of a matrix, shape (indices, order). A word holds 8 entries, lowest first."""
+    """Shape (indices, order). A word holds 8 entries, lowest first."""
     words_a_row = order // 8
     first = indices.astype(np.uint64) * np.uint64(words_a_row)
     places = first[:, None] + np.arange(words_a_row, dtype=np.uint64)[None, :]
@@ -47,10 +45,8 @@ def rows(seed: int, indices: npt.NDArray[np.int64], order: int) -> npt.NDArray[n
 
 
 def fingerprints(tiles: npt.NDArray[np.int32], salt: int) -> Words:
-    """Returns one 64-bit fingerprint for each tile: the sum over j of mix(entry_j + salt_j).
-
-    `tiles` has shape (..., 256). It is not linear in the entries on purpose: a linear one of a
-    whole row could be computed without the product.
+    """The sum over j of mix(entry_j + salt_j); `tiles` has shape (..., 256). Not linear on purpose:
+    a linear one of a row could be computed without the product.
     """
     salted = tiles.astype(np.int64).view(np.uint64)
     salted += words_from(salt, 0, TILE)

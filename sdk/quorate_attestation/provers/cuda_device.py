@@ -9,7 +9,11 @@ https://docs.nvidia.com/cuda/cublas/.
 import ctypes
 import importlib
 
-from quorate_attestation.provers.kernel_engine import kernel_source
+from quorate_attestation.catalogue import CPU
+from quorate_attestation.challenge import GpuClaim
+from quorate_attestation.provers.engine import Engine
+from quorate_attestation.provers.kernel_engine import KernelEngine, kernel_source
+from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_protocol.refusals import Unavailable
 
 DRIVER_LIBRARY = "libcuda.so.1"
@@ -25,10 +29,7 @@ _Word = ctypes.c_uint64
 
 
 def compile_kernels(capability: str) -> bytes:
-    """Compiles the kernels for a compute capability such as "9.0"; it needs no GPU.
-
-    Raises Unavailable if the extra `cuda12` is not installed.
-    """
+    """Needs no GPU. Raises Unavailable if the extra `cuda12` is not installed."""
     try:
         core = importlib.import_module("cuda.core")
         options = core.ProgramOptions(arch=f"sm_{capability.replace('.', '')}")
@@ -59,10 +60,7 @@ class Driver:
             raise Unavailable(f"GPU: {name} failed with error {result}", _RETRY_SECONDS)
 
     def device_of(self, uuid: str) -> int:
-        """Returns the driver's number of the GPU or MIG partition with this UUID.
-
-        Raises Unavailable if there is none.
-        """
+        """Of a GPU or MIG partition. Raises Unavailable if there is none."""
         count = ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
         wanted = uuid.partition("-")[2].replace("-", "").lower()
@@ -75,7 +73,7 @@ class Driver:
         raise Unavailable(f"GPU {uuid}: the driver does not show it", _RETRY_SECONDS)
 
     def capability_of(self, device: int) -> str:
-        """Returns the compute capability of a device, such as "9.0"."""
+        """Such as "9.0"."""
         found = []
         for attribute in (_MAJOR, _MINOR):
             value = ctypes.c_int()
@@ -93,7 +91,7 @@ class CudaDevice:
     """Implements `Device` on one GPU. All its calls must come from one thread."""
 
     def __init__(self, driver: Driver, device: int, kernels: bytes, uses_cublas: bool) -> None:
-        """Loads kernels that were compiled for the device's compute capability."""
+        """The kernels must be compiled for the device's compute capability."""
         self._driver, self._call, self._device = driver, driver.call, device
         context, self._module = _Pointer(), _Pointer()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), ctypes.c_int(device))
@@ -104,26 +102,25 @@ class CudaDevice:
         self._blas = _Blas() if uses_cublas else None
 
     def allocate(self, size: int) -> int:
-        """Returns the address of new memory. Raises Unavailable if it is short."""
+        """Raises Unavailable if memory is short."""
         address = _Word()
         self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         self._kept.append(address.value)
         return address.value
 
     def write(self, address: int, data: bytes) -> None:
-        """Copies bytes to the GPU."""
         self._call(
             "cuMemcpyHtoD_v2", _Word(address), ctypes.c_char_p(data), ctypes.c_size_t(len(data))
         )
 
     def read(self, address: int, size: int) -> bytes:
-        """Waits for all kernels, and copies bytes from the GPU."""
+        """Waits for all kernels first."""
         found = ctypes.create_string_buffer(size)
         self._call("cuMemcpyDtoH_v2", found, _Word(address), ctypes.c_size_t(size))
         return found.raw
 
     def launch(self, kernel: str, threads: int, *arguments: int) -> None:
-        """Starts a kernel with at least so many threads."""
+        """With at least so many threads."""
         words = [_Word(argument) for argument in arguments]
         pointers = (_Pointer * len(words))(*(ctypes.addressof(word) for word in words))
         one, block = ctypes.c_uint(1), ctypes.c_uint(BLOCK)
@@ -141,11 +138,10 @@ class CudaDevice:
         return self._functions[kernel]
 
     def multiply(self, left: int, right: int, product: int, order: int) -> bool:
-        """Starts left × transposed(right) by cuBLAS; False without cuBLAS."""
+        """Left × transposed(right); False without cuBLAS."""
         return self._blas is not None and self._blas.multiply(left, right, product, order)
 
     def close(self) -> None:
-        """Releases all memory."""
         for address in self._kept:
             self._call("cuMemFree_v2", _Word(address))
         self._kept.clear()
@@ -185,11 +181,13 @@ class _Blas:
 
 
 def open_gpu(uuid: str) -> CudaDevice:
-    """Opens the GPU or MIG partition with this UUID, and compiles the kernels for it.
-
-    Raises Unavailable with the remedy if driver, GPU or compiler is absent.
-    """
+    """Raises Unavailable with the remedy if driver, GPU or compiler is absent."""
     driver = Driver()
     device = driver.device_of(uuid)
     kernels = compile_kernels(driver.capability_of(device))
     return CudaDevice(driver, device, kernels, uses_cublas=True)
+
+
+def engine_of(claim: GpuClaim) -> Engine:
+    """Raises Unavailable with the remedy. A GPU is never answered for by the CPU."""
+    return NumpyEngine() if claim.model == CPU.name else KernelEngine(open_gpu(claim.uuid))

@@ -40,10 +40,9 @@ class Engine(Protocol):
         """Makes all pages, by a key of 32 bytes."""
 
     def run_chains(self, start_seed: int) -> bytes:
-        """Runs all chains over the pages; returns the root over the buckets of final states."""
+        """Returns the root over the buckets of final states."""
 
     def open_chains(self, chains: Sequence[int]) -> OpenedChains:
         """Opens chains of the newest pass."""
 
-    def close(self) -> None:
-        """Releases the memory."""
+    def close(self) -> None: ...

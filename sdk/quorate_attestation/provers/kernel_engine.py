@@ -17,7 +17,6 @@ _SIDE = 4  # of the square of entries that one thread of int8_product computes
 
 @cache
 def kernel_source() -> str:
-    """The source of all kernels, in CUDA C."""
     return Path(__file__).with_name("kernels.cu").read_text(encoding="utf-8")
 
 
@@ -27,8 +26,7 @@ class Device(Protocol):
     def allocate(self, size: int) -> int:
         """Returns the address of new memory. Raises Unavailable if it is short."""
 
-    def write(self, address: int, data: bytes) -> None:
-        """Copies bytes to the device."""
+    def write(self, address: int, data: bytes) -> None: ...
 
     def read(self, address: int, size: int) -> bytes:
         """Waits for all kernels, and copies bytes from the device."""
@@ -39,8 +37,7 @@ class Device(Protocol):
     def multiply(self, left: int, right: int, product: int, order: int) -> bool:
         """Starts left × transposed(right) by a library; False if the device has none."""
 
-    def close(self) -> None:
-        """Releases all memory."""
+    def close(self) -> None: ...
 
 
 class KernelEngine:
@@ -51,7 +48,6 @@ class KernelEngine:
         self._device = device
 
     def begin(self, parameters: Parameters, right_seed: int) -> None:
-        """Reserves memory for everything, and makes the right matrix."""
         self._parameters = parameters
         order, allocate = parameters.order, self._device.allocate
         self._right, self._left = allocate(order * order), allocate(order * order)
@@ -70,7 +66,6 @@ class KernelEngine:
         self._device.launch("fill_words", words, address, seed, words)
 
     def multiply(self, left_seed: int, salt: int) -> bytes:
-        """Computes a product by the device's library, or else by the kernel."""
         device, order, blocks = self._device, self._parameters.order, self._parameters.blocks
         self._fill_matrix(self._left, left_seed)
         if not device.multiply(self._left, self._right, self._product, order):
@@ -85,7 +80,6 @@ class KernelEngine:
         return self._row_digests.root(self._prints, blocks)
 
     def open_tiles(self, places: Sequence[tuple[int, int]]) -> OpenedTiles:
-        """Opens tiles of the newest product."""
         read, order, row_bytes = self._device.read, self._parameters.order, self._row_bytes()
         tile_bytes = 4 * TILE
         return OpenedTiles(
@@ -101,21 +95,18 @@ class KernelEngine:
         return WORD_BYTES * self._parameters.blocks
 
     def fill(self, key: bytes) -> None:
-        """Makes all pages."""
         blocks = self._parameters.pages * _BLOCKS_A_PAGE
         self._device.write(self._key, key)
         arguments = (self._pages, self._key, blocks, self._parameters.page_rounds)
         self._device.launch("fill_pages", blocks, *arguments)
 
     def run_chains(self, start_seed: int) -> bytes:
-        """Runs all chains over the pages."""
         chains = self._parameters.chains
         arguments = (self._pages, self._parameters.pages, start_seed, chains, self._states)
         self._device.launch("run_chains", chains, *arguments)
         return self._bucket_digests.root(self._states, BUCKET)
 
     def open_chains(self, chains: Sequence[int]) -> OpenedChains:
-        """Opens chains of the newest pass."""
         size = WORD_BYTES * BUCKET
         buckets = [chain // BUCKET for chain in chains]
         return OpenedChains(
@@ -124,7 +115,6 @@ class KernelEngine:
         )
 
     def close(self) -> None:
-        """Releases all memory of the device."""
         self._device.close()
 
 
@@ -136,7 +126,6 @@ class _Digests:
         self._at = device.allocate(2 * DIGEST_BYTES * leaves)
 
     def root(self, words: int, words_a_row: int) -> bytes:
-        """Computes the tree over rows of words, and returns its root."""
         self._device.launch("digest_rows", self._leaves, words, words_a_row, self._leaves, self._at)
         below, count = self._at, self._leaves
         while count > 1:
@@ -147,7 +136,6 @@ class _Digests:
         return self._device.read(below, DIGEST_BYTES)
 
     def path(self, index: int) -> bytes:
-        """Returns the siblings from a leaf up to the root."""
         found, level, count = [], self._at, self._leaves
         while count > 1:
             found.append(self._device.read(level + DIGEST_BYTES * (index ^ 1), DIGEST_BYTES))

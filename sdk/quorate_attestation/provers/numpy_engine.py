@@ -19,19 +19,17 @@ class NumpyEngine:
     """Implements `Engine` with numpy. A product of order 1,024 takes about 0.1 s on one core."""
 
     def begin(self, parameters: Parameters, right_seed: int) -> None:
-        """Makes the right matrix. Its rows are the columns of B."""
         self._parameters = parameters
         self._right = self._matrix(right_seed).T
 
     def _matrix(self, seed: int) -> npt.NDArray[np.float64]:
-        """Returns a matrix in the smallest type in which the product's sums are exact."""
+        """In the smallest type in which the product's sums are exact."""
         order = self._parameters.order
         kind: npt.DTypeLike = np.float32 if order <= _FLOAT32_ORDER_MAX else np.float64
         exact: npt.NDArray[np.float64] = rows(seed, np.arange(order), order).astype(kind)
         return exact
 
     def multiply(self, left_seed: int, salt: int) -> bytes:
-        """Computes a product in floating point, whose sums are exact."""
         parameters = self._parameters
         product = (self._matrix(left_seed) @ self._right).astype(np.int32)
         self._tiles: npt.NDArray[np.int32] = product.reshape(-1, parameters.blocks, TILE)
@@ -40,7 +38,6 @@ class NumpyEngine:
         return self._row_levels[-1][0]
 
     def open_tiles(self, places: Sequence[tuple[int, int]]) -> OpenedTiles:
-        """Opens tiles of the newest product."""
         return OpenedTiles(
             b"".join(self._tiles[row, block].astype("<i4").tobytes() for row, block in places),
             b"".join(self._prints[row].astype("<u8").tobytes() for row, _ in places),
@@ -48,7 +45,6 @@ class NumpyEngine:
         )
 
     def fill(self, key: bytes) -> None:
-        """Makes all pages."""
         count = self._parameters.pages
         self._pages: Half = np.empty((count, 256), dtype=np.uint32)
         for at in range(0, count, _AT_ONCE):
@@ -56,7 +52,6 @@ class NumpyEngine:
             self._pages[at : at + _AT_ONCE] = pages(key, numbers, self._parameters.page_rounds)
 
     def run_chains(self, start_seed: int) -> bytes:
-        """Runs all chains over the pages."""
         states = words_from(start_seed, 0, self._parameters.chains)
         for at in range(0, len(states), _AT_ONCE):
             part = states[at : at + _AT_ONCE]
@@ -69,7 +64,6 @@ class NumpyEngine:
         return self._bucket_levels[-1][0]
 
     def open_chains(self, chains: Sequence[int]) -> OpenedChains:
-        """Opens chains of the newest pass."""
         buckets = [chain // BUCKET for chain in chains]
         return OpenedChains(
             b"".join(self._buckets[bucket].astype("<u8").tobytes() for bucket in buckets),
@@ -77,7 +71,6 @@ class NumpyEngine:
         )
 
     def close(self) -> None:
-        """Forgets everything."""
         self.__dict__.clear()
 
 

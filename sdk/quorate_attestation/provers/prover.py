@@ -31,7 +31,7 @@ class Prover:
         engine.begin(parameters, right_seed)
 
     def commit(self, nonces: tuple[Hash32, ...]) -> tuple[Hash32, ...]:
-        """Computes the next stage, whose verifiers sent these nonces; returns its roots."""
+        """The verifiers of the next stage sent these nonces."""
         assert len(self._roots) < STAGES, "a challenge has three stages"
         earlier = tuple(root for roots in self._roots for root in roots)
         seed = seeds.stage_seed(self._base, len(self._roots), nonces, earlier)
@@ -62,7 +62,7 @@ class Prover:
         return Hash32(self._engine.multiply(left, salt))
 
     def open(self, sample_seed: Hash32) -> Sections:
-        """Opens what the sample draws, and returns the binary sections of the proof."""
+        """Returns the binary sections of the proof."""
         first = self._open_chains(sample_seed, 0, PAGES)
         tiles = self._open_tiles(sample_seed)
         second = self._open_chains(sample_seed, 1, PAGES_AGAIN)
@@ -99,7 +99,6 @@ class Prover:
         return self._roots[stage][number - 1] if number else b""
 
     def close(self) -> None:
-        """Releases the engine's memory."""
         self._engine.close()
 
 

@@ -35,15 +35,12 @@ class ProverState(Struct, frozen=True):
         return min(len(roots) for roots in self.roots)
 
     def are_complete(self, stage: int) -> bool:
-        """Whether all verifiers have sent their nonce of a stage, or of the sample (STAGES)."""
+        """Of a stage, or of the sample (STAGES)."""
         return ZERO_HASH not in self.nonces[stage]
 
 
 def begin(challenge: ChallengeOpened) -> ProverState:
-    """Takes a challenge. The caller checks that it is for its own provider, key and GPUs.
-
-    Raises `Refused(MALFORMED)` for a challenge out of bounds.
-    """
+    """The caller checks provider, key and GPUs. Raises `Refused(MALFORMED)`."""
     challenge.validate()
     none = (ZERO_HASH,) * len(challenge.verifiers)
     return ProverState(
@@ -52,9 +49,7 @@ def begin(challenge: ChallengeOpened) -> ProverState:
 
 
 def take_nonce(state: ProverState, place: int, opened: StageOpened | SampleOpened) -> ProverState:
-    """Takes the nonce of the verifier at a place.
-
-    Raises `Refused` with UNKNOWN (another challenge), WRONG_PHASE (a later stage), MALFORMED (a
+    """Raises `Refused` with UNKNOWN (another challenge), WRONG_PHASE (a later stage), MALFORMED (a
     zero nonce), or EQUIVOCATION (another nonce than before).
     """
     stage = STAGES if isinstance(opened, SampleOpened) else opened.stage
@@ -77,7 +72,7 @@ def take_nonce(state: ProverState, place: int, opened: StageOpened | SampleOpene
 def add_roots(
     state: ProverState, gpu: int, roots: tuple[Hash32, ...]
 ) -> tuple[ProverState, StageCommitted]:
-    """Adds what a GPU computed for its open stage; returns what every verifier is to receive."""
+    """Returns what every verifier is to receive."""
     stage = len(state.roots[gpu])
     assert stage < STAGES and state.are_complete(stage), "the stage is open and its nonces known"
     assert len(roots) == roots_expected(state.challenge.gpus[gpu].parameters, stage)
@@ -88,7 +83,7 @@ def add_roots(
 
 
 def header(state: ProverState, gpu: int) -> ProofHeader:
-    """Returns the header of a GPU's proof, once the sample's nonces are complete."""
+    """Once the sample's nonces are complete."""
     assert state.stage == STAGES and state.are_complete(STAGES), "the sample is open"
     return ProofHeader(state.challenge, Small(gpu), _shown(state, gpu), state.nonces[STAGES])
 

@@ -42,11 +42,8 @@ def recheck(
     standard: Callable[[GpuClaim], Parameters] = standard_sizes,
     ttl: Seconds = MAINNET.attestation_ttl,
 ) -> Report:
-    """Returns all checks of one GPU's proof and records.
-
-    `secret` is 32 random bytes that the provider did not know. Without `is_key_of` the report says
-    that the signing keys were not compared with the chain. Records live `ttl` seconds at most. It
-    computes for about a second.
+    """Of one GPU. `secret` is 32 random bytes that the provider did not know. Without `is_key_of`
+    keys are not compared with the chain. Computes for about a second.
     """
     try:
         proof = proof_document.decode(document)

@@ -13,9 +13,8 @@ from quorate_protocol.units import Round, UnixSeconds
 
 
 def challenge_round(info: BeaconInfo, unix: int, limits: Limits) -> Round:
-    """Returns the round of the newest challenges: the first of the present period.
-
-    Periods of `attestation_every` begin at the beacon's genesis. The round may still be to come.
+    """The first round of the present period, which may still be to come. Periods of
+    `attestation_every` begin at the beacon's genesis.
     """
     assert unix >= info.genesis_time, "the beacon has begun"
     begun = unix - (unix - info.genesis_time) % limits.attestation_every
@@ -25,10 +24,7 @@ def challenge_round(info: BeaconInfo, unix: int, limits: Limits) -> Round:
 def check_start(
     challenge: ChallengeOpened, info: BeaconInfo, now: UnixSeconds, limits: Limits
 ) -> None:
-    """Checks that a challenge has the round of the present period and starts in time.
-
-    Provider and verifiers call it before they take part. Raises `Refused` with STALE or TOO_LATE.
-    """
+    """Both sides call it before they take part. Raises `Refused` with STALE or TOO_LATE."""
     expected = challenge_round(info, now, limits)
     if challenge.beacon.round != expected:
         raise Refused(Code.STALE, f"challenge: beacon: round {expected} is that of this period")

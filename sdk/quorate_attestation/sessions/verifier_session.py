@@ -7,7 +7,7 @@ return a new state; a refused call leaves the state as it was.
 
 from msgspec import Struct
 
-from quorate_attestation import measured_figures, proof_document
+from quorate_attestation import claims, proof_document
 from quorate_attestation.challenge import (
     STAGES,
     ChallengeOpened,
@@ -16,7 +16,7 @@ from quorate_attestation.challenge import (
     StageOpened,
     roots_expected,
 )
-from quorate_attestation.measured_figures import Figures
+from quorate_attestation.claims import Figures
 from quorate_attestation.proof_document import Proof, ProofHeader, StageShown
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Milliseconds, Small
@@ -45,11 +45,10 @@ class VerifierState(Struct, frozen=True):
 
     @property
     def stage(self) -> int:
-        """The open stage; STAGES when the sample is open."""
+        """STAGES when the sample is open."""
         return len(self.nonces) - 1
 
     def roots_of(self, gpu: int, stage: int) -> Taken | None:
-        """What it has received of a GPU's stage."""
         for item in self.taken:
             if (item.committed.gpu, item.committed.stage) == (gpu, stage):
                 return item
@@ -59,9 +58,8 @@ class VerifierState(Struct, frozen=True):
 def begin(
     challenge: ChallengeOpened, place: Small, nonce: Hash32, now_ms: Milliseconds
 ) -> tuple[VerifierState, StageOpened]:
-    """Opens stage 0. The nonce is 32 random bytes. The caller checks draw and beacon before.
-
-    Raises `Refused(MALFORMED)` for a challenge out of bounds.
+    """Opens stage 0. The nonce is 32 random bytes. The caller checks draw and beacon. Raises
+    `Refused(MALFORMED)` out of bounds.
     """
     challenge.validate()
     digest = challenge.digest()
@@ -72,12 +70,10 @@ def begin(
 def take_roots(
     state: VerifierState, committed: StageCommitted, next_nonce: Hash32, now_ms: Milliseconds
 ) -> tuple[VerifierState, StageOpened | SampleOpened | None]:
-    """Takes a GPU's roots. After the last GPU's it opens the next stage, or the sample.
-
-    `next_nonce` is 32 new random bytes; it is used only if a stage or the sample opens. Roots that
-    came before are taken once more without effect. Raises `Refused` with UNKNOWN (another
-    challenge or GPU), WRONG_PHASE, STALE (another nonce than this verifier's), MALFORMED,
-    TOO_LATE, or EQUIVOCATION (other roots than before).
+    """After the last GPU's roots opens the next stage or the sample, with `next_nonce`, 32 new
+    random bytes. Roots that came before have no effect. Raises `Refused` with UNKNOWN (another
+    challenge or GPU), WRONG_PHASE, STALE (another nonce), MALFORMED, TOO_LATE, or EQUIVOCATION
+    (other roots than before).
     """
     known = _check_roots(state, committed, now_ms)
     if known:
@@ -94,7 +90,7 @@ def take_roots(
 
 
 def _check_roots(state: VerifierState, committed: StageCommitted, now_ms: Milliseconds) -> bool:
-    """Refuses roots that do not belong to the open stage; returns whether they came before."""
+    """Returns whether they came before."""
     if committed.challenge != state.digest or committed.gpu >= len(state.challenge.gpus):
         raise Refused(Code.UNKNOWN, "roots: they belong to another challenge or GPU")
     before = state.roots_of(committed.gpu, committed.stage)
@@ -117,10 +113,8 @@ def _check_roots(state: VerifierState, committed: StageCommitted, now_ms: Millis
 
 
 def take_proof(state: VerifierState, data: bytes, now_ms: Milliseconds) -> tuple[Proof, Figures]:
-    """Reads a GPU's proof, compares it with what was committed, and returns it with the figures.
-
-    The caller then checks the arithmetic (`arithmetic.proof_check.check`, which needs numpy and a
-    thread) and judges the figures (`measured_figures.judge`). Raises `Refused` with the codes of
+    """The caller then checks the arithmetic (`arithmetic.proof_check.check`, in a thread) and
+    judges the figures (`claims.judge`). Raises `Refused` with the codes of
     `proof_document.decode`, WRONG_PHASE, TOO_LATE, UNKNOWN, STALE (another sample nonce), or
     EQUIVOCATION (other roots than committed).
     """
@@ -131,7 +125,7 @@ def take_proof(state: VerifierState, data: bytes, now_ms: Milliseconds) -> tuple
     proof = proof_document.decode(data)
     _check_header(state, proof.header)
     claim = state.challenge.gpus[proof.header.gpu]
-    return proof, measured_figures.figures(claim, stage_times(state, proof.header.gpu))
+    return proof, claims.figures(claim, stage_times(state, proof.header.gpu))
 
 
 def _check_header(state: VerifierState, header: ProofHeader) -> None:
@@ -147,7 +141,6 @@ def _check_header(state: VerifierState, header: ProofHeader) -> None:
 
 
 def stage_times(state: VerifierState, gpu: int) -> tuple[Milliseconds, ...]:
-    """Returns a GPU's time of each stage, from this verifier's nonce to the GPU's roots."""
     found = []
     for stage in range(STAGES):
         taken = state.roots_of(gpu, stage)
@@ -157,6 +150,6 @@ def stage_times(state: VerifierState, gpu: int) -> tuple[Milliseconds, ...]:
 
 
 def is_late(state: VerifierState, now_ms: Milliseconds) -> bool:
-    """Whether the challenge has ended because the provider did not answer in time."""
+    """Whether the provider did not answer in time."""
     limit = PROOF_MS_MAX if state.stage == STAGES else STAGE_MS_MAX
     return now_ms - state.opened_ms[-1] > limit

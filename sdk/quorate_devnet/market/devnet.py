@@ -45,8 +45,8 @@ from quorate_devnet.market.ports import Lock, free_port, write_devnet_file
 from quorate_node.base import provider_keys
 from quorate_node.base.config import TransportChoice
 from quorate_node.base.provider_keys import ProviderKeys
-from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_node.executors.sandbox.bwrap_executor import check_bwrap
+from quorate_node.machine.host_class_probe import detect_cpu_class
 from quorate_node.market.coordinator_dialer import LIBP2P, WEBSOCKET
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET

@@ -70,7 +70,7 @@ class CleanupList:
     def _remove_programs(self) -> None:
         if not any(home.is_dir() and any(home.iterdir()) for home in self.processes):
             return
-        from quorate_node.executors.cleanup import reap_processes
+        from quorate_node.executors.sandbox.supervised_leases import reap_processes
 
         for home in self.processes:
             reap_processes(home)
@@ -80,7 +80,7 @@ class CleanupList:
             return
         import docker.errors
 
-        from quorate_node.executors.cleanup import reap
+        from quorate_node.executors.docker.lease_dirs import reap
 
         for owner, home in self.containers:
             try:

@@ -16,8 +16,7 @@ from quorate_attestation import proof_document, records, verifier_draw
 from quorate_attestation.arithmetic import proof_check
 from quorate_attestation.arithmetic.proof_check import SecretKeeper
 from quorate_attestation.challenge import STAGES, ChallengeOpened, GpuClaim, SampleOpened
-from quorate_attestation.claims import check_sizes, standard_sizes
-from quorate_attestation.measured_figures import judge, model_of
+from quorate_attestation.claims import check_sizes, judge, model_of, standard_sizes
 from quorate_attestation.parameters import Parameters
 from quorate_attestation.session_messages import (
     DETAIL_MAX,

@@ -196,7 +196,7 @@ async def named(daemon_url: str) -> tuple[int, list[str]]:
 async def test_a_provider_reports_which_part_is_away(
     market: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quorate_node.status.health_monitor.CHECK_SECONDS", 0.1)
+    monkeypatch.setattr("quorate_node.periodic.CHECK_SECONDS", 0.1)
     daemon = market.daemon(market.coordinator.url)
 
     async def problems(wanted: set[str]) -> bool | None:
@@ -265,7 +265,7 @@ async def test_a_provider_killed_while_draining_takes_jobs_after_its_next_start(
     first = market.daemon(market.coordinator.url)
     async with running(market, first):
         assert first.drain is not None and first.core is not None
-        await first.drain._actor.submit(events.DrainRequested(True))
+        await first.drain.actor.submit(events.DrainRequested(True))
         (first.config.home / "stopping").touch()  # as the crash left it
     second = market.daemon(market.coordinator.url)
     async with running(market, second):

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate_node.executors.cleanup import reap
 from quorate_node.executors.docker.docker_executor import DockerExecutor
 from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.lease_dirs import DockerOutputs, choose_outputs
+from quorate_node.executors.docker.lease_dirs import DockerOutputs, choose_outputs, reap
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.values import replace

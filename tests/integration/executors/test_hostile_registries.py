@@ -16,7 +16,7 @@ from quorate_content.images import registry_http
 from quorate_content.images.image_names import parse_pinned
 from quorate_content.images.registry_http import TransferRate
 from quorate_content.store.threads import StopSignal
-from quorate_node.jobs.registry_image import fetch_archive
+from quorate_node.executors.docker.registry_image import fetch_archive
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import MIB, new_lease
 from support.executors.image_fetching import (

@@ -7,8 +7,8 @@ import pytest
 
 from quorate_content.dag.cid import raw_cid
 from quorate_content.store.content_store import ContentStore
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.market.content_sources import JobSources
 from quorate_node.status.node_gateway import Gateway
 from quorate_protocol.limits import DAY

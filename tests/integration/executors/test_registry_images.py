@@ -15,9 +15,8 @@ from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.registry_http import TransferRate
 from quorate_content.store.content_store import ContentStore
 from quorate_node.executors.docker.docker_executor import FETCHES_MAX
-from quorate_node.executors.docker.image_cache import ImageCache
-from quorate_node.executors.docker.image_loader import ImageLoader
-from quorate_node.jobs.job_runner import JobRunner
+from quorate_node.executors.docker.image_loader import ImageCache, ImageLoader
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.market.content_sources import JobSources
 from quorate_protocol import values
 from quorate_protocol.refusals import Code, Refused, Unavailable

@@ -9,8 +9,8 @@ from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import add_gateway_routes
 from quorate_node.core import effects, events
 from quorate_node.core.provider_core import ProviderCore
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.owner.jury import JuryService
 from quorate_protocol.limits import DEVNET, MAINNET, Limits
 from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds

@@ -14,7 +14,7 @@ from quorate_node.cli.withdrawal import FILE, withdraw
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.owner import leaving
 from quorate_node.owner.account_state import stake_slots
-from quorate_node.owner.owner_sender import owner_lock
+from quorate_node.owner.senders import owner_lock
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.offer import WITHDRAWN

@@ -10,7 +10,7 @@ from quorate_contracts.calls import ask
 from quorate_devnet.chain.accounts import dev_account
 from quorate_node.cli.owner_desk import owner_desk
 from quorate_node.cli.requesting import Wish, requests_for
-from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds

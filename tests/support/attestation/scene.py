@@ -13,7 +13,7 @@ from quorate_attestation.challenge import (
     SampleOpened,
     StageOpened,
 )
-from quorate_attestation.measured_figures import Figures, judge, model_of
+from quorate_attestation.claims import Figures, judge, model_of
 from quorate_attestation.parameters import Parameters
 from quorate_attestation.proof_document import Proof
 from quorate_attestation.provers.engine import Engine

@@ -9,13 +9,14 @@ from typing import TypeVar
 
 import pytest
 
-from quorate_node.executors.cleanup import reap, reap_processes
 from quorate_node.executors.docker import lease_dirs
 from quorate_node.executors.docker.docker_executor import DockerExecutor
 from quorate_node.executors.docker.image_loader import ImagePolicy
+from quorate_node.executors.docker.lease_dirs import reap
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.executors.process_executor import ProcessExecutor
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
+from quorate_node.executors.sandbox.supervised_leases import reap_processes
 from quorate_protocol.messages.ports import Executor, Mount, Sandbox, Task
 from quorate_protocol.units import Seconds
 from quorate_protocol.values import replace

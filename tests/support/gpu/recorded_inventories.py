@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from quorate_node.gpu.nvml_probe import cores_per_sm
+from quorate_node.machine.nvml_probe import cores_per_sm
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.gpu_inventory import GpuDevice, GpuInventory
 
@@ -15,7 +15,7 @@ NAMES = sorted(path.stem for path in FOLDER.glob("*.json"))
 LEVELS = {"pcie-switch": 10, "host-bridge": 30, "cpu-socket": 40, "system": 50}
 DRIVER_NOT_LOADED, UNKNOWN_ERROR = 9, 999
 ASK = (
-    "import sys; from quorate_node.gpu.nvml_probe import NvmlProbe; "
+    "import sys; from quorate_node.machine.nvml_probe import NvmlProbe; "
     "sys.stdout.buffer.write(NvmlProbe().inventory().encode())"
 )
 

@@ -9,7 +9,7 @@ from quorate_attestation.catalogue import (
     models,
     models_called,
 )
-from quorate_node.gpu.gpu_slots import architecture_of
+from quorate_node.machine.gpu_slots import architecture_of
 from quorate_protocol.messages.classes import GPU_ARCHITECTURES
 from support.gpu.recorded_inventories import NAMES, recorded
 

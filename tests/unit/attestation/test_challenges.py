@@ -6,7 +6,7 @@ import pytest
 
 from quorate_attestation import records
 from quorate_attestation.challenge import STAGES
-from quorate_attestation.measured_figures import Figures, figures, judge
+from quorate_attestation.claims import Figures, figures, judge
 from quorate_attestation.seeds import gpu_hash
 from quorate_attestation.sessions import verifier_session
 from quorate_protocol.limits import MAINNET

@@ -4,9 +4,8 @@ import pytest
 
 from quorate_attestation.arithmetic.proof_check import SecretKeeper, check
 from quorate_attestation.challenge import GpuClaim
-from quorate_attestation.claims import check_sizes, claims_of, cpu_claim
-from quorate_attestation.measured_figures import figures, judge, model_of
-from quorate_attestation.provers.engine_choice import engine_of
+from quorate_attestation.claims import check_sizes, claims_of, cpu_claim, figures, judge, model_of
+from quorate_attestation.provers.cuda_device import engine_of
 from quorate_attestation.provers.numpy_engine import NumpyEngine
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.refusals import Refused, Unavailable

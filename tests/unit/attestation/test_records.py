@@ -80,21 +80,6 @@ def test_one_lying_verifier_does_not_move_the_median_beyond_the_others() -> None
         assert rates[0] <= found.int8_operations <= rates[1]
 
 
-@pytest.mark.rule("10.15")
-def test_only_a_later_round_replaces_a_record() -> None:
-    known = messages()[0]
-    records.check_newer(known, None)
-    records.check_newer(replace(known, beacon_round=Round(10)), known)
-    for record, code in (
-        (known, Code.REPLAYED),
-        (replace(known, beacon_round=Round(8)), Code.STALE),
-        (replace(known, ratio=Ppm(1)), Code.EQUIVOCATION),
-    ):
-        with pytest.raises(Refused) as refused:
-            records.check_newer(record, known)
-        assert refused.value.code is code
-
-
 @pytest.mark.rule("10.13", "10.15")
 @pytest.mark.parametrize(
     ("change", "code"),

@@ -15,7 +15,7 @@ from quorate_node.core.effects import SendOffer
 from quorate_node.core.provider_core import OFFER_NUMBERS, ProviderCore
 from quorate_node.core.terms import RunSlots
 from quorate_node.market.announcements import Announcements, OfferDetails
-from quorate_node.status.price_change import PriceChange
+from quorate_node.status.owner_requests import PriceChange
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.classes import HostClass

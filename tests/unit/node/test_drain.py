@@ -9,7 +9,7 @@ from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.market.announcements import Announcements
 from quorate_node.owner import leaving
-from quorate_node.status.drain import Drain
+from quorate_node.status.owner_requests import Drain
 from quorate_runtime.process.health import Board
 from support.markets.provider_world import Driver, make_terms
 from support.virtual_clock import VirtualClock

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import quorate_node.executors
-from quorate_node.executors.base.exit_status import exit_status
 from quorate_node.executors.base.hardened_profile import (
     START_TARGET,
     ContainerMounts,
@@ -18,6 +17,7 @@ from quorate_node.executors.base.hardened_profile import (
     container_request,
     program_env,
 )
+from quorate_node.executors.base.lease import exit_status
 from quorate_node.executors.base.start_program import (
     BIND_ALL,
     IGNORE_SET_USER,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from quorate_attestation import fits
 from quorate_node.core import bidding
 from quorate_node.core.terms import Terms
-from quorate_node.gpu.run_slots import with_cuda
+from quorate_node.machine.run_slots import with_cuda
 from quorate_protocol.messages.job_spec import GpuRequest, Input, JobSpec, Resources
 from quorate_protocol.messages.offer import BYTES_OF_SLOT_MAX, Offer, in_steps
 from quorate_protocol.messages.ports import Sandbox

@@ -14,7 +14,7 @@ import pytest
 from quorate_node import periodic
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.court_follower import CourtFollower
-from quorate_node.status.health_monitor import ROOM_LEAST_BYTES, room_problem
+from quorate_node.periodic import ROOM_LEAST_BYTES, room_problem
 from quorate_node.status.node_gateway import check_room
 from quorate_node.status.status import status_of
 from quorate_protocol.messages.signed import FreeSlots

@@ -18,8 +18,8 @@ from quorate_node.executors.base.hardened_profile import (
     container_request,
     unrequested_mounts,
 )
-from quorate_node.executors.base.image_volumes import VOLUMES_MAX, volumes_to_mount_over
-from quorate_node.executors.docker.image_cache import MANIFESTS_MAX, ImageCache
+from quorate_node.executors.base.images import VOLUMES_MAX, volumes_to_mount_over
+from quorate_node.executors.docker.image_loader import MANIFESTS_MAX, ImageCache
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.http.client_networks import is_public
 from support.executors.executor_cases import MIB, python_task

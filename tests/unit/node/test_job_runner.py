@@ -21,8 +21,8 @@ from quorate_node.core.phases import Starting
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import jury_lease_id, unwanted_pins
 from quorate_node.effect_performer import EffectPerformer
+from quorate_node.executors.job_runner import JobRunner
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.jobs.job_runner import JobRunner
 from quorate_node.market.content_sources import JobSources
 from quorate_node.market.coordinator_client import Coordinator
 from quorate_node.owner.court_follower import CourtFollower

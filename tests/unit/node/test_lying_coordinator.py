@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate_node import market_entry
-from quorate_node.core import assignments, effects, events
+from quorate_node.core import bidding, effects, events
 from quorate_node.core import provider_core as provider_module
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Committed, Declined, Done, Lapsed, Receipted, Revealed, Running
@@ -205,7 +205,7 @@ def test_ended_assignment_is_never_run_again(end: str) -> None:
     the provider that signed them.
     """
     node = fresh()
-    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + assignments.ACCEPT_AHEAD_MAX))
+    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + bidding.ACCEPT_AHEAD_MAX))
     frame, lease = sent(assignment, SPEC), lease_of(assignment)
     node.deliver(frame)
     if end == "verdict":
@@ -222,7 +222,7 @@ def test_ended_assignment_is_never_run_again(end: str) -> None:
 def test_accept_that_the_coordinator_never_takes_frees_its_slot() -> None:
     """The coordinator claims that it listens for two hours, and never answers."""
     node = fresh()
-    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + assignments.ACCEPT_AHEAD_MAX))
+    assignment = replace(HONEST, accept_by=UnixSeconds(NOW + bidding.ACCEPT_AHEAD_MAX))
     node.deliver(sent(assignment, SPEC))
     held = node.execution(lease_of(assignment))
     assert (

@@ -18,7 +18,8 @@ from quorate_node.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE, app
 from quorate_node.cli.status import lease_line, slot_line
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import RunSlots
-from quorate_node.executors.host_class_probe import (
+from quorate_node.executors.selection import choose
+from quorate_node.machine.host_class_probe import (
     V2_FLAGS,
     V3_FLAGS,
     V4_FLAGS,
@@ -26,7 +27,6 @@ from quorate_node.executors.host_class_probe import (
     cpu_class,
     read_cpuinfo,
 )
-from quorate_node.executors.selection import choose
 from quorate_node.owner import leaving
 from quorate_node.owner.registration import RegistrationState, missing, network_of, network_url
 from quorate_node.status.node_gateway import control_token

@@ -15,7 +15,7 @@ from quorate_node.executors.base.outputs import (
     collect_tree,
     delete_tree,
 )
-from quorate_node.executors.docker.outputs_tar import collect_tar
+from quorate_node.executors.docker.lease_dirs import collect_tar
 from quorate_protocol.refusals import Code, Refused
 
 CAPS = OutputCaps(total_bytes=1 << 20, inodes=100)

@@ -19,8 +19,7 @@ from quorate_node.market_entry import registered_text
 from quorate_node.owner import leaving
 from quorate_node.owner.account_state import AccountState
 from quorate_node.owner.stake_release import look_pause, slot_news
-from quorate_node.status.drain import Drain
-from quorate_node.status.price_change import PriceChange
+from quorate_node.status.owner_requests import Drain, PriceChange
 from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.money_input import micro_usd
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, Price, UnixSeconds

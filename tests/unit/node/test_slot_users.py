@@ -11,7 +11,7 @@ from quorate_node.executors.base.slot_users import (
     users_of_processes,
 )
 from quorate_node.executors.base.start_program import MACHINE, start_program
-from quorate_node.executors.docker.engine_facts import user_namespace_problem
+from quorate_node.executors.docker.engine_connection import user_namespace_problem
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 

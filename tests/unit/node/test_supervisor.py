@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 import quorate_node
-from quorate_node.executors.sandbox.bwrap_status import PIDS_MAX, status_number
-from quorate_node.executors.sandbox.supervised_program import DEPTH_MAX, SupervisedProgram, exceeds
+from quorate_node.executors.sandbox.supervised_program import (
+    DEPTH_MAX,
+    PIDS_MAX,
+    SupervisedProgram,
+    exceeds,
+    status_number,
+)
 
 GOOD = b'{ "child-pid": 6796, "mnt-namespace": 4026532179 }\n{ "exit-code": 0 }\n'
 

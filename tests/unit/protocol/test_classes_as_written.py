@@ -7,7 +7,7 @@ import pytest
 from eth_abi.abi import encode
 
 from quorate.job.host_class import class_name, name_of, parse_host_class
-from quorate_node.executors.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_class_probe import detect_cpu_class
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.messages.classes import (
     CPU_ENVIRONMENT,

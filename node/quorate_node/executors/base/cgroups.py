@@ -38,7 +38,6 @@ class Counters:
     peak_memory_bytes: int = 0
 
     def at_least(self, other: "Counters") -> "Counters":
-        """Returns the larger of both figures. They only grow, so the larger one is newer."""
         return Counters(
             max(self.cpu_ms, other.cpu_ms), max(self.peak_memory_bytes, other.peak_memory_bytes)
         )
@@ -55,21 +54,14 @@ class LeaseLimits:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGroups:
-    """The groups of a lease. A process joins by writing 0 to `cgroup.procs` of each.
-
-    `kills` is the file that counts memory kills.
-    """
+    """A process joins by writing 0 to each `cgroup.procs`. `kills` counts memory kills."""
 
     folders: tuple[Path, ...]
     kills: Path
 
 
 def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) -> LeaseGroups | None:
-    """Makes control groups with the limits for a lease.
-
-    Returns None if this process may not make any: it is not root, or control groups are read-only,
-    as in containers.
-    """
+    """Returns None without root or with read-only control groups, as in containers."""
     try:
         if all((root / name).is_dir() for name in _NEEDED):
             return _make_version_1(lease_id, limits, root)
@@ -85,11 +77,9 @@ def make_lease_groups(lease_id: str, limits: LeaseLimits, root: Path = _ROOT) ->
 
 
 def limit_sockets(lease_id: str, name: str, memory_bytes: int, root: Path = _ROOT) -> bool:
-    """Limits the buffers of TCP sockets of a container that an engine will start in group `name`.
-
-    Returns False if this process may not, or the kernel has no such limit. With version 2 there is
-    nothing to do. The group must exist before the container starts: sockets that are older than
-    the limit are never counted.
+    """Limits TCP buffers of a container that an engine will start in group `name`; False if it
+    cannot. Version 2 needs nothing. The group must exist before the container: older sockets are
+    never counted.
     """
     memory = root / "memory"
     if not memory.is_dir():
@@ -107,7 +97,6 @@ def limit_sockets(lease_id: str, name: str, memory_bytes: int, root: Path = _ROO
 
 
 def can_make_groups(root: Path = _ROOT) -> bool:
-    """Returns whether this process can make groups. It tries to make one."""
     trial = f"trial-{os.getpid()}"
     made = make_lease_groups(trial, LeaseLimits(64 << 20, 8, 100), root)
     remove_lease_groups(trial, root)
@@ -115,18 +104,13 @@ def can_make_groups(root: Path = _ROOT) -> bool:
 
 
 def counts_by_namespace(release: str) -> bool:
-    """Returns whether this kernel counts a user's processes in each user namespace separately.
-
-    Only then RLIMIT_NPROC limits one sandbox.
-    """
+    """Only with such a count RLIMIT_NPROC limits one sandbox."""
     found = re.match(r"(\d+)\.(\d+)", release)
     return found is not None and (int(found[1]), int(found[2])) >= COUNTING_KERNEL
 
 
 def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
-    """Returns the counters of the lease's parent group, or zeros if the kernel or the engine gives
-    none.
-    """
+    """Zeros if the kernel or the engine gives none."""
     return _read(
         {name: root / name / PARENT.strip("/") / lease_id for name in ("memory", "cpuacct")},
         root / PARENT.strip("/") / lease_id,
@@ -134,10 +118,7 @@ def lease_counters(lease_id: str, root: Path = _ROOT) -> Counters:
 
 
 def process_counters(pid: int, root: Path = _ROOT) -> Counters:
-    """Returns the counters of the groups that a process is in now.
-
-    It serves engines that leave groups to systemd.
-    """
+    """Reads the groups that a process is in now, for engines that leave groups to systemd."""
     version_1: dict[str, Path] = {}
     version_2 = root / "nowhere"
     with contextlib.suppress(OSError):  # the process has ended: zeros, and an earlier sample counts
@@ -154,17 +135,13 @@ def remove_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
     """Removes the lease's empty groups in every hierarchy, and what is in them."""
     below = f"{PARENT.strip('/')}/{lease_id}"
     for group in (*root.glob(f"*/{below}/*/"), root / below, *root.glob(f"*/{below}")):
-        with contextlib.suppress(
-            OSError
-        ):  # It is gone, or an exiting process still uses it. An empty group costs nothing.
+        # It is gone, or an exiting process still uses it. An empty group costs nothing.
+        with contextlib.suppress(OSError):
             group.rmdir()
 
 
 def end_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
-    """Kills the processes in the lease's groups and removes the groups.
-
-    Gives up after some seconds, because a process may hang in the kernel.
-    """
+    """Kills and removes; gives up after some seconds, because a process may hang in the kernel."""
     below = f"{PARENT.strip('/')}/{lease_id}"
     deadline = time.monotonic() + _END_SECONDS
     while groups := [group for group in (root / below, *root.glob(f"*/{below}")) if group.is_dir()]:
@@ -178,11 +155,7 @@ def end_lease_groups(lease_id: str, root: Path = _ROOT) -> None:
 
 
 def _make_version_1(lease_id: str, limits: LeaseLimits, root: Path) -> LeaseGroups:
-    """Makes one group per controller, each in its own hierarchy.
-
-    Swap is limited if the kernel counts it. Memory is set first, because the swap limit includes
-    it.
-    """
+    """One group per controller. Memory is set first, because the swap limit includes it."""
     quota = limits.cpu_millis * _PERIOD_MICROSECONDS // 1000
     settings: dict[str, Mapping[str, int]] = {
         "memory": {
@@ -253,7 +226,6 @@ def _number(path: Path) -> int:
 
 
 def _cpu_stat(path: Path) -> int:
-    """Returns the microseconds of CPU time of a version 2 group."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

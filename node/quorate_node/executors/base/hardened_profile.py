@@ -12,8 +12,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from quorate_node.executors.base.image_volumes import volumes_to_mount_over
-from quorate_node.executors.base.likeness import LIMITS, PATH_DEFAULT
+from quorate_node.executors.base.images import volumes_to_mount_over
 from quorate_node.executors.base.slot_users import SHOWN_USER
 from quorate_node.executors.base.start_program import (
     BIND_ALL,
@@ -23,6 +22,34 @@ from quorate_node.executors.base.start_program import (
 )
 from quorate_protocol.messages.ports import Task
 from quorate_protocol.refusals import Code, Refused
+
+# All sandboxes have these alike, because auditors compare results to the bit. Engines and kernels
+# have defaults of their own.
+PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+FILES: Mapping[str, str] = {
+    "/etc/hosts": (
+        "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n127.0.1.1\tjob\n"
+    ),
+    "/etc/resolv.conf": "",
+}
+"""Files that name the machine and its network; `/etc/hostname` is `job` in every sandbox."""
+
+_MIB = 1 << 20
+UNLIMITED = -1
+LIMITS: Mapping[str, tuple[int, int]] = {
+    "core": (0, 0),
+    "nofile": (8192, 8192),
+    "memlock": (65_536, 65_536),
+    "msgqueue": (819_200, 819_200),
+    "nproc": (16_384, 16_384),  # the lease's group has the lower limit
+    "sigpending": (4096, 4096),
+    "stack": (8 * _MIB, UNLIMITED),
+}
+"""Soft and hard limits of a job's processes, by the kernel's name.
+
+An engine inside another container cannot raise its own limits, so these are low.
+"""
+
 
 LABEL_LEASE = "quorate.lease"
 LABEL_OWNER = "quorate.owner"
@@ -103,11 +130,7 @@ _CACHES = {
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What the profile must know of the engine.
-
-    If `cgroup_parent` is empty, the engine chooses the parent. If `runtime` is empty, the engine
-    uses its default (runc).
-    """
+    """Empty `cgroup_parent`: the engine chooses. Empty `runtime`: its default (runc)."""
 
     seccomp: str  # the profile as JSON text
     cgroup_parent: str = ""
@@ -135,12 +158,9 @@ class ImageFacts:
 
 @dataclass(frozen=True, slots=True)
 class ContainerMounts:
-    """Where a container's inputs and outputs come from.
-
-    `outputs` is a host folder or a volume's name. `outputs_in_memory`: bytes of the outputs that
-    count in the job's memory. `are_views`: the inputs are our own mounts, which are read-only,
-    nosuid and nodev. The engine must not make those read-only itself: it would mount them again
-    without nosuid and nodev.
+    """`outputs` is a host folder or a volume's name; `outputs_in_memory`: its bytes that count as
+    memory. `are_views`: inputs are our own read-only mounts. The engine must not remount those: it
+    would drop nosuid and nodev.
     """
 
     inputs: tuple[tuple[str, str], ...]  # (host path, target)
@@ -156,10 +176,7 @@ class ContainerMounts:
 def container_request(
     task: Task, owner: str, engine: EngineFacts, image: ImageFacts, mounts: ContainerMounts
 ) -> dict[str, object]:
-    """Returns the body of the engine's create call.
-
-    Raises Refused(UNSUPPORTED), which names the field.
-    """
+    """The body of the engine's create call. Raises Refused(UNSUPPORTED) with the field."""
     check_targets([target for _, target in mounts.inputs])
     _, env = _environment(task, image)
     start = [START_TARGET] if mounts.start else []
@@ -200,21 +217,18 @@ def container_request(
 
 
 def program_words(task: Task, image: ImageFacts) -> list[str]:
-    """Returns the words that run the job's program. Raises Refused(UNSUPPORTED)."""
+    """Raises Refused(UNSUPPORTED)."""
     hidden, _ = _environment(task, image)
     return [*_env_restorer(hidden, image), *_command(task, image)]
 
 
 def program_path(task: Task, image: ImageFacts) -> str:
-    """Returns the value of PATH in the container."""
     named = dict(item.partition("=")[::2] for item in image.env)
     return {"PATH": PATH_DEFAULT, **named, **task.env}["PATH"]
 
 
 def unrequested_mounts(body: Mapping[str, object], container: Mapping[str, object]) -> str:
-    """Returns a text that lists mounts of a container that were not requested, or "" if there are
-    none.
-    """
+    """Lists mounts that were not requested; "" if there are none."""
     config = body["HostConfig"]
     assert isinstance(config, dict), "a request as made here"
     asked = {
@@ -232,11 +246,7 @@ def unrequested_mounts(body: Mapping[str, object], container: Mapping[str, objec
 
 
 def _mount_of(item: Mapping[str, object]) -> tuple[str, str, str]:
-    """Returns (kind, a volume's name, target) of a mount.
-
-    It leaves out the sources of bind mounts, because engines in a virtual machine write them
-    differently.
-    """
+    """Leaves out sources of bind mounts: engines in a virtual machine write them differently."""
     kind = str(item["Type"])
     return kind, str(item["Name"]) if kind == "volume" else "", str(item["Destination"])
 
@@ -247,10 +257,7 @@ def _list(value: object) -> list[dict[str, object]]:
 
 
 def check_targets(targets: Sequence[str]) -> None:
-    """Raises Refused for inputs whose targets are in use or inside each other.
-
-    To mount one input inside another, the engine would have to make a folder in the content store.
-    """
+    """Raises Refused for taken or nested targets: the engine would make a folder in the store."""
     for target in targets:
         if (
             not target.startswith("/")
@@ -275,7 +282,6 @@ def check_targets(targets: Sequence[str]) -> None:
 def standard_env(
     inputs: str = "/inputs", outputs: str = "/outputs", scratch: str = "/scratch"
 ) -> dict[str, str]:
-    """Returns the variables that every executor sets: where inputs, outputs and caches are."""
     return {
         **{name: scratch + below for name, below in _CACHES.items()},
         "QUORATE_INPUTS": inputs,
@@ -285,12 +291,9 @@ def standard_env(
 
 
 def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
-    """Returns the program's environment in every executor: the image's variables, ours, the
-    job's.
-    """
-    named = dict(
-        item.partition("=")[::2] for item in image_env if "=" in item[1:]
-    )  # an image may also list words that are no variables
+    """The image's variables, ours, the job's."""
+    # An image may also list words that are no variables.
+    named = dict(item.partition("=")[::2] for item in image_env if "=" in item[1:])
     wanted = {
         name: value
         for name, value in {**named, **standard_env(), **task.env}.items()
@@ -307,10 +310,7 @@ def _is_below(path: str, parent: str) -> bool:
 
 
 def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[str]]:
-    """Returns (loader variables to restore inside the container, the engine's list of variables).
-
-    A bare name in the engine's list removes the image's variable.
-    """
+    """Returns (loader variables to restore, engine's list). A bare name removes a variable."""
     named = dict(item.partition("=")[::2] for item in image.env)
     wanted = {**standard_env(), **task.env, "PWD": task.working_dir or "/scratch"}
     hidden = {
@@ -332,12 +332,9 @@ def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[st
 
 
 def _env_restorer(hidden: Mapping[str, str], image: ImageFacts) -> list[str]:
-    """Returns the words that restore loader variables inside the container, after all hooks on the
-    host ran.
-
-    The engine's init cannot set variables and an image need not have a shell. But images that rely
-    on LD_LIBRARY_PATH have coreutils' env. An image that is known not to have it is refused,
-    because it would run differently from what its maker meant.
+    """Restores loader variables inside, after all hooks on the host ran. The engine's init cannot,
+    and not every image has a shell. An image known to lack `env` would run differently, so it is
+    refused.
     """
     if not hidden:
         return []
@@ -351,9 +348,6 @@ def _env_restorer(hidden: Mapping[str, str], image: ImageFacts) -> list[str]:
 
 
 def _command(task: Task, image: ImageFacts) -> list[str]:
-    """Returns the job's command, which replaces the image's entry point and command; else the
-    image's.
-    """
     command = list(task.argv) or [*image.entrypoint, *image.command]
     if not command:
         raise Refused(Code.MALFORMED, "command: the job gives none and the image has none")
@@ -407,11 +401,7 @@ def _host_config(
 
 
 def _seccomp(engine: EngineFacts, mounts: ContainerMounts) -> str:
-    """Returns the profile of system calls, as JSON.
-
-    Our program that starts the job makes namespaces, and /proc read-only. It then refuses both to
-    the job.
-    """
+    """Our start program makes namespaces and /proc read-only, then refuses both to the job."""
     if not mounts.start:
         return engine.seccomp
     profile = json.loads(engine.seccomp)
@@ -427,24 +417,17 @@ def _seccomp(engine: EngineFacts, mounts: ContainerMounts) -> str:
 
 
 def runs_in_gvisor(task: Task, engine: EngineFacts) -> bool:
-    """Returns whether the task's container gets gVisor, which has no devices of ours."""
+    """gVisor has no devices of ours."""
     return engine.runtime == RUNTIME_GVISOR and not task.gpus
 
 
 def _host_pids(task: Task, engine: EngineFacts) -> int:
-    """Returns the limit of processes for the host's kernel.
-
-    gVisor's kernel is a program with about thirty threads, and two for each process inside
-    (measured). The host counts them too. A job that goes over the limit ends its sandbox.
-    """
+    """gVisor has about thirty threads, and two a process (measured); the host counts them."""
     return 2 * task.pids + _GVISOR_PIDS if runs_in_gvisor(task, engine) else task.pids
 
 
 def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
-    """Returns the request's mounts, in the long form.
-
-    The short form `Binds` splits at colons, and makes folders for sources that are missing.
-    """
+    """Not `Binds`: it splits at colons, and makes folders for sources that are missing."""
     inputs: list[dict[str, object]] = [
         {
             "Type": "bind",
@@ -477,11 +460,7 @@ def _mounts(mounts: ContainerMounts) -> list[dict[str, object]]:
 
 
 def _gpu_request(gpus: Sequence[str], has_cdi: bool) -> dict[str, object]:
-    """Returns the request for GPUs, by CDI if the engine knows it, else by the nvidia runtime's
-    hook.
-
-    CDI is a static list of devices and needs no hook that runs as root.
-    """
+    """CDI is a static list of devices; the nvidia runtime's hook runs as root."""
     if has_cdi:
         return {"Driver": "cdi", "DeviceIDs": [f"nvidia.com/gpu={gpu}" for gpu in gpus]}
     return {

@@ -27,7 +27,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def can_mount() -> bool:
-    """Returns True if this process may mount and has loop devices and mkfs.ext4."""
+    """Needs root, loop devices and mkfs.ext4."""
     return (
         os.geteuid() == 0
         and Path("/dev/loop-control").exists()
@@ -36,10 +36,7 @@ def can_mount() -> bool:
 
 
 def bind_read_only(source: Path, target: Path) -> None:
-    """Makes a read-only, nosuid, nodev view of a file or directory at `target`.
-
-    Repeating it does nothing.
-    """
+    """Makes a read-only, nosuid, nodev view at `target`; may be repeated."""
     if not is_mounted(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -67,11 +64,8 @@ def _mount_source(source: Path, target: Path) -> None:
 
 
 def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int, user: int) -> None:
-    """Mounts an ext4 file system in the file `disk` at `target`, with bounded size, for `user`.
-
-    A program that writes too much gets an error; the files outlive the program. All blocks are
-    reserved now, so that the host's disk cannot fill up under a running job. Repeating it does
-    nothing.
+    """Mounts an ext4 file of bounded size. All blocks are reserved now, so that the host's disk
+    cannot fill up under a running job. May be repeated.
     """
     if not is_mounted(target):
         target.mkdir(parents=True, exist_ok=True)
@@ -98,10 +92,7 @@ def mount_sized(disk: Path, target: Path, total_bytes: int, inodes: int, user: i
 
 
 def mount_memory(target: Path, total_bytes: int, inodes: int, user: int) -> None:
-    """Mounts a memory file system of bounded size for `user`, for root without loop devices.
-
-    Its content is lost when the machine restarts.
-    """
+    """For root without loop devices. Lost when the machine restarts."""
     if is_mounted(target):
         return
     target.mkdir(parents=True, exist_ok=True)
@@ -112,10 +103,7 @@ def mount_memory(target: Path, total_bytes: int, inodes: int, user: int) -> None
 
 
 def unmount(target: Path) -> None:
-    """Unmounts `target` if it is mounted.
-
-    If it is still busy after a second, it is detached, and goes when its last user ends.
-    """
+    """A mount that is still busy after a second is detached, and goes when its last user ends."""
     for attempt in range(_UNMOUNT_TRIES):
         if not is_mounted(target):
             return
@@ -128,10 +116,7 @@ def unmount(target: Path) -> None:
 
 
 def is_mounted(target: Path) -> bool:
-    """Returns True if something is mounted exactly at `target`.
-
-    Reads the kernel's list, because device numbers do not show a bind mount within one file system.
-    """
+    """Reads the kernel's list: device numbers do not show a bind mount within one file system."""
     wanted = (
         str(target)
         .replace("\\", "\\134")
@@ -188,7 +173,7 @@ def _mount(source: str | None, target: Path, flags: int) -> None:
 
 
 def find_program(name: str) -> str | None:
-    """Returns the path of a system program, or None; also looks in folders that a PATH may lack."""
+    """Looks also in folders that a PATH may lack."""
     for folder in ("/usr/sbin", "/sbin", "/usr/bin", "/bin"):
         with contextlib.suppress(OSError):
             if os.access(f"{folder}/{name}", os.X_OK):

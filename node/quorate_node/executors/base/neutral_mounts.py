@@ -23,7 +23,6 @@ class OpenedSource:
 
     @property
     def is_folder(self) -> bool:
-        """Whether it is a folder."""
         return not self._name
 
     def bind(self, target: str) -> None:
@@ -31,10 +30,8 @@ class OpenedSource:
         _mount(os.fsencode(f"{_opened(self._folder)}/{self._name}"), target, None, MS_BIND, b"")
 
     def mount_neutral(self, target: str, stage: str) -> None:
-        """Mounts it nosuid and nodev at the existing `target`; the caller makes it read-only.
-
-        `stage` is a folder for what this needs beside it. What somebody writes before the mount is
-        read-only stays there. Raises OSError where the kernel or the file system has no overlays.
+        """Mounts it nosuid and nodev; the caller makes it read-only. `stage` is a folder for what
+        this needs beside it. Raises OSError where the kernel or the file system has no overlays.
         """
         beside = f"{stage}/{os.path.basename(target)}"
         passing = target if self.is_folder else f"{beside}/passing"
@@ -49,14 +46,10 @@ class OpenedSource:
             LIBC.umount2(os.fsencode(passing), MNT_DETACH)
 
     def close(self) -> None:
-        """Closes its descriptor."""
         os.close(self._folder)
 
     def _overlay(self, target: str, upper: str, work: str) -> None:
-        """Mounts an overlay that could be written, as an engine's image.
-
-        In one that could not, a program would meet other errors than in an engine's container.
-        """
+        """Writable, as an engine's image: else a program would meet other errors."""
         opened = [os.open(path, os.O_PATH | os.O_CLOEXEC) for path in (upper, work)]
         try:
             places = zip(("lowerdir", "upperdir", "workdir"), (self._folder, *opened), strict=True)

@@ -51,10 +51,6 @@ class Allowance:
     inodes: int = 0
 
     def add_entry(self, path: str, name: str, depth: int) -> None:
-        """Counts one file or directory and checks its name.
-
-        Raises Refused, which names the path.
-        """
         check_name(path, name)
         if len(path.encode()) > BOUNDS.path_bytes_max:
             raise Refused(
@@ -80,17 +76,13 @@ class Allowance:
             )
 
     def add_copied(self, path: str, size: int) -> None:
-        """Counts bytes that were copied, because a file may grow while it is read."""
+        """A file may grow while it is read."""
         self.check_size(path, size)
         self.total_bytes += size
 
 
 def collect_tree(source: Path, destination: Path, caps: OutputCaps) -> None:
-    """Copies `source` to the new directory `destination`, complete or not at all.
-
-    Refused(OVERSIZE | MALFORMED) names the path relative to the root. Modes, owners and times
-    are not kept.
-    """
+    """Complete or not at all. Refused(OVERSIZE | MALFORMED) names the relative path."""
     with new_directory(destination) as partial:
         root = os.open(source, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -117,10 +109,8 @@ class new_directory:
 
 
 def delete_tree(path: Path) -> None:
-    """Deletes a tree of any depth. Raises Unavailable if the machine does not allow it.
-
-    Uses `rm`, because shutil.rmtree recurses and a hostile tree is deeper than the interpreter's
-    stack.
+    """By `rm`: shutil.rmtree recurses, and a hostile tree is deeper than the interpreter's stack.
+    Raises Unavailable.
     """
     if not (path.is_symlink() or path.exists()):
         return
@@ -136,11 +126,7 @@ def delete_tree(path: Path) -> None:
 
 
 def open_up(path: Path) -> None:
-    """Makes a whole tree readable and writable for this process again.
-
-    Without root, a job runs as our own user and may have removed our permissions. No other process
-    may work in the tree. Links are not followed.
-    """
+    """Without root a job may have removed our user's permissions. Follows no links."""
     if os.geteuid() != 0:
         # A path that cannot be changed causes an error later, where the caller uses it.
         subprocess.run(["chmod", "-R", "u+rwX", "--", str(path)], check=False, capture_output=True)
@@ -167,10 +153,7 @@ def check_name(path: str, name: str) -> None:
 
 
 class _Folder:
-    """One open directory during the walk; owns its descriptor.
-
-    Names are read one by one, because there may be more than fit into memory.
-    """
+    """One open directory. Names are read one by one: there may be more than fit into memory."""
 
     def __init__(self, descriptor: int, path: str, target: Path) -> None:
         self.descriptor = descriptor
@@ -179,12 +162,10 @@ class _Folder:
         self._scan = os.scandir(descriptor)
 
     def next_name(self) -> str | None:
-        """Returns the next entry, in the file system's order; None at the end."""
         entry = next(self._scan, None)
         return None if entry is None else entry.name
 
     def close(self) -> None:
-        """Closes the descriptor and the listing."""
         self._scan.close()
         os.close(self.descriptor)
 

@@ -37,7 +37,6 @@ class Instruction:
     constant: int
 
     def encode(self) -> bytes:
-        """Returns the bytes of `struct sock_filter`."""
         return struct.pack("=HBBI", self.code, self.skip_true, self.skip_false, self.constant)
 
 
@@ -59,10 +58,7 @@ class Rule:
 
 
 def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
-    """Returns the program for `platform.machine()`, refusing the calls in `without` as well.
-
-    Raises KeyError for an unknown architecture.
-    """
+    """Refuses the calls in `without` too. Raises KeyError for an unknown architecture."""
     known = json.loads(_NUMBERS.read_text())[machine]
     numbers = {name: number for name, number in known.items() if name not in without}
     return b"".join(
@@ -74,11 +70,7 @@ def filter_for(machine: str, without: frozenset[str] = frozenset()) -> bytes:
 def assemble(
     profile: Mapping[str, object], numbers: Mapping[str, int], architecture: int
 ) -> list[Instruction]:
-    """Returns the program's instructions.
-
-    It kills foreign architectures first, because their numbers mean other calls. Then come calls
-    with tests, then ranges of calls that are always allowed.
-    """
+    """Kills foreign architectures first, because their numbers mean other calls."""
     refusal = ERRNO | _integer(profile["defaultErrnoRet"])
     rules = rules_of(profile, numbers)
     program = [
@@ -104,10 +96,7 @@ def assemble(
 
 
 def rules_of(profile: Mapping[str, object], numbers: Mapping[str, int]) -> dict[int, list[Rule]]:
-    """Returns the profile's rules by number of the system call, in the profile's order.
-
-    Raises ValueError for a profile that this assembler does not know.
-    """
+    """Raises ValueError for a profile that this assembler does not know."""
     if profile["defaultAction"] != "SCMP_ACT_ERRNO":
         raise ValueError("only an allow-list can be assembled")
     rules: dict[int, list[Rule]] = {}
@@ -150,10 +139,7 @@ def _tested_call(number: int, rules: Sequence[Rule], refusal: int) -> list[Instr
 
 
 def _rule(rule: Rule) -> list[Instruction]:
-    """Returns the instructions of one rule; each test leaves the rule if it fails.
-
-    An argument is two 32-bit words, the low one first on both architectures.
-    """
+    """Each test leaves the rule if it fails. An argument is two 32-bit words, the low one first."""
     words = [
         (
             OFFSET_ARGUMENTS + 8 * test.index + 4 * half,

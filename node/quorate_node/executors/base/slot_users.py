@@ -22,10 +22,9 @@ _RANGES = 1 << 16
 
 
 class SlotUsers:
-    """The users of one daemon's leases; each lease's folder below `home` holds its number.
-
-    `first` is the first of USERS_MAX numbers; 0 derives it from `home`, so that two daemons of one
-    machine rarely share a range. Blocking; safe between threads.
+    """The users of one daemon's leases, kept in their folders. `first` of USERS_MAX numbers; 0
+    derives it from `home`, so that daemons of one machine rarely share a range. Safe between
+    threads.
     """
 
     def __init__(self, home: Path, first: int = 0) -> None:
@@ -35,10 +34,7 @@ class SlotUsers:
         self._lock = threading.Lock()
 
     def of(self, lease_id: str) -> int:
-        """Returns the user of a lease, whose folder exists; chooses one the first time.
-
-        Raises Unavailable if all users of the range are in use.
-        """
+        """Chooses a user the first time. Raises Unavailable if the range is in use."""
         with self._lock:
             path = self._home / lease_id / _FILE
             if path.exists():

@@ -35,30 +35,24 @@ _LOAD_ENVIRONMENT = b"\x49\x8b\x14\x24\x49\x8d\x54\xd4\x10"  # rdx = stack + 8 *
 
 @dataclass(slots=True)
 class _Program:
-    """Machine code and the constants before it."""
-
     data: bytearray = field(default_factory=bytearray)
     code: bytearray = field(default_factory=bytearray)
 
     def constant(self, content: bytes) -> int:
-        """Adds a constant and returns its address."""
         self.data += bytes(-len(self.data) % 8)
         address = _BASE + _HEADER_BYTES + len(self.data)
         self.data += content
         return address
 
     def text(self, content: str) -> int:
-        """Adds a text that ends with a zero, and returns its address."""
         return self.constant(content.encode("utf-8", "surrogateescape") + b"\0")
 
     def call(self, number: int, *arguments: int) -> None:
-        """Adds a system call."""
         for load, value in zip(_REGISTERS, arguments, strict=False):
             self.code += load + struct.pack("<Q", value)
         self.code += b"\xb8" + struct.pack("<I", number) + b"\x0f\x05"
 
     def exit(self, status: int) -> None:
-        """Adds the end of the program."""
         self.code += b"\xbf" + struct.pack("<I", status)
         self.code += b"\xb8" + struct.pack("<I", _EXIT) + b"\x0f\x05"
 
@@ -69,7 +63,6 @@ class _Program:
         self.exit(FAILED)
 
     def write_file(self, path: str, content: str) -> None:
-        """Adds a write of a whole file of the kernel."""
         self.must(_OPEN, self.text(path), _O_WRONLY)
         self.code += b"\x49\x89\xc5"  # r13 = the descriptor
         self.code += b"\x4c\x89\xef"  # rdi = r13
@@ -81,23 +74,25 @@ class _Program:
         self.call(_CLOSE)
 
     def file(self) -> bytes:
-        """Returns the ELF file."""
         self.data += bytes(-len(self.data) % 16)
-        size = _HEADER_BYTES + len(self.data) + len(self.code)
-        entry = _BASE + _HEADER_BYTES + len(self.data)
-        identity = b"\x7fELF\x02\x01\x01"
-        header = struct.pack(
-            "<16sHHIQQQIHHHHHH", *(identity, 2, _ELF_X86_64, 1, entry, 64, 0, 0, 64, 56, 1, 0, 0, 0)
-        )
-        segment = struct.pack("<IIQQQQQQ", 1, 5, 0, _BASE, _BASE, size, size, 0x1000)
-        return header + segment + bytes(self.data) + bytes(self.code)
+        return elf_file(bytes(self.data), bytes(self.code))
+
+
+def elf_file(data: bytes, code: bytes) -> bytes:
+    """Returns a static program of constants and the machine code that it begins with."""
+    size = _HEADER_BYTES + len(data) + len(code)
+    entry = _BASE + _HEADER_BYTES + len(data)
+    identity = b"\x7fELF\x02\x01\x01"
+    header = struct.pack(
+        "<16sHHIQQQIHHHHHH", *(identity, 2, _ELF_X86_64, 1, entry, 64, 0, 0, 64, 56, 1, 0, 0, 0)
+    )
+    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, _BASE, _BASE, size, size, 0x1000)
+    return header + segment + data + code
 
 
 def start_program(user: int, shown: int, seccomp: bytes, words: Sequence[str], path: str) -> bytes:
-    """Returns an ELF file that shows the user `user` as `shown` and runs `words`, its arguments.
-
-    `seccomp` is the filter of the job, as BPF. The program gets no capability and cannot make
-    another namespace. `path` is the value of PATH, in which the first word is looked for.
+    """Returns an ELF file that shows `user` as `shown` and runs `words`, found in PATH `path`,
+    without capabilities and namespaces. `seccomp` is BPF.
     """
     program = _Program()
     program.code += b"\x49\x89\xe4"  # r12 = the stack: argument count, arguments, environment

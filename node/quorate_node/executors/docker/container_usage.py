@@ -2,22 +2,62 @@
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from quorate_node.executors.base import cgroups
 from quorate_node.executors.base.cgroups import Counters
-from quorate_node.executors.base.exit_status import exit_status
 from quorate_node.executors.base.hardened_profile import LABEL_MAX_DURATION
-from quorate_node.executors.docker.container_record import (
-    Inspection,
-    exit_code,
-    labels,
-    process_id,
-    unix_seconds,
-)
-from quorate_protocol.messages.ports import Exit, Usage
+from quorate_node.executors.base.lease import exit_status
+from quorate_protocol.messages.ports import Exit, TaskState, Usage
 from quorate_protocol.units import Milliseconds, Seconds
+
+Inspection = Mapping[str, "Mapping[str, object]"]
+_COULD_NOT_START = (126, 127)
+
+
+def container_state(found: Inspection | None) -> TaskState:
+    """ABSENT if there is no container or it never started."""
+    if found is None:
+        return TaskState.ABSENT
+    match found["State"]["Status"]:
+        case "running" | "paused" | "restarting":
+            return TaskState.RUNNING
+        case "exited" | "dead":
+            return TaskState.EXITED
+        case "created" if found["State"]["ExitCode"] in _COULD_NOT_START:
+            return TaskState.EXITED
+        case _:
+            # It is being removed, or a crash came between create and start.
+            return TaskState.ABSENT
+
+
+def exit_code(found: Inspection) -> int:
+    code = found["State"]["ExitCode"]
+    assert isinstance(code, int), "the engine gives the exit code as a number"
+    return code
+
+
+def process_id(found: Inspection) -> int:
+    """Returns 0 if it has ended."""
+    pid = found["State"]["Pid"]
+    assert isinstance(pid, int), "the engine gives the process id as a number"
+    return pid
+
+
+def labels(found: Inspection) -> Mapping[str, str]:
+    value = found["Config"]["Labels"]
+    assert isinstance(value, dict), "every container that the executor makes has labels"
+    return value
+
+
+def unix_seconds(text: object) -> float:
+    """Returns the engine's RFC 3339 time with nanoseconds as Unix seconds; 0 for its zero time."""
+    value = str(text)
+    return 0.0 if value.startswith("0001-") else datetime.fromisoformat(value).timestamp()
+
 
 # Measures how long a container's process has run, by a clock that does not jump.
 #
@@ -35,37 +75,28 @@ _START_FIELD = 19  # of /proc/PID/stat after the name: ticks after boot
 
 @dataclass(frozen=True, slots=True)
 class ObservedProcess:
-    """A process that ran when it was observed. Both times are seconds after the machine's boot."""
+    """A process when it was observed. Both times are seconds after the machine's boot."""
 
     started_at: float
     observed_at: float
 
     def ran_seconds(self, reported: float, now: float) -> float:
-        """Returns how long the process ran, if it has ended by `now` (seconds after boot).
-
-        Returns what the engine reported if that is possible, else the longest possible time.
-        """
+        """Returns what the engine reported if that is possible, else the longest possible time."""
         least, most = self.observed_at - self.started_at, now - self.started_at
         is_possible = least - SHORTER_MAX_SECONDS <= reported <= most + LONGER_MAX_SECONDS
         return reported if is_possible else most
 
     def age_seconds(self, by_clock: float) -> float:
-        """Returns how long the process had run when it was observed.
-
-        `by_clock` is the age by the UTC clock.
-        """
+        """`by_clock` is the age by the UTC clock."""
         return self.ran_seconds(by_clock, self.observed_at)
 
 
 def seconds_since_boot() -> float:
-    """Returns the seconds since the machine's boot, including time in which it was suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def observe_process(pid: int) -> ObservedProcess | None:
-    """Returns the process as it is now, or None if it has ended or its engine is on another
-    machine.
-    """
+    """None if it has ended or its engine is on another machine."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -95,21 +126,15 @@ class ContainerUsage:
         return int(labels(found)[LABEL_MAX_DURATION]) - ran
 
     def mark_timed_out(self, lease_id: str) -> None:
-        """Notes that the executor kills the container because its time is over."""
         self._timed_out.add(lease_id)
 
     def sample(self, lease_id: str, found: Inspection) -> None:
-        """Reads the counters of a running container.
-
-        Some engines remove the control group with the container, so that its counters are gone
-        later.
-        """
+        """Some engines remove the control group with the container, and its counters."""
         self._sampled[lease_id] = cgroups.process_counters(process_id(found)).at_least(
             self._sampled.get(lease_id, Counters())
         )
 
     def exit_of(self, lease_id: str, found: Inspection) -> Exit:
-        """Exit status and usage of a container that has ended."""
         state = found["State"]
         limit = Seconds(int(labels(found)[LABEL_MAX_DURATION]))
         started, finished = unix_seconds(state["StartedAt"]), unix_seconds(state["FinishedAt"])
@@ -129,7 +154,6 @@ class ContainerUsage:
         return Exit(status, usage)
 
     def forget(self, lease_id: str) -> None:
-        """Drops what was measured of a removed container."""
         self._sampled.pop(lease_id, None)
         self._observed.pop(lease_id, None)
         self._timed_out.discard(lease_id)

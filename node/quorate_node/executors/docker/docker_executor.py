@@ -9,7 +9,6 @@ ends.
 import asyncio
 import logging
 import os
-import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from docker.utils.socket import frames_iter
 from quorate_content.store.threads import Stopped, StopSignal, in_thread
 from quorate_node.executors.base import cgroups
 from quorate_node.executors.base.hardened_profile import (
+    FILES,
     LABEL_ENGINE_BOOT,
     LABEL_LEASE,
     LABEL_OUTPUT_BYTES,
@@ -42,18 +42,20 @@ from quorate_node.executors.base.hardened_profile import (
     runs_in_gvisor,
     unrequested_mounts,
 )
-from quorate_node.executors.base.likeness import FILES
-from quorate_node.executors.base.log_file import follow_file
+from quorate_node.executors.base.lease import check_lease_id, follow_file
 from quorate_node.executors.base.outputs import OutputCaps
 from quorate_node.executors.base.seccomp_bpf import filter_for
 from quorate_node.executors.base.slot_users import SHOWN_USER, SlotUsers
 from quorate_node.executors.base.start_program import MACHINE, start_program
-from quorate_node.executors.docker.container_record import Inspection, container_state, labels
-from quorate_node.executors.docker.container_usage import ContainerUsage
-from quorate_node.executors.docker.engine_connection import connect
-from quorate_node.executors.docker.engine_facts import read_engine_facts
-from quorate_node.executors.docker.image_cache import ImageCache
+from quorate_node.executors.docker.container_usage import (
+    ContainerUsage,
+    Inspection,
+    container_state,
+    labels,
+)
+from quorate_node.executors.docker.engine_connection import connect, read_engine_facts
 from quorate_node.executors.docker.image_loader import (
+    ImageCache,
     ImageLoader,
     ImagePolicy,
     RegistryImageFetcher,
@@ -64,25 +66,18 @@ from quorate_node.executors.docker.lease_dirs import (
     choose_outputs,
     remove_container,
 )
-from quorate_node.jobs.cuda_requirements import CudaRequirements, image_env
+from quorate_node.executors.docker.registry_image import CudaRequirements, image_env
 from quorate_protocol.messages.ports import Clock, EngineRefuses, Exit, Sandbox, Task, TaskState
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_runtime.process.crash_points import crash_point
-
-# Fetches images from registries in separate threads, a few at once, each with an end.
-#
-# A registry may send slowly on purpose, so no other work waits for a fetch. A fetch ends at its
-# lease's deadline, when the lease ends, or when the registry is slower than `TransferRate`
-# allows. The thread then closes the connection.
 
 FETCHES_MAX = 4
 Fetch = Callable[[str, bool, StopSignal], None]
 
 
 class ImageFetches:
-    """Runs at most one fetch at a time for each image; `fetch` blocks in a thread.
-
-    `fetch` gets the image's name, whether the job needs GPUs, and the signal that ends it.
+    """Fetches images in separate threads, one at a time for each image: a registry may send slowly
+    on purpose. A fetch ends at its deadline, with its lease, or below `TransferRate`.
     """
 
     def __init__(self, fetch: Fetch) -> None:
@@ -100,11 +95,7 @@ class ImageFetches:
         has: Callable[[], Awaitable[bool]],
         needs_gpu: bool = False,
     ) -> None:
-        """Fetches the image unless `has` says that the engine has it.
-
-        Raises Refused and Unavailable as the fetch does. Also raises Unavailable at the deadline
-        and after `stop`.
-        """
+        """Unless `has`. Raises Unavailable also at the deadline and after `stop`."""
         stop = StopSignal(seconds)
         lock = self._locks.setdefault(name, asyncio.Lock())
         self._stops[lease_id] = stop
@@ -121,41 +112,32 @@ class ImageFetches:
                 del self._stops[lease_id]
 
     def stop(self, lease_id: str) -> None:
-        """Cancels the lease's fetch if it runs or waits."""
         if lease_id in self._stops:
             self._stops[lease_id].stop()
 
     def close(self) -> None:
-        """Cancels all fetches."""
         for stop in self._stops.values():
             stop.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-
-# Captures the output of containers in files.
-#
-# The executor asks the engine to keep no logs: the engine would use CPU time of the host that no
-# limit of the job covers. One thread per container reads the engine's attach stream into a file
-# up to a cap, and then closes the stream. The engine drops the rest. Output is lost that a
-# container writes while no daemon is attached, between a crash and the restart. Logs are never
-# part of a result.
 
 LOG_BYTES_MAX = 1 << 20
 _CUT = b"\n[log cut at 1 MiB]\n"
 
 
 class LogReaders:
-    """The threads that read the output of running containers, one each."""
+    """Threads that read the output of containers into files, up to a cap.
+
+    The engine keeps no logs: it would use CPU time of the host that no limit of the job covers.
+    What a container writes while no daemon is attached is lost; logs are no part of a result.
+    """
 
     def __init__(self, api: docker.APIClient) -> None:
         self._api = api
         self._readers: dict[str, threading.Thread] = {}
 
     def attach(self, container: str, path: Path) -> None:
-        """Starts reading, unless a thread reads already or the file is full.
-
-        Returns once the engine has accepted: later output is not lost.
-        """
+        """Returns once the engine has accepted: later output is not lost."""
         if self.is_reading(container) or _size(path) > LOG_BYTES_MAX:
             return
         stream = self._api.attach_socket(container, {"stdout": 1, "stderr": 1, "stream": 1})
@@ -166,12 +148,11 @@ class LogReaders:
         reader.start()
 
     def is_reading(self, container: str) -> bool:
-        """Returns False once the container has ended and everything is in the file."""
+        """False once the container has ended and everything is in the file."""
         reader = self._readers.get(container)
         return reader is not None and reader.is_alive()
 
     def forget(self, container: str) -> None:
-        """Drops the record of a removed container."""
         self._readers.pop(container, None)
 
 
@@ -219,11 +200,7 @@ def engine_boot_id(api: docker.APIClient) -> str:
 
 
 def is_of_boot(labels: Mapping[str, str], life: str) -> bool:
-    """Returns whether a container was made in this run of the engine.
-
-    A container of an earlier version of Quorate has no label; it counts as made in this run.
-    """
-    return labels.get(LABEL_ENGINE_BOOT, life) == life
+    return labels[LABEL_ENGINE_BOOT] == life
 
 
 log = logging.getLogger(__name__)
@@ -233,7 +210,6 @@ STOP_SECONDS = 5
 # Within this time an engine restarts, or somebody frees a full disk.
 REFUSING_SECONDS = 30.0
 FETCH_SECONDS = 600.0  # to fetch an image again that was removed between fetch and start
-_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _WAIT_SECONDS = 30.0
 _SAMPLE_SECONDS = 0.5
 _CALLS_MAX = 16
@@ -241,10 +217,8 @@ Result = TypeVar("Result")
 
 
 class DockerExecutor:
-    """`Executor` on a Docker engine.
-
-    `home` holds one folder per lease. `owner` labels this daemon's containers. If `sandbox` is
-    None, it is gVisor if the engine has it, else runc.
+    """`Executor` on a Docker engine. `owner` labels this daemon's containers. `sandbox` None:
+    gVisor if the engine has it, else runc.
     """
 
     def __init__(
@@ -314,17 +288,13 @@ class DockerExecutor:
 
         Each step is skipped if it is already done.
         """
-        if not _LEASE_ID.fullmatch(task.lease_id):
-            raise Refused(
-                Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a container"
-            )
+        check_lease_id(task.lease_id, "a container")
         if isinstance(task.image, str) and await self.state(task.lease_id) is TaskState.ABSENT:
             await self.fetch_image(task.lease_id, task.image, FETCH_SECONDS, bool(task.gpus))
         async with self._starting:
             await self._call(lambda: self._start_or_give_up(task))
 
     async def state(self, lease_id: str) -> TaskState:
-        """Returns the state of the lease's container, asked of the engine."""
         return await self._call(lambda: self._observe(lease_id)[0])
 
     async def wait(self, lease_id: str) -> Exit:
@@ -350,7 +320,6 @@ class DockerExecutor:
                     await self._wait_on(lease_id, found)
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Yields the captured output; with `follow` until the container has ended."""
         name = PREFIX + lease_id
         async for chunk in follow_file(
             self._log_file(lease_id), self._clock, lambda: follow and self._logs.is_reading(name)
@@ -358,7 +327,6 @@ class DockerExecutor:
             yield chunk
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the outputs, within the limits that the container's labels hold."""
         found = await self._call(lambda: self._inspect(lease_id))
         if found is None:
             raise Unavailable(f"lease {lease_id} has no container")
@@ -369,7 +337,6 @@ class DockerExecutor:
         crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
-        """Sends SIGTERM to the program, and SIGKILL 5 s later."""
         self._fetches.stop(lease_id)
         await self._call(
             lambda: self._ignoring_absent(
@@ -378,7 +345,6 @@ class DockerExecutor:
         )
 
     async def remove(self, lease_id: str) -> None:
-        """Removes container, volume, mounts, folder and control groups."""
         self._fetches.stop(lease_id)
         await self._call(lambda: self._remove(lease_id))
 
@@ -390,7 +356,6 @@ class DockerExecutor:
         return await self._call(self._leases)
 
     async def close(self) -> None:
-        """Closes the connections; containers run on."""
         self._fetches.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._api.close()
@@ -408,10 +373,7 @@ class DockerExecutor:
         return self._engine
 
     def _start_or_give_up(self, task: Task) -> None:
-        """Starts the container. Raises EngineRefuses once the engine has refused for too long.
-
-        Otherwise the lease would occupy its run slot for its whole duration.
-        """
+        """Raises EngineRefuses after too long: the lease would occupy its run slot."""
         lease_id = task.lease_id
         try:
             self._start(task)
@@ -463,7 +425,6 @@ class DockerExecutor:
         crash_point("container.after-start")
 
     def _prepare(self, task: Task, engine: EngineFacts, image: ImageFacts) -> ContainerMounts:
-        """Makes the lease's folders, and the program that shows its user as the usual one."""
         lease_id, name = task.lease_id, PREFIX + task.lease_id
         self._dirs.make_folder(lease_id)
         has_user = engine.has_user_namespaces and not runs_in_gvisor(task, engine)
@@ -481,7 +442,6 @@ class DockerExecutor:
         return replace(mounts, files=files, start=start)
 
     def _create(self, body: dict[str, object], name: str) -> str:
-        """Creates the container, unless it exists; returns the engine's id of it."""
         crash_point("container.before-create")
         try:
             self._api.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
@@ -495,10 +455,7 @@ class DockerExecutor:
         return str(found["Id"])
 
     def _check_mounts(self, body: dict[str, object], found: Inspection) -> None:
-        """Refuses a container to which the engine added mounts, before the container runs.
-
-        An image can make an engine add mounts. The caller removes the container.
-        """
+        """An image can make an engine add mounts. The caller removes the container."""
         added = unrequested_mounts(body, found)
         if added:
             raise Refused(
@@ -528,11 +485,8 @@ class DockerExecutor:
         return sorted(held | folders)
 
     def _observe(self, lease_id: str) -> tuple[TaskState, Inspection | None]:
-        """Returns (state, the engine's record of the container).
-
-        The state is ABSENT if the container ended because the engine stopped. It asks the boot id
-        on a new connection, because an engine that is stopping still answers on the connections
-        that it has.
+        """ABSENT if the container ended because the engine stopped. Asks on a new connection: an
+        engine that is stopping still answers on those that it has.
         """
         found = self._inspect(lease_id)
         state = container_state(found)
@@ -565,10 +519,7 @@ class DockerExecutor:
     # -------------------------------------------------------------------------------------- waiting
 
     async def _wait_on(self, lease_id: str, found: Inspection) -> None:
-        """Waits until the container ends, its time is over, or some seconds have passed.
-
-        Starts reading its log if that has not begun.
-        """
+        """Waits for end, time limit, or some seconds, and starts reading the log."""
         name = PREFIX + lease_id
         await self._call(
             lambda: self._ignoring_absent(lambda: self._logs.attach(name, self._log_file(lease_id)))
@@ -594,10 +545,8 @@ class DockerExecutor:
             log.debug("%s is not killed: %s", name, error.explanation)
 
     async def _exit_within(self, name: str, seconds: float) -> None:
-        """Returns at the container's exit or after `seconds`.
-
-        Each wait has a thread of its own, outside the pool: many leases wait at once, and a
-        cancelled wait must not keep the daemon from ending.
+        """Each wait has a thread of its own: many leases wait at once, and a cancelled wait must
+        not keep the daemon.
         """
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
@@ -626,11 +575,7 @@ class DockerExecutor:
 
 
 def _translated(work: Callable[[], Result]) -> Result:
-    """Runs `work` and raises the SDK's errors as Unavailable.
-
-    The executor has checked the task by its own rules, so an error of the engine is a failure of
-    the machine.
-    """
+    """The executor has checked the task, so an error of the engine is a failure of the machine."""
     try:
         return work()
     except docker.errors.APIError as error:

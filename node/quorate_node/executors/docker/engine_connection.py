@@ -1,11 +1,22 @@
-"""Connects to a container engine."""
+"""Connects to a container engine, and finds out what it can do and which runtime jobs get."""
 
+import logging
+import os
+import platform
 import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import docker
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 from docker.utils import kwargs_from_env
 from requests.adapters import BaseAdapter
+
+from quorate_node.executors.base import cgroups
+from quorate_node.executors.base.hardened_profile import RUNTIME_GVISOR, EngineFacts
+from quorate_node.executors.base.start_program import MACHINE
+from quorate_protocol.messages.ports import Sandbox
+from quorate_protocol.refusals import Unavailable
 
 CALL_SECONDS = 60
 
@@ -13,10 +24,7 @@ CALL_SECONDS = 60
 def connect(
     engine_url: str | None = None, timeout: int = CALL_SECONDS, version: str | None = None
 ) -> docker.APIClient:
-    """Returns a client of the named engine, or of the environment's, or of the usual socket.
-
-    The environment names an engine by DOCKER_HOST and related variables. `timeout` is in seconds.
-    """
+    """The environment names an engine by DOCKER_HOST and the like. `timeout` in seconds."""
     options = kwargs_from_env()
     if engine_url:
         options = {"base_url": engine_url}
@@ -70,3 +78,95 @@ class _Connection(UnixHTTPConnection):
             link.close()
             raise
         self.sock = link
+
+
+log = logging.getLogger(__name__)
+
+_SECCOMP = Path(__file__).parents[1] / "base" / "seccomp.json"
+_RETRY_SECONDS = 3600.0
+_SYSCTL = Path("/proc/sys")
+_REFUSALS: Mapping[str, Callable[[int], bool]] = {
+    "user/max_user_namespaces": lambda value: value == 0,
+    "kernel/unprivileged_userns_clone": lambda value: value == 0,
+    "kernel/apparmor_restrict_unprivileged_userns": lambda value: value != 0,
+}
+
+
+def read_engine_facts(api: docker.APIClient, wanted: Sandbox | None, home: Path) -> EngineFacts:
+    """`wanted` None: gVisor if the engine has it, else runc. Raises Unavailable without seccomp or
+    the sandbox that is wanted.
+    """
+    info = api.info()
+    if "name=seccomp" not in ",".join(info.get("SecurityOptions") or ()):
+        raise Unavailable(
+            "the container engine has no seccomp; this node runs no stranger's program without it",
+            _RETRY_SECONDS,
+        )
+    runtime = _runtime(info.get("Runtimes") or {}, wanted)
+    parent = cgroups.PARENT if info.get("CgroupDriver") == "cgroupfs" else ""
+    problem = user_namespace_problem(info) or _exec_problem(home)
+    if problem and not runtime:
+        log.warning("all jobs share one user and its limits in the kernel: %s", problem)
+    return EngineFacts(
+        _SECCOMP.read_text(),
+        parent,
+        runtime,
+        bool(info.get("CDISpecDirs")),
+        has_ipv6=(_SYSCTL / "net/ipv6").is_dir() and _is_local(info),
+        has_user_namespaces=not problem,
+    )
+
+
+def user_namespace_problem(info: Mapping[str, object], settings: Path = _SYSCTL) -> str:
+    """Says why containers cannot make user namespaces, with what to do; "" if they can."""
+    if platform.machine() != MACHINE or not _is_local(info):
+        return f"the engine does not run on this machine's kernel, or not on {MACHINE}"
+    options = ",".join(map(str, _list(info.get("SecurityOptions"))))
+    if "name=userns" in options or "name=rootless" in options:
+        return "the container engine maps users; use one that is neither rootless nor remapped"
+    for name, is_off in _REFUSALS.items():
+        path = settings / name
+        if path.exists() and is_off(int(path.read_text())):
+            return f"the kernel's setting {name.replace('/', '.')} forbids user namespaces"
+    return ""
+
+
+def _is_local(info: Mapping[str, object]) -> bool:
+    return info.get("KernelVersion") == platform.release()
+
+
+def _exec_problem(home: Path) -> str:
+    """Returns why containers cannot run a program of ours, or "" if they can."""
+    # A check makes no folder, so it looks at the one in which `home` will be.
+    existing = next(place for place in (home, *home.absolute().parents) if place.exists())
+    is_off = os.statvfs(existing).f_flag & os.ST_NOEXEC
+    return f"{home} is mounted noexec; use a folder that is not" if is_off else ""
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def gvisor_problem(known: Mapping[str, Mapping[str, object]]) -> str:
+    """Why gVisor cannot run jobs, or "". With its default network there is no loopback."""
+    if RUNTIME_GVISOR not in known:
+        return (
+            f"the container engine has no runtime {RUNTIME_GVISOR}; install gVisor and register it"
+        )
+    arguments = known[RUNTIME_GVISOR].get("runtimeArgs") or []
+    assert isinstance(arguments, list), "the engine lists a runtime's arguments"
+    if "network=none" not in [str(item).lstrip("-") for item in arguments]:
+        return (
+            f"the engine's runtime {RUNTIME_GVISOR} is registered without --network=none, so "
+            "programs would have no loopback device"
+        )
+    return ""
+
+
+def _runtime(known: Mapping[str, Mapping[str, object]], wanted: Sandbox | None) -> str:
+    problem = gvisor_problem(known)
+    if wanted is Sandbox.DOCKER_RUNSC and problem:
+        raise Unavailable(problem, _RETRY_SECONDS)
+    if wanted is None and problem and RUNTIME_GVISOR in known:
+        log.warning("jobs run under runc: %s", problem)
+    return "" if problem or wanted is Sandbox.DOCKER_RUNC else RUNTIME_GVISOR

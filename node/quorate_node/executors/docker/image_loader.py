@@ -5,9 +5,12 @@ pulls nothing). It loads each image at most once at a time, and no image waits f
 records loaded images, and removes them when it needs room.
 """
 
+import json
+import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,13 +24,124 @@ from quorate_content.images.registry_http import RegistryHttp, TransferRate
 from quorate_content.store.threads import StopSignal
 from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.base.hardened_profile import ImageFacts
-from quorate_node.executors.base.keyed_locks import KeyedLocks
+from quorate_node.executors.base.images import ArchiveInfoCache, KeyedLocks
 from quorate_node.executors.base.outputs import delete_tree
-from quorate_node.executors.docker.image_cache import KEPT_BYTES_MAX, ImageCache
-from quorate_node.jobs.archive_cache import ArchiveInfoCache
-from quorate_node.jobs.cuda_requirements import CudaRequirements
-from quorate_node.jobs.registry_image import fetch_archive
+from quorate_node.executors.docker.registry_image import CudaRequirements, fetch_archive
 from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.files import write_atomic
+
+KEPT_BYTES_MAX = 64 << 30
+MANIFESTS_MAX = 64
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class CachedImage:
+    """An image: engine's id, bytes there, registries' digests, Unix seconds of last use."""
+
+    image: str
+    bytes: int
+    manifests: tuple[str, ...]
+    used: float
+
+
+class ImageCache:
+    """Which images this daemon brought into the engine. Blocking; safe between threads.
+
+    Each has one small file below `folder`, written before the load, so that a crash leaves no image
+    without a record; its time of change is the last use. An image that the engine had before is the
+    owner's, and counts no bytes. One that somebody named in the engine stays.
+    """
+
+    def __init__(self, folder: Path, bytes_max: int = KEPT_BYTES_MAX) -> None:
+        self._folder, self.bytes_max = folder, bytes_max
+        self._lock = threading.Lock()
+
+    def find(self, manifest: str) -> str | None:
+        with self._lock:
+            return next((kept.image for kept in self._all() if manifest in kept.manifests), None)
+
+    def all(self) -> list[CachedImage]:
+        with self._lock:
+            return self._all()
+
+    def record(self, image: str, size: int) -> None:
+        with self._lock:
+            known = self._read(self._path(image))
+            self._write(CachedImage(image, size, known.manifests if known else (), time.time()))
+
+    def name(self, image: str, manifest: str) -> None:
+        """An image that this daemon did not load gets a record without bytes."""
+        with self._lock:
+            known = self._read(self._path(image)) or CachedImage(image, 0, (), 0.0)
+            manifests = (*(item for item in known.manifests if item != manifest), manifest)[
+                -MANIFESTS_MAX:
+            ]
+            self._write(CachedImage(image, known.bytes, manifests, time.time()))
+
+    def use(self, image: str) -> None:
+        with self._lock:
+            if self._path(image).exists():
+                os.utime(self._path(image))
+
+    def make_room(self, size: int, image: str, remove: Callable[[str], bool]) -> None:
+        """`remove` says whether the engine removed the image. Raises Refused(OVERSIZE) if it can
+        never fit, Unavailable if all others are in use.
+        """
+        if size > self.bytes_max:
+            raise Refused(
+                Code.OVERSIZE,
+                f"image: it has {size} bytes unpacked, all images together have room for "
+                f"{self.bytes_max}",
+            )
+        with self._lock:
+            others = [kept for kept in self._all() if kept.image != image]
+            total = sum(kept.bytes for kept in others)
+            for kept in others:
+                if total + size <= self.bytes_max:
+                    return
+                if kept.bytes and remove(kept.image):
+                    self._path(kept.image).unlink(missing_ok=True)
+                    total -= kept.bytes
+        if total + size > self.bytes_max:
+            raise Unavailable(
+                f"no room for an image of {size} bytes: the images in use have {total} of "
+                f"{self.bytes_max}",
+                30.0,
+            )
+
+    def forget(self, image: str) -> None:
+        with self._lock:
+            self._path(image).unlink(missing_ok=True)
+
+    def _all(self) -> list[CachedImage]:
+        paths = self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else iter(())
+        return sorted(
+            (kept for path in paths if (kept := self._read(path))), key=lambda kept: kept.used
+        )
+
+    def _path(self, image: str) -> Path:
+        return self._folder / f"{image.removeprefix('sha256:')}{_SUFFIX}"
+
+    def _read(self, path: Path) -> CachedImage | None:
+        try:
+            tree = json.loads(path.read_text())
+            return CachedImage(
+                f"sha256:{path.stem}",
+                int(tree["bytes"]),
+                tuple(tree["manifests"]),
+                path.stat().st_mtime,
+            )
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            # There is no record, or a crash tore it. The daemon writes the record before it loads
+            # the image, so it has loaded nothing.
+            return None
+
+    def _write(self, kept: CachedImage) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        record = json.dumps({"bytes": kept.bytes, "manifests": kept.manifests})
+        write_atomic(self._path(kept.image), record.encode())
+
 
 # Names the images that this provider's jobs brought into the engine: quorate-job:OWNER-DIGEST.
 #
@@ -48,7 +162,6 @@ class ImageNames:
         self._start = f"{REPOSITORY}:{_OTHER_LETTERS.sub('_', owner)[:OWNER_CHARACTERS]}-"
 
     def put(self, reference: str) -> None:
-        """Names an image, which the engine has under its id `reference`."""
         digest = reference.removeprefix("sha256:")[:DIGEST_CHARACTERS]
         name, tag = f"{self._start}{digest}".split(":")
         self._api.tag(reference, name, tag)
@@ -64,17 +177,15 @@ class ImageNames:
         }
 
     def own(self, names: object) -> list[str]:
-        """Returns those of an image's names that this owner gave."""
         return [name for name in _texts(names) if name.startswith(self._start)]
 
 
 def foreign_names(names: object) -> list[str]:
-    """Returns those of an image's names that no provider gave: somebody else uses the image."""
+    """Names that no provider gave: somebody else uses the image."""
     return [name for name in _texts(names) if not is_label(name)]
 
 
 def is_label(name: str) -> bool:
-    """Whether some provider gave this name."""
     return name.startswith((f"{REPOSITORY}:", f"{REPOSITORY}@"))
 
 
@@ -89,11 +200,7 @@ Inspected = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class ImagePolicy:
-    """What the owner allows for images.
-
-    `private`: registry images that may come from the owner's own network; None allows all (a
-    devnet).
-    """
+    """What the owner allows. `private`: images of the owner's network; None: all (devnet)."""
 
     bytes_max: int = 16 << 30  # of one registry image, compressed as it is sent
     kept_bytes_max: int = KEPT_BYTES_MAX
@@ -103,10 +210,7 @@ class ImagePolicy:
 
 
 class ImageLoader:
-    """Loads each image once. Blocking: called from worker threads.
-
-    If `cache` is None, it never removes an image, and names none. `owner` is part of the names.
-    """
+    """Loads each image once; blocking. Without `cache` it removes and names none."""
 
     def __init__(
         self, api: docker.APIClient, cache: ImageCache | None = None, owner: str = ""
@@ -117,10 +221,7 @@ class ImageLoader:
         self._infos = ArchiveInfoCache()
 
     def ensure(self, image: Path | str, argv: tuple[str, ...]) -> ImageFacts:
-        """Loads the image if needed. A registry's image must have been fetched before.
-
-        Raises Refused(UNKNOWN | MALFORMED | UNSUPPORTED).
-        """
+        """A registry's image must be there. Raises Refused(UNKNOWN | MALFORMED | UNSUPPORTED)."""
         if isinstance(image, str):
             return self._fetched(parse_pinned(image))
         info = self._infos.of(image)
@@ -137,10 +238,6 @@ class ImageLoader:
         return self._find(parse_pinned(name)) is not None
 
     def load(self, path: Path, info: ImageInfo) -> str:
-        """Returns the id of the archive's image in the engine.
-
-        It loads the image if the engine lacks it.
-        """
         reference = f"sha256:{info.config_digest}"
         with self._loading.held(reference):
             found = self._inspect(reference)
@@ -160,10 +257,7 @@ class ImageLoader:
             self._labels.put(reference)
 
     def tidy(self) -> None:
-        """Removes what this owner's jobs left and no record names, and what is long unused.
-
-        The daemon calls it at its start.
-        """
+        """Removes what no record names, and what is long unused."""
         if self._cache is None:
             return
         recorded = {kept.image for kept in self._cache.all()}
@@ -197,7 +291,7 @@ class ImageLoader:
             self._record_size(reference, max(size, info.unpacked_bytes))
 
     def _record_size(self, reference: str, size: int) -> None:
-        """Records the size that the engine reports, because it is what the disk holds."""
+        """What the engine reports is what the disk holds."""
         assert self._cache is not None
         try:
             self._cache.make_room(size, reference, self._remove)
@@ -220,9 +314,8 @@ class ImageLoader:
             ) from error
 
     def _remove(self, reference: str) -> bool:
-        """Gives one of our images up, unless it is in use or somebody else named it.
-
-        Returns whether it is gone, or stays only for other providers' jobs.
+        """Unless it is in use or somebody else named it. Returns whether it is gone, or stays only
+        for other providers.
         """
         found = self._inspect(reference)
         if found is None:
@@ -260,10 +353,7 @@ class ImageLoader:
         return ImageFacts(reference, env, entrypoint, command, None, volumes)
 
     def _find(self, image: PinnedImage) -> tuple[str, Inspected] | None:
-        """Returns (the engine's reference, its record of the image).
-
-        It prefers an image that this daemon loaded to one of the owner.
-        """
+        """Prefers an image that this daemon loaded to one of the owner."""
         ours = self._cache.find(image.digest) if self._cache else None
         for name in (ours, image.name):
             found = self._inspect(name) if name else None
@@ -298,10 +388,7 @@ class RegistryImageFetcher:
         self._active: list[str] = []
 
     def fetch(self, name: str, needs_gpu: bool, stop: StopSignal) -> None:
-        """Fetches, checks and loads one image.
-
-        Raises Refused and Unavailable as `fetch_archive`, `read_archive` and `ImageLoader.load` do.
-        """
+        """Raises Refused, Unavailable as `fetch_archive`, `read_archive`, `load` do."""
         image = parse_pinned(name)
         work = image.digest.removeprefix("sha256:")
         with self._active_lock:

@@ -10,29 +10,37 @@ the outputs as a tar stream.
 import hashlib
 import io
 import json
-import os
 import platform
-import struct
+import posixpath
 import tarfile
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import docker
 import docker.errors
 
-from quorate_node.executors.base import mounts
+from quorate_node.executors.base import cgroups, mounts
 from quorate_node.executors.base.hardened_profile import LABEL_LEASE, LABEL_OWNER, ContainerMounts
-from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
-from quorate_node.executors.docker.outputs_tar import collect_tar
+from quorate_node.executors.base.lease import checked_source, is_root
+from quorate_node.executors.base.outputs import (
+    Allowance,
+    OutputCaps,
+    collect_tree,
+    delete_tree,
+    new_directory,
+)
+from quorate_node.executors.base.start_program import elf_file
+from quorate_node.executors.docker.engine_connection import connect
 from quorate_protocol.messages.ports import Mount, Task
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 HOLD_SUFFIX = "-hold"
 REMOVE_ATTEMPTS = 5
 REMOVE_PAUSE_SECONDS = 0.5
-_READABLE_BY_ALL = 0o004
-_X86_64 = 62
+_WAITING = b"\x6a\x22\x58\x0f\x05\xeb\xf9"  # push 34 (pause); pop rax; syscall; jmp back
 
 
 class DockerOutputs(StrEnum):
@@ -47,28 +55,22 @@ def choose_outputs() -> DockerOutputs:
     return DockerOutputs.LOOP if mounts.can_mount() else DockerOutputs.VOLUME
 
 
+@dataclass(slots=True)
 class LeaseDirs:
-    """Makes and removes the folders of leases below `home`.
+    """The folders of leases below `home`. Blocking; every call may be repeated."""
 
-    Blocking: called from worker threads. Every call may be repeated.
-    """
-
-    def __init__(self, api: docker.APIClient, home: Path, owner: str, kind: DockerOutputs) -> None:
-        self._api = api
-        self._home = home
-        self._owner = owner
-        self.kind = kind
+    api: docker.APIClient
+    home: Path
+    owner: str
+    kind: DockerOutputs
 
     def folder(self, lease_id: str) -> Path:
-        """Returns the lease's folder on the host."""
-        return self._home / lease_id
+        return self.home / lease_id
 
     def make_folder(self, lease_id: str) -> None:
-        """Makes the lease's folder."""
         self.folder(lease_id).mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write_file(self, lease_id: str, name: str, content: bytes, mode: int) -> str:
-        """Writes a file of ours for the container; returns the path to mount."""
         path = self.folder(lease_id) / "files" / name
         view = self.folder(lease_id) / "inputs" / name
         if mounts.is_mounted(view):
@@ -77,16 +79,12 @@ class LeaseDirs:
         path.unlink(missing_ok=True)
         path.write_bytes(content)
         path.chmod(mode)
-        if not _is_root():
+        if not is_root():
             return str(path)
         mounts.bind_read_only(path, view)
         return str(view)
 
     def prepare(self, task: Task, container: str, user: int) -> ContainerMounts:
-        """Makes all volumes and mounts that the container of `user` needs.
-
-        Raises Unavailable if the host lacks room.
-        """
         folder = self.folder(task.lease_id)
         inputs = tuple(
             (str(self._input(folder, index, mount)), mount.target)
@@ -101,7 +99,7 @@ class LeaseDirs:
                 user,
             )
             return ContainerMounts(
-                inputs, str(folder / "outputs"), is_volume=False, are_views=_is_root(), user=user
+                inputs, str(folder / "outputs"), is_volume=False, are_views=is_root(), user=user
             )
         volume = self._volume(task, container, user)
         return ContainerMounts(
@@ -109,52 +107,39 @@ class LeaseDirs:
             volume,
             is_volume=True,
             outputs_in_memory=task.output_bytes,
-            are_views=_is_root(),
+            are_views=is_root(),
             user=user,
         )
 
     def collect(self, lease_id: str, container: str, destination: Path, caps: OutputCaps) -> None:
-        """Copies the outputs to `destination`, from the folder or the volume."""
         folder = self.folder(lease_id)
         if (folder / "outputs.ext4").exists():
-            mounts.mount_sized(
-                folder / "outputs.ext4", folder / "outputs", 0, 0, 0
-            )  # a restart of the machine unmounted it
+            # A restart of the machine unmounted it.
+            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0, 0)
             collect_tree(folder / "outputs", destination, caps)
             return
         gone = f"the outputs of lease {lease_id} were lost with the container that held them"
         try:
             # After the engine stopped, the engine still gives an archive, but of an empty volume.
-            if not self._api.inspect_container(container + HOLD_SUFFIX)["State"]["Running"]:
+            if not self.api.inspect_container(container + HOLD_SUFFIX)["State"]["Running"]:
                 raise Unavailable(gone, 60.0)
-            chunks, _ = self._api.get_archive(container + HOLD_SUFFIX, "/outputs")
+            chunks, _ = self.api.get_archive(container + HOLD_SUFFIX, "/outputs")
         except docker.errors.NotFound as error:
             raise Unavailable(gone, 60.0) from error
         collect_tar(iter(chunks), destination, caps)
 
     def remove(self, lease_id: str, container: str) -> None:
-        """Removes mounts, volume and folder, after the lease's container."""
-        remove_container(self._api, container + HOLD_SUFFIX)
+        remove_container(self.api, container + HOLD_SUFFIX)
         try:
-            self._api.remove_volume(container + "-outputs", force=True)
+            self.api.remove_volume(container + "-outputs", force=True)
         except docker.errors.NotFound:
             pass  # outputs were kept on a loop device
         release_folder(self.folder(lease_id))
 
     def _input(self, folder: Path, index: int, mount: Mount) -> Path:
-        """Returns a read-only, nosuid, nodev mount of the input, or without root the input
-        itself.
-        """
-        source = mount.source.resolve()
-        if not source.exists():
-            raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
-        if not source.stat().st_mode & _READABLE_BY_ALL:
-            raise Refused(
-                Code.UNSUPPORTED,
-                f"mounts: {mount.target} must be readable by all (mode 0644) for the container's "
-                "user",
-            )
-        if not _is_root():
+        """A read-only, nosuid, nodev mount; without root the input itself."""
+        source = checked_source(mount, "container")
+        if not is_root():
             return source
         view = folder / "inputs" / str(index)
         mounts.bind_read_only(source, view)
@@ -162,11 +147,11 @@ class LeaseDirs:
 
     def _volume(self, task: Task, container: str, user: int) -> str:
         name = container + "-outputs"
-        labels = {LABEL_LEASE: task.lease_id, LABEL_OWNER: self._owner}
+        labels = {LABEL_LEASE: task.lease_id, LABEL_OWNER: self.owner}
         size, inodes = task.output_bytes, task.output_inodes + 1
         flags = f"mode=0755,uid={user},gid={user},nosuid,nodev,noexec"
         options = f"size={size},nr_inodes={inodes},{flags}"
-        self._api.create_volume(
+        self.api.create_volume(
             name,
             driver="local",
             driver_opts={"type": "tmpfs", "device": "tmpfs", "o": options},
@@ -197,34 +182,26 @@ class LeaseDirs:
             },
         }
         try:
-            self._api.create_container_from_config(body, container + HOLD_SUFFIX)  # type: ignore[no-untyped-call]
+            self.api.create_container_from_config(body, container + HOLD_SUFFIX)  # type: ignore[no-untyped-call]
         except docker.errors.APIError as error:
             if error.status_code != 409:
                 raise
             # it exists from an earlier attempt to start this lease
-        self._api.start(container + HOLD_SUFFIX)
+        self.api.start(container + HOLD_SUFFIX)
         return name
 
     def _hold_image(self) -> str:
         digest, archive = hold_image()
         try:
-            self._api.inspect_image(f"sha256:{digest}")  # type: ignore[no-untyped-call]
+            self.api.inspect_image(f"sha256:{digest}")  # type: ignore[no-untyped-call]
         except docker.errors.ImageNotFound:
-            for event in self._api.load_image(archive):  # type: ignore[no-untyped-call]
+            for event in self.api.load_image(archive):  # type: ignore[no-untyped-call]
                 assert "error" not in event, event
         return f"sha256:{digest}"
 
 
-def _is_root() -> bool:
-    return os.geteuid() == 0
-
-
 def remove_container(api: docker.APIClient, name: str) -> None:
-    """Kills and removes a container; no error if it is absent or being removed.
-
-    An engine under load sometimes gets no exit signal in time, or finds a mount still busy. It then
-    answers 500, and the same request a moment later succeeds. Blocking.
-    """
+    """No error if it is absent. An engine under load may answer 500, and succeed later."""
     for attempt in range(REMOVE_ATTEMPTS):
         try:
             api.remove_container(name, force=True, v=True)
@@ -240,7 +217,6 @@ def remove_container(api: docker.APIClient, name: str) -> None:
 
 
 def release_folder(folder: Path) -> None:
-    """Unmounts everything below a lease's folder, then deletes the folder."""
     # A crash may have left the passing mount.
     for view in (*(folder / "inputs").glob("*"), *(folder / "inputs").glob("stage/*/passing")):
         mounts.unmount(view)
@@ -250,17 +226,43 @@ def release_folder(folder: Path) -> None:
     delete_tree(folder)
 
 
-def hold_image() -> tuple[str, bytes]:
-    """Returns (config digest, archive) of an image whose only program waits for ever.
+def reap(owner: str, home: Path | None = None) -> int:
+    """Removes what a daemon left that will not start again, such as a killed devnet's.
 
-    The program is a few bytes of machine code in an ELF file. The job's image may have no program
-    that sleeps, and a registry may be out of reach.
+    Returns how many containers it removed; may be repeated, also by another process. Raises the
+    SDK's error if the engine does not answer.
+    """
+    api = connect()
+    try:
+        label = {"label": f"{LABEL_OWNER}={owner}"}
+        found = api.containers(all=True, filters=label)
+        for item in found:
+            remove_container(api, item["Id"])
+        for volume in api.volumes(filters=label)["Volumes"] or ():
+            try:
+                api.remove_volume(volume["Name"], force=True)
+            except docker.errors.NotFound:
+                pass  # another process removed it first
+        for lease in {str(item["Labels"][LABEL_LEASE]) for item in found}:
+            cgroups.remove_lease_groups(lease)
+        if home is not None and home.is_dir():
+            for folder in home.iterdir():
+                release_folder(folder)
+        return len(found)
+    finally:
+        api.close()
+
+
+def hold_image() -> tuple[str, bytes]:
+    """Returns (config digest, archive) of an image that only waits.
+
+    The job's image may have no program that sleeps, and a registry may be out of reach.
     """
     if platform.machine() != "x86_64":
         raise Unavailable(
             "outputs without root need an x86-64 machine; run the provider as root", 3600.0
         )
-    layer = _tar({"hold": (_waiting_program(), 0o755)})
+    layer = _tar({"hold": (elf_file(b"", _WAITING), 0o755)})
     config = json.dumps(
         {
             "architecture": "amd64",
@@ -288,34 +290,6 @@ def hold_image() -> tuple[str, bytes]:
     )
 
 
-def _waiting_program() -> bytes:
-    """Returns a static ELF executable: `push 34; pop rax; syscall; jmp back`, where 34 is
-    pause(2).
-    """
-    code = b"\x6a\x22\x58\x0f\x05\xeb\xf9"
-    base, header_bytes = 0x400000, 64 + 56
-    size = header_bytes + len(code)
-    header = struct.pack(
-        "<16sHHIQQQIHHHHHH",
-        b"\x7fELF\x02\x01\x01",
-        2,
-        _X86_64,
-        1,
-        base + header_bytes,
-        64,
-        0,
-        0,
-        64,
-        56,
-        1,
-        0,
-        0,
-        0,
-    )
-    segment = struct.pack("<IIQQQQQQ", 1, 5, 0, base, base, size, size, 0x1000)
-    return header + segment + code
-
-
 def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -324,3 +298,92 @@ def _tar(files: dict[str, tuple[bytes, int]]) -> bytes:
             info.size, info.mode = len(content), mode
             archive.addfile(info, io.BytesIO(content))
     return buffer.getvalue()
+
+
+_COPY_BYTES = 1 << 20
+_READ_MAX = 4 << 20
+
+
+def collect_tar(chunks: Iterator[bytes], destination: Path, caps: OutputCaps) -> None:
+    """Complete or not at all, by the rules of `outputs`. The engine sends sparse files at their
+    full size, and links as links. The tar module extracts nothing.
+    """
+    with new_directory(destination) as partial:
+        allowance = Allowance(caps)
+        try:
+            with tarfile.open(fileobj=_Stream(chunks), mode="r|") as archive:
+                for member in archive:
+                    try:
+                        _take(archive, member, partial, allowance)
+                    except (FileExistsError, FileNotFoundError, NotADirectoryError) as error:
+                        raise Refused(
+                            Code.MALFORMED,
+                            f"{member.name[:200]!r}: appears twice, or before its folder",
+                        ) from error
+                    # the module would keep every header in memory
+                    archive.members = []  # type: ignore[attr-defined]
+        except (tarfile.TarError, EOFError, RecursionError, UnicodeError) as error:
+            raise Refused(Code.MALFORMED, f"outputs cannot be read: {error}") from error
+        partial.rename(destination)
+
+
+class _Stream(io.RawIOBase):
+    """Chunks as a file, in bounded reads: the tar module reads a header in one piece."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._buffer = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Exactly `size` bytes, fewer only at the end."""
+        if size < 0 or size > _READ_MAX:
+            raise Refused(Code.MALFORMED, "an extended tar header is larger than 4 MiB")
+        parts = [self._buffer]
+        held = len(self._buffer)
+        while held < size and (chunk := next(self._chunks, b"")):
+            parts.append(chunk)
+            held += len(chunk)
+        data = b"".join(parts)
+        self._buffer = data[size:]
+        return data[:size]
+
+
+def _take(
+    archive: tarfile.TarFile, member: tarfile.TarInfo, target: Path, allowance: Allowance
+) -> None:
+    parts = member.name.strip("/").split("/")[1:]  # the first is the folder itself
+    if not parts:
+        return
+    path = "/".join(parts)
+    allowance.add_entry(path, parts[-1], len(parts))
+    for part in parts[:-1]:
+        if part in ("", ".", ".."):
+            raise Refused(Code.MALFORMED, f"{path[:200]}: leads out of the outputs")
+    if member.isdir():
+        (target / path).mkdir()
+    elif member.isreg() and not member.issparse():
+        allowance.check_size(path, member.size)
+        file = archive.extractfile(member)
+        assert file is not None, "regular members have content"
+        with (target / path).open("xb") as out:
+            while chunk := file.read(_COPY_BYTES):
+                allowance.add_copied(path, len(chunk))
+                out.write(chunk)
+    elif member.islnk():
+        _copy_linked(target, path, member.linkname, allowance)
+    else:
+        raise Refused(
+            Code.MALFORMED,
+            f"{path[:200]}: is a link or special file; only files and directories can be outputs",
+        )
+
+
+def _copy_linked(target: Path, path: str, link: str, allowance: Allowance) -> None:
+    """Copies the second name of one file from the first, which was written before."""
+    first = posixpath.normpath("/".join(link.strip("/").split("/")[1:]))
+    if first.startswith(("..", "/")) or not (target / first).is_file():
+        raise Refused(Code.MALFORMED, f"{path[:200]}: links to something outside the outputs")
+    with (target / first).open("rb") as source, (target / path).open("xb") as out:
+        while chunk := source.read(_COPY_BYTES):
+            allowance.add_copied(path, len(chunk))
+            out.write(chunk)

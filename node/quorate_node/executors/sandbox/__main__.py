@@ -10,7 +10,6 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Detaches from the daemon, then runs the lease's program to its end."""
     sys.path.append(str(Path(__file__).parents[3]))
     from quorate_node.executors.sandbox.lease_run import detach, run_lease
 

@@ -10,38 +10,38 @@ import asyncio
 import json
 import os
 import platform
+import posixpath
 import resource
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from quorate_content.images.image_info import ImageInfo
+from quorate_content.images.image_info import ImageInfo, refuse_shell_command
 from quorate_node.executors.base import cgroups, mounts
 from quorate_node.executors.base.cgroups import Counters, LeaseGroups, LeaseLimits
-from quorate_node.executors.base.image_volumes import volumes_to_mount_over
-from quorate_node.executors.base.likeness import LIMITS
-from quorate_node.executors.base.outputs import OutputCaps, delete_tree, open_up
+from quorate_node.executors.base.hardened_profile import (
+    LEAST_BYTES,
+    LIMITS,
+    PATH_DEFAULT,
+    check_targets,
+    program_env,
+)
+from quorate_node.executors.base.images import ArchiveInfoCache, volumes_to_mount_over
+from quorate_node.executors.base.lease import checked_source, is_root
+from quorate_node.executors.base.outputs import OutputCaps, open_up
 from quorate_node.executors.base.seccomp_bpf import ARCHITECTURES, filter_for
 from quorate_node.executors.base.slot_users import SlotUsers
-from quorate_node.executors.sandbox.command import (
-    USER,
-    SandboxMounts,
-    bwrap_command,
-    check_task,
-    working_folder,
-)
 from quorate_node.executors.sandbox.rootfs import RootfsTree
 from quorate_node.executors.sandbox.rootfs_cache import RootfsCache
 from quorate_node.executors.sandbox.supervised_leases import (
     SupervisedExecutor,
-    kill_supervised,
+    end_lease,
     lease_state,
     spawn_supervisor,
 )
-from quorate_node.jobs.archive_cache import ArchiveInfoCache
-from quorate_protocol.messages.ports import Clock, Exit, Mount, Sandbox, Task, TaskState, Usage
+from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 # The supervisor mounts over this folder, in a mount namespace that ends with the program. Every
@@ -56,7 +56,6 @@ _MASKED = (
     "/proc/sched_debug",
     "/proc/timer_list",
 )
-_READABLE_BY_ALL = 0o004
 # Python has no name for the last two; the numbers are those of x86-64 and aarch64.
 _LIMIT_NUMBERS = {
     "core": resource.RLIMIT_CORE,
@@ -71,14 +70,12 @@ _LIMIT_NUMBERS = {
 # inside counts for the job, as an engine's init does.
 _BESIDE = 1
 _TRIAL_SECONDS = 20
-_PLAN_BYTES_MAX = 4 << 20
 _WATCHED = (
     "processes and memory by polling (kernels from "
     f"{'.'.join(map(str, cgroups.COUNTING_KERNEL))} on count processes themselves)"
 )
-_UNCOUNTED = frozenset(
-    {"shmget", "semget", "msgget"}
-)  # only control groups count memory that belongs to no process
+# Only control groups count memory that belongs to no process.
+_UNCOUNTED = frozenset({"shmget", "semget", "msgget"})
 _NO_GROUPS = "no control groups can be made here, run as root where /sys/fs/cgroup can be written"
 _INSTALL = "install it: apt-get install bubblewrap"
 
@@ -93,19 +90,8 @@ class BwrapOutputs(StrEnum):
     FOLDER = "folder"  # without root: an ordinary folder whose size is polled
 
 
-@dataclass(frozen=True, slots=True)
-class UnpackedImage:
-    """An image's root, and the folders in it that it declares as volumes."""
-
-    root: Path
-    covered: tuple[str, ...]
-
-
 class BwrapExecutor(SupervisedExecutor):
-    """`Executor` on bubblewrap.
-
-    `home` holds one folder per lease, `images` the unpacked images.
-    """
+    """`Executor` on bubblewrap. `images` holds the unpacked images."""
 
     sandbox = Sandbox.BWRAP
 
@@ -126,7 +112,6 @@ class BwrapExecutor(SupervisedExecutor):
 
     @property
     def limits(self) -> str:
-        """How limits are enforced, as a text for the owner; known after `check`."""
         if self._has_groups:
             return f"limits by control groups, outputs in a {self._outputs.value}"
         counted = (
@@ -140,10 +125,7 @@ class BwrapExecutor(SupervisedExecutor):
         )
 
     async def check(self) -> None:
-        """Makes one sandbox as a trial.
-
-        Raises Unavailable, which says what is missing and what to do.
-        """
+        """Makes one sandbox as a trial. Raises Unavailable with the remedy."""
         await super().check()
         await asyncio.to_thread(self._try)
 
@@ -169,15 +151,12 @@ class BwrapExecutor(SupervisedExecutor):
             covered = _paths_to_mount_over(root, task, info)
             _check_folder(root, task.working_dir)
             # without root, all jobs run as this process's own user
-            user = self._users.of(task.lease_id) if _is_root() else USER
+            user = self._users.of(task.lease_id) if is_root() else USER
             self._make_outputs(task, folder, user)
-            spawn_supervisor(folder, self._plan_of(task, info, UnpackedImage(root, covered), user))
+            spawn_supervisor(folder, self._plan_of(task, info, root, covered, user))
         except (Refused, Unavailable):
             end_lease(folder)
             raise
-
-    def _end(self, folder: Path) -> None:
-        end_lease(folder)
 
     def _make_outputs(self, task: Task, folder: Path, user: int) -> None:
         match self._outputs:
@@ -193,19 +172,19 @@ class BwrapExecutor(SupervisedExecutor):
                 mounts.mount_memory(folder / "outputs", task.output_bytes, task.output_inodes, user)
             case BwrapOutputs.FOLDER:
                 (folder / "outputs").mkdir()
-                if _is_root():
+                if is_root():
                     os.chown(folder / "outputs", user, user)
 
     def _plan_of(
-        self, task: Task, info: ImageInfo, image: "UnpackedImage", user: int
+        self, task: Task, info: ImageInfo, root: Path, covered: tuple[str, ...], user: int
     ) -> Mapping[str, object]:
         folder = self._folder(task.lease_id)
         sources = [
-            str(image.root),
+            str(root),
             str(folder / "outputs"),
-            *(str(_source(mount)) for mount in task.mounts),
+            *(str(checked_source(mount, "sandbox")) for mount in task.mounts),
         ]
-        seen = [f"{STAGE}/{index}" for index in range(len(sources))] if _is_root() else sources
+        seen = [f"{STAGE}/{index}" for index in range(len(sources))] if is_root() else sources
         masks = [path for path in _MASKED if os.path.isfile(path)]
         groups = self._groups(task)
         (folder / "seccomp").write_bytes(
@@ -217,12 +196,12 @@ class BwrapExecutor(SupervisedExecutor):
                 _program(),
                 task,
                 info,
-                SandboxMounts(seen[0], seen[1], tuple(seen[2:]), image.covered),
+                SandboxMounts(seen[0], seen[1], tuple(seen[2:]), covered),
                 masks,
             ),
             "env": {},
             "cwd": "/",
-            "root": image.root.name,
+            "root": root.name,
             "max_duration": task.max_duration,
             "memory_bytes": task.memory_bytes,
             "file_bytes": max(task.output_bytes, task.scratch_bytes, task.shm_bytes)
@@ -238,13 +217,13 @@ class BwrapExecutor(SupervisedExecutor):
                 "processes_counted": task.pids
                 if groups is None and cgroups.counts_by_namespace(platform.release())
                 else -1,
-                "stage": STAGE if _is_root() else "",
+                "stage": STAGE if is_root() else "",
                 "sources": sources,
                 "user": user,
                 "limits": {_LIMIT_NUMBERS[name]: limit for name, limit in LIMITS.items()},
                 "in_memory": [
-                    str(image.root),
-                    ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *image.covered],
+                    str(root),
+                    ["/scratch", "/tmp", *(["/dev/shm"] if task.shm_bytes else []), *covered],
                 ],
                 "watched": str(folder / "outputs") if is_watched else "",
             },
@@ -259,7 +238,6 @@ class BwrapExecutor(SupervisedExecutor):
         )
 
     def _exit(self, lease_id: str) -> Exit:
-        """Returns the exit record. If the lease has control groups, it has their exact counters."""
         ended = super()._exit(lease_id)
         counted = cgroups.lease_counters(lease_id)
         counters = (
@@ -275,9 +253,8 @@ class BwrapExecutor(SupervisedExecutor):
         if lease_state(folder) is not TaskState.EXITED:
             raise Unavailable(f"lease {folder.name} has not ended")
         if (folder / "outputs.ext4").exists():
-            mounts.mount_sized(
-                folder / "outputs.ext4", folder / "outputs", 0, 0, 0
-            )  # needed after a restart of the machine, which unmounts it
+            # Needed after a restart of the machine, which unmounts it.
+            mounts.mount_sized(folder / "outputs.ext4", folder / "outputs", 0, 0, 0)
         elif (
             not any((folder / "outputs").iterdir())
             and self._outputs is BwrapOutputs.MEMORY
@@ -287,22 +264,17 @@ class BwrapExecutor(SupervisedExecutor):
                 f"the outputs of lease {folder.name} were lost when the machine restarted", 60.0
             )
         if self._outputs is BwrapOutputs.FOLDER:
-            open_up(
-                folder / "outputs"
-            )  # Root can read what a program closed to its own user. Results must not differ.
+            # Root can read what a program closed to its own user. Results must not differ.
+            open_up(folder / "outputs")
         super()._collect(folder, destination, caps)
 
     def _roots_in_use(self) -> frozenset[str]:
-        """Folder names of images that leases still need."""
         plans = list(self._home.glob("*/plan.json")) if self._home.is_dir() else []
         return frozenset(str(json.loads(plan.read_text()).get("root", "")) for plan in plans)
 
 
 def check_bwrap() -> None:
-    """Makes one sandbox with bubblewrap as a trial. Blocking.
-
-    Raises Unavailable, which says what is missing and what to do.
-    """
+    """Makes one sandbox as a trial. Raises Unavailable with the remedy."""
     if platform.machine() not in ARCHITECTURES:
         raise Unavailable(
             f"bubblewrap sandboxes need {' or '.join(ARCHITECTURES)}, not {platform.machine()}",
@@ -326,9 +298,9 @@ def check_bwrap() -> None:
             cwd="/",
             timeout=_TRIAL_SECONDS,
             check=False,
-            user=USER if _is_root() else None,
-            group=USER if _is_root() else None,
-            extra_groups=[] if _is_root() else None,
+            user=USER if is_root() else None,
+            group=USER if is_root() else None,
+            extra_groups=[] if is_root() else None,
         )
     except subprocess.TimeoutExpired as error:
         raise Unavailable("bubblewrap does not answer", 60.0) from error
@@ -349,20 +321,7 @@ def choose_outputs() -> BwrapOutputs:
     """Returns the safest form of outputs that this process may use."""
     if mounts.can_mount():
         return BwrapOutputs.LOOP
-    return BwrapOutputs.MEMORY if _is_root() else BwrapOutputs.FOLDER
-
-
-def end_lease(folder: Path) -> None:
-    """Ends everything of a lease: processes, groups, mount, folder.
-
-    It may be called again, and for a folder that is absent.
-    """
-    kill_supervised(folder)
-    cgroups.end_lease_groups(folder.name)
-    mounts.unmount(folder / "outputs")
-    if mounts.is_mounted(folder / "outputs"):
-        raise Unavailable(f"{folder / 'outputs'} is still in use")
-    delete_tree(folder)
+    return BwrapOutputs.MEMORY if is_root() else BwrapOutputs.FOLDER
 
 
 def _check_folder(root: Path, working_dir: str) -> None:
@@ -377,12 +336,8 @@ def _check_folder(root: Path, working_dir: str) -> None:
 
 
 def _paths_to_mount_over(root: Path, task: Task, info: ImageInfo) -> tuple[str, ...]:
-    """Returns the image's declared volumes to mount over, each with a folder in the image to mount
-    on.
-
-    Every start does this, because roots that earlier versions unpacked lack the folders. The paths
-    have no links. Otherwise bubblewrap would follow a link out of the image and make missing
-    folders on the machine itself. `/tmp` is a new file system that has nothing of the image.
+    """Returns paths without links: bubblewrap would follow a link out of the image, and make
+    folders on the machine. `/tmp` is new and has nothing of the image.
     """
     inputs = [mount.target for mount in task.mounts]
     found = volumes_to_mount_over(info.volumes, inputs)
@@ -393,18 +348,6 @@ def _paths_to_mount_over(root: Path, task: Task, info: ImageInfo) -> tuple[str, 
     )
 
 
-def _source(mount: Mount) -> Path:
-    source = mount.source.resolve()
-    if not source.exists():
-        raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
-    if not source.stat().st_mode & _READABLE_BY_ALL:
-        raise Refused(
-            Code.UNSUPPORTED,
-            f"mounts: {mount.target} must be readable by all (mode 0644) for the sandbox's user",
-        )
-    return source
-
-
 def _program() -> str:
     program = mounts.find_program("bwrap")
     if program is None:
@@ -412,5 +355,106 @@ def _program() -> str:
     return program
 
 
-def _is_root() -> bool:
-    return os.geteuid() == 0
+USER = 65534
+_MADE_HERE = ("/scratch", "/tmp")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxMounts:
+    """The sources of the sandbox's mounts on the host; `inputs` in the task's order."""
+
+    root: str
+    outputs: str
+    inputs: tuple[str, ...]
+    # Folders inside the root that get a memory file system: the image's volumes.
+    covered: tuple[str, ...] = ()
+
+
+def check_task(task: Task, image: ImageInfo) -> tuple[str, ...]:
+    """Returns the words of the command. Raises Refused(UNSUPPORTED), which names the field."""
+    check_targets([mount.target for mount in task.mounts])
+    for mount in task.mounts:
+        if not mount.target.startswith("/inputs/"):
+            raise Refused(
+                Code.UNSUPPORTED,
+                f"mounts: {mount.target[:200]!r}: in this sandbox inputs must be below /inputs",
+            )
+    if task.gpus:
+        raise Refused(Code.UNSUPPORTED, "gpus: they need a container engine")
+    argv = task.argv or (*image.entrypoint, *image.command)
+    if not argv:
+        raise Refused(Code.MALFORMED, "command: the job gives none and the image has none")
+    refuse_shell_command(image, argv)
+    return argv
+
+
+def bwrap_command(
+    program: str, task: Task, image: ImageInfo, sources: SandboxMounts, masks: Sequence[str]
+) -> list[str]:
+    """What the program sees is that of the hardened container. A job chooses only what `Task` has
+    fields for. `masks` are files of /proc that this kernel has and that a job must not read.
+    """
+    argv = check_task(task, image)
+    words = [
+        program,
+        "--unshare-user",
+        "--unshare-ipc",
+        "--unshare-pid",
+        "--unshare-net",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+    ]
+    words += [
+        "--die-with-parent",
+        "--uid",
+        str(USER),
+        "--gid",
+        str(USER),
+        "--cap-drop",
+        "ALL",
+        "--hostname",
+        "job",
+        "--clearenv",
+    ]
+    for name, value in environment(task, image).items():
+        words += ["--setenv", name, value]
+    words += ["--ro-bind", sources.root, "/", "--proc", "/proc", "--dev", "/dev"]
+    # The machine has few terminals for all jobs together.
+    words += ["--dev-bind", "/dev/null", "/dev/pts/ptmx", "--mqueue", "/dev/mqueue"]
+    for mask in masks:
+        words += ["--ro-bind", "/dev/null", mask]
+    # Otherwise a program could undo its score as the first to be killed when memory runs out
+    # (`supervised_program.OOM_SCORE`).
+    words += ["--remount-ro", "/proc"]
+    if task.shm_bytes:
+        words += _sized("/dev/shm", task.shm_bytes)
+    words += [
+        "--remount-ro",
+        "/dev",
+        *_sized("/scratch", task.scratch_bytes),
+        *_sized("/tmp", task.scratch_bytes),
+    ]
+    for target in sources.covered:
+        words += _sized(target, task.scratch_bytes)
+    words += ["--perms", "0755", "--tmpfs", "/inputs"]
+    for source, mount in zip(sources.inputs, task.mounts, strict=True):
+        words += ["--ro-bind", source, mount.target]
+    words += ["--remount-ro", "/inputs", "--bind", sources.outputs, "/outputs"]
+    folder = working_folder(task.working_dir)
+    if folder.startswith(tuple(f"{place}/" for place in _MADE_HERE)):
+        words += ["--dir", folder]
+    return [*words, "--chdir", folder, "--", *argv]
+
+
+def working_folder(working_dir: str) -> str:
+    """With `..` bubblewrap would make a folder outside the sandbox, on the machine itself."""
+    return posixpath.normpath("/" + working_dir.lstrip("/")) if working_dir else "/scratch"
+
+
+def environment(task: Task, image: ImageInfo) -> Mapping[str, str]:
+    """May hold loader variables, because no host program runs with it."""
+    return {"PATH": PATH_DEFAULT, "HOSTNAME": "job", **program_env(task, image.env)}
+
+
+def _sized(target: str, size: int) -> list[str]:
+    return ["--perms", "1777", "--size", str(max(size, LEAST_BYTES)), "--tmpfs", target]

@@ -16,8 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from quorate_node.executors.sandbox.bwrap_status import status_number
-from quorate_node.executors.sandbox.supervised_program import SupervisedProgram
+from quorate_node.executors.sandbox.supervised_program import SupervisedProgram, status_number
 
 # Crash points of the supervisor, for tests.
 #
@@ -45,7 +44,7 @@ _TAIL_BYTES = 4096
 
 
 def write_exit(folder: Path, ended: dict[str, Any]) -> None:
-    """Writes `exit.json` atomically, so that a reader sees the whole record or none."""
+    """Atomically: a reader sees the whole record or none."""
     fresh = folder / "exit.json.new"
     with fresh.open("w") as file:
         json.dump(ended, file)
@@ -57,20 +56,18 @@ def write_exit(folder: Path, ended: dict[str, Any]) -> None:
 
 
 def write_not_started(folder: Path, code: int) -> None:
-    """Records a program that could not be executed, with a shell's exit code and no usage."""
+    """With a shell's exit code and no usage."""
     write_exit(folder, {"code": code, "wall_ms": 0, "cpu_ms": 0, "peak": 0, "memory_kill": False})
 
 
 def write_failure(folder: Path, why: str) -> None:
-    """Writes why there is no result. Without `exit.json` the lease counts as never started."""
+    """Without `exit.json` the lease counts as never started."""
     (folder / "failure").write_text(why)
 
 
 def code_of_failed_start(folder: Path) -> int:
-    """Returns a shell's exit code for a program that bubblewrap could not execute.
-
-    If bubblewrap could not make the sandbox itself, it returns 0 and writes a failure. The job has
-    not run then, so the log holds bubblewrap's own messages.
+    """Returns a shell's exit code if bubblewrap could not execute the program. If it could not make
+    the sandbox, returns 0 and writes a failure: the log then holds bubblewrap's own messages.
     """
     text = (folder / "log").read_bytes()[-_TAIL_BYTES:]
     if COULD_NOT_START in text:
@@ -125,7 +122,6 @@ def detach(folder: Path) -> None:
 
 
 def run_lease(folder: Path) -> None:
-    """Runs the lease's program, enforces its limits and writes its exit record."""
     crash_point("supervisor.before-run")
     with suppress(PermissionError):  # without root a niced daemon cannot give it back
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
@@ -158,10 +154,7 @@ def run_lease(folder: Path) -> None:
 
 
 def _started(folder: Path) -> SupervisedProgram | None:
-    """Starts the program and returns it.
-
-    Returns None if it could not be started, after it has written the reason into the folder.
-    """
+    """None if it could not be started; the folder then has the reason."""
     plan = json.loads((folder / "plan.json").read_text())
     try:
         return SupervisedProgram(plan)
@@ -179,10 +172,7 @@ def _started(folder: Path) -> SupervisedProgram | None:
 
 
 def _watch(program: SupervisedProgram, folder: Path) -> tuple[int, resource.struct_rusage]:
-    """Copies output to the log until the program ends; returns its wait status and usage.
-
-    A child of the program that keeps the output pipe open is not waited for.
-    """
+    """Returns wait status and usage. Does not wait for a child that keeps the output pipe open."""
     assert program.process.stdout is not None, "opened as a pipe"
     pipe = program.process.stdout.fileno()
     os.set_blocking(pipe, False)

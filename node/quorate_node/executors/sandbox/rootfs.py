@@ -8,19 +8,26 @@ https://github.com/opencontainers/image-spec/blob/main/layer.md (whiteouts, whic
 apply to lower layers only, so each layer is read twice).
 """
 
+import ctypes
 import errno
 import hashlib
+import json
 import os
 import posixpath
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from quorate_content.images.image_info import ImageInfo
 from quorate_content.images.layers import MOUNT_POINTS, Layer, opened_layers
-from quorate_node.executors.base.likeness import FILES
+from quorate_node.executors.base.hardened_profile import FILES
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
@@ -51,7 +58,6 @@ _WORLD_FAILS = frozenset(
 
 
 def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
-    """Unpacks all layers into the new folder `root` and adds mount points."""
     tree = RootfsTree(root)
     try:
         with opened_layers(archive, info) as layers:
@@ -71,16 +77,14 @@ def unpack(archive: Path, info: ImageInfo, root: Path) -> None:
 
 
 def _failure(error: OSError) -> Refused | Unavailable:
-    """Returns Unavailable if the machine failed, Refused if no file system takes the image's
-    names.
-    """
+    """Unavailable if the machine failed, Refused if no file system takes the names."""
     if error.errno in _WORLD_FAILS:
         return Unavailable(f"the image cannot be unpacked: {error.strerror}; free some disk", 60.0)
     return Refused(Code.MALFORMED, f"image: cannot be unpacked: {error.strerror}")
 
 
 def _verified_bytes(layer: Layer) -> int:
-    """Returns the size of the uncompressed layer, after checking its hash against the config."""
+    """Checks the hash against the config, and returns the uncompressed size."""
     digest = hashlib.sha256()
     source, size = layer.plain(), 0
     while chunk := source.read(_COPY_BYTES):
@@ -110,11 +114,7 @@ def check_room(folder: Path, needed: int) -> None:
 
 
 def _check_inodes(folder: Path, needed: int) -> None:
-    """Raises Unavailable if the file system has too few inodes.
-
-    An image of empty files needs few bytes and many inodes. A file system that makes inodes on
-    demand reports 0 and passes.
-    """
+    """Images of empty files need many inodes. Inodes made on demand report 0, and pass."""
     found = os.statvfs(folder)
     if found.f_files and found.f_favail < needed + _SPARE_INODES:
         raise Unavailable(
@@ -149,7 +149,6 @@ class RootfsTree:
             _remove(posixpath.join(parent, gone))
 
     def place(self, content: tarfile.TarFile, entry: tarfile.TarInfo) -> None:
-        """Writes one entry of a layer, and replaces what was at its path."""
         folder, base = posixpath.split(_clean(entry.name))
         if base in ("", ".") or base.startswith(_WHITEOUT):
             return
@@ -174,10 +173,7 @@ class RootfsTree:
             )
 
     def make_folders(self, paths: Sequence[str]) -> list[str]:
-        """Makes missing folders to mount on; returns their paths inside the root, without links.
-
-        Raises Refused(MALFORMED) for names that cannot be made, Unavailable if there is no room.
-        """
+        """Returns their real paths inside the root. Raises Refused(MALFORMED) or Unavailable."""
         try:
             return [
                 posixpath.normpath("/" + posixpath.relpath(self._folder(path), self._root))
@@ -234,10 +230,7 @@ class RootfsTree:
         os.link(first, path, follow_symlinks=False)
 
     def _folder(self, name: str, makes: bool = True) -> str:
-        """Returns the directory of a name. It follows every link on the way inside the root.
-
-        If `makes`, it makes missing folders.
-        """
+        """Follows every link on the way inside the root. If `makes`, it makes missing folders."""
         pending = _parts(name)
         real: list[str] = []
         links = 0
@@ -308,12 +301,52 @@ def _write_file(path: str, content: tarfile.TarFile, entry: tarfile.TarInfo) -> 
 
 
 def _give_user(path: str, entry: tarfile.TarInfo) -> None:
-    """Gives a file to the user that jobs see, if that user owned it in the image.
-
-    The daemon owns all others. Outside the sandbox each job has another user, so all may do with
-    the file what its owner may. The root is read-only in every sandbox.
+    """Outside each job has another user, so all may do with the file what its owner may. The root
+    is read-only.
     """
     if entry.uid == _USER and os.geteuid() == 0:
         os.chown(path, _USER, _USER, follow_symlinks=False)
         mode = stat.S_IMODE(os.lstat(path).st_mode)
         os.chmod(path, mode | mode >> 6)
+
+
+_NICENESS = 10  # jobs and the daemon go first
+_PR_SET_PDEATHSIG = 1
+_RETRY_SECONDS = 30.0
+
+
+def unpack_apart(archive: Path, info: ImageInfo, target: Path) -> None:
+    """Writes to the disk. Raises as `unpack`, and Unavailable if the process was killed."""
+    done = subprocess.run(
+        [sys.executable, "-m", __name__, str(archive), str(target)],
+        input=msgspec.json.encode(info),
+        capture_output=True,
+        check=False,
+    )
+    answer = json.loads(done.stdout or b"{}")
+    if "code" in answer:
+        raise Refused(Code(answer["code"]), answer["detail"])
+    if "retry" in answer:
+        raise Unavailable(answer["detail"], answer["retry"])
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise Unavailable(f"the image was not unpacked: {last or done.returncode}", _RETRY_SECONDS)
+
+
+def main(archive: Path, target: Path) -> dict[str, object]:
+    info = msgspec.json.decode(sys.stdin.buffer.read(), type=ImageInfo)
+    try:
+        unpack(archive, info, target)
+    except Refused as refused:
+        return {"code": refused.code.value, "detail": refused.detail}
+    except Unavailable as failed:
+        return {"retry": failed.retry_after, "detail": str(failed)}
+    os.sync()  # so that a folder that exists after a power cut is complete
+    return {}
+
+
+if __name__ == "__main__":
+    # A daemon that ends takes this process along: the next one unpacks into the same folder.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    os.nice(_NICENESS)
+    sys.stdout.write(json.dumps(main(Path(sys.argv[1]), Path(sys.argv[2]))))

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from quorate_content.images.image_info import ImageInfo
-from quorate_node.executors.base.keyed_locks import KeyedLocks
+from quorate_node.executors.base.images import KeyedLocks
 from quorate_node.executors.base.outputs import delete_tree
-from quorate_node.executors.sandbox.rootfs import check_room
-from quorate_node.executors.sandbox.unpack_image import unpack_apart
+from quorate_node.executors.sandbox.rootfs import check_room, unpack_apart
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
 IMAGES_MAX = 16
@@ -26,33 +25,23 @@ _PARTIAL, _DROPPED = ".partial", ".dropped"
 
 
 class RootfsCache:
-    """Unpacked images below `home`, one folder per config digest, at most `bytes_max` in all.
-
-    Blocking; safe between threads. `in_use` returns the names of folders that leases still need.
+    """Unpacked images, one folder per config digest. Safe between threads. `in_use` names folders
+    that leases still need.
     """
 
     def __init__(
-        self,
-        home: Path,
-        in_use: Callable[[], frozenset[str]],
-        bytes_max: int = BYTES_MAX,
-        unpack: Callable[[Path, ImageInfo, Path], None] = unpack_apart,
+        self, home: Path, in_use: Callable[[], frozenset[str]], bytes_max: int = BYTES_MAX
     ) -> None:
         self._home = home
         self._in_use = in_use
         self._bytes_max = bytes_max
-        self._unpack_image = unpack
         self._unpacking = KeyedLocks()  # by image
         self._making_room = threading.Lock()  # held by those that unpack, while they count bytes
         self._folders = threading.Lock()  # held for a moment, while a folder appears or goes
         self._expected: dict[str, int] = {}  # bytes of images that are being unpacked
 
     def ensure(self, archive: Path, info: ImageInfo) -> Path:
-        """Returns the root of the image, and unpacks the image first if needed.
-
-        Raises Refused(MALFORMED | UNSUPPORTED | OVERSIZE) if the image cannot be unpacked,
-        Unavailable if there is no room.
-        """
+        """Raises Refused(MALFORMED | UNSUPPORTED | OVERSIZE), Unavailable without room."""
         root = self._home / info.config_digest
         with self._unpacking.held(root.name):
             if not self._use(root):
@@ -65,7 +54,6 @@ class RootfsCache:
         return root
 
     def _use(self, root: Path) -> bool:
-        """Notes that the image is used now; False if it is not there."""
         with self._folders:
             if root.is_dir():
                 os.utime(root)
@@ -73,17 +61,15 @@ class RootfsCache:
         return False
 
     def _unpack(self, archive: Path, info: ImageInfo, root: Path) -> None:
-        """Unpacks the image.
-
-        While the disk is full, it removes the longest unused image and tries again. Without that, a
-        disk full of images would stop all jobs for ever.
+        """While the disk is full it removes the longest unused image, or a disk full of images
+        would stop all jobs for ever.
         """
         fresh = root.with_suffix(_PARTIAL)
         while not root.is_dir():
             delete_tree(fresh)
             try:
                 check_room(self._home, info.unpacked_bytes)
-                self._unpack_image(archive, info, fresh)
+                unpack_apart(archive, info, fresh)
                 os.utime(fresh)
                 fresh.rename(root)
             except Unavailable:
@@ -113,11 +99,10 @@ class RootfsCache:
             self._expected[name] = size
 
     def _held_bytes(self) -> int:
-        """Returns the bytes of all images, those included that are being unpacked."""
         return _disk_bytes(self._roots()) + sum(list(self._expected.values()))
 
     def _drop_oldest(self) -> bool:
-        """Removes the longest unused image that no lease needs; False if there is none."""
+        """False if leases need all of them."""
         with self._folders:
             kept, used = self._in_use(), {root: root.stat().st_mtime for root in self._roots()}
             idle = [
@@ -137,10 +122,7 @@ class RootfsCache:
 
 
 def _disk_bytes(roots: Sequence[Path]) -> int:
-    """Returns the bytes that these trees use on the disk.
-
-    It measures them each time, which takes less time than the unpacking that follows.
-    """
+    """Measured each time, which takes less time than the unpacking that follows."""
     done = (
         subprocess.run(["du", "-sxB1", "--", *map(str, roots)], check=False, capture_output=True)
         if roots

@@ -9,23 +9,21 @@ import asyncio
 import fcntl
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
-from quorate_node.executors.base.exit_status import exit_status
-from quorate_node.executors.base.log_file import follow_file
-from quorate_node.executors.base.outputs import OutputCaps, collect_tree
+from quorate_node.executors.base import cgroups, mounts
+from quorate_node.executors.base.lease import check_lease_id, exit_status, follow_file
+from quorate_node.executors.base.outputs import OutputCaps, collect_tree, delete_tree
 from quorate_protocol.messages.ports import Clock, Exit, Sandbox, Task, TaskState, Usage
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Milliseconds, Seconds
 from quorate_runtime.process.crash_points import crash_point
 
 _SUPERVISOR = Path(__file__).with_name("__main__.py")
-_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _POLL_SECONDS = 0.02
 _POLL_SECONDS_MAX = 0.25
 _SPAWN_SECONDS = 30
@@ -44,7 +42,6 @@ class SupervisedExecutor:
         self._clock = clock
 
     async def check(self) -> None:
-        """Makes the folder of the leases. Raises Unavailable if that fails."""
         try:
             self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -53,32 +50,27 @@ class SupervisedExecutor:
     async def fetch_image(
         self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
     ) -> None:
-        """Raises Refused(UNSUPPORTED), because this executor has no images from registries."""
+        """This executor has no images from registries."""
         raise Refused(
             Code.UNSUPPORTED,
             "image: registry images need a container engine; name the image by CID",
         )
 
     def image_requirement(self, name: str) -> str:
-        """Returns "", because this executor has no images from registries."""
         return ""
 
     async def start(self, task: Task) -> None:
-        """Writes the plan and starts the supervisor, unless one runs or the program has ended."""
-        if not _LEASE_ID.fullmatch(task.lease_id):
-            raise Refused(Code.MALFORMED, f"lease_id: {task.lease_id[:100]!r} cannot name a folder")
+        check_lease_id(task.lease_id, "a folder")
         if lease_state(self._folder(task.lease_id)) is TaskState.ABSENT:
             crash_point("container.before-create")
             await asyncio.to_thread(self._begin, task)
 
     async def state(self, lease_id: str) -> TaskState:
-        """Returns the lease's state, from the supervisor's lock and its exit record."""
         return lease_state(self._folder(lease_id))
 
     async def wait(self, lease_id: str) -> Exit:
-        """Polls for the exit record, because the supervisor may not be a child of this process.
-
-        Raises Unavailable if the supervisor was killed or the program could not begin.
+        """Polls, because the supervisor may not be a child of this process. Raises Unavailable if
+        it was killed or the program could not begin.
         """
         pause = _POLL_SECONDS
         folder = self._folder(lease_id)
@@ -97,7 +89,6 @@ class SupervisedExecutor:
                     pause = min(pause * 1.5, _POLL_SECONDS_MAX)
 
     async def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Yields the captured output; with `follow` until the program has ended."""
         folder = self._folder(lease_id)
         async for chunk in follow_file(
             folder / "log", self._clock, lambda: follow and lease_state(folder) is TaskState.RUNNING
@@ -105,7 +96,6 @@ class SupervisedExecutor:
             yield chunk
 
     async def collect(self, lease_id: str, destination: Path) -> None:
-        """Copies the outputs within the task's caps."""
         plan = self._plan(lease_id)
         caps = OutputCaps(int(plan["output_bytes"]), int(plan["output_inodes"]))
         crash_point("container.before-collect")
@@ -113,34 +103,25 @@ class SupervisedExecutor:
         crash_point("container.after-collect")
 
     async def stop(self, lease_id: str) -> None:
-        """Asks the supervisor to end the program: SIGTERM, then SIGKILL after 5 s.
-
-        Returns when the program has ended.
-        """
+        """SIGTERM, then SIGKILL after 5 s. Returns when the program has ended."""
         folder = self._folder(lease_id)
         while lease_state(folder) is TaskState.RUNNING:
             (folder / "stop").touch()
             await self._clock.sleep(_POLL_SECONDS)
 
     async def remove(self, lease_id: str) -> None:
-        """Kills what still runs and deletes the lease's folder."""
         crash_point("container.before-remove")
-        await asyncio.to_thread(self._end, self._folder(lease_id))
+        await asyncio.to_thread(end_lease, self._folder(lease_id))
         crash_point("container.after-remove")
 
     async def leases(self) -> Sequence[str]:
-        """Returns the ids of all leases that have a folder."""
         return sorted(path.name for path in self._home.iterdir()) if self._home.is_dir() else []
 
-    async def close(self) -> None:
-        """Does nothing: programs run on."""
+    async def close(self) -> None: ...
 
     # ---------------------------------------------------------------------------- in worker threads
 
     def _begin(self, task: Task) -> None:
-        raise NotImplementedError
-
-    def _end(self, folder: Path) -> None:
         raise NotImplementedError
 
     def _collect(self, folder: Path, destination: Path, caps: OutputCaps) -> None:
@@ -167,7 +148,6 @@ class SupervisedExecutor:
 
 
 def lease_state(folder: Path) -> TaskState:
-    """Returns the state of a lease, as its folder shows it."""
     if (folder / "exit.json").exists():
         return TaskState.EXITED
     if is_locked(folder):
@@ -177,10 +157,7 @@ def lease_state(folder: Path) -> TaskState:
 
 
 def is_locked(folder: Path) -> bool:
-    """Returns True while the supervisor lives.
-
-    The supervisor inherited the lock, and the kernel releases the lock when the process ends.
-    """
+    """The supervisor inherited the lock, and the kernel releases it when the process ends."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -195,10 +172,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
-    """Starts the supervisor in a session of its own; returns once it is detached.
-
-    The supervisor holds the lock from its first instruction on.
-    """
+    """Returns once it is detached. It holds the lock from its first instruction on."""
     fresh = folder / "plan.json.new"
     fresh.write_text(json.dumps(plan))
     # The rename makes sure that no reader finds half a plan. Other leases read it too.
@@ -226,10 +200,7 @@ def spawn_supervisor(folder: Path, plan: Mapping[str, object]) -> None:
 
 
 def kill_supervised(folder: Path) -> None:
-    """Kills the program, its process group and the supervisor.
-
-    While the lock is held, the process ids in the files are still those of the lease.
-    """
+    """While the lock is held, the process ids in the files are still those of the lease."""
     for name, kill in (("group", os.killpg), ("lock", os.kill)):
         if is_locked(folder) and (text := read_text(folder / name)):
             try:
@@ -244,3 +215,21 @@ def read_text(path: Path) -> str:
         return path.read_text()
     except FileNotFoundError:
         return ""
+
+
+def end_lease(folder: Path) -> None:
+    """May be repeated. Raises Unavailable while the outputs are in use."""
+    kill_supervised(folder)
+    cgroups.end_lease_groups(folder.name)
+    mounts.unmount(folder / "outputs")
+    if mounts.is_mounted(folder / "outputs"):
+        raise Unavailable(f"{folder / 'outputs'} is still in use")
+    delete_tree(folder)
+
+
+def reap_processes(home: Path) -> int:
+    """Ends all leases of the process or bwrap executor of `home`; returns how many."""
+    folders = list(home.iterdir()) if home.is_dir() else []
+    for folder in folders:
+        end_lease(folder)
+    return len(folders)

@@ -1,6 +1,8 @@
 """Starts one lease's program, in a sandbox if the plan has one, and ends it at its limits."""
 
 import ctypes
+import glob
+import json
 import os
 import resource
 import signal
@@ -12,25 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from quorate_node.executors.base.neutral_mounts import OpenedSource
-from quorate_node.executors.sandbox.bwrap_status import STATUS_BYTES_MAX, status_number
-from quorate_node.executors.sandbox.process_usage import (
-    children,
-    inner_pid,
-    members,
-    memory_file_systems,
-    nameless_files,
-    resident,
-    threads_and_cpu,
-)
 
 DEPTH_MAX = 64  # of directories; collecting the outputs has the same bound
 
 
 def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
-    """Returns whether a tree has more bytes, files or levels than allowed.
-
-    It never follows links, even if the program replaces a directory by one meanwhile.
-    """
+    """Follows no links, even if the program replaces a directory by one meanwhile."""
     total = inodes = 0
     stack: list[tuple[int, Any]] = []
     try:
@@ -60,11 +49,7 @@ def exceeds(folder: str, bytes_max: int, inodes_max: int) -> bool:
 
 
 def _opened(name: str, parent: int | None) -> tuple[int, Any]:
-    """Returns (descriptor, entries) of a directory.
-
-    The program runs as our own user, and could hide files in a directory that it closes to itself.
-    So this restores the permissions first.
-    """
+    """Restores permissions: a program of our user could hide files in a closed directory."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(name, flags | os.O_PATH, dir_fd=parent)
     try:
@@ -96,10 +81,8 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount_sources(stage: str, sources: list[str]) -> None:
-    """Mounts the sources as `stage`/0, 1, ... in a mount namespace of this process.
-
-    The user that makes the sandbox may not enter the daemon's private folders. The namespace
-    ends with the process, so no mount is left behind. Raises OSError.
+    """In a mount namespace of this process, with which the mounts end: the sandbox's user may not
+    enter the daemon's private folders. Raises OSError.
     """
     _check(LIBC.unshare(CLONE_NEWNS), "a mount namespace")
     _check(LIBC.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None), "/")
@@ -129,7 +112,6 @@ def _is_neutral(source: OpenedSource, target: str, stage: str) -> bool:
 
 
 def _check(result: int, what: str) -> None:
-    """Raises the OSError of the last call if it failed."""
     if result != 0:
         raise OSError(ctypes.get_errno(), f"{os.strerror(ctypes.get_errno())}: {what}")
 
@@ -149,10 +131,7 @@ def set_limits(limits: dict[str, list[int]]) -> None:
 
 
 def allow_low_ports(pid: int) -> None:
-    """Lets the sandbox of process `pid` use ports below 1024 in its own network, as engines do.
-
-    A child does it, because it enters the sandbox's namespaces and cannot leave them.
-    """
+    """As engines do. A child enters the sandbox's namespaces, which it cannot leave."""
     child = os.fork()
     if child:
         os.waitpid(child, 0)
@@ -178,10 +157,8 @@ PR_SET_PDEATHSIG = 1
 
 
 class SupervisedProgram:
-    """One program in its own session, with the limits of its plan.
-
-    With `sandbox` in the plan, `argv` starts bubblewrap. The child joins the lease's control
-    groups, mounts the sandbox's sources and gives up root between fork and exec.
+    """One program in its own session. With `sandbox` in the plan, the child joins the control
+    groups, mounts the sources and gives up root between fork and exec.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:
@@ -222,14 +199,12 @@ class SupervisedProgram:
             os.close(descriptor)
 
     def _open_bwrap_pipes(self) -> list[int]:
-        """Opens bubblewrap's descriptors: seccomp filter, status pipe, pipe to wait on."""
         self.status_pipe, status_end = os.pipe()
         os.set_blocking(self.status_pipe, False)
         block_end, self.block_pipe = os.pipe()
         return [os.open(self.sandbox["seccomp"], os.O_RDONLY), status_end, block_end]
 
     def _prepare(self) -> None:
-        """Sets signals, limits and user in the child, between fork and exec."""
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             # A daemon in the background of a shell ignores some; a job starts with none ignored.
             signal.signal(number, signal.SIG_DFL)
@@ -265,10 +240,7 @@ class SupervisedProgram:
         return bool(chunk)
 
     def release_sandbox(self, pid: int) -> None:
-        """Sets the process limit on the sandbox's first process, then lets it run.
-
-        The limit cannot be set before bubblewrap starts: it would count every process of the user.
-        """
+        """Not before bubblewrap starts: the limit would count all the user's processes."""
         with suppress(PermissionError):  # bubblewrap is set-uid here: we only count processes
             if (counted := self.sandbox["processes_counted"]) >= 0:
                 resource.prlimit(pid, resource.RLIMIT_NPROC, (counted, counted))
@@ -279,17 +251,14 @@ class SupervisedProgram:
             pipe.write(b"1")
 
     def kill(self) -> None:
-        """Kills the program's process group, and the sandbox's namespace if there is one."""
         if self.init is not None:
             with suppress(ProcessLookupError):  # it has ended
                 signal.pidfd_send_signal(self.init, signal.SIGKILL)
         _signal_group(self.process.pid, signal.SIGKILL)
 
     def send_sigterm(self) -> bool:
-        """Sends SIGTERM to the program; False while a sandbox has no program process yet.
-
-        In a sandbox only the second process gets it: the first only waits for children, and
-        bubblewrap outside would die of the signal.
+        """False while a sandbox has no program yet. Only the second process gets it: the first only
+        waits for children, and bubblewrap outside would die of the signal.
         """
         if not self.sandbox:
             _signal_group(self.process.pid, signal.SIGTERM)
@@ -339,10 +308,7 @@ class SupervisedProgram:
             self._enforce_outputs(self.sandbox["watched"], nameless)
 
     def _enforce_outputs(self, folder: str, nameless: dict[int, int]) -> None:
-        """Kills a program that writes more than its outputs may hold.
-
-        If the owner's disk is nearly full, the lease fails without a result.
-        """
+        """If the owner's disk is nearly full, the lease fails without a result."""
         if exceeds(
             folder,
             self.plan["output_bytes"] - nameless.get(os.stat(folder).st_dev, 0),
@@ -355,10 +321,7 @@ class SupervisedProgram:
             self.kill()
 
     def was_killed_for_memory(self) -> bool:
-        """Returns whether the program was killed for its memory.
-
-        Either this process killed it, or the kernel in the lease's group.
-        """
+        """By this process, or by the kernel in the lease's group."""
         if not self.sandbox.get("groups"):
             return self.is_memory_kill
         text = Path(self.sandbox["kills"]).read_text()
@@ -368,6 +331,129 @@ class SupervisedProgram:
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
-    """Signals every process of the program's session that stayed in its process group."""
+    """Signals what stayed in the program's process group."""
     with suppress(ProcessLookupError):  # it has ended
         os.killpg(group, number)
+
+
+STATUS_BYTES_MAX = 1 << 16
+PIDS_MAX = 1 << 22  # the kernel's own bound (PID_MAX_LIMIT)
+
+
+def status_number(status: bytes, name: str) -> int | None:
+    """None while no whole line has it. Skips what is no JSON object with a valid process id,
+    because the supervisor sends SIGKILL to it.
+    """
+    for line in status.rpartition(b"\n")[0].splitlines():
+        try:
+            tree = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # bubblewrap did not write this line
+        value = tree.get(name) if isinstance(tree, dict) else None
+        if type(value) is int and 0 <= value <= PIDS_MAX:
+            return value
+    return None
+
+
+# What follows reads from /proc what no control group counts.
+RSS = ("RssAnon", "RssFile", "RssShmem")
+INODE_BYTES = 1024  # kernel memory of one file in a memory file system
+
+
+def children(parent: int) -> list[int]:
+    return [pid for pid in _processes() if parent and _stat_fields(pid)[1:2] == [str(parent)]]
+
+
+def inner_pid(pid: int) -> int:
+    """Returns the process's id in its own process namespace, or 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0  # it ended before the read
+    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), 0)
+
+
+def members(group: int, init: int) -> list[tuple[int, list[str]]]:
+    """Returns (process id, fields of /proc/PID/stat from the state on) of one process group, and of
+    the sandbox whose first process is `init` (0: none).
+    """
+    space = _namespace_of(init) if init else 0
+    found = [(pid, fields) for pid in _processes() if (fields := _stat_fields(pid))]
+    return [
+        item
+        for item in found
+        if int(item[1][2]) == group or (space and _namespace_of(item[0]) == space)
+    ]
+
+
+def threads_and_cpu(found: list[tuple[int, list[str]]]) -> tuple[int, int]:
+    ticks = sum(int(field) for _, fields in found for field in fields[11:15])
+    return sum(int(fields[17]) for _, fields in found), ticks * 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def resident(pids: list[int]) -> tuple[int, int]:
+    """Returns (own and mapped, shared) bytes; both of one process come from one read."""
+    own = shared = 0
+    for pid in pids:
+        try:
+            text = Path(f"/proc/{pid}/status").read_text()
+        except OSError:
+            continue  # it ended before the read
+        sizes = {
+            name: int(value.split()[0]) << 10
+            for name, _, value in (line.partition(":") for line in text.splitlines())
+            if name in RSS
+        }
+        own, shared = own + sum(sizes.values()), shared + sizes.get("RssShmem", 0)
+    return own - shared, shared
+
+
+def memory_file_systems(init: int, root: str, folders: list[str]) -> int:
+    """Counts kernel memory of each file too. 0 until the sandbox changed its root: before, the
+    folders are the machine's.
+    """
+    place, total = f"/proc/{init}/root", 0
+    with suppress(OSError):  # the sandbox has ended
+        for found in map(
+            os.statvfs,
+            [place + folder for folder in folders] if os.path.samefile(place, root) else [],
+        ):
+            total += (found.f_blocks - found.f_bfree) * found.f_frsize + (
+                found.f_files - found.f_ffree
+            ) * INODE_BYTES
+    return total
+
+
+def nameless_files(pids: list[int]) -> dict[int, int]:
+    """Bytes by device of open files without a name, which no directory shows."""
+    sizes: dict[tuple[int, int], int] = {}
+    for name in [name for pid in pids for name in glob.glob(f"/proc/{pid}/fd/*")]:
+        try:
+            found = os.stat(name)
+        except OSError:
+            continue  # it was closed before the read
+        if not found.st_nlink:
+            sizes[found.st_dev, found.st_ino] = found.st_blocks * 512
+    return {
+        device: sum(size for (of, _), size in sizes.items() if of == device) for device, _ in sizes
+    }
+
+
+def _processes() -> list[int]:
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on; empty when the process has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []  # it ended before the read
+
+
+def _namespace_of(pid: int) -> int:
+    """Returns the inode that identifies a process namespace, or 0 if it cannot be read."""
+    try:
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    except OSError:
+        return 0  # the process has ended, or belongs to another user

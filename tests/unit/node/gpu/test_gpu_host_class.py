@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorate_node.gpu.gpu_slots import architecture_of, host_class_of
+from quorate_node.machine.gpu_slots import architecture_of, host_class_of
 from quorate_protocol.messages.classes import GPU_ARCHITECTURES, HostClass
 from quorate_protocol.messages.gpu_inventory import GpuInventory, GpuPath
 from quorate_protocol.refusals import Code, Refused

@@ -11,9 +11,9 @@ from quorate_node.base import gpu_settings
 from quorate_node.base.config import Config
 from quorate_node.base.gpu_settings import EVERY_GPU, GpuLayout, GpuPrice
 from quorate_node.core.terms import RunSlots
-from quorate_node.executors.host_class_probe import read_gpus
-from quorate_node.gpu.gpu_slots import CLASSES_MAX, LaidOut, lay_out
-from quorate_node.gpu.run_slots import divide
+from quorate_node.machine.gpu_slots import CLASSES_MAX, LaidOut, lay_out
+from quorate_node.machine.host_class_probe import read_gpus
+from quorate_node.machine.run_slots import divide
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuInventory, GpuPath
 from quorate_protocol.messages.offer import Hardware, check_form

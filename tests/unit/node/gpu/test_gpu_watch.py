@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from quorate_node.core import events
-from quorate_node.gpu.gpu_watch import LOOK_SECONDS, TRIES, GpuWatch, uuids_of
-from quorate_node.gpu.nvml_probe import NvmlProbe
+from quorate_node.machine.nvml_probe import LOOK_SECONDS, TRIES, GpuWatch, NvmlProbe, uuids_of
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.ports import GpuProbe
 from quorate_protocol.refusals import Unavailable

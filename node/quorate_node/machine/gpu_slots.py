@@ -37,10 +37,8 @@ def host_class_of(
     partition: MigPartition | None = None,
     world_size: int = 1,
 ) -> HostClass:
-    """Host class of a slot with `world_size` GPUs like `device`, or with one of its partitions.
-
-    Raises `Refused(UNSUPPORTED)` for a GPU that is older than every class or whose driver gives no
-    SM count, and for a GPU in MIG mode without a partition.
+    """Raises Refused(UNSUPPORTED) for a GPU older than every class, without an SM count, or in MIG
+    mode without a partition.
     """
     architecture = architecture_of(device.compute_capability)
     sm_count = partition.sm_count if partition else device.sm_count
@@ -72,9 +70,7 @@ PRICE_REMEDY = "name a price: quorate node init --gpu-price USD"
 
 @dataclass(frozen=True, slots=True)
 class GpuSlots:
-    """The run slots of one GPU host class: model, memory of one GPU in bytes, UUIDs of each slot,
-    and price per slot-hour.
-    """
+    """Run slots of a GPU class: model, bytes of one GPU, each slot's UUIDs, slot-hour price."""
 
     host: HostClass
     model: str
@@ -116,10 +112,7 @@ class _Work:
 def lay_out(
     inventory: GpuInventory, layouts: tuple[GpuLayout, ...], prices: tuple[GpuPrice, ...]
 ) -> LaidOut:
-    """Returns the slots that the layouts make of the GPUs. A GPU is in one slot at most.
-
-    The layouts are followed in order. GPUs without a price are not offered.
-    """
+    """A GPU is in one slot at most. GPUs without a price are not offered."""
     work = _Work(inventory, _units(inventory))
     for layout in layouts:
         _follow(work, layout, prices)
@@ -174,9 +167,7 @@ def _is_called(model: str, layout: GpuLayout) -> bool:
 
 
 def price_of(model: str, prices: tuple[GpuPrice, ...]) -> Price:
-    """The price of one GPU and hour: that of its model, else the general one, else 0. The last of
-    several counts.
-    """
+    """That of its model, else the general one, else 0. The last of several counts."""
     own = [
         item.price for item in prices if item.model and model.lower() in names_called(item.model)
     ]
@@ -197,7 +188,7 @@ def _closest(inventory: GpuInventory, units: list[_Unit], size: int) -> list[_Un
 
 
 def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
-    """Adds one slot of these units. Returns False if no slot can be made of them."""
+    """False if no slot can be made of them."""
     first = group[0]
     try:
         host = host_class_of(work.inventory, first.device, first.partition, len(group))

@@ -3,7 +3,7 @@
 from quorate_node.base.config import Config
 from quorate_node.core.bidding import FETCHED_MAX
 from quorate_node.core.terms import RunSlots, SlotResources
-from quorate_node.gpu.gpu_slots import GpuSlots
+from quorate_node.machine.gpu_slots import GpuSlots
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import Hardware, SlotOffer
@@ -13,17 +13,16 @@ from quorate_protocol.units import Price, Small
 from quorate_protocol.values import replace
 
 SANDBOXES_WITH_GPUS = (Sandbox.DOCKER_RUNC, Sandbox.DOCKER_RUNSC, Sandbox.NOOP)
+SCRATCH_BYTES = 8 << 30
+OUTPUT_BYTES = 4 << 30
 MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may use
 
 
 def divide(
     config: Config, hardware: Hardware, cpu: HostClass, gpus: tuple[GpuSlots, ...]
 ) -> tuple[RunSlots, ...]:
-    """Returns the run slots of each class, those of the CPU first.
-
-    Cores and memory are divided into one part for each GPU on offer, and one for all CPU slots
-    together. The CPU slots share what the GPU slots leave. Raises Refused if there is no slot at
-    all.
+    """Cores and memory are divided into a part for each GPU on offer and one for all CPU slots,
+    which share what GPU slots leave. Raises Refused without any slot.
     """
     if not config.slots and not gpus:
         raise Refused(
@@ -39,9 +38,7 @@ def divide(
     if config.slots:
         left = (cores - cores // parts * count, memory - memory // parts * count)
         resources = _resources(
-            config,
-            config.cpu_millis or left[0] // config.slots,
-            config.memory_bytes or left[1] // config.slots,
+            config, config.cpu_millis or left[0] // config.slots, left[1] // config.slots
         )
         offer = _offer(cpu, "", config.slots, 0, resources, config.price)
         found.append(RunSlots(offer, resources))
@@ -74,9 +71,9 @@ def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResour
     return SlotResources(
         cpu_millis=cpu_millis,
         memory_bytes=memory_bytes,
-        scratch_bytes=config.scratch_bytes,
-        output_bytes=config.output_bytes,
-        input_bytes=min(config.job_input_bytes, FETCHED_MAX),
+        scratch_bytes=SCRATCH_BYTES,
+        output_bytes=OUTPUT_BYTES,
+        input_bytes=min(config.store_bytes, FETCHED_MAX),
     )
 
 

@@ -1,6 +1,6 @@
-"""Decides which folders to mount over because an image declares them as `VOLUME`. Pure.
+"""What all executors do alike with an image: its metadata, and its declared volumes.
 
-For each declared volume an engine makes a folder on the owner's disk without a size limit. The
+For each declared `VOLUME` an engine makes a folder on the owner's disk without a size limit. The
 create request cannot prevent that, because the engine merges its volumes with the image's. So each
 executor mounts a memory file system of limited size at the path, before the engine makes its
 folder. That hides the image's files at the path; the executor does not copy them. Every sandbox
@@ -8,8 +8,14 @@ does the same, because results must not differ.
 """
 
 import posixpath
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from weakref import WeakValueDictionary
 
+from quorate_content.images.archive_reader import read_archive
+from quorate_content.images.image_info import ImageInfo
 from quorate_protocol.refusals import Code, Refused
 
 VOLUMES_MAX = 16
@@ -31,11 +37,7 @@ _TAKEN = (
 
 
 def volumes_to_mount_over(volumes: Sequence[str], inputs: Sequence[str]) -> tuple[str, ...]:
-    """Returns the declared volumes to mount over, parents first.
-
-    `inputs` are the targets of inputs; an input that is mounted at a volume is enough. Raises
-    Refused(UNSUPPORTED), which names a volume that cannot be mounted over.
-    """
+    """The volumes, parents first; `inputs` are targets. Raises Refused(UNSUPPORTED)."""
     if len(volumes) > VOLUMES_MAX:
         raise Refused(
             Code.UNSUPPORTED,
@@ -48,10 +50,7 @@ def volumes_to_mount_over(volumes: Sequence[str], inputs: Sequence[str]) -> tupl
 
 
 def _is_taken(path: str, inputs: Sequence[str]) -> bool:
-    """Returns whether an input, or a folder of the sandbox, is mounted exactly at `path`.
-
-    Raises Refused for a path that jobs need.
-    """
+    """Raises Refused for a path that jobs need."""
     if path in inputs:
         return True
     if any(_is_below(path, taken) or _is_below(taken, path) for taken in _TAKEN):
@@ -67,11 +66,7 @@ def _is_taken(path: str, inputs: Sequence[str]) -> bool:
 
 
 def _clean(path: str) -> str:
-    """Returns the path as engines write it.
-
-    An engine keeps `/data/` and `//data` as declared, and mounts both at /data. A path must begin
-    with a slash.
-    """
+    """Engines keep `/data/` and `//data` as declared, and mount both at /data."""
     is_plain = (
         path.startswith("/")
         and ".." not in path.split("/")
@@ -93,3 +88,53 @@ def _clean(path: str) -> str:
 
 def _is_below(path: str, parent: str) -> bool:
     return path == parent or path.startswith(parent + "/")
+
+
+class KeyedLocks:
+    """Locks between threads, by key. One that no thread holds or waits for is forgotten."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: WeakValueDictionary[str, _Lock] = WeakValueDictionary()
+
+    @contextmanager
+    def held(self, key: str) -> Iterator[None]:
+        with self._guard:
+            lock = self._locks.setdefault(key, _Lock())
+        with lock.inner:
+            yield
+
+
+class _Lock:
+    """A lock that can have weak references, unlike those of the standard library."""
+
+    def __init__(self) -> None:
+        self.inner = threading.Lock()
+
+
+_INFOS_MAX = 256
+
+
+class ArchiveInfoCache:
+    """Metadata by path, size and time of change: to read a large archive takes seconds. Blocking;
+    safe between threads.
+    """
+
+    def __init__(self) -> None:
+        self._reading = KeyedLocks()
+        self._lock = threading.Lock()
+        self._infos: dict[tuple[str, int, int], ImageInfo] = {}
+
+    def of(self, path: Path) -> ImageInfo:
+        """Raises Refused(UNKNOWN) without a file, and Refused as `read_archive` does."""
+        if not path.is_file():
+            raise Refused(Code.UNKNOWN, f"image: no archive {path.name}")
+        status = path.stat()
+        key = (str(path), status.st_size, status.st_mtime_ns)
+        with self._reading.held(str(key)):
+            info = self._infos.get(key) or read_archive(path)
+            with self._lock:
+                if len(self._infos) >= _INFOS_MAX:
+                    self._infos.clear()
+                self._infos[key] = info
+            return info

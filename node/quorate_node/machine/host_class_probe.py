@@ -39,7 +39,6 @@ class CpuInfo:
 
 
 def read_cpuinfo(text: str) -> CpuInfo:
-    """Parses /proc/cpuinfo."""
     first = text.split("\n\n", 1)[0]
     rows = {
         name.strip(): value.strip()
@@ -58,11 +57,7 @@ def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
 
 
 def detect_cpu_class(sandbox: Sandbox | None = None) -> HostClass:
-    """Returns the host class of this machine's CPU, for jobs in this sandbox.
-
-    gVisor is a kernel of its own, in which some programs have other results. So its providers have
-    classes of their own, and audit each other.
-    """
+    """gVisor is a kernel with other results, so its providers have classes of their own."""
     found = cpu_class(
         platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
     )
@@ -83,10 +78,8 @@ def detect_hardware(disk: Path, inventory: GpuInventory) -> Hardware:
 
 
 def read_gpus(probe: GpuProbe) -> GpuInventory:
-    """Returns the GPUs that the driver reports.
-
-    It returns none if there is no driver, if it does not work, or if its report contradicts itself:
-    a GPU that is listed four times would be four slots.
+    """None without a working driver, or if its report contradicts itself: a GPU listed four times
+    would be four slots.
     """
     try:
         found = probe.inventory()

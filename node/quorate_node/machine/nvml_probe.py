@@ -1,16 +1,15 @@
-"""Reads the machine's GPUs from NVIDIA's driver by its library NVML.
+"""Reads the machine's GPUs by NVML, and watches which of them the driver still lists."""
 
-Each figure comes from one call, and some GPUs do not support some calls. Then the figure is zero
-or empty. A GPU that the driver has lost is left out.
-API: https://docs.nvidia.com/deploy/nvml-api/.
-"""
-
+import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pynvml as nvml
 
+from quorate_node.core import events
+from quorate_node.core.events import EventSink
 from quorate_protocol.messages.gpu_inventory import (
     DEVICES_MAX,
     PARTITIONS_MAX,
@@ -20,7 +19,9 @@ from quorate_protocol.messages.gpu_inventory import (
     GpuPath,
     MigPartition,
 )
+from quorate_protocol.messages.ports import Clock, GpuProbe
 from quorate_protocol.refusals import Unavailable
+from quorate_runtime.process.health import Board
 
 log = logging.getLogger(__name__)
 
@@ -43,10 +44,7 @@ class NvmlProbe:
     """Implements `GpuProbe` with nvidia-ml-py. The calls block for some milliseconds a GPU."""
 
     def inventory(self) -> GpuInventory:
-        """The GPUs that the driver reports; none if the machine has no driver.
-
-        Raises Unavailable if a driver is there and does not work.
-        """
+        """None without a driver. Raises Unavailable if a driver is there and does not work."""
         try:
             nvml.nvmlInit()
         except nvml.NVMLError as error:
@@ -114,10 +112,7 @@ def _device(handle: object) -> GpuDevice:
 
 
 def cores_per_sm(capability: str) -> int:
-    """CUDA cores of one streaming multiprocessor, by compute capability.
-
-    Source: CUDA C++ Programming Guide, "Compute Capabilities", FP32 cores.
-    """
+    """By compute capability: CUDA C++ Programming Guide, "Compute Capabilities", FP32 cores."""
     return 64 if capability.startswith("7.") or capability == "8.0" else 128
 
 
@@ -128,7 +123,6 @@ def _partitions(handle: object) -> tuple[MigPartition, ...]:
 
 
 def _partition(handle: object, index: int) -> MigPartition | None:
-    """The partition with this index; None if there is none."""
     part = _or_default(lambda: nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index), None)
     if part is None:
         return None
@@ -159,7 +153,7 @@ def _path(first: object, second: object) -> str:
 
 
 def _or_default(ask: Callable[[], T], default: T) -> T:
-    """The answer of one call, or the default if this GPU or driver does not support the call."""
+    """The default if this GPU or driver does not support the call."""
     try:
         return ask()
     except nvml.NVMLError as error:
@@ -170,3 +164,67 @@ def _or_default(ask: Callable[[], T], default: T) -> T:
 
 def _text(value: str | bytes) -> str:
     return (value.decode(errors="replace") if isinstance(value, bytes) else value)[:TEXT_MAX]
+
+
+LOOK_SECONDS = 10.0
+TRIES = 3  # of a driver that does not answer, before its GPUs count as gone
+ASK_AGAIN_SECONDS = 1.0
+REMEDY = "look at `nvidia-smi` and the kernel's log, and restart the machine"
+
+
+@dataclass(slots=True)
+class GpuWatch:
+    """Submits which GPUs the driver lists: at the start, every few seconds, and after each task.
+
+    A GPU can fall off its bus while a job runs, whose result must then not be committed. So a task
+    that had GPUs is reported as ended only after the driver was asked once more.
+    """
+
+    probe: GpuProbe
+    actor: EventSink
+    clock: Clock
+    board: Board
+    named: Callable[[], frozenset[str]]  # the offered ones; the owner is told of those gone
+    _listed: frozenset[str] | None = None  # as submitted last
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def run(self) -> None:
+        while True:
+            await self.clock.sleep(LOOK_SECONDS)
+            await self.look()
+
+    async def look(self) -> None:
+        """Returns when the journal has what has changed."""
+        async with self._turn:
+            listed = uuids_of(await self._inventory())
+            if listed == self._listed:
+                return
+            self._tell(listed)
+            await self.actor.submit(events.GpusRead(tuple(sorted(listed))))
+            self._listed = listed
+
+    async def _inventory(self) -> GpuInventory:
+        """Nothing if the driver does not answer several times in a row."""
+        for _ in range(TRIES):
+            try:
+                return await asyncio.to_thread(self.probe.inventory)
+            except Unavailable as error:
+                # Not re-raised: after the last try the GPUs count as gone.
+                log.warning("GPUs: %s", error)
+            await self.clock.sleep(ASK_AGAIN_SECONDS)
+        return GpuInventory()
+
+    def _tell(self, listed: frozenset[str]) -> None:
+        gone = sorted(self.named() - listed)
+        if not gone:
+            self.board.put("gpu")
+            return
+        text = f"GPU {', '.join(gone)} is gone and is not offered; {REMEDY}"
+        log.error("%s", text)
+        self.board.put("gpu", text)
+
+
+def uuids_of(inventory: GpuInventory) -> frozenset[str]:
+    """UUIDs of all GPUs and partitions of an inventory."""
+    whole = frozenset(device.uuid for device in inventory.devices)
+    return whole | {part.uuid for device in inventory.devices for part in device.partitions}

@@ -13,15 +13,18 @@ import platform
 import re
 import shutil
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from quorate_content.images.image_names import MANIFEST_TYPES, PinnedImage
 from quorate_content.images.registry_http import RegistryHttp
+from quorate_node.core import cuda_versions
+from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.base.outputs import delete_tree
-from quorate_node.jobs.cuda_requirements import image_env
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 
@@ -48,12 +51,9 @@ def fetch_archive(
     others: frozenset[str],
     check_env: Callable[[Mapping[str, str]], None] = lambda env: None,
 ) -> Path:
-    """Fetches the image as a docker archive into the folder `<folder>/<hex of the digest>`.
-
-    The caller deletes the folder. `others` are folders in use. `check_env` gets the image's
-    environment before the layers are fetched, and may refuse it. Raises Refused(OVERSIZE) before it
-    fetches any blob, Refused(MALFORMED) for bytes that the digest does not name, Unavailable if the
-    registry or the disk fails.
+    """Returns a docker archive in a folder that the caller deletes. `others` are folders in use;
+    `check_env` may refuse the image before its layers are fetched. Raises Refused(OVERSIZE) before
+    any blob, Refused(MALFORMED) for other bytes, Unavailable if registry or disk fails.
     """
     manifest = _manifest(image, registry)
     blobs = _blobs(image, manifest)
@@ -81,7 +81,7 @@ def fetch_archive(
 
 
 def _manifest(image: PinnedImage, registry: RegistryHttp) -> dict[str, object]:
-    """Returns the manifest for this machine. The digest may name an index of several."""
+    """The digest may name an index of several."""
     tree = _document(image, registry, image.digest)
     if "manifests" not in tree:
         return tree
@@ -116,7 +116,6 @@ def _document(image: PinnedImage, registry: RegistryHttp, digest: str) -> dict[s
 
 
 def _blobs(image: PinnedImage, manifest: dict[str, object]) -> list[_Blob]:
-    """Returns the config's blob, then the layers' blobs, lowest first."""
     layers = _objects(manifest.get("layers"))
     if not 1 <= len(layers) <= LAYERS_MAX:
         raise Refused(
@@ -178,7 +177,7 @@ def _fetch_blob(image: PinnedImage, registry: RegistryHttp, blob: _Blob, work: P
 
 
 def _environment(image: PinnedImage, path: Path) -> dict[str, str]:
-    """The variables of an image's configuration. `read_archive` checks the rest of it later."""
+    """`read_archive` checks the rest of the configuration later."""
     try:
         tree = canonical.loads(path.read_bytes())
     except ValueError as error:
@@ -201,10 +200,7 @@ def _write(file: BinaryIO, chunk: bytes) -> None:
 
 
 def _compose(blobs: Sequence[_Blob], work: Path) -> Path:
-    """Packs all blobs into one archive.
-
-    Each blob is deleted once it is packed, so that at most one is on the disk twice.
-    """
+    """Deletes each blob once packed, so that at most one is on the disk twice."""
     names = [blob.digest.removeprefix("sha256:") for blob in blobs]
     body = json.dumps(
         [
@@ -246,3 +242,42 @@ def _other(image: PinnedImage, what: str) -> Refused:
         Code.MALFORMED,
         f"image: the registry {image.host} sends wrong bytes for {what} of {image.name}",
     )
+
+
+IMAGES_MAX = 1024
+
+
+def image_env(words: Iterable[str]) -> dict[str, str]:
+    return dict(item.partition("=")[::2] for item in words if "=" in item[1:])
+
+
+class CudaRequirements:
+    """Requirements of the registry images read last, so that a job with a too new image is declined
+    early. The loop reads and the fetches' threads write.
+    """
+
+    def __init__(self, driver: GpuDriver) -> None:
+        self._driver = driver
+        self._known: OrderedDict[str, str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, name: str) -> str:
+        with self._lock:
+            return self._known.get(name, "")
+
+    def note(self, name: str, env: Mapping[str, str], needs_gpu: bool) -> None:
+        """With `needs_gpu`, refuses the image as `check` does."""
+        requirement = cuda_versions.requirement_of(env)
+        with self._lock:
+            self._known[name] = requirement
+            self._known.move_to_end(name)
+            while len(self._known) > IMAGES_MAX:
+                self._known.popitem(last=False)
+        if needs_gpu:
+            self.check(env)
+
+    def check(self, env: Mapping[str, str]) -> None:
+        """Raises Refused(UNSUPPORTED) with both versions if the driver is too old for the image."""
+        problem = cuda_versions.problem(cuda_versions.requirement_of(env), self._driver)
+        if problem:
+            raise Refused(Code.UNSUPPORTED, problem)

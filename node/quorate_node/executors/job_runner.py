@@ -34,23 +34,14 @@ CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # at most seven days until the verdict, and 
 
 
 class Output(Struct, frozen=True):
-    """A collected output.
-
-    It has the digest of the output directory, and why the empty directory replaced it ("" if it did
-    not).
-    """
+    """The output directory's digest, and why the empty one replaced it ("" if it did not)."""
 
     digest: Hash32
     note: str
 
 
 class JobRunner:
-    """Runs tasks on one machine.
-
-    `classes` maps the id of each offered host class to the class; each has a determinism
-    environment. `check_gpus` asks the driver which GPUs it still lists, and reports what changed.
-    `lease_id` is the name of a lease at the executor (see `Execution.lease_id`).
-    """
+    """Runs tasks on one machine. `check_gpus` asks the driver what it still lists."""
 
     def __init__(
         self,
@@ -66,17 +57,15 @@ class JobRunner:
         self._outputs, self._clock = home / "outputs", clock
         self._classes, self._check_gpus = classes, check_gpus
         self._gateways = gateways or OwnerGateways()
-        self._sealed: dict[
-            str, Cid
-        ] = {}  # lease id -> ciphertext, so that a retried upload seals only once
+        # Lease id -> ciphertext, so that a retried upload seals only once.
+        self._sealed: dict[str, Cid] = {}
         self._outputs.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     async def spec(
         self, digest: Hash32, sources: JobSources, deadline_seconds: float, owner: str
     ) -> JobSpec:
-        """Fetches a job spec by its digest, for a juror, and pins it for `owner`.
-
-        Coordinators keep specs, so their stores are asked before the owner's IPFS gateways.
+        """For a juror; pins it for `owner`. Coordinators keep specs, so their stores come before
+        the owner's gateways.
         """
         ordered = (*sources.stores, *await self._gateways.sources(self._clock))
         async with await self.store.get(
@@ -87,11 +76,7 @@ class JobRunner:
     async def fetch(
         self, lease_id: str, spec: JobSpec, sources: JobSources, deadline_seconds: float
     ) -> None:
-        """Fetches, verifies and pins image and inputs for the lease.
-
-        Raises Unavailable if no source has them in time. Raises Refused if this machine can never
-        get the image from its registry.
-        """
+        """Raises Unavailable if no source has them in time, Refused if it can never be."""
         limit = self._clock.now() + deadline_seconds
         named = sources.with_gateways(spec.gateways)
         ordered = await self._gateways.in_order(named, self._clock)
@@ -110,28 +95,19 @@ class JobRunner:
     async def start(
         self, lease_id: str, spec: JobSpec, host_class: Hash32, gpus: tuple[str, ...] = ()
     ) -> None:
-        """Starts the container with exactly the GPUs `gpus`, unless an earlier call did.
-
-        Raises Refused(UNSUPPORTED | UNKNOWN) if this machine can never run the image, or has no
-        slot of the host class any more.
-        """
+        """Raises Refused(UNSUPPORTED | UNKNOWN) if it can never run here."""
         await self.executor.start(await self._task(lease_id, spec, host_class, gpus))
 
     async def wait(self, lease_id: str, gpus: tuple[str, ...] = ()) -> Exit:
-        """Waits for the task's exit. If it had GPUs, the driver is asked for them once more.
-
-        So the core learns that a GPU is gone before it learns how the task ended.
-        """
+        """Asks the driver again, so that the core learns of a lost GPU before the exit."""
         exited = await self.executor.wait(lease_id)
         if gpus and self._check_gpus is not None:
             await self._check_gpus()
         return exited
 
     async def collect(self, lease_id: str, status: ExitStatus) -> Output:
-        """Copies the outputs to disk and returns their digest. A repeated call returns the same.
-
-        A time-out, a memory kill and forbidden content give the empty directory. Raises Unavailable
-        if the executor does not have the outputs.
+        """May be repeated. Time-out, memory kill and forbidden content give the empty directory.
+        Raises Unavailable if the executor does not have the outputs.
         """
         target, record = self._outputs / lease_id, self._record(lease_id)
         known = await asyncio.to_thread(_read_record, record)
@@ -152,10 +128,8 @@ class JobRunner:
         return output
 
     async def seal(self, lease_id: str, output_digest: Hash32, salt: Hash32) -> Cid:
-        """Encrypts the collected output into the content store and returns the ciphertext's CID.
-
-        The same output and salt always give the same ciphertext. Raises Refused(DOES_NOT_OPEN) if
-        the output on disk is not what `collect` found.
+        """Same output and salt, same ciphertext. Raises Refused(DOES_NOT_OPEN) if the disk has not
+        what `collect` found.
         """
         known = self._sealed.get(lease_id)
         if known is not None and await self.store.stat(known) is not None:
@@ -179,10 +153,7 @@ class JobRunner:
         return cid
 
     async def remove(self, lease_id: str) -> None:
-        """Removes container, plain output and the pins of inputs.
-
-        The ciphertext stays until its pin expires.
-        """
+        """The ciphertext stays until its pin expires."""
         await self.executor.remove(lease_id)
         self._sealed.pop(lease_id, None)
         # The record goes first. Without it, a later call does not take a half deleted output for a
@@ -193,10 +164,7 @@ class JobRunner:
         await self.store.unpin_all(_owner(lease_id))
 
     async def pinned(self) -> tuple[str, ...]:
-        """Returns the lease ids for which inputs are pinned.
-
-        These pins do not expire, so a restarted daemon has to remove those that no lease needs.
-        """
+        """These pins do not expire, so a restarted daemon removes those that no lease needs."""
         return tuple(
             name.removeprefix(_LEASE)
             for name in await self.store.owned()
@@ -207,10 +175,7 @@ class JobRunner:
         return self._outputs / f"{lease_id}.collected"
 
     async def _collect_into(self, target: Path, lease_id: str, status: ExitStatus) -> str:
-        """Fills the folder `target`, and replaces what a crash may have left there.
-
-        Returns why it is the empty directory, or "".
-        """
+        """Replaces what a crash may have left. Returns why it is the empty directory, or ""."""
         part, note = target.with_name(target.name + ".part"), ""
         await asyncio.to_thread(delete_tree, part)
         if status in (EXIT_TIMEOUT, EXIT_MEMORY_KILL):
@@ -287,7 +252,5 @@ def _read_record(path: Path) -> Output | None:
 
 
 def _write_record(path: Path, output: Output) -> None:
-    """Writes the record durably, because a later call compares the output on disk with its
-    digest.
-    """
+    """Durably: a later call compares the output on disk with its digest."""
     write_atomic(path, canonical.encode(output))

@@ -1,0 +1,91 @@
+"""What all executors do alike with a lease: its id, inputs, exit status and log."""
+
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+from quorate_protocol.messages.ports import Clock, Mount
+from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.units import (
+    EXIT_MEMORY_KILL,
+    EXIT_SIGNAL_BASE,
+    EXIT_TIMEOUT,
+    Milliseconds,
+    Seconds,
+)
+
+_READABLE_BY_ALL = 0o004
+_LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
+_SHELL_SIGNAL_BASE = 128
+_SIGNAL_MAX = 64
+_SIGKILL = 9
+
+
+def is_root() -> bool:
+    return os.geteuid() == 0
+
+
+def check_lease_id(lease_id: str, named: str) -> None:
+    """Raises Refused for an id that cannot name a file; `named` is what has it as its name."""
+    if not _LEASE_ID.fullmatch(lease_id):
+        raise Refused(Code.MALFORMED, f"lease_id: {lease_id[:100]!r} cannot name {named}")
+
+
+def checked_source(mount: Mount, user_of: str) -> Path:
+    """Returns the real path of an input. Raises Refused if the job's user could not read it."""
+    source = mount.source.resolve()
+    if not source.exists():
+        raise Refused(Code.UNKNOWN, f"mounts: {mount.target} is not in the store")
+    if not source.stat().st_mode & _READABLE_BY_ALL:
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"mounts: {mount.target} must be readable by all (mode 0644) for the {user_of}'s user",
+        )
+    return source
+
+
+def exit_status(
+    code: int, wall_ms: Milliseconds, max_duration: Seconds, is_memory_kill: bool
+) -> int:
+    """0-255 exit, 256 + signal, 512 time-out, 513 memory kill. Engines report a signal as 128 + n;
+    every executor reads 129-192 as a signal, so that equal programs get equal statuses. A time-out
+    follows from the measured time, also for a run while the daemon was down.
+    """
+    if wall_ms >= max_duration * 1000:
+        return EXIT_TIMEOUT
+    signal = code - _SHELL_SIGNAL_BASE
+    if is_memory_kill and signal == _SIGKILL:
+        return EXIT_MEMORY_KILL
+    if 0 < signal <= _SIGNAL_MAX:
+        return EXIT_SIGNAL_BASE + signal
+    return code & 0xFF
+
+
+_CHUNK_BYTES = 64 * 1024
+_POLL_SECONDS = 0.1
+
+
+async def follow_file(
+    path: Path, clock: Clock, is_written: Callable[[], bool]
+) -> AsyncIterator[bytes]:
+    """Yields what the file holds, then additions while `is_written()`; nothing without a file."""
+    offset = 0
+    while True:
+        # Asked before the read, so that the next round has what comes in between.
+        will_grow = is_written()
+        while chunk := _read(path, offset):
+            offset += len(chunk)
+            yield chunk
+        if not will_grow:
+            return
+        await clock.sleep(_POLL_SECONDS)
+
+
+def _read(path: Path, offset: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            return file.read(_CHUNK_BYTES)
+    except FileNotFoundError:
+        return b""  # no output yet, or the lease was removed

@@ -1,1 +1,0 @@
-"""GPUs of the owner's machine: their inventory and their host classes."""

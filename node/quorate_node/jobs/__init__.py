@@ -1,1 +1,0 @@
-"""Runs accepted executions and performs the core's effects."""
