@@ -237,9 +237,11 @@ class Config(Settings, frozen=True, kw_only=True):
         ),
     ] = 0  # jobs go on without the daemon
     kinds: tuple[JobKind, ...] = (JobKind.TASK,)
-    declined_keep_seconds: int = 600  # how long the core remembers a declined Assignment
+    # How long the core remembers a declined Assignment.
+    declined_keep_seconds: Annotated[int, Option("", "--declined-keep", is_hidden=True)] = 600
     engine_url: str = ""  # docker only; empty = as the environment says
-    cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots
+    # Per run slot; 0 = the machine divided by the slots.
+    cpu_millis: Annotated[int, Option("", "--cpu-millis", is_hidden=True)] = 0
     memory_bytes: int = 0  # per run slot; 0 = the machine divided by the slots
     scratch_bytes: int = 8 * GIB
     output_bytes: int = 4 * GIB

@@ -2,7 +2,7 @@
 follow from it.
 """
 
-import hashlib
+import json
 import re
 import shutil
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from quorate_runtime.process.crash_points import CRASH_VARIABLE
 
 MARKER = "devnet.json"
 PASSWORD = "password"  # the file whose passphrase opens every key of a devnet
+COORDINATOR = "coordinator"  # the process; providers are provider-0 and so on
+HONEST = ""  # instead of a lie
 PASSPHRASE = "devnet"  # keys of a devnet are worthless elsewhere
 HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a dollar a second
 # Lower than all others, so that a liar becomes primary, until strikes rank it behind them.
@@ -164,9 +166,16 @@ class DevnetConfig:
         """Returns a provider's loopback address. Each has its own network (/24)."""
         return f"127.0.{index + 1}.1"
 
-    def label(self) -> str:
-        """Returns the label of this devnet's containers."""
-        return "devnet-" + hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:16]
+    def owner(self, index: int) -> str:
+        """Returns a provider's account in hex, which labels its containers. Its keys exist."""
+        path = self.provider_home(index) / "keys" / "owner.json"
+        return str(json.loads(path.read_text())["address"]).removeprefix("0x")
+
+    def lie(self, index: int) -> str:
+        """Returns what a liar's lie depends on; HONEST for an honest provider."""
+        if index >= self.liars:
+            return HONEST
+        return "0" if self.is_colluding else str(index)
 
 
 def clear_folder(folder: Path, now: float) -> list[str]:
