@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+from rich.progress import Progress as Bars
 
 from quorate.base.errors import REMEDIES, QuorateError, RefusedError, UsageError
 from quorate.base.exit_codes import ExitCode
@@ -175,10 +178,6 @@ def progress(is_json: bool) -> Iterator[Progress]:
     if is_json or not sys.stderr.isatty():
         yield no_progress
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
-
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from quorate.cli.context import note, run_async
-
-if TYPE_CHECKING:
-    from quorate.images.image_python import ImagePython
-    from quorate.job.job import Job
-    from quorate.job.packing import PackedJob
+from quorate.images.image_python import ImagePython
+from quorate.images.tag_resolution import parse_tagged
+from quorate.job.job import Job
+from quorate.job.packing import PackedJob, is_path, pack
+from quorate.job.sweep import element_job, elements
+from quorate.programs.entrypoint import with_archives_entrypoint
+from quorate.programs.preparation import Preparer
 
 _NO_DIGEST = "sha256:" + "0" * 64
 CODE_PANEL = "Your own code"
@@ -77,20 +79,13 @@ def code_fields(
     }
 
 
-def pack_without_network(job: "Job") -> "tuple[PackedJob, bool]":
+def pack_without_network(job: Job) -> tuple[PackedJob, bool]:
     """Returns the packed job, and whether its spec is what an order would have.
 
     No registry, engine or package index is asked, so that tags, builds and requirements stay open.
     """
-    from quorate.images.tag_resolution import parse_tagged
-    from quorate.job.packing import is_path, pack
-    from quorate.job.sweep import element_job, elements
-    from quorate.programs.entrypoint import with_archives_entrypoint
-    from quorate.programs.preparation import Preparer
 
-    async def any_python(_image: str) -> "ImagePython":
-        from quorate.images.image_python import ImagePython
-
+    async def any_python(_image: str) -> ImagePython:
         return ImagePython(job.python or "3.12")
 
     tagged = None if is_path(job.image) else parse_tagged(str(job.image))

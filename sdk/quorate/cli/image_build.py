@@ -4,16 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from quorate.base.errors import UsageError
+from quorate.images import build_python_image, read_archive
+from quorate.images.local_engine import needed_engine
+from quorate_protocol.refusals import Refused
 
 
 def build_image(
     output: Path, is_python: bool, packages: Sequence[str], dockerfile: Path | None
 ) -> str:
     """Writes the archive and returns the image's id in hex. UsageError says what is missing."""
-    from quorate.images import build_python_image, read_archive
-    from quorate.images.local_engine import needed_engine
-    from quorate_protocol.refusals import Refused
-
     if is_python == (dockerfile is not None):
         raise UsageError(
             "image build: give either --python or --dockerfile; try quorate image build --python "

@@ -7,6 +7,9 @@ import typer
 
 from quorate.cli.check import image_check
 from quorate.cli.context import JsonFlag, emit
+from quorate.cli.image_build import build_image
+from quorate.job.quantities import format_size
+from quorate_content.dag.disk_tree import cid_of_path
 
 image_app = typer.Typer(
     help="Build images without a registry, and check programs in them.",
@@ -37,10 +40,6 @@ def image_build(
 
     The image of this Python has no shell, so give its commands as lists of words.
     """
-    from quorate.cli.image_build import build_image
-    from quorate.job.quantities import format_size
-    from quorate_content.dag.disk_tree import cid_of_path
-
     image_id = build_image(output, python, packages or (), dockerfile)
     size, cid = output.stat().st_size, str(cid_of_path(output))
     if json:

@@ -5,11 +5,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from quorate.base.errors import CancelledError, UsageError
+from quorate.cli import attach
 from quorate.cli.code_options import (
     Build,
     Files,
@@ -20,10 +21,10 @@ from quorate.cli.code_options import (
     pack_without_network,
 )
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
-
-if TYPE_CHECKING:
-    from quorate.job.job import Job
-
+from quorate.cli.rendering import spec_json
+from quorate.cli.sweep_runs import plan_first, run_array
+from quorate.job.job import Job
+from quorate.job.jobfile import load_job
 
 PANEL = "Job arrays"
 Sweeps = Annotated[
@@ -140,8 +141,6 @@ def apply(
     ctx: typer.Context, file: File, yes: Yes = False, detach: Detach = False, json: JsonFlag = False
 ) -> None:
     """Shows what a job file would cost, asks, submits it, and waits for the checked result."""
-    from quorate.job.jobfile import load_job
-
     if json and not yes:
         raise UsageError("--json cannot ask, so add --yes (see `quorate plan` for the cost first)")
     run_async(_submit(context_of(ctx), load_job(file), yes, detach, json))
@@ -186,8 +185,6 @@ def run(
     json: JsonFlag = False,
 ) -> None:
     """Runs a command in an image: quorate run IMAGE --max-price 0.50 -- python -c 'print(1)'."""
-    from quorate.job.job import Job
-
     image, words = _image_and_words(image, command or [], build is not None, max_price)
     job = Job(
         image=Path(image) if Path(image).is_file() else image,
@@ -242,16 +239,12 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
     """Shows which offers a job file would meet and what it would cost; uploads and signs
     nothing.
     """
-    from quorate.cli import attach
-    from quorate.job.jobfile import load_job
 
     async def work() -> None:
         job = load_job(file)
         async with context_of(ctx).market() as market:
             if not job.is_array:
                 return attach.show_plan(job, await market.plan(job), json)
-            from quorate.cli.sweep_runs import plan_first
-
             elements = await market.array(job)
             note(f"sweep: {len(elements)} runs; this is the plan of the first one")
             attach.show_plan(elements[0].job, await plan_first(market, elements), json)
@@ -261,9 +254,6 @@ def plan(ctx: typer.Context, file: File, json: JsonFlag = False) -> None:
 
 def validate(file: File, json: JsonFlag = False) -> None:
     """Checks a job file and the local files it names, without network."""
-    from quorate.cli.rendering import spec_json
-    from quorate.job.jobfile import load_job
-
     packed, is_final = pack_without_network(load_job(file))
     spec, cid = (spec_json(packed.spec), packed.spec.cid()) if is_final else (None, None)
     if json:
@@ -272,11 +262,8 @@ def validate(file: File, json: JsonFlag = False) -> None:
         typer.echo(f"{file}: valid" + (f"; spec {cid}" if cid else ""))
 
 
-async def _submit(context: Context, job: "Job", yes: bool, detach: bool, is_json: bool) -> None:
-    from quorate.cli import attach
-
+async def _submit(context: Context, job: Job, yes: bool, detach: bool, is_json: bool) -> None:
     if job.is_array:
-        from quorate.cli.sweep_runs import run_array
 
         async def agrees() -> bool:
             return yes or await asyncio.to_thread(_confirm, "Submit?")

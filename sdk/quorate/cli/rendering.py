@@ -4,9 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.cli.terminal_text import one_line
 from quorate.client.base.result import Result, describe_exit
+from quorate.client.market import Plan
 from quorate.job.host_class import ClassRow
 from quorate.job.quantities import format_amount, format_duration, format_size
+from quorate.trust.chain_standing import JudgedOffer
 from quorate.trust.offer_verification import CheckedOffer
+from quorate_contracts.announced_coordinators import AnnouncedCoordinator
 from quorate_protocol.codec import canonical
 from quorate_protocol.crypto.peer_ids import peer_id
 from quorate_protocol.limits import EXECUTIONS_MAX
@@ -18,11 +21,7 @@ from quorate_protocol.rules import settlement
 from quorate_protocol.units import PPM_ONE, JobKind, Label, Price
 
 if TYPE_CHECKING:
-    from quorate.client.market import Plan
     from quorate.trust.attestation_verification import CheckedSlot
-    from quorate.trust.chain_standing import JudgedOffer
-    from quorate_contracts.announced_coordinators import AnnouncedCoordinator
-
 VERIFIERS_WORD = "the verifiers' word; nobody can check it again"
 OWNERS_SHOWN = 8
 REPORTED = "L0 reported"  # hardware that nobody has measured, as its driver names it
@@ -126,7 +125,7 @@ def _record_cells(view: OfferView, ranked: int) -> list[str]:
     return [revealed, times, f"{ranked / 10_000:.1f} %"]
 
 
-def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
+def gossiped_offer_json(row: JudgedOffer) -> dict[str, Any]:
     """Returns an offer that came by gossip, with its signature and this program's check."""
     envelope = row.heard.envelope
     slots = {"slots": [_slot_json(slot) for slot in row.slots]} if row.slots else {}
@@ -142,7 +141,7 @@ def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
     }
 
 
-def announced_json(one: "AnnouncedCoordinator") -> dict[str, Any]:
+def announced_json(one: AnnouncedCoordinator) -> dict[str, Any]:
     """Returns one coordinator of the bootstrap list."""
     return {
         "account": f"0x{one.account.hex()}",
@@ -151,7 +150,7 @@ def announced_json(one: "AnnouncedCoordinator") -> dict[str, Any]:
     }
 
 
-def gossiped_offer_rows(judged: "tuple[JudgedOffer, ...]") -> list[list[str]]:
+def gossiped_offer_rows(judged: tuple[JudgedOffer, ...]) -> list[list[str]]:
     """Returns one row for each host class of each offer. What only a coordinator knows is "-"."""
     rows = []
     for item in judged:
@@ -164,7 +163,7 @@ def gossiped_offer_rows(judged: "tuple[JudgedOffer, ...]") -> list[list[str]]:
     return rows
 
 
-def _gossiped_level(item: "JudgedOffer", number: int) -> str:
+def _gossiped_level(item: JudgedOffer, number: int) -> str:
     slot = item.heard.envelope.offer.slots[number]
     return _checked(item.slots[number]) if item.slots else _claimed(slot)
 
@@ -289,7 +288,7 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
     return f"{what}; if results differ, up to {executions_max} within your budget"
 
 
-def plan_rows(plan: "Plan", accepts_unwitnessed: bool) -> list[list[str]]:
+def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
     """Returns the rows of the plan table of `quorate apply`."""
     packed, view, spec = plan.packed, plan.view, plan.packed.spec
     most = plan.job.max_executions if plan.job else EXECUTIONS_MAX

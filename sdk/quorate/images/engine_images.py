@@ -5,7 +5,8 @@ as an archive that is uploaded.
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from aiohttp import ClientSession as HttpSession
 
 from quorate.base.errors import UnavailableError, UsageError
 from quorate.images.local_engine import EngineImage, local_engine, needed_engine
@@ -14,15 +15,12 @@ from quorate.job.quantities import format_size
 from quorate_protocol.codec import cids
 from quorate_protocol.refusals import Refused
 
-if TYPE_CHECKING:
-    from aiohttp import ClientSession as HttpSession
-
 
 class EngineImages:
     """Images of the local engine. `folder` returns where archives may be written."""
 
     def __init__(
-        self, session: "HttpSession", notice: Callable[[str], None], folder: Callable[[], Path]
+        self, session: HttpSession, notice: Callable[[str], None], folder: Callable[[], Path]
     ) -> None:
         self._session, self._notice, self._folder = session, notice, folder
         self._archives: dict[str, Path] = {}
