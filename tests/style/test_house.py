@@ -13,7 +13,7 @@ MOST = {
     "circles": 0,
     "small_single_use": 19,
     "positional_calls": 5,
-    "parameters_over_8": 18,
+    "parameters_over_8": 17,
     "option_places": 504,
 }
 

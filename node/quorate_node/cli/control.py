@@ -6,12 +6,15 @@ import shlex
 from pathlib import Path
 from urllib.parse import quote
 
+import aiohttp
 import typer
 
 from quorate_node.base import gpu_settings, typed_values
 from quorate_node.base import settings as settings_file
 from quorate_node.cli import options
 from quorate_node.owner import leaving
+from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
+from quorate_node.status.status import read_status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Price, usd
@@ -181,11 +184,6 @@ async def ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
 
     Raises Unavailable if none answers, and Refused as it does.
     """
-    import aiohttp
-
-    from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
-    from quorate_node.status.status import read_status
-
     start = f"start it with `quorate node up --home {shlex.quote(str(home))}`"
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate_coordinator.cli.app import LEAVE_SECONDS
+from quorate_coordinator.cli.up import LEAVE_SECONDS
 from quorate_devnet.market.faucet import give
 from quorate_devnet.market.ports import free_port
 from quorate_protocol.codec import canonical
