@@ -289,7 +289,6 @@ def _running_folder(given: Path | None) -> Path:
 
 
 def _facts(folder: Path) -> dict[str, Any]:
-    """Reads the `devnet.json` of a running devnet."""
     try:
         facts: dict[str, Any] = json.loads((folder / MARKER).read_text())
     except (OSError, ValueError) as error:

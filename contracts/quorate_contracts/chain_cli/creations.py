@@ -111,7 +111,6 @@ class Creator:
 
 
 def lost(creation: Creation) -> str:
-    """Returns the sentence for a contract whose nonce went to another transaction."""
     return (
         f"{creation.name}: the deployer used nonce {creation.nonce} for something else, or the "
         f"creation failed, so this contract cannot stand at its address"

@@ -196,7 +196,6 @@ async def relay(
 
 
 def gift_line(gift: Gift) -> str:
-    """Says what an account had and what it was sent."""
     had = f"had {usd(gift.had_amount)} USD and {coins(gift.had_wei)} coins"
     sent = [f"{usd(gift.amount)} USD"] if gift.amount else []
     sent += [f"{coins(gift.wei)} coins for gas"] if gift.wei else []

@@ -44,12 +44,10 @@ class Begun(Struct, frozen=True):
 
 
 def begun_path(out: Path) -> Path:
-    """Returns the file's path."""
     return out.with_name(out.name + ".begun")
 
 
 def begun_of(deployer: Address, nonce: int, plan: Plan) -> Begun:
-    """Returns the content for a plan."""
     code = keccak256(b"".join(item.data for item in plan.creations))
     return Begun(deployer, nonce, Hash32(code), plan.deployment)
 
@@ -70,7 +68,6 @@ def read_begun(out: Path) -> Begun | None:
 
 
 def write_begun(out: Path, begun: Begun) -> None:
-    """Writes the file durably."""
     write_atomic(begun_path(out), canonical.encode(begun))
 
 

@@ -60,7 +60,6 @@ class Relay:
         return Relayed(len(calls), wei, Amount(max(0, await self._tokens() - before)))
 
     async def _tokens(self) -> int:
-        """What the relayer has in the token and in Escrow."""
         account = self.signer.address
         token, escrow = self.contracts.token, self.contracts.escrow
         asked = (token.balance_of(account), escrow.balance_of(account))
@@ -100,7 +99,6 @@ def read_file(path: Path) -> RequestFile:
 
 
 def told(found: Relayed, contracts: Contracts) -> str:
-    """Says what was sent, what it cost and what it brought."""
     if not found.sent:
         return "the chain has taken all of these requests already: nothing was sent"
     coins = currency_of(contracts.deployment).coins(found.wei)

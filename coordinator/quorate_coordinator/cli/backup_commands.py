@@ -97,7 +97,6 @@ def restore(
 
 
 def _folder(text: str) -> Path:
-    """The absolute path of a folder that is named by its path or a file URL."""
     if "://" in text and not text.startswith("file:///"):
         told = f"{text}: only folders can be a second place; mount it, and name the folder"
         raise fail(told, EXIT_USAGE)

@@ -257,7 +257,6 @@ def _print_retirement(
 
 
 def _left_lines(left: OperatorView | None) -> Iterator[str]:
-    """Yields what the running coordinator has still to settle."""
     if left is None:
         yield "work        unknown: nothing answers. Keep `quorate coordinator up` running until"
         yield "            `quorate coordinator status` shows no order, no held pay and no fee held"
@@ -315,7 +314,6 @@ def address_of(text: str, name: str = "--to") -> Address:
 
 
 def opened(home: Path | None, password_file: Path | None) -> tuple[Path, Settings, MoneyKeys]:
-    """Returns folder, settings and locked keys of a coordinator."""
     folder = home_of(home)
     settings = settings_file.read(folder)
     keys = LockedKeys(folder / "keys", options.passphrase_prompt(password_file))
@@ -328,7 +326,6 @@ def opened_whole(folder: Path, settings: Settings, password_file: Path | None) -
 
 
 def keystore_of(folder: Path, settings: Settings, password_file: Path | None) -> Keystore:
-    """Returns a coordinator's keystore."""
     passphrase = options.passphrase_prompt(password_file)()
     return Keystore.at(folder / "keys", passphrase, BY_NAME[settings.deployment.limits])
 
@@ -406,12 +403,10 @@ def confirm(yes: bool, question: str) -> None:
 
 
 def note(sentence: str) -> None:
-    """Prints a sentence on stderr."""
     typer.echo(f"coordinator: {sentence}", err=True)
 
 
 def date(at: int) -> str:
-    """Returns a moment as people read it, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

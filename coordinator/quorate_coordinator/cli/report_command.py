@@ -74,7 +74,6 @@ async def _read(database: Database, since: int, until: int) -> Report:
 
 
 def print_report(report: Report, as_json: bool) -> None:
-    """Prints one JSON line, or tables for people."""
     if as_json:
         typer.echo(json.dumps(_tree(report)))
         return

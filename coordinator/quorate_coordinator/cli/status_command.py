@@ -62,7 +62,6 @@ def status(
 
 
 def status_lines(url: str, view: OperatorView) -> list[str]:
-    """Returns the lines of `status` for people."""
     providers, orders, endings = view.providers, view.orders, view.endings
     money, chain = view.money, view.chain
     ended = {name: getattr(endings, name) for name in type(endings).__struct_fields__[:6]}
@@ -122,7 +121,6 @@ def status_lines(url: str, view: OperatorView) -> list[str]:
 
 
 def bond_text(chain: ChainView) -> str:
-    """Says what the bond is, and what to do if a part of it was taken."""
     if not chain.bond_lacks:
         return f"{usd(chain.bond)} USD"
     return (
@@ -186,7 +184,6 @@ def served_url(url: str, home: Path | None) -> str:
 
 
 def served_url_of(settings: Settings) -> str:
-    """Returns where this machine reaches the coordinator of these settings."""
     host = "127.0.0.1" if settings.host in ANY_ADDRESS else settings.host
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{settings.port}"

@@ -146,7 +146,6 @@ def price(
 
 
 def _is_of_a_devnet(folder: Path) -> bool:
-    """Whether a provider has run here that was not made by `init`."""
     return (folder / "status.json").exists() and not (folder / settings_file.FILE).exists()
 
 

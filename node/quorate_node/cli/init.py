@@ -89,7 +89,6 @@ def _stake_of(settings: Settings, gpus: LaidOut) -> int:
 
 
 def _gpus(settings: Settings) -> LaidOut:
-    """The GPU slots that this machine would offer with the settings."""
     from quorate_node.gpu.nvml_probe import NvmlProbe
 
     return lay_out(read_gpus(NvmlProbe()), settings.gpu_slots, settings.gpu_prices)
@@ -140,7 +139,6 @@ def _slots_of(folder: Path) -> int:
 
 
 def _before(folder: Path) -> tuple[bool, int]:
-    """Returns whether the provider is new, and how many CPU run slots it had."""
     is_first = not (folder / settings_file.FILE).exists()
     return is_first, 0 if is_first else _slots_of(folder)
 
@@ -160,7 +158,6 @@ def _print_all(
 
 
 def _print_surplus(count: int, settings: Settings) -> None:
-    """Says what becomes of the stake of slots that the owner gives up."""
     if count <= 0:
         return
     limits = DEVNET if settings.is_devnet else MAINNET

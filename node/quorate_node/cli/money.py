@@ -170,7 +170,6 @@ def _pause(waits: Iterable[Wait], now: float) -> float:
 
 
 async def _jobs_left(home: Path) -> JobsLeft:
-    """Asks the daemon what still runs."""
     try:
         tree = await ask_daemon(home, "GET", "/v1/status")
     except Unavailable:

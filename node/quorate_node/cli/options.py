@@ -167,7 +167,6 @@ def locked_keys(folder: Path, settings: Settings, password_file: Path | None) ->
 
 
 def load_keys(folder: Path, settings: Settings, password_file: Path | None) -> ProviderKeys:
-    """Returns the provider's keys, which `init` has made."""
     return provider_keys.load(
         open_keystore(folder, settings, password_file), *owner_and_payout(settings)
     )
@@ -182,5 +181,4 @@ def owner_and_payout(settings: Settings) -> tuple[Address | None, Address | None
 
 
 def hex_text(value: bytes) -> str:
-    """0x and hexadecimal digits."""
     return "0x" + value.hex()

@@ -229,7 +229,6 @@ def _image_and_words(
 def _resources(
     gpu: str | None, capability: str | None, cpu: str | None, memory: str | None, disk: str | None
 ) -> dict[str, str]:
-    """Returns the resources that were given, by their names in a job."""
     names = ("gpu", "min_compute_capability", "cpu", "memory", "disk")
     given = zip(names, (gpu, capability, cpu, memory, disk), strict=True)
     return {name: value for name, value in given if value is not None}

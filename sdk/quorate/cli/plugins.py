@@ -21,7 +21,6 @@ GROUP = "quorate.commands"
 
 
 def show_version(is_wanted: bool) -> None:
-    """Prints the version and ends the command."""
     if is_wanted:
         from quorate_runtime.version import version_line
 
@@ -48,18 +47,15 @@ class PluginGroup(CommandGroup):
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names of the commands, built-in ones first."""
         return [*BY_NAME, *sorted(_found().keys() - BY_NAME.keys())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns a command by name, or None. It imports the command's module."""
         if cmd_name in BY_NAME:
             return _built_in(BY_NAME[cmd_name])
         point = _found().get(cmd_name)
         return None if point is None else _load(point)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the commands by section, and imports none of this distribution's."""
         rows = [(row.section, row.name, row.summary) for row in ROWS if not row.is_hidden]
         for name in sorted(_found().keys() - BY_NAME.keys()):
             known = PLUGINS.get(name)
@@ -74,7 +70,6 @@ class PluginGroup(CommandGroup):
 
 
 def _built_in(row: Row) -> Any:
-    """Returns the parser's command of a row of the table."""
     found = imported(row.target)
     if not isinstance(found, typer.Typer):
         return command_of(row.name, found, of_client, row.is_hidden)
@@ -114,8 +109,7 @@ def _load(point: EntryPoint) -> Any:
     return command
 
 
-def _program(version: Version = False) -> None:
-    """Options of another program's group, which has its own help."""
+def _program(version: Version = False) -> None: ...
 
 
 def _placeholder(name: str, cause: str) -> typer.Typer:

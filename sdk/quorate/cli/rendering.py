@@ -54,7 +54,6 @@ def event_json(event: JobEvent) -> dict[str, Any]:
 
 
 def offer_json(row: CheckedOffer) -> dict[str, Any]:
-    """Returns an offer as the coordinator shows it, with this program's check."""
     checked = {"problem": row.problem, "chainChecked": row.is_chain_checked}
     signer = "" if row.signer is None else f"0x{row.signer.hex()}"
     tree: dict[str, Any] = canonical.to_json(row.view)
@@ -63,7 +62,6 @@ def offer_json(row: CheckedOffer) -> dict[str, Any]:
 
 
 def _slot_json(slot: "CheckedSlot") -> dict[str, Any]:
-    """What was found about the attestation of one slot."""
     if not slot.level:
         return {"level": 0, "verified": False}
     return {
@@ -84,7 +82,6 @@ def _slot_json(slot: "CheckedSlot") -> dict[str, Any]:
 
 
 def _level(item: CheckedOffer, number: int) -> str:
-    """Says which attestation level a slot claims, and who has checked it."""
     slot = item.view.offer.slots[number]
     if not slot.attestation_level:
         return REPORTED
@@ -97,7 +94,6 @@ def _level(item: CheckedOffer, number: int) -> str:
 
 
 def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
-    """Returns one row for each host class of each offer. One that failed its check says why."""
     rows = []
     for item in checked:
         view, offer = item.view, item.view.offer
@@ -126,7 +122,6 @@ def _record_cells(view: OfferView, ranked: int) -> list[str]:
 
 
 def gossiped_offer_json(row: JudgedOffer) -> dict[str, Any]:
-    """Returns an offer that came by gossip, with its signature and this program's check."""
     envelope = row.heard.envelope
     slots = {"slots": [_slot_json(slot) for slot in row.slots]} if row.slots else {}
     return {
@@ -142,7 +137,6 @@ def gossiped_offer_json(row: JudgedOffer) -> dict[str, Any]:
 
 
 def announced_json(one: AnnouncedCoordinator) -> dict[str, Any]:
-    """Returns one coordinator of the bootstrap list."""
     return {
         "account": f"0x{one.account.hex()}",
         "peerId": peer_id(one.peer_key),
@@ -180,7 +174,6 @@ def _claimed(slot: SlotOffer) -> str:
 
 
 def _offer_cells(offer: Offer, slot: SlotOffer, attested: str, free: str) -> list[str]:
-    """Returns the cells of a row that the offer itself gives."""
     return [
         short(offer.provider),
         _hardware(slot),
@@ -244,7 +237,6 @@ OFFER_COLUMNS = [
 
 
 def class_row(row: ClassRow) -> list[str]:
-    """Returns one row of `quorate classes`."""
     price = "" if row.cheapest is None else format_amount(row.cheapest).removesuffix(" USD")
     owners = ", ".join(short(owner) for owner in row.owners[:OWNERS_SHOWN]) + (
         ", ..." if len(row.owners) > OWNERS_SHOWN else ""
@@ -253,7 +245,6 @@ def class_row(row: ClassRow) -> list[str]:
 
 
 def class_json(row: ClassRow) -> dict[str, Any]:
-    """Returns a host class as JSON, with all its owners."""
     return {
         "id": f"0x{row.id.hex()}",
         "name": row.name,
@@ -267,7 +258,6 @@ CLASS_COLUMNS = ["HOST CLASS", "OWNERS", "SLOTS", "USD/H", "WHO"]
 
 
 def spec_json(spec: JobSpec) -> Any:
-    """Returns a spec as in its canonical document."""
     return canonical.to_json(spec)
 
 
@@ -289,7 +279,6 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
 
 
 def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
-    """Returns the rows of the plan table of `quorate apply`."""
     packed, view, spec = plan.packed, plan.view, plan.packed.spec
     most = plan.job.max_executions if plan.job else EXECUTIONS_MAX
     worst = f"{format_amount(plan.worst_charge)}, if it runs for "
@@ -329,7 +318,6 @@ def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
 
 
 def result_json(result: Result) -> dict[str, Any]:
-    """Returns a result for --json."""
     return {
         "jobId": f"0x{result.job_id.hex()}",
         "exitStatus": int(result.exit_status),
@@ -345,7 +333,6 @@ def result_json(result: Result) -> dict[str, Any]:
 
 
 def result_lines(result: Result) -> list[str]:
-    """Returns a result's lines for people."""
     return [
         (
             f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the "

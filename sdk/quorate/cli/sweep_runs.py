@@ -206,7 +206,6 @@ def _report(
 
 
 def _name_logs(context: Context, results: list[ElementResult]) -> None:
-    """Prints the command that shows what each failed program printed, of the first few."""
     failed = [item for item in results if item.result is not None and not item.is_success]
     for item in failed[:LOGS_MAX]:
         assert item.run is not None, "a result is that of a run"

@@ -21,7 +21,6 @@ class DevnetClient:
     password_file: Path
 
     def open(self) -> Profile:
-        """Opens the profile with its keys."""
         try:
             return open_profile(self.home, read_passphrase_file(self.password_file))
         except KeystoreError as error:

@@ -51,7 +51,6 @@ class ReadLog:
     imported: tuple[ImportedView, ...] = ()  # what this coordinator says of others' logs
 
     def view(self, provider: Address) -> ReputationView:
-        """Returns what the log says of a provider."""
         return fold.view_of(self.log.trusts.get(provider) or fold.Trusts())
 
 

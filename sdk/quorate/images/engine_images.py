@@ -41,7 +41,6 @@ class EngineImages:
         return await self._archive(name, image)
 
     async def built(self, place: str | Path) -> Path:
-        """Returns the archive of the image that a Dockerfile gives."""
         engine = await asyncio.to_thread(needed_engine)
         return await self._archive(str(place), await asyncio.to_thread(engine.build, Path(place)))
 

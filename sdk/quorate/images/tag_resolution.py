@@ -194,7 +194,6 @@ async def bounded_body(
 
 
 def scheme_of(host: str) -> str:
-    """Returns "http" for this machine and "https" for all others."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         is_here = ipaddress.ip_address(name).is_loopback

@@ -64,7 +64,6 @@ def _check_kind() -> "type[AttestationCheck]":
 
 
 async def _fetch(stack: AsyncExitStack, limits: str) -> "Fetch":
-    """Returns what fetches documents into a temporary folder, which the stack removes."""
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="quorate-attestation-"))
     store = ContentStore(Path(folder), STORE_BYTES_MAX)
     stack.push_async_callback(store.close)

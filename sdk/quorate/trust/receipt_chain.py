@@ -52,7 +52,6 @@ class _ChainReader:
         self._block = body.ack.message.slot_block
 
     async def checks(self) -> AsyncIterator[Check]:
-        """Yields every comparison."""
         yield await self._block_time()
         yield await self._block_hash()
         async for check in self._slots():

@@ -28,7 +28,6 @@ def verify(source: Path | str | bytes) -> Report:
 
 
 def check_round(key: bytes, number: int, signature: bytes) -> bool:
-    """Implements `receipt_draws.VerifyRound` with BLS signatures."""
     return verify_round(key, Round(number), signature)
 
 
@@ -63,7 +62,6 @@ def pinned(
 
 
 def of_spec(body: Receipt, data: bytes) -> tuple[Check, ...]:
-    """Compares a receipt with the job spec's canonical document."""
     is_ordered = sha256(data) == body.order.message.spec_hash
     if not is_ordered:
         return (Check("spec", False, "the file is not the spec that the order names"),)

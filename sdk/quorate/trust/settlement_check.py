@@ -73,7 +73,6 @@ class PayLog(Struct, frozen=True):
     credits: tuple[tuple[tuple[Address, Amount], ...], ...]
 
     def pay_until(self, lines: int) -> dict[Address, Amount]:
-        """Returns what the first lines credited to each provider."""
         found: dict[Address, Amount] = {}
         for line in self.credits[:lines]:
             for provider, pay in line:
@@ -82,7 +81,6 @@ class PayLog(Struct, frozen=True):
 
 
 def compare(settlement: Settlement, log: PayLog) -> Comparison:
-    """Compares what was paid with the log up to the settlement's root."""
     lines: int | None = len(log.credits)
     if settlement.root != ZERO_HASH:
         lines = next((n for n, root in enumerate(log.roots) if root == settlement.root), None)

@@ -18,7 +18,6 @@ START_SECONDS = 15.0
 
 
 def anvil_path() -> str | None:
-    """Returns the path of the anvil executable, or None if there is none."""
     return shutil.which("anvil")
 
 

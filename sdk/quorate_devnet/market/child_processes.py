@@ -34,7 +34,6 @@ class ChildProcess:
 
     @property
     def is_running(self) -> bool:
-        """Returns whether it still runs."""
         return self.process.poll() is None
 
     def fail_if_ended(self) -> None:
@@ -45,7 +44,6 @@ class ChildProcess:
             )
 
     def tail(self) -> str:
-        """Returns the end of its log, for messages."""
         try:
             return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
         except FileNotFoundError:
@@ -111,7 +109,6 @@ class ChildProcesses:
         return child
 
     def register_cleanup(self, fact: Mapping[str, str | int]) -> None:
-        """Tells the reaper about something to clean up."""
         assert self._reaper is not None and self._reaper.stdin is not None, "open was called before"
         self._reaper.stdin.write(json.dumps(dict(fact)).encode() + b"\n")
         self._reaper.stdin.flush()
@@ -146,7 +143,6 @@ class ChildProcesses:
         )
 
     def ended(self) -> ChildProcess | None:
-        """Returns a child that ended by itself, or None."""
         return next((child for child in self.children.values() if not child.is_running), None)
 
     async def one_ended(self) -> ChildProcess:

@@ -70,11 +70,9 @@ class ExecutorChoice(StrEnum):
 
     @property
     def is_engine(self) -> bool:
-        """Returns whether a container engine runs the jobs."""
         return self in (ExecutorChoice.DOCKER, ExecutorChoice.DOCKER_RUNSC)
 
     def kind(self) -> ExecutorKind:
-        """Returns the setting of the provider daemons."""
         return (
             ExecutorKind.DOCKER_RUNC if self is ExecutorChoice.DOCKER else ExecutorKind(self.value)
         )
@@ -129,15 +127,12 @@ class DevnetConfig:
         return {CRASH_VARIABLE: f"@{self.crash_folder / name}"} if self.crash_folder else {}
 
     def provider_home(self, index: int) -> Path:
-        """Returns a provider daemon's folder."""
         return self.folder / f"provider-{index}"
 
     def provider_status(self, index: int) -> Path:
-        """Returns the file in which a provider daemon writes its status every second."""
         return self.provider_home(index) / "status.json"
 
     def client_home(self, index: int) -> Path:
-        """Returns the folder of a funded client profile."""
         return self.folder / f"client-{index}"
 
     def ports(self) -> tuple[int, int, int, int]:
@@ -146,7 +141,6 @@ class DevnetConfig:
 
     @property
     def coordinator_home(self) -> Path:
-        """Returns the coordinator's folder."""
         return self.folder / "coordinator"
 
     @property
@@ -155,11 +149,9 @@ class DevnetConfig:
         return self.folder / PASSWORD
 
     def price(self, index: int) -> Price:
-        """Returns a provider's price. Liars offer the lowest."""
         return LIAR_PRICE if index < self.liars else HONEST_PRICE
 
     def slots_of(self, index: int) -> int:
-        """Returns a provider's number of run slots. Each has a stake slot."""
         return self.liar_slots if index < self.liars else self.slots
 
     def host(self, index: int) -> str:

@@ -92,7 +92,6 @@ class Devnet:
     seconds: float = 0.0  # how long it took to start
 
     def kill(self, name: str) -> None:
-        """Kills `coordinator` or `provider-N` with SIGKILL."""
         self.processes.kill(name)
 
     def start(self, name: str) -> None:
@@ -150,7 +149,6 @@ def _start_role(processes: ChildProcesses, config: DevnetConfig, name: str) -> N
 
 
 def _coordinator_up(config: DevnetConfig) -> list[str]:
-    """Returns the arguments of `run_daemon`."""
     home = config.coordinator_home
     words = ["coordinator", "up", "--home", str(home), "--store-size", "20GiB"]
     words += ["--password-file", str(config.password_file)]
@@ -182,7 +180,6 @@ class _Startup:
     opened_block: int = 0  # a block at or after the opening of the last slot
 
     async def run(self) -> Devnet:
-        """Starts everything and returns the running devnet."""
         config, ready = self.config, self.config.folder / "ready"
         ready.mkdir()
         self._start_children()

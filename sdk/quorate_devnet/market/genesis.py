@@ -33,7 +33,6 @@ POLL_SECONDS = 0.1
 
 
 def payout_address(index: int) -> Address:
-    """Returns the address that gets a provider's money."""
     return KeySigner(dev_account(FIRST_PAYOUT + index)).address
 
 
@@ -164,7 +163,6 @@ async def mined(wallets: Sequence[BulkSender]) -> None:
 
 
 def network_of(host: str) -> Hash32:
-    """Returns the /24 of an IPv4 address, as registrations name it."""
     packed = ip_address(host).packed
     assert len(packed) == 4, "a devnet lives on 127.0.0.0/8"
     return Hash32((b"\x04" + packed[:3]).ljust(32, b"\0"))

@@ -23,7 +23,6 @@ class Lock:
         self._handle = -1
 
     def __enter__(self) -> "Lock":
-        """Takes the lock."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
         # Locks the folder itself. A lock file inside would be deleted when the folder is emptied,
         # and one beside it would stay.
@@ -45,7 +44,6 @@ class Lock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Releases the lock."""
         os.close(self._handle)
 
 

@@ -20,7 +20,6 @@ async def _run(port: int, ready_file: Path) -> None:
 
 
 def main() -> None:
-    """Reads the flags and runs."""
     parser = argparse.ArgumentParser(prog="python -m quorate_devnet.market.run_anvil")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--ready-file", type=Path, required=True)

@@ -30,7 +30,6 @@ def await_file(path: Path) -> None:
 
 
 def make_liar(key: bytes) -> None:
-    """Makes the provider of this process lie."""
     choose = selection.choose
 
     async def choose_liar(config: Config, owner: str, clock: Clock) -> Executor:
