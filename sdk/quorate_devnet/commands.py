@@ -18,9 +18,8 @@ from quorate_devnet.demo.run_demo import DemoOptions
 from quorate_devnet.demo.run_demo import demo as run_demo
 from quorate_devnet.market.background import start, stop
 from quorate_devnet.market.config import MARKER, ChainKind, DevnetConfig, ExecutorChoice
-from quorate_devnet.market.deployment_file import deploy_once
 from quorate_devnet.market.devnet import Devnet, devnet_facts, running
-from quorate_devnet.market.faucet import give
+from quorate_devnet.market.genesis import deploy_once, give
 from quorate_devnet.market.ipfs_peer import built_program
 from quorate_node.base.config import TransportChoice
 from quorate_protocol.codec import canonical

@@ -21,9 +21,8 @@ from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.ready_file import write_private
 from quorate_devnet.market import genesis
 from quorate_devnet.market.child_processes import ChildProcesses
-from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, HONEST, PASSPHRASE
+from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, HONEST, PASSPHRASE, free_port
 from quorate_devnet.market.genesis import Funds, JoiningProvider
-from quorate_devnet.market.ports import free_port
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo

@@ -14,16 +14,17 @@ from typing import Annotated
 import typer
 
 from quorate_contracts.chain_cli import deploy_command
-from quorate_contracts.chain_cli.deployer_key import create_key, open_key
 from quorate_contracts.chain_cli.funding import accounts_of
 from quorate_contracts.chain_cli.networks import NETWORKS, network_of
 from quorate_contracts.chain_cli.relaying import read_file
-from quorate_protocol.limits import BY_NAME
+from quorate_protocol.limits import BY_NAME, MAINNET
 from quorate_protocol.messages.ports import Signer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Amount
 from quorate_runtime.http.urls import web_url
-from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.keys.crypto import KeySigner
+from quorate_runtime.keys.keystore import KEY_FILE_BYTES_MAX, Keystore, KeystoreError, read_private
+from quorate_runtime.keys.passphrase import passphrase_of
 from quorate_runtime.process.command_errors import (
     EXIT_FAILED,
     EXIT_REFUSED,
@@ -280,3 +281,50 @@ def _sentences() -> Iterator[None]:
 def _fail(message: str, status: int, code: Code | None = None) -> typer.Exit:
     say_error("chain", message, status, code.value if code else "")
     return typer.Exit(status)
+
+
+WHOSE = "deployer"
+
+
+def open_key(path: Path, password_file: Path | None) -> KeySigner:
+    """Opens the key. Raises KeystoreError, which names the file and the remedy.
+
+    A version 3 file needs its passphrase; a file with 64 hex digits needs none.
+    """
+    if not path.exists():
+        raise KeystoreError(f"--key {path}: no such file; make one: quorate chain key {path}")
+    text = read_private(path, KEY_FILE_BYTES_MAX).strip()
+    if not text.startswith(b"{"):
+        return _from_hex(path, text)
+    passphrase = passphrase_of(password_file, os.environ, WHOSE)
+    _check_name(path)
+    return Keystore.at(path.parent, passphrase, MAINNET).account(path.stem)
+
+
+def create_key(path: Path, password_file: Path | None) -> KeySigner:
+    """Makes a new key file, never over another file. Raises KeystoreError or Refused."""
+    _check_name(path)
+    if path.exists():
+        raise KeystoreError(f"{path} exists. Move it away first if you really want a new key.")
+    passphrase = passphrase_of(password_file, os.environ, WHOSE, is_new=True)
+    return Keystore.at(path.parent, passphrase, MAINNET).create_account(path.stem)
+
+
+def _check_name(path: Path) -> None:
+    if path.suffix != ".json" or not path.stem.replace("-", "").isalnum():
+        raise Refused(
+            Code.MALFORMED,
+            f"{path}: a key file's name has letters, digits and dashes, and ends in .json",
+        )
+
+
+def _from_hex(path: Path, text: bytes) -> KeySigner:
+    try:
+        secret = bytes.fromhex(text.decode("ascii").removeprefix("0x"))
+        if len(secret) == 32:
+            return KeySigner(secret)
+    except ValueError:
+        pass  # not re-raised: the sentence below says what the file should hold
+    raise KeystoreError(
+        f"--key {path}: it holds neither a wallet's key file (JSON, version 3) nor 64 hex digits"
+    )

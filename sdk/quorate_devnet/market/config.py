@@ -1,19 +1,24 @@
 """The settings of a devnet: one frozen `DevnetConfig`, with the folders and addresses that
-follow from it.
+follow from it, and the folder's lock.
 """
 
+import fcntl
 import json
+import os
 import re
+import shlex
 import shutil
+import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
+from types import TracebackType
 
 from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
-from quorate_runtime.files import FOLDER_MODE, private_folder
+from quorate_runtime.files import FOLDER_MODE, private_folder, write_atomic
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
 
 MARKER = "devnet.json"
@@ -224,3 +229,53 @@ def _is_devnets(folder: Path) -> bool:
             return file.read(64).strip() == PASSPHRASE.encode()
     except OSError:
         return False  # not a devnet's folder: it has no readable password file
+
+
+class Lock:
+    """Allows one devnet per folder.
+
+    Raises ValueError if another one runs there. The kernel drops the lock with its process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._handle = -1
+
+    def __enter__(self) -> "Lock":
+        self._folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+        # Locks the folder itself. A lock file inside would be deleted when the folder is emptied,
+        # and one beside it would stay.
+        self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._handle)
+            remedy = (
+                f"end it: quorate devnet down --dir {shlex.quote(str(self._folder))}; or "
+                "choose another folder with --dir"
+            )
+            raise ValueError(f"another devnet runs in {self._folder}; {remedy}") from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._handle)
+
+
+def free_port(host: str) -> int:
+    """Returns a port that is free now. It is chosen in advance, because a restarted part must use
+    the same port.
+    """
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def write_devnet_file(facts: dict[str, object], config: DevnetConfig) -> None:
+    """Writes `devnet.json` whole or not at all. Its presence says that everything is up."""
+    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    write_atomic(config.folder / MARKER, text.encode())

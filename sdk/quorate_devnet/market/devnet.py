@@ -41,11 +41,13 @@ from quorate_devnet.market.config import (
     ChainKind,
     DevnetConfig,
     ExecutorChoice,
+    Lock,
     clear_folder,
+    free_port,
+    write_devnet_file,
 )
 from quorate_devnet.market.engine_check import engine_answers
 from quorate_devnet.market.genesis import Funds, JoiningProvider
-from quorate_devnet.market.ports import Lock, free_port, write_devnet_file
 from quorate_node.base import provider_keys
 from quorate_node.base import settings as provider_settings
 from quorate_node.base.config import STORE_BYTES_MIN, TransportChoice
@@ -251,7 +253,7 @@ class _Startup:
         kind = (
             "quorate_devnet.chain"
             if config.chain is ChainKind.OWN
-            else "quorate_devnet.market.run_anvil"
+            else "quorate_devnet.chain.anvil_process"
         )
         chain_port, beacon_port, *_ = config.ports()
         control = ["--test-control"] if config.crash_folder else []

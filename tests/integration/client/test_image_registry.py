@@ -15,7 +15,7 @@ import pytest
 from quorate.base.errors import EvidenceError, UnavailableError, UsageError
 from quorate.images import read_archive
 from quorate.images.tag_resolution import MANIFEST_TYPES, TaggedImage, parse_tagged, resolve
-from quorate_devnet.market.ports import free_port
+from quorate_devnet.market.config import free_port
 from quorate_node.executors.docker.image_loader import ImageLoader
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from support.executors.executor_cases import ending, make_executor, python_task, said

@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from quorate_coordinator.cli.up import LEAVE_SECONDS
-from quorate_devnet.market.faucet import give
-from quorate_devnet.market.ports import free_port
+from quorate_devnet.market.config import free_port
+from quorate_devnet.market.genesis import give
 from quorate_protocol.codec import canonical
 from quorate_runtime.process.file_descriptors import WANTED
 from support.cli_prompt import typed

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quorate_devnet.market.faucet import give
+from quorate_devnet.market.genesis import give
 from quorate_node.base.dates import until_text
 from quorate_node.base.settings import devnet_coordinator
 from quorate_node.cli.app import app
