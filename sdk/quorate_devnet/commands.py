@@ -6,9 +6,8 @@ import os
 import shlex
 import shutil
 import signal
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
@@ -17,16 +16,22 @@ from quorate_contracts.money_texts import TEST_TOKEN, currency_of
 from quorate_devnet.demo.run_demo import DemoOptions
 from quorate_devnet.demo.run_demo import demo as run_demo
 from quorate_devnet.market.background import start, stop
-from quorate_devnet.market.config import MARKER, ChainKind, DevnetConfig, ExecutorChoice
+from quorate_devnet.market.config import (
+    EXECUTOR_HELP,
+    MARKER,
+    ChainKind,
+    DevnetConfig,
+    ExecutorChoice,
+    one_of,
+)
 from quorate_devnet.market.devnet import Devnet, devnet_facts, running
 from quorate_devnet.market.genesis import deploy_once, give
 from quorate_devnet.market.ipfs_peer import built_program
-from quorate_node.base.config import TransportChoice
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.values import replace
-from quorate_runtime.http.urls import web_url
 from quorate_runtime.process import crash_points
+from quorate_runtime.process.settings_flags import read_flags, typed_words, with_flags
 
 DEFAULT_FOLDER = Path("devnet")
 MARKER_NAME = "devnet.json"
@@ -34,23 +39,13 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 4
 
-Kind = TypeVar("Kind", bound=StrEnum)
 Folder = Annotated[
     Path,
     typer.Option(
         "--dir", help="Folder of the devnet; devnet.json appears in it once everything is up."
     ),
 ]
-Executor = Annotated[
-    str,
-    typer.Option(
-        "--executor",
-        help=(
-            "Executor of jobs: auto, docker (runc), docker-runsc (gVisor), bwrap, process, or "
-            "noop (up only)."
-        ),
-    ),
-]
+Executor = Annotated[str, typer.Option("--executor", help=EXECUTOR_HELP)]
 RunningFolder = Annotated[
     Path | None,
     typer.Option(
@@ -62,53 +57,22 @@ AsJson = Annotated[
 ]
 
 
+@with_flags(DevnetConfig)
 def up(
     folder: Folder = DEFAULT_FOLDER,
-    providers: Annotated[int, typer.Option(help="Number of providers.")] = 5,
-    liars: Annotated[
-        int, typer.Option(help="Number of providers that lie; liars offer the lowest price.")
-    ] = 0,
-    clients: Annotated[int, typer.Option(help="Number of funded client profiles.")] = 2,
-    executor: Executor = "auto",
-    chain: Annotated[
-        str, typer.Option(help="Chain to run: own, or anvil if it is on PATH.")
-    ] = "own",
-    colluding: Annotated[
-        bool, typer.Option("--colluding", help="Make all liars tell the same lie.")
-    ] = False,
-    transport: Annotated[
-        str, typer.Option(help="Connections: auto (libp2p where installed), libp2p, or websocket.")
-    ] = "auto",
-    default_ports: Annotated[
-        bool,
-        typer.Option(
-            "--default-ports", help="Chain 8545, beacon 8546, coordinator 7700, libp2p 7701."
-        ),
-    ] = False,
-    ipfs_gateway: Annotated[
-        list[str] | None,
-        typer.Option(help="IPFS gateway that providers and coordinator ask. Repeatable."),
-    ] = None,
+    *,
     detach: Annotated[
         bool,
         typer.Option("--detach", "-d", help="Return once it is up; `quorate devnet down` ends it."),
     ] = False,
     as_json: AsJson = False,
+    **typed: Any,
 ) -> None:
     """Start a devnet and serve until Ctrl-C, which ends all of it."""
     try:
-        config = DevnetConfig(
-            folder.resolve(),
-            providers,
-            liars,
-            clients,
-            executor=_one_of(ExecutorChoice, executor, "--executor"),
-            chain=_one_of(ChainKind, chain, "--chain"),
-            transport=_one_of(TransportChoice, transport, "--transport"),
-            is_colluding=colluding,
-            has_default_ports=default_ports,
-            ipfs_gateways=_gateways(ipfs_gateway),
-        )
+        config = DevnetConfig(folder.resolve(), **read_flags(DevnetConfig, typed))
+    except Refused as refused:
+        raise _fail(refused.detail, EXIT_USAGE) from refused
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
     if config.chain is ChainKind.ANVIL and shutil.which("anvil") is None:
@@ -120,10 +84,7 @@ def up(
             EXIT_UNAVAILABLE,
         )
     if detach:
-        words = [f"--providers={providers}", f"--liars={liars}", f"--clients={clients}"]
-        words += [f"--executor={executor}", f"--chain={chain}", f"--transport={transport}"]
-        words += [f"--ipfs-gateway={url}" for url in ipfs_gateway or ()]
-        words += ["--colluding"] * colluding + ["--default-ports"] * default_ports
+        words = typed_words(DevnetConfig, typed)
         raise typer.Exit(_start_detached([*words, "--dir", str(config.folder)], folder, as_json))
     raise typer.Exit(_until_interrupted(config, as_json))
 
@@ -166,7 +127,7 @@ def demo(
     else paid.
     """
     try:
-        choice = _one_of(ExecutorChoice, executor, "--executor")
+        choice = one_of(ExecutorChoice, executor, "--executor")
     except ValueError as error:
         raise _fail(str(error), EXIT_USAGE) from error
     if choice is ExecutorChoice.NOOP:
@@ -260,23 +221,6 @@ def fund(
         ]
     ):
         typer.echo(line)
-
-
-def _gateways(urls: list[str] | None) -> tuple[str, ...]:
-    """Returns the gateways. Raises ValueError for a text that is no URL."""
-    try:
-        return tuple(web_url("--ipfs-gateway", url, "http://127.0.0.1:8080") for url in urls or ())
-    except Refused as refused:
-        raise ValueError(refused.detail) from refused
-
-
-def _one_of(kind: type[Kind], text: str, option: str) -> Kind:
-    try:
-        return kind(text)
-    except ValueError as error:
-        raise ValueError(
-            f"{option} {text!r} is unknown; choose one of {', '.join(kind)}"
-        ) from error
 
 
 def _running_folder(given: Path | None) -> Path:

@@ -9,17 +9,23 @@ import re
 import shlex
 import shutil
 import socket
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Annotated, TypeVar
+
+from msgspec import Struct
 
 from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
 from quorate_runtime.files import FOLDER_MODE, private_folder, write_atomic
+from quorate_runtime.http.urls import web_url
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
+from quorate_runtime.process.settings_flags import Option
 
 MARKER = "devnet.json"
 PASSWORD = "password"  # the file whose passphrase opens every key of a devnet
@@ -47,6 +53,11 @@ OURS = (
     MARKER,
     PASSWORD,
 )
+EXECUTOR_HELP = (
+    "Executor of jobs: auto, docker (runc), docker-runsc (gVisor), bwrap, process, or noop (up "
+    "only)."
+)
+Kind = TypeVar("Kind", bound=StrEnum)
 _OWN_HOME = re.compile(r"(client|provider)-\d+|coordinator")
 _ROLES = ("client", "coordinator", "provider")
 
@@ -83,30 +94,66 @@ class ExecutorChoice(StrEnum):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DevnetConfig:
-    """Settings of one devnet.
+def one_of(kind: type[Kind], text: str, flag: str) -> Kind:
+    """Returns the choice that a flag names. Raises ValueError."""
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise ValueError(f"{flag} {text!r} is unknown; choose one of {', '.join(kind)}") from error
+
+
+def _gateways(texts: Sequence[str], flag: str) -> tuple[str, ...]:
+    return tuple(web_url(flag, text, "http://127.0.0.1:8080") for text in texts)
+
+
+class DevnetConfig(Struct, frozen=True):
+    """Settings of one devnet, of which some are flags of `quorate devnet up`.
 
     The first `liars` providers lie, each in its own way unless `is_colluding`.
     """
 
     folder: Path
-    providers: int = 5
-    liars: int = 0
-    clients: int = 2
+    providers: Annotated[int, Option("Number of providers.")] = 5
+    liars: Annotated[int, Option("Number of providers that lie; liars offer the lowest price.")] = 0
+    clients: Annotated[int, Option("Number of funded client profiles.")] = 2
     slots: int = 1  # run slots of each honest provider
     liar_slots: int = 2  # so that a liar can hold jobs of two clients at once
-    executor: ExecutorChoice = ExecutorChoice.AUTO
-    chain: ChainKind = ChainKind.OWN
-    # Libp2p where it is installed, unless it is WebSocket.
-    transport: TransportChoice = TransportChoice.AUTO
-    is_colluding: bool = False
+    executor: Annotated[
+        ExecutorChoice, Option(EXECUTOR_HELP, read=partial(one_of, ExecutorChoice), show=str)
+    ] = ExecutorChoice.AUTO
+    chain: Annotated[
+        ChainKind,
+        Option(
+            "Chain to run: own, or anvil if it is on PATH.",
+            read=partial(one_of, ChainKind),
+            show=str,
+        ),
+    ] = ChainKind.OWN
+    is_colluding: Annotated[bool, Option("Make all liars tell the same lie.", "--colluding")] = (
+        False
+    )
+    transport: Annotated[
+        TransportChoice,
+        Option(
+            "Connections: auto (libp2p where installed), libp2p, or websocket.",
+            read=partial(one_of, TransportChoice),
+            show=str,
+        ),
+    ] = TransportChoice.AUTO
     noop_milliseconds: int = 0
-    # Chain 8545, beacon 8546, coordinator 7700 instead of free ports.
-    has_default_ports: bool = False
+    # Instead of free ports.
+    has_default_ports: Annotated[
+        bool, Option("Chain 8545, beacon 8546, coordinator 7700, libp2p 7701.", "--default-ports")
+    ] = False
     declined_keep_seconds: int = 600  # how long a provider remembers declined leases
-    # IPFS gateways that providers ask for content, and from which the coordinator takes inputs.
-    ipfs_gateways: tuple[str, ...] = ()
+    ipfs_gateways: Annotated[
+        tuple[str, ...],
+        Option(
+            "IPFS gateway that providers and coordinator ask. Repeatable.",
+            "--ipfs-gateway",
+            read=_gateways,
+        ),
+    ] = ()
     attestation: AttestationChoice = AttestationChoice.NONE  # of all providers
     # For tests: a file `provider-0` in it names the crash point of that child.
     crash_folder: Path | None = None

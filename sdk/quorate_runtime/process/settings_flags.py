@@ -100,6 +100,10 @@ def _parameters(kind: type[Struct], base: type[Struct]) -> Iterable[inspect.Para
         )
 
 
+def _flag(name: str, option: Option) -> str:
+    return (option.flag or "--" + name.replace("_", "-")).split()[0]
+
+
 def read_flags(
     kind: type[Struct], typed: dict[str, Any], base: type[Struct] = Struct
 ) -> dict[str, Any]:
@@ -111,10 +115,22 @@ def read_flags(
         if option.read and value in (None, [], option.show(defaults[name])):
             value = defaults[name]
         elif option.read:
-            flag = option.flag or "--" + name.replace("_", "-")
-            value = option.read(value, flag.split()[0])
+            value = option.read(value, _flag(name, option))
         values[name] = value
     return values
+
+
+def typed_words(kind: type[Struct], typed: dict[str, Any]) -> list[str]:
+    """Returns the words of a command line that say what was typed."""
+    words = []
+    for name, option in options(kind).items():
+        flag, value = _flag(name, option), typed[name]
+        if isinstance(value, bool):
+            words += [flag] * value
+        else:
+            values = value if isinstance(value, list) else [value]
+            words += [f"{flag}={item}" for item in values if item is not None]
+    return words
 
 
 def named_fields(ctx: typer.Context, kind: type[Struct]) -> set[str]:
