@@ -6,6 +6,7 @@ Only the `cli*` modules read flags and the environment.
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +23,13 @@ from quorate_runtime.process.command_errors import (
     remember_json,
     say_error,
 )
+from quorate_runtime.process.program_start import program_home
 
 if TYPE_CHECKING:
     from quorate_coordinator.status.database import Database
 
+
+home_of = partial(program_home, program="coordinator")
 
 # ----------------------------------------------------------------------------- of several commands
 
@@ -79,22 +83,6 @@ LogFile = Annotated[
         "--log-file", help="Log there, turned over at 16 MiB, five old files kept (default: stderr)"
     ),
 ]
-
-
-def home_of(home: Path | None) -> Path:
-    """The coordinator's folder, absolute: from the flag, else $QUORATE_HOME, else the XDG data
-    folder.
-    """
-    if home is not None:
-        return home.absolute()
-    base = os.environ.get("QUORATE_HOME")
-    if base:
-        return Path(base).absolute() / "coordinator"
-    return (
-        Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
-        / "quorate"
-        / "coordinator"
-    )
 
 
 def passphrase_prompt(password_file: Path | None) -> Callable[[], str]:

@@ -26,8 +26,9 @@ from quorate_runtime.files import write_atomic
 from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
-from quorate_runtime.process import crash_points, gc_tuning, logs
+from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
+from quorate_runtime.process.program_start import first_cause, set_up_daemon
 from quorate_runtime.process.settings_flags import read_flags, with_flags
 from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
@@ -77,13 +78,10 @@ def up(
 
 
 def _set_up_logs(is_json: bool, file: Path | None) -> None:
-    crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     try:
-        logs.setup(is_json=is_json, file=file)
+        set_up_daemon(is_json, file)
     except OSError as error:
         raise fail(f"--log-file {file}: {error.strerror}", EXIT_USAGE) from error
-    # A line for each request would be most of the log.
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     logging.getLogger("alembic").setLevel(logging.WARNING)  # it lists its plugins at each start
 
 
@@ -101,7 +99,7 @@ def _run(config: Config, keys: CoordinatorKeys) -> None:
     try:
         asyncio.run(_serve(Service(config, keys, notifier=Notifier(os.environ))))
     except* Refused as group:
-        refused = _cause(group)
+        refused = first_cause(group)
         assert isinstance(refused, Refused), "the group holds nothing else"
         is_on_devnet = config.deployment.limits == DEVNET.name
         place = shlex.quote(str(config.home))
@@ -112,27 +110,18 @@ def _run(config: Config, keys: CoordinatorKeys) -> None:
         remedy = faucet if is_on_devnet and refused.code is Code.NOT_REGISTERED else ""
         raise fail(f"{refused.detail or refused}{remedy}", EXIT_REFUSED, refused.code) from group
     except* (JournalError, FileDamaged) as group:
-        cause = _cause(group)
+        cause = first_cause(group)
         if isinstance(cause, JournalOlder):  # for `status`, while nothing runs
             write_atomic(config.path(RESTORED), str(cause).encode())
         raise fail(str(cause), EXIT_REFUSED) from group
     except* Unavailable as group:
-        told, at = str(_cause(group)), f" --home {shlex.quote(str(config.home))}"
+        told, at = str(first_cause(group)), f" --home {shlex.quote(str(config.home))}"
         remedy = (
             f". Start it, or name another: quorate coordinator init --chain-url URL{at}"
             if told.startswith("chain node")
             else ""
         )
         raise fail(told + remedy, EXIT_UNAVAILABLE) from group
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Returns the first error inside groups of errors. Each task group that an error passes wraps
-    it once more.
-    """
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 async def _serve(service: Service) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -23,8 +22,9 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.durable import FileDamaged
 from quorate_runtime.journal.journal_port import JournalError
 from quorate_runtime.keys.keystore import KeystoreError
-from quorate_runtime.process import crash_points, gc_tuning, logs
+from quorate_runtime.process import gc_tuning
 from quorate_runtime.process.command_errors import EXIT_REFUSED
+from quorate_runtime.process.program_start import set_up_daemon
 from quorate_runtime.process.settings_flags import read_flags, with_flags
 from quorate_runtime.process.shutdown import serve_until_signal
 from quorate_runtime.process.systemd_notify import Notifier
@@ -85,13 +85,10 @@ def up(
     If the owner's key is here and funded, register and stake first.
     """
     folder = home_of(home)
-    crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
     try:
-        logs.setup(is_json=log_json or as_json, file=log_file)
+        set_up_daemon(log_json or as_json, log_file)
     except OSError as error:
         fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"))
-    # Without this, most of the log would be one line for each request.
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
     try:
         settings = settings_file.read(folder)
         keys = options.load_keys(folder, settings, password_file)

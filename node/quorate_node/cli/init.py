@@ -22,6 +22,7 @@ from quorate_protocol.units import usd
 from quorate_runtime.files import private_folder
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process.program_start import home_flag
 from quorate_runtime.process.settings_flags import named_fields, read_flags, with_flags
 
 
@@ -171,7 +172,7 @@ def _print_surplus(count: int, settings: Settings) -> None:
 
 
 def _print_next_step(folder: Path, home: Path | None, is_devnet: bool) -> None:
-    flag, fund = options.home_flag(home), "fund the owner"
+    flag, fund = home_flag(home), "fund the owner"
     if is_devnet:
         fund = f"`quorate devnet fund {shlex.quote(str(home or folder))}`"
     typer.echo(f"Next: {fund}, then `quorate node check{flag}` and `quorate node up{flag}`")

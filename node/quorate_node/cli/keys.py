@@ -13,6 +13,7 @@ from quorate_node.cli.options import fail, hex_text, home_of
 from quorate_protocol.refusals import Refused
 from quorate_runtime.keys import unlock_command
 from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process.program_start import home_flag
 
 
 def rotate(
@@ -46,7 +47,7 @@ def rotate(
             f"Send gas to it; then, with the key of {hex_text(keys.account)}, call "
             f"rotate_key({operator}) of Stakes"
         )
-    flag = options.home_flag(home)
+    flag = home_flag(home)
     typer.echo(f"Next: stop the daemon and start it with `quorate node up{flag}`; jobs go on")
 
 

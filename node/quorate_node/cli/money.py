@@ -26,6 +26,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, usd
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process.program_start import home_flag
 
 LOOK_SECONDS = 5.0
 LOOK_LONGEST_SECONDS = 60.0
@@ -81,7 +82,7 @@ def leave(
         return
     if not is_waiting:
         _print(found.done, found.waits, found.calls, keys)
-    flag = options.home_flag(home)
+    flag = home_flag(home)
     if is_surplus:
         typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
         return
