@@ -13,7 +13,7 @@ MOST = {
     "circles": 0,
     "small_single_use": 15,
     "positional_calls": 5,
-    "parameters_over_8": 16,
+    "parameters_over_8": 14,
     "option_places": 504,
 }
 

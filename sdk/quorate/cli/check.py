@@ -14,21 +14,9 @@ import typer
 
 from quorate.base.errors import UsageError
 from quorate.base.exit_codes import ExitCode
-from quorate.cli.code_options import Build, Files, PythonVersion, Requirements, Workdir, code_fields
 from quorate.cli.context import JsonFlag, emit, note, run_async
-from quorate.cli.jobs import (
-    Command,
-    Cores,
-    Disk,
-    File,
-    ImageName,
-    Inputs,
-    MaxDuration,
-    Memory,
-    Variables,
-    parse_inputs,
-    parse_pair,
-)
+from quorate.cli.job_flags import CHECKED, JobFlags, job_of
+from quorate.cli.jobs import Command, File, ImageName
 from quorate.cli.terminal_text import plain
 from quorate.client.base.result import describe_exit
 from quorate.job.job import Job
@@ -37,6 +25,7 @@ from quorate.job.packing import pack
 from quorate.job.sweep import element_job, elements
 from quorate.programs.job_preparation import JobPreparation
 from quorate.programs.local_check import LocalCheck, LocalRun, check_locally
+from quorate_runtime.process.settings_flags import with_flags
 
 LOG_LINES = 20
 PRICE = "1"  # nothing is ordered
@@ -56,40 +45,18 @@ def check(file: File, output: Kept = None, json: JsonFlag = False) -> None:
     run_async(_check(load_job(file), output, json))
 
 
+@with_flags(JobFlags, names=CHECKED)
 def image_check(
     image: ImageName = "",
     command: Command = None,
-    file: Files = None,
-    requirements: Requirements = None,
-    workdir: Workdir = None,
-    python: PythonVersion = "",
-    build: Build = None,
-    inputs: Inputs = None,
-    env: Variables = None,
-    cpu: Cores = None,
-    memory: Memory = None,
-    disk: Disk = None,
-    max_duration: MaxDuration = "15m",
+    *,
     output: Kept = None,
     json: JsonFlag = False,
+    **typed: Any,
 ) -> None:
     """Runs a command twice on this machine and compares the results, before it costs money."""
     _refuse_existing(output)
-    words = list(command or [])
-    if build is not None and image:  # with --build there is no image, so it is the first word
-        image, words = "", [image, *words]
-    given = (("cpu", cpu), ("memory", memory), ("disk", disk))
-    local = Path(image)
-    job = Job(
-        image=local if local.is_file() else image,
-        build=build,
-        **code_fields(file, requirements, workdir, python, words),
-        inputs=parse_inputs(inputs or []),
-        env=dict(parse_pair(item, "--env") for item in env or []),
-        resources={key: value for key, value in given if value is not None},
-        max_duration=max_duration,
-        max_price=PRICE,
-    )
+    job = job_of(JobFlags(**typed), image, list(command or []), PRICE)
     run_async(_check(job, output, json))
 
 

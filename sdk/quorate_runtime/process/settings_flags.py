@@ -5,7 +5,7 @@ The settings file has the same fields.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import typer
@@ -58,8 +58,11 @@ def options(kind: type[Struct], base: type[Struct] = Struct) -> dict[str, Option
     return {name: found[name] for name in names}
 
 
-def with_flags(kind: type[Struct], base: type[Struct] = Struct) -> Callable[[Command], Command]:
-    """Gives a command the flags of a struct instead of its parameter `**typed`.
+def with_flags(
+    kind: type[Struct], base: type[Struct] = Struct, names: Sequence[str] = ()
+) -> Callable[[Command], Command]:
+    """Gives a command the flags of a struct instead of its parameter `**typed`: all, or those of
+    the fields `names` in that order.
 
     They come before the parameters that it takes by name only.
     """
@@ -68,7 +71,8 @@ def with_flags(kind: type[Struct], base: type[Struct] = Struct) -> Callable[[Com
         own = list(inspect.signature(command).parameters.values())
         before = [item for item in own if item.kind is item.POSITIONAL_OR_KEYWORD]
         after = [item for item in own if item.kind is item.KEYWORD_ONLY]
-        signature = inspect.Signature([*before, *_parameters(kind, base), *after])
+        flags = {flag.name: flag for flag in _parameters(kind, base)}
+        signature = inspect.Signature([*before, *(flags[name] for name in names or flags), *after])
         command.__signature__ = signature  # type: ignore[attr-defined]  # typer reads it
         return command
 
