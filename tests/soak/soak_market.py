@@ -21,7 +21,8 @@ from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.ready_file import write_private
 from quorate_devnet.market import genesis
 from quorate_devnet.market.child_processes import ChildProcesses
-from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, HONEST, PASSPHRASE, free_port
+from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE, free_port
+from quorate_devnet.market.devnet import coordinator_up
 from quorate_devnet.market.genesis import Funds, JoiningProvider
 from quorate_node.executors.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET
@@ -81,10 +82,8 @@ class SoakMarket:
 
     def _start(self, name: str) -> None:
         if name == "coordinator":
-            home, password = str(self.coordinator_home), str(self.plan.folder / "password")
-            words = ["coordinator", "up", "--home", home, "--password-file", password]
-            words += ["--store-size", "20GiB", "--ready-file", str(self._ready(name))]
-            told = [str(self.coordinator_home / settings_file.FILE), HONEST, *words]
+            password_file = self.plan.folder / "password"
+            told = coordinator_up(self.coordinator_home, password_file, self._ready(name))
             self.processes.start(name, "quorate_devnet.market.run_daemon", told)
         else:
             told = [str(self._ready(name).with_suffix(".settings"))]

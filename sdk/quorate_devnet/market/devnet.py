@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -142,20 +142,23 @@ async def running(
 
 
 def _start_role(processes: ChildProcesses, config: DevnetConfig, name: str) -> None:
-    arguments = (
-        _coordinator_up(config)
-        if name == COORDINATOR
-        else _provider_up(config, int(name.removeprefix("provider-")))
-    )
+    if name == COORDINATOR:
+        ready_file = config.folder / "ready" / f"{name}.json"
+        arguments = coordinator_up(
+            config.coordinator_home, config.password_file, ready_file, config.ipfs_gateways
+        )
+    else:
+        arguments = _provider_up(config, int(name.removeprefix("provider-")))
     processes.start(name, "quorate_devnet.market.run_daemon", arguments, config.arming(name))
 
 
-def _coordinator_up(config: DevnetConfig) -> list[str]:
-    home = config.coordinator_home
-    words = ["coordinator", "up", "--home", str(home), "--store-size", "20GiB"]
-    words += ["--password-file", str(config.password_file)]
-    words += ["--ready-file", str(config.folder / "ready" / f"{COORDINATOR}.json")]
-    words += [f"--ipfs-gateway={url}" for url in config.ipfs_gateways]
+def coordinator_up(
+    home: Path, password_file: Path, ready_file: Path, ipfs_gateways: Sequence[str] = ()
+) -> list[str]:
+    """Returns the arguments of `run_daemon`."""
+    words = ["coordinator", "up", "--home", str(home), "--password-file", str(password_file)]
+    words += ["--store-size", "20GiB", "--ready-file", str(ready_file)]
+    words += [f"--ipfs-gateway={url}" for url in ipfs_gateways]
     return [str(home / coordinator_settings.FILE), HONEST, *words]
 
 
