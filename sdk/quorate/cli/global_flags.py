@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 from quorate.base.errors import UsageError
 from quorate.cli.context import Context, from_environment
 
-PANEL = "Options of every command"
 WITH_VALUE = ("--home", "--devnet", "--client", "--password-file", "--log-file")
 WITHOUT_VALUE = ("--json", "--log-json")
 Home = Annotated[Path | None, typer.Option("--home", help="Folder of the profile.")]
