@@ -64,7 +64,6 @@ class LocalBeacon:
         return self._signed(number) if 1 <= number <= self.latest() else None
 
     def info_form(self) -> dict[str, object]:
-        """Returns the answer of /info in drand's format."""
         facts = (
             self.info.public_key
             + self.info.period.to_bytes(4, "big")
@@ -141,14 +140,12 @@ async def _run(config: BeaconConfig, ready_file: Path | None) -> None:
 
 
 def _kept_seed(path: Path) -> bytes:
-    """Returns the seed of an earlier start, or makes a new one."""
     if not path.exists():
         write_private(path, os.urandom(32).hex())
     return bytes.fromhex(path.read_text())
 
 
 def main() -> None:
-    """Reads the flags and runs."""
     parser = argparse.ArgumentParser(
         prog="python -m quorate_devnet.beacon", description="A drand-format beacon for development."
     )

@@ -15,15 +15,15 @@ import pytest
 from quorate import Market
 from quorate.client.run import Run
 from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base import settings as settings_file
 from quorate_coordinator.base.config import Config
 from quorate_coordinator.service import Service
-from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
+from quorate_devnet.market.config import PASSPHRASE, DevnetConfig, ExecutorChoice
 from quorate_devnet.market.devnet import Devnet, running
-from quorate_devnet.market.process_settings import read_coordinator
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import Outcome
 from quorate_runtime.clock import JUMP_SECONDS, SystemClock
-from quorate_runtime.keys.keystore import Keystore, read_passphrase_file
+from quorate_runtime.keys.keystore import Keystore
 from support.clocks import WrongClock
 from support.crash.crash_client import job_of
 from support.markets.coordinator_stage import running as running_coordinator
@@ -37,15 +37,10 @@ ENDED_SECONDS = 120.0
 async def coordinator_of(devnet: Devnet, clock: SystemClock) -> AsyncIterator[None]:
     """Kills the devnet's coordinator and continues it in this process with another clock."""
     devnet.kill("coordinator")
-    told = read_coordinator(devnet.config.folder / "ready" / "coordinator.settings")
-    keys = coordinator_keys.load(
-        Keystore.at(
-            Path(told.home) / "keys", read_passphrase_file(Path(told.password_file)), DEVNET
-        )
-    )
-    config = Config(
-        told.deployment, told.chain_url, told.beacon_url, port=told.port, home=Path(told.home)
-    )
+    home = devnet.config.coordinator_home
+    told = settings_file.read(home)
+    keys = coordinator_keys.load(Keystore.at(home / "keys", PASSPHRASE, DEVNET))
+    config = Config(told.deployment, told.chain_url, told.beacon_url, port=told.port, home=home)
     async with running_coordinator(Service(config, keys, clock)):
         yield
 

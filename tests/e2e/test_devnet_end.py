@@ -142,11 +142,11 @@ def test_kill_9_of_the_parent_removes_containers(up: Up, image: Path) -> None:
 
     from quorate_devnet.market.config import DevnetConfig
 
-    label = DevnetConfig(up.folder, 3).label()
+    config = DevnetConfig(up.folder, 3)
     client = docker.from_env()
 
     def held() -> list[str]:
-        owned = [{"label": f"quorate.owner={label}-{index}"} for index in range(3)]
+        owned = [{"label": f"quorate.owner={config.owner(index)}"} for index in range(3)]
         containers = [
             item.name
             for filters in owned

@@ -14,14 +14,16 @@ import aiohttp
 from quorate.client.base.profile import Profile, create_profile
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base import settings as settings_file
+from quorate_coordinator.base.config import Settings
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.ready_file import write_private
-from quorate_devnet.market import genesis, process_settings
+from quorate_devnet.market import genesis
 from quorate_devnet.market.child_processes import ChildProcesses
-from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE
+from quorate_devnet.market.config import ACCUSATIONS, CLIENT_DEPOSIT, PASSPHRASE, free_port
+from quorate_devnet.market.devnet import coordinator_up
 from quorate_devnet.market.genesis import Funds, JoiningProvider
-from quorate_devnet.market.ports import free_port
 from quorate_node.machine.host_class_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
@@ -79,10 +81,12 @@ class SoakMarket:
         return self.plan.folder / "ready" / f"{name}.ready"
 
     def _start(self, name: str) -> None:
-        told = [str(self._ready(name).with_suffix(".settings"))]
         if name == "coordinator":
-            self.processes.start(name, "quorate_devnet.market.run_coordinator", told)
+            password_file = self.plan.folder / "password"
+            told = coordinator_up(self.coordinator_home, password_file, self._ready(name))
+            self.processes.start(name, "quorate_devnet.market.run_daemon", told)
         else:
+            told = [str(self._ready(name).with_suffix(".settings"))]
             found = os.environ.get("PYTHONPATH", "")
             self.processes.start(
                 name,
@@ -119,16 +123,14 @@ class SoakMarket:
         found = await self.processes.ready("beacon", ready / "beacon.json", READY_SECONDS)
         self.chain_url = chain["url"]
         deployment = await self._genesis(found)
-        told = process_settings.CoordinatorSettings(
-            str(self.coordinator_home),
-            str(self.plan.folder / "password"),
+        told = Settings(
             deployment,
             self.chain_url,
             found["url"],
-            free_port("127.0.0.1"),
-            str(self._ready("coordinator")),
+            port=free_port("127.0.0.1"),
+            p2p_listen=settings_file.P2P_OFF,
         )
-        process_settings.write(ready / "coordinator.settings", told)
+        settings_file.write(self.coordinator_home, told)
         await self.restart("coordinator")
         self.coordinator_url = json.loads(self._ready("coordinator").read_text())["url"]
         gate = asyncio.Semaphore(2)

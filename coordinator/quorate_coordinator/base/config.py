@@ -4,7 +4,7 @@ A field of `Settings` is all that there is of a setting: flag of `quorate coordi
 the settings file, and field of the process's `Config`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
@@ -14,8 +14,9 @@ from msgspec.structs import asdict
 
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator.base.request_limits import RequestBounds
-from quorate_coordinator.base.storage_sizes import DAY_SECONDS, Keeping, StagingQuota
+from quorate_coordinator.base.storage_sizes import DAY_SECONDS, LEAST_SECONDS, Keeping, StagingQuota
 from quorate_protocol.limits import USD
+from quorate_protocol.quantity_input import size_bytes, span_seconds
 from quorate_protocol.units import Amount, Bps
 from quorate_runtime.http.client_networks import FORWARDED, X_FORWARDED_FOR, Proxies
 from quorate_runtime.http.urls import chain_urls, web_url
@@ -37,6 +38,7 @@ ARCHIVE_GIB = 50  # enough for about ten million runs
 ACCUSE_USD = 20
 ARCHIVE_DAYS = 180  # as long as the receipts of the runs
 CHAIN_URL, BEACON_URL = "http://127.0.0.1:8545", "http://127.0.0.1:8546"
+GATEWAY_EXAMPLE = "http://127.0.0.1:8080"
 MARKET_EXAMPLE = "https://market.example"
 IMPORTS_MAX = 16
 
@@ -158,27 +160,145 @@ class Settings(Struct, frozen=True):
     ] = ACCUSE_USD
 
 
+def _size(text: str, flag: str) -> int:
+    try:
+        found = size_bytes(text)
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from error
+    if found < GIB:
+        raise ValueError(f"{flag}: {text} is too little; write 1GiB or more")
+    return found
+
+
+def _staging(text: str, flag: str) -> StagingQuota:
+    return StagingQuota(_size(text, flag))
+
+
+def _gib(value: int) -> str:
+    return f"{value // GIB}GiB"
+
+
+def _age_of(least_seconds: int) -> Callable[[str, str], int]:
+    def read(text: str, flag: str) -> int:
+        try:
+            found = span_seconds(text)
+        except ValueError as error:
+            raise ValueError(f"{flag}: {error}") from error
+        if found < least_seconds:
+            least = least_seconds // DAY_SECONDS
+            raise ValueError(f"{flag}: {text} is too short; write {least}d or more")
+        return found
+
+    return read
+
+
+def _days(value: int) -> str:
+    return f"{value // DAY_SECONDS}d"
+
+
+def _gateways(texts: Sequence[str], flag: str) -> tuple[str, ...]:
+    return tuple(web_url(flag, text, GATEWAY_EXAMPLE) for text in texts)
+
+
+def _lost_files(texts: Sequence[str], flag: str) -> frozenset[str]:
+    lost = frozenset(texts)
+    if lost - set(FILES_KEPT):
+        names = ", ".join(FILES_KEPT)
+        raise ValueError(f"{flag} {min(lost - set(FILES_KEPT))}: it is one of {names}")
+    return lost
+
+
 class Config(Settings, frozen=True, kw_only=True):
-    """All choices for one process. No module but those of `cli` reads flags or the environment."""
+    """All choices for one process: the settings, and those below, of which some are flags of
+    `quorate coordinator up`.
+    """
 
     home: Path
     own_urls: tuple[str, ...] = ()  # where an earlier process of this folder may still serve
-    staging: StagingQuota = StagingQuota()  # disk space for what clients and providers upload
-    # Finished runs; none is deleted while somebody may still need it.
-    archive: Keeping = Keeping(ARCHIVE_GIB * GIB, ARCHIVE_DAYS * DAY_SECONDS)
-    # Own specs and receipts, which have their own file.
-    documents: Keeping = Keeping(DOCUMENTS_GIB * GIB, DOCUMENTS_DAYS * DAY_SECONDS)
+    # Written with the bound URL.
+    ready_file: Annotated[Path | None, Option("File to write the URL to, once it serves")] = None
+    # Of finished runs; none is deleted while somebody may still need it.
+    archive_bytes: Annotated[
+        int,
+        Option(
+            "Disk space for finished runs, such as 50GiB", "--archive-size", read=_size, show=_gib
+        ),
+    ] = ARCHIVE_GIB * GIB
+    archive_seconds: Annotated[
+        int,
+        Option(
+            "How long finished runs are kept, such as 180d",
+            "--archive-age",
+            read=_age_of(DAY_SECONDS),
+            show=_days,
+        ),
+    ] = ARCHIVE_DAYS * DAY_SECONDS
+    staging: Annotated[
+        StagingQuota,
+        Option(
+            "Disk space for what clients and providers upload (default: half of the disk)",
+            "--store-size",
+            read=_staging,
+        ),
+    ] = StagingQuota()
+    ipfs_gateways: Annotated[
+        tuple[str, ...],
+        Option(
+            "IPFS gateway from which inputs that clients did not upload are taken; repeatable",
+            "--ipfs-gateway",
+            read=_gateways,
+        ),
+    ] = ()
+    # Of own specs and receipts, which have their own file.
+    documents_bytes: Annotated[
+        int,
+        Option(
+            "Disk space for own specs and receipts, such as 50GiB",
+            "--documents-size",
+            read=_size,
+            show=_gib,
+        ),
+    ] = DOCUMENTS_GIB * GIB
+    documents_seconds: Annotated[
+        int,
+        Option(
+            "How long own specs and receipts are kept (23d or more)",
+            "--documents-age",
+            read=_age_of(LEAST_SECONDS),
+            show=_days,
+        ),
+    ] = DOCUMENTS_DAYS * DAY_SECONDS
+    begin_anew: Annotated[
+        frozenset[str],
+        Option(
+            f"Make a lost file again, empty ({', '.join(FILES_KEPT)}); repeatable",
+            read=_lost_files,
+            is_repeated=True,
+        ),
+    ] = frozenset()
+    is_newest: Annotated[
+        bool,
+        Option(
+            "Start although others show signatures of these keys that the journal does not know",
+            "--journal-is-newest",
+        ),
+    ] = False
     # What one address and one account may ask; None = by the deployment's limits.
     bounds: RequestBounds | None = None
-    begin_anew: frozenset[str] = frozenset()  # lost files that the start makes again, empty
-    # The operator says that this journal is the newest, whatever others show.
-    is_newest: bool = False
-    ipfs_gateways: tuple[str, ...] = ()  # that have inputs which clients did not upload
-    ready_file: Path | None = None  # written with the bound URL once it serves
 
     @classmethod
     def of(cls, settings: Settings, home: Path, **now: object) -> "Config":
         return cls(home=home, **{**asdict(settings), **now})
+
+    @property
+    def archive(self) -> Keeping:
+        """How much the file of finished runs keeps."""
+        return Keeping(self.archive_bytes, self.archive_seconds)
+
+    @property
+    def documents(self) -> Keeping:
+        """How much the file of own specs and receipts keeps."""
+        return Keeping(self.documents_bytes, self.documents_seconds)
 
     @property
     def accuse_budget(self) -> Amount:

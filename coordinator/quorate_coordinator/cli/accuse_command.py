@@ -3,19 +3,20 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from quorate_contracts.accusations import burned, case_of, least_pay, read_receipt
+from quorate_contracts.calls import ask
+from quorate_coordinator.base.config import Settings
+from quorate_coordinator.base.coordinator_keys import MoneyKeys
+from quorate_coordinator.chain.own_money import amount_of
 from quorate_coordinator.cli import money_commands as money_parts
 from quorate_coordinator.cli import options
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Amount, UnixSeconds, usd
-
-if TYPE_CHECKING:
-    from quorate_coordinator.base.config import Settings
-    from quorate_coordinator.base.coordinator_keys import MoneyKeys
 
 
 def accuse(
@@ -56,17 +57,13 @@ def _content(path: Path) -> bytes:
 
 async def _accuse(
     folder: Path,
-    settings: "Settings",
-    keys: "MoneyKeys",
+    settings: Settings,
+    keys: MoneyKeys,
     content: bytes,
     accused: Address | None,
     pay_usd: str,
     yes: bool,
 ) -> tuple[bytes, Address, Amount]:
-    from quorate_contracts.accusations import burned, case_of, least_pay, read_receipt
-    from quorate_contracts.calls import ask
-    from quorate_coordinator.chain.own_money import amount_of
-
     limits, domain = BY_NAME[settings.deployment.limits], settings.deployment.domain()
     async with money_parts.own_money(folder, settings, keys) as money:
         now = UnixSeconds((await money.client.head()).time)

@@ -10,10 +10,15 @@ from typing import Annotated
 import typer
 
 from quorate_coordinator.base import settings as settings_file
+from quorate_coordinator.base.coordinator_keys import account_of
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.options import fail, home_of
+from quorate_coordinator.storage.restoring import check_place
+from quorate_coordinator.storage.restoring import restore as restored
+from quorate_coordinator.storage.second_place import Owner, copy_once, make_place
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.values import replace
+from quorate_runtime.actor.journal_port import JournalError
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
 
 OFF = "off"
@@ -30,10 +35,6 @@ def backup(place: Place, home: options.Home = None, as_json: options.AsJson = Fa
     """Copy the coordinator's files to a second place now, and from the next `up` on as they
     grow.
     """
-    # Imported here: it takes a moment, which other commands need not wait for.
-    from quorate_coordinator.base.coordinator_keys import account_of
-    from quorate_coordinator.storage.second_place import Owner, copy_once, make_place
-
     folder = home_of(home)
     try:
         settings = settings_file.read(folder)
@@ -65,9 +66,6 @@ def restore(
     place: Source, home: options.Home = None, check: Check = False, as_json: options.AsJson = False
 ) -> None:
     """Make a new folder of a second place. With --check: only read it, and say what it holds."""
-    from quorate_coordinator.storage.restoring import check_place
-    from quorate_coordinator.storage.restoring import restore as restored
-    from quorate_runtime.actor.journal_port import JournalError
 
     folder = home_of(home)
     try:
@@ -100,7 +98,6 @@ def restore(
 
 
 def _folder(text: str) -> Path:
-    """The absolute path of a folder that is named by its path or a file URL."""
     if "://" in text and not text.startswith("file:///"):
         told = f"{text}: only folders can be a second place; mount it, and name the folder"
         raise fail(told, EXIT_USAGE)

@@ -5,18 +5,16 @@ import json
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from quorate_contracts.account.relayed_requests import RequestFile, sign_requests, write_file
+from quorate_coordinator.base.config import Settings
+from quorate_coordinator.base.coordinator_keys import MoneyKeys
 from quorate_coordinator.cli import money_commands, options
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, UnixSeconds, usd
-
-if TYPE_CHECKING:
-    from quorate_contracts.account.relayed_requests import RequestFile
-    from quorate_coordinator.base.config import Settings
-    from quorate_coordinator.base.coordinator_keys import MoneyKeys
 
 VALID_SECONDS = 86_400
 
@@ -38,7 +36,7 @@ def top_up(
     typer.echo(f"{usd(added)} USD of bond restored" if added else "no bond is missing")
 
 
-async def _top_up(folder: Path, settings: "Settings", keys: "MoneyKeys", yes: bool) -> Amount:
+async def _top_up(folder: Path, settings: Settings, keys: MoneyKeys, yes: bool) -> Amount:
     async with money_commands.own_money(folder, settings, keys) as money:
         lacks = await money.bond_lacks()
         if lacks:
@@ -61,7 +59,6 @@ def request(
     """Sign this coordinator's exit, for somebody else to send within a day: as `retire`, without
     coins. The relayer is paid in tokens.
     """
-    from quorate_contracts.account.relayed_requests import write_file
 
     fee = Amount(max_fee * 10**6)
     with money_commands.sentences():
@@ -77,10 +74,8 @@ def request(
 
 
 async def _sign(
-    folder: Path, settings: "Settings", keys: "MoneyKeys", fee: Amount, yes: bool
-) -> "RequestFile":
-    from quorate_contracts.account.relayed_requests import sign_requests
-
+    folder: Path, settings: Settings, keys: MoneyKeys, fee: Amount, yes: bool
+) -> RequestFile:
     async with money_commands.own_money(folder, settings, keys) as money:
         found = await money.retirement()
         if not found.is_registered or found.retired_at:

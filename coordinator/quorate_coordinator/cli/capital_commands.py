@@ -3,21 +3,21 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from quorate_coordinator.base.coordinator_keys import MoneyKeys
+from quorate_contracts.encodings import PAIRS_MAX
+from quorate_coordinator.base.config import TRANSACTIONS, Settings
+from quorate_coordinator.base.coordinator_keys import CoordinatorKeys, MoneyKeys
+from quorate_coordinator.chain.own_money import Guarantee, OwnMoney, amount_of, payroll_call
+from quorate_coordinator.chain.queries import left_of
 from quorate_coordinator.cli import money_commands as money_parts
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.stopped_coordinator import stopped
 from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.rules import tabs
 from quorate_protocol.units import Address, Amount, usd
-
-if TYPE_CHECKING:
-    from quorate_coordinator.base.config import Settings
-    from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
-    from quorate_coordinator.chain.own_money import Guarantee, OwnMoney
 
 Sum = Annotated[str, typer.Argument(help="USD, such as 500")]
 MOST = Amount(2**60)
@@ -34,8 +34,6 @@ def deposit(
     as_json: options.AsJson = False,
 ) -> None:
     """Put tokens of the account into Escrow. Payrolls and guarantees come from there."""
-    from quorate_coordinator.chain.own_money import amount_of
-
     with money_parts.sentences():
         sum_ = amount_of(amount, MOST, "AMOUNT")
         folder, settings, keys = money_parts.opened(home, password_file)
@@ -49,7 +47,7 @@ def deposit(
 
 
 async def _deposit(
-    folder: Path, settings: "Settings", keys: MoneyKeys, sum_: Amount, for_court: bool, yes: bool
+    folder: Path, settings: Settings, keys: MoneyKeys, sum_: Amount, for_court: bool, yes: bool
 ) -> Amount:
     async with money_parts.own_money(folder, settings, keys) as money:
         receiver = keys.posting.address if for_court else None
@@ -82,7 +80,7 @@ def balance(
         typer.echo(f"{name:12} {told}  {names[name]}")
 
 
-async def _balance(folder: Path, settings: "Settings", keys: MoneyKeys) -> dict[str, Amount | None]:
+async def _balance(folder: Path, settings: Settings, keys: MoneyKeys) -> dict[str, Amount | None]:
     async with money_parts.own_money(folder, settings, keys) as money:
         view = await money_parts.running(settings)
         return {
@@ -122,10 +120,8 @@ def limit(
 
 
 async def _limit(
-    folder: Path, settings: "Settings", keys: MoneyKeys, wanted: tuple[str, str], yes: bool
+    folder: Path, settings: Settings, keys: MoneyKeys, wanted: tuple[str, str], yes: bool
 ) -> dict[str, dict[str, Amount]]:
-    from quorate_coordinator.chain.own_money import amount_of
-
     async with money_parts.own_money(folder, settings, keys) as money:
         now = await money.limits()
         if any(wanted):
@@ -181,17 +177,15 @@ def guarantee(
 
 
 async def _guarantee(
-    folder: Path, settings: "Settings", keys: MoneyKeys, payee: Address | None, act: str, yes: bool
-) -> "list[Guarantee]":
+    folder: Path, settings: Settings, keys: MoneyKeys, payee: Address | None, act: str, yes: bool
+) -> list[Guarantee]:
     async with money_parts.own_money(folder, settings, keys) as money:
         if payee is not None:
             await _change(money, payee, act, yes)
         return await money.guarantees()
 
 
-async def _change(money: "OwnMoney", payee: Address, act: str, yes: bool) -> None:
-    from quorate_coordinator.chain.own_money import amount_of
-
+async def _change(money: OwnMoney, payee: Address, act: str, yes: bool) -> None:
     escrow = money.contracts.escrow
     if act == "close":
         told = "its provider takes no more work of this coordinator beyond its own trust"
@@ -223,15 +217,9 @@ def payroll(
 
 
 async def _payroll(
-    folder: Path, settings: "Settings", keys: "CoordinatorKeys", yes: bool
+    folder: Path, settings: Settings, keys: CoordinatorKeys, yes: bool
 ) -> tuple[int, Amount]:
     """Pays from the chain's present tabs, so that a repeat pays nothing twice."""
-    from quorate_contracts.encodings import PAIRS_MAX
-    from quorate_coordinator.base.config import TRANSACTIONS
-    from quorate_coordinator.chain.own_money import payroll_call
-    from quorate_coordinator.chain.queries import left_of
-    from quorate_protocol.rules import tabs
-
     account, money_keys = keys.account.address, MoneyKeys(keys.account, keys.posting)
     async with (
         stopped(folder, settings, keys) as there,

@@ -22,6 +22,7 @@ from quorate_runtime.files import private_folder
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.passphrase import passphrase_of
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_USAGE
+from quorate_runtime.process.program_start import home_flag
 from quorate_runtime.process.settings_flags import named_fields, read_flags, with_flags, with_named
 
 DEPLOYMENT_BYTES_MAX = 1 << 20
@@ -128,7 +129,7 @@ def _print(
     fund = f"`quorate devnet fund {shlex.quote(str(home or folder))}`" if is_devnet else "fund both"
     capital = currency.tokens(CAPITAL_FIRST)
     typer.echo(f"  capital, for pay and guarantees: {capital} to begin with, in the account too")
-    at = _at(home)
+    at = home_flag(home)
     typer.echo(f"Next: {fund}, then `quorate coordinator up{at}`. Then give it capital:")
     typer.echo(f"  quorate coordinator deposit {CAPITAL_FIRST // USD}{at}")
     typer.echo(f"  quorate coordinator limit --payroll {LIMIT_FIRST} --locks {LIMIT_FIRST}{at}")
@@ -138,7 +139,7 @@ def _print(
 def _print_changes(folder: Path, home: Path | None, after: Settings, changes: list[str]) -> None:
     if not changes:
         typer.echo(f"Nothing changed in {folder}: keys and settings stay")
-        typer.echo(f"Next: `quorate coordinator status{_at(home)}` says how it is")
+        typer.echo(f"Next: `quorate coordinator status{home_flag(home)}` says how it is")
         return
     typer.echo(f"Coordinator changed in {folder}: its keys and its other settings stay")
     for name in changes:
@@ -147,17 +148,13 @@ def _print_changes(folder: Path, home: Path | None, after: Settings, changes: li
         shown = "" if name in ("database", "deployment") else f" {_shown(value)}"
         typer.echo(f"  {name}{shown}")
     typer.echo(
-        f"Next: start `quorate coordinator up{_at(home)}` again if it runs, because it keeps the "
-        f"old settings until then; `quorate coordinator status{_at(home)}` says how it is"
+        f"Next: start `quorate coordinator up{home_flag(home)}` again if it runs, because it keeps "
+        f"the old settings until then; `quorate coordinator status{home_flag(home)}` says how it is"
     )
 
 
 def _shown(value: object) -> str:
     return (", ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "(none)"
-
-
-def _at(home: Path | None) -> str:
-    return "" if home is None else f" --home {shlex.quote(str(home))}"
 
 
 def _read_deployment(named: Path) -> tuple[deploy.Deployment, str, str]:

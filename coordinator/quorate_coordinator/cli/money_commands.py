@@ -8,29 +8,38 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from quorate_contracts import money_texts
+from quorate_contracts.chain_check import check_chain
+from quorate_contracts.deploy import Contracts
 from quorate_coordinator.base import coordinator_keys
 from quorate_coordinator.base import settings as settings_file
+from quorate_coordinator.base.config import TRANSACTIONS, Settings
+from quorate_coordinator.base.coordinator_keys import CoordinatorKeys, MoneyKeys
+from quorate_coordinator.base.operator_view import OperatorView
+from quorate_coordinator.chain.own_money import Holding, OwnMoney, Retirement, amount_of
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.options import fail, home_of
 from quorate_coordinator.cli.status_command import served_url_of
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, usd
+from quorate_runtime.actor.journal_port import JournalError
+from quorate_runtime.chain import Sender, chain_client
+from quorate_runtime.chain.fee_bids import GWEI
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.durable import FileDamaged
 from quorate_runtime.files import file_lock
+from quorate_runtime.http.client_sessions import plain_session
+from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.locked_keys import LockedKeys
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE, EXIT_USAGE
-
-if TYPE_CHECKING:
-    from quorate_coordinator.base.config import Settings
-    from quorate_coordinator.base.coordinator_keys import CoordinatorKeys, MoneyKeys
-    from quorate_coordinator.base.operator_view import OperatorView
-    from quorate_coordinator.chain.own_money import Holding, OwnMoney, Retirement
 
 POLL_SECONDS = 2.0
 ACCOUNT_FILE = "account.sqlite"  # the sends of the account key
@@ -80,7 +89,7 @@ def withdraw(
 
 
 async def _retire(
-    folder: Path, settings: "Settings", keys: "MoneyKeys", wait: bool, yes: bool, json_: bool
+    folder: Path, settings: Settings, keys: MoneyKeys, wait: bool, yes: bool, json_: bool
 ) -> None:
     async with own_money(folder, settings, keys) as money:
         found, escrow = await money.retirement(), money.contracts.escrow
@@ -116,7 +125,7 @@ async def _retire(
     _print_retirement(folder, found, left, held, json_)
 
 
-def is_over(found: "Retirement", holdings: "Sequence[Holding]") -> bool:
+def is_over(found: Retirement, holdings: Sequence[Holding]) -> bool:
     """Whether the bond is back and no key holds anything that can be sent."""
     return (
         bool(found.retired_at)
@@ -127,16 +136,14 @@ def is_over(found: "Retirement", holdings: "Sequence[Holding]") -> bool:
 
 async def _withdraw(
     folder: Path,
-    settings: "Settings",
-    keys: "MoneyKeys",
+    settings: Settings,
+    keys: MoneyKeys,
     to: Address | None,
     text: str,
     everything: bool,
     yes: bool,
     json_: bool,
 ) -> None:
-    from quorate_coordinator.chain.own_money import Holding, amount_of
-
     async with AsyncExitStack() as stack:
         money = await stack.enter_async_context(own_money(folder, settings, keys))
         if everything:
@@ -177,7 +184,7 @@ async def _withdraw(
     _print_withdrawal(folder, keys, to, out, sent, left, coins, json_)
 
 
-async def unpaid_of(settings: "Settings") -> Amount:
+async def unpaid_of(settings: Settings) -> Amount:
     """Returns the signed pay that the balance is kept for, as the running coordinator says."""
     view = await running(settings)
     if view is None:
@@ -186,7 +193,7 @@ async def unpaid_of(settings: "Settings") -> Amount:
     return view.money.unpaid
 
 
-def going(rows: "Sequence[tuple[str, Address, Holding]]", coin: str) -> str:
+def going(rows: Sequence[tuple[str, Address, Holding]], coin: str) -> str:
     """Names what each key sends, or "" if that is nothing. Without the name of a coin, it leaves
     the coins out.
     """
@@ -200,7 +207,7 @@ def going(rows: "Sequence[tuple[str, Address, Holding]]", coin: str) -> str:
     return " and ".join(parts)
 
 
-async def _must_be_over(money: "OwnMoney") -> None:
+async def _must_be_over(money: OwnMoney) -> None:
     remedy = before_everything(await money.retirement())
     if remedy:
         raise Refused(
@@ -210,7 +217,7 @@ async def _must_be_over(money: "OwnMoney") -> None:
         )
 
 
-def before_everything(found: "Retirement") -> str:
+def before_everything(found: Retirement) -> str:
     """Says what an operator must do before `--everything`; "" when its bond is back."""
     if not found.is_registered or (found.retired_at and not found.bond):
         return ""
@@ -225,7 +232,7 @@ def before_everything(found: "Retirement") -> str:
 
 
 def _print_retirement(
-    folder: Path, found: "Retirement", left: "OperatorView | None", held: Amount, json_: bool
+    folder: Path, found: Retirement, left: OperatorView | None, held: Amount, json_: bool
 ) -> None:
     is_done = not found.bond
     if json_:
@@ -250,8 +257,7 @@ def _print_retirement(
         typer.echo(f"Next: repeat `quorate coordinator retire{at}` then, or add --wait")
 
 
-def _left_lines(left: "OperatorView | None") -> Iterator[str]:
-    """Yields what the running coordinator has still to settle."""
+def _left_lines(left: OperatorView | None) -> Iterator[str]:
     if left is None:
         yield "work        unknown: nothing answers. Keep `quorate coordinator up` running until"
         yield "            `quorate coordinator status` shows no order, no held pay and no fee held"
@@ -270,7 +276,7 @@ def _left_lines(left: "OperatorView | None") -> Iterator[str]:
 
 def _print_withdrawal(
     folder: Path,
-    keys: "MoneyKeys",
+    keys: MoneyKeys,
     to: Address | None,
     out: Amount,
     sent: Amount,
@@ -308,40 +314,28 @@ def address_of(text: str, name: str = "--to") -> Address:
 # ------------------------------------------------------------------------------------------ helpers
 
 
-def opened(home: Path | None, password_file: Path | None) -> tuple[Path, "Settings", "MoneyKeys"]:
-    """Returns folder, settings and locked keys of a coordinator."""
+def opened(home: Path | None, password_file: Path | None) -> tuple[Path, Settings, MoneyKeys]:
     folder = home_of(home)
     settings = settings_file.read(folder)
     keys = LockedKeys(folder / "keys", options.passphrase_prompt(password_file))
     return folder, settings, coordinator_keys.locked(keys)
 
 
-def opened_whole(
-    folder: Path, settings: "Settings", password_file: Path | None
-) -> "CoordinatorKeys":
+def opened_whole(folder: Path, settings: Settings, password_file: Path | None) -> CoordinatorKeys:
     """Opens all keys of a coordinator. Raises KeystoreError."""
     return coordinator_keys.load(keystore_of(folder, settings, password_file))
 
 
-def keystore_of(folder: Path, settings: "Settings", password_file: Path | None) -> Keystore:
-    """Returns a coordinator's keystore."""
+def keystore_of(folder: Path, settings: Settings, password_file: Path | None) -> Keystore:
     passphrase = options.passphrase_prompt(password_file)()
     return Keystore.at(folder / "keys", passphrase, BY_NAME[settings.deployment.limits])
 
 
 @asynccontextmanager
 async def own_money(
-    folder: Path, settings: "Settings", keys: "MoneyKeys", file: str = ACCOUNT_FILE
-) -> AsyncIterator["OwnMoney"]:
+    folder: Path, settings: Settings, keys: MoneyKeys, file: str = ACCOUNT_FILE
+) -> AsyncIterator[OwnMoney]:
     """Yields the money of the account, or of the key whose file of sends is given."""
-    from quorate_contracts.chain_check import check_chain
-    from quorate_contracts.deploy import Contracts
-    from quorate_coordinator.chain.own_money import OwnMoney
-    from quorate_runtime.chain import Sender, chain_client
-    from quorate_runtime.chain.fee_bids import GWEI
-    from quorate_runtime.clock import SystemClock
-    from quorate_runtime.http.client_sessions import plain_session
-
     key = keys.account if file == ACCOUNT_FILE else keys.posting
     async with plain_session() as session:
         urls = settings.chain_url, settings.second_chain_url
@@ -357,12 +351,9 @@ async def own_money(
 
 @asynccontextmanager
 async def posting_money(
-    folder: Path, settings: "Settings", keys: "MoneyKeys"
-) -> AsyncIterator["OwnMoney"]:
+    folder: Path, settings: Settings, keys: MoneyKeys
+) -> AsyncIterator[OwnMoney]:
     """Yields the posting key's money. Raises JournalBusy while `coordinator up` uses that key."""
-    from quorate_coordinator.base.config import TRANSACTIONS
-    from quorate_runtime.journal.journal import Journal
-
     journal = Journal.open(folder / "journal")
     try:
         async with own_money(folder, settings, keys, TRANSACTIONS) as money:
@@ -371,19 +362,14 @@ async def posting_money(
         await journal.close()
 
 
-async def running(settings: "Settings") -> "OperatorView | None":
+async def running(settings: Settings) -> OperatorView | None:
     """Returns what the running coordinator says; None when nothing answers."""
-    from quorate_coordinator.base.operator_view import OperatorView
-    from quorate_protocol.codec import canonical
-
     body = await asked(settings, "/v1/operator")
     return None if body is None else canonical.decode(OperatorView, body)
 
 
-async def asked(settings: "Settings", path: str) -> bytes | None:
+async def asked(settings: Settings, path: str) -> bytes | None:
     """Returns the running coordinator's answer: b"" for a refusal, None when nothing answers."""
-    from aiohttp import ClientError, ClientSession, ClientTimeout
-
     try:
         async with (
             ClientSession(timeout=ClientTimeout(total=10)) as session,
@@ -414,12 +400,10 @@ def confirm(yes: bool, question: str) -> None:
 
 
 def note(sentence: str) -> None:
-    """Prints a sentence on stderr."""
     typer.echo(f"coordinator: {sentence}", err=True)
 
 
 def date(at: int) -> str:
-    """Returns a moment as people read it, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -433,8 +417,6 @@ def _span(seconds: int) -> str:
 @contextmanager
 def sentences() -> Iterator[None]:
     """Turns errors into one sentence on stderr and an exit code."""
-    from quorate_runtime.actor.journal_port import JournalError
-    from quorate_runtime.durable import FileDamaged
 
     try:
         yield

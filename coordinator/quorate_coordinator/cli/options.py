@@ -6,20 +6,30 @@ Only the `cli*` modules read flags and the environment.
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorate_coordinator.base.config import FILES_KEPT
+from quorate_coordinator.base import settings as settings_file
+from quorate_coordinator.base.config import Settings
 from quorate_protocol.refusals import Code, Refused
 from quorate_runtime.http.client_networks import Proxies
 from quorate_runtime.keys.passphrase import passphrase_of
-from quorate_runtime.process.command_errors import EXIT_USAGE, remember_json, say_error
+from quorate_runtime.process.command_errors import (
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    remember_json,
+    say_error,
+)
+from quorate_runtime.process.program_start import program_home
 
 if TYPE_CHECKING:
     from quorate_coordinator.status.database import Database
 
+
+home_of = partial(program_home, program="coordinator")
 
 # ----------------------------------------------------------------------------- of several commands
 
@@ -66,48 +76,6 @@ DeploymentFile = Annotated[
 PortNow = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="Port to serve on; 0 = any")
 ]
-ReadyFile = Annotated[
-    Path | None, typer.Option("--ready-file", help="File to write the URL to, once it serves")
-]
-ArchiveSize = Annotated[
-    str, typer.Option("--archive-size", help="Disk space for finished runs, such as 50GiB")
-]
-ArchiveAge = Annotated[
-    str, typer.Option("--archive-age", help="How long finished runs are kept, such as 180d")
-]
-StoreSize = Annotated[
-    str,
-    typer.Option(
-        "--store-size",
-        help="Disk space for what clients and providers upload (default: half of the disk)",
-    ),
-]
-IpfsGateways = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--ipfs-gateway",
-        help="IPFS gateway from which inputs that clients did not upload are taken; repeatable",
-    ),
-]
-DocumentsSize = Annotated[
-    str,
-    typer.Option("--documents-size", help="Disk space for own specs and receipts, such as 50GiB"),
-]
-DocumentsAge = Annotated[
-    str,
-    typer.Option("--documents-age", help="How long own specs and receipts are kept (23d or more)"),
-]
-MayStartEmpty = Annotated[
-    list[str] | None,
-    typer.Option(help=f"Make a lost file again, empty ({', '.join(FILES_KEPT)}); repeatable"),
-]
-JournalIsNewest = Annotated[
-    bool,
-    typer.Option(
-        "--journal-is-newest",
-        help="Start although others show signatures of these keys that the journal does not know",
-    ),
-]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Log one JSON object a line")]
 LogFile = Annotated[
     Path | None,
@@ -115,22 +83,6 @@ LogFile = Annotated[
         "--log-file", help="Log there, turned over at 16 MiB, five old files kept (default: stderr)"
     ),
 ]
-
-
-def home_of(home: Path | None) -> Path:
-    """The coordinator's folder, absolute: from the flag, else $QUORATE_HOME, else the XDG data
-    folder.
-    """
-    if home is not None:
-        return home.absolute()
-    base = os.environ.get("QUORATE_HOME")
-    if base:
-        return Path(base).absolute() / "coordinator"
-    return (
-        Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share"))
-        / "quorate"
-        / "coordinator"
-    )
 
 
 def passphrase_prompt(password_file: Path | None) -> Callable[[], str]:
@@ -142,6 +94,15 @@ def fail(message: str, status: int, code: Code | None = None) -> typer.Exit:
     """Says what is wrong, also as JSON where that was asked for. Returns the exit to raise."""
     say_error("coordinator", message, status, code.value if code else "")
     return typer.Exit(status)
+
+
+def read_settings(folder: Path) -> Settings:
+    """Returns the settings that `init` wrote; ends the program without them."""
+    try:
+        return settings_file.read(folder)
+    except Refused as refused:
+        status = EXIT_USAGE if refused.code is Code.UNKNOWN else EXIT_REFUSED
+        raise fail(refused.detail, status, refused.code) from refused
 
 
 def database(text: str, folder: Path) -> "Database":

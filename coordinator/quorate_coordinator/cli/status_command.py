@@ -5,26 +5,20 @@ import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
+from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from quorate_contracts.money_texts import coins
 from quorate_coordinator.base import settings as settings_file
 from quorate_coordinator.base.config import RESTORED, Settings
+from quorate_coordinator.base.operator_view import BackupView, ChainView, OperatorView, OrdersView
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.options import fail, home_of
+from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import usd
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
-
-if TYPE_CHECKING:
-    from quorate_coordinator.base.operator_view import (
-        BackupView,
-        ChainView,
-        OperatorView,
-        OrdersView,
-    )
 
 DEFAULT_URL = "http://127.0.0.1:7700"
 ANY_ADDRESS = ("0.0.0.0", "::")
@@ -58,9 +52,6 @@ def status(
     if as_json:
         typer.echo(json.dumps(json.loads(answer)))
         return
-    from quorate_coordinator.base.operator_view import OperatorView
-    from quorate_protocol.codec import canonical
-
     try:
         view = canonical.decode(OperatorView, answer)
     except Refused as refused:
@@ -70,8 +61,7 @@ def status(
         typer.echo(line)
 
 
-def status_lines(url: str, view: "OperatorView") -> list[str]:
-    """Returns the lines of `status` for people."""
+def status_lines(url: str, view: OperatorView) -> list[str]:
     providers, orders, endings = view.providers, view.orders, view.endings
     money, chain = view.money, view.chain
     ended = {name: getattr(endings, name) for name in type(endings).__struct_fields__[:6]}
@@ -130,8 +120,7 @@ def status_lines(url: str, view: "OperatorView") -> list[str]:
     return [f"{name:10} {text}" for name, text in rows]
 
 
-def bond_text(chain: "ChainView") -> str:
-    """Says what the bond is, and what to do if a part of it was taken."""
+def bond_text(chain: ChainView) -> str:
     if not chain.bond_lacks:
         return f"{usd(chain.bond)} USD"
     return (
@@ -140,12 +129,12 @@ def bond_text(chain: "ChainView") -> str:
     )
 
 
-def _backup(backup: "BackupView") -> str:
+def _backup(backup: BackupView) -> str:
     lag = "never whole" if backup.lag_seconds is None else f"{backup.lag_seconds} s behind"
     return f"{backup.place}: {lag}, {backup.events_behind} events"
 
 
-def _wait(orders: "OrdersView") -> str:
+def _wait(orders: OrdersView) -> str:
     if not orders.matching:
         return ""
     return f" (the oldest for {timedelta(seconds=orders.oldest_wait_seconds)})"
@@ -161,8 +150,6 @@ def retiring_text(retired_at: int, bond_at: int) -> str:
 
 def _retirement(url: str) -> tuple[int, int]:
     """(when it retired, when its bond is due); zeros if it has not, or does not tell this host."""
-    from aiohttp import ClientError
-
     try:
         status_code, body = asyncio.run(_get(url + "/v1/operator"))
         chain = json.loads(body)["chain"] if status_code == 200 else {}
@@ -171,7 +158,7 @@ def _retirement(url: str) -> tuple[int, int]:
         return 0, 0  # not re-raised: health itself was answered
 
 
-def _gas(chain: "ChainView") -> str:
+def _gas(chain: ChainView) -> str:
     lasts = "" if chain.days_left is None else f", {chain.days_left} days at the present use"
     key = f"the posting key 0x{chain.posting.hex()}"
     return f"{key} has {_coins(chain.posting_gwei, chain.coin)}{lasts}"
@@ -197,7 +184,6 @@ def served_url(url: str, home: Path | None) -> str:
 
 
 def served_url_of(settings: Settings) -> str:
-    """Returns where this machine reaches the coordinator of these settings."""
     host = "127.0.0.1" if settings.host in ANY_ADDRESS else settings.host
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{settings.port}"
@@ -217,8 +203,6 @@ def asked(url: str, path: str, ended: str = "") -> bytes:
     """Returns the coordinator's answer. Ends the program when nothing answers, or it refuses.
     `ended` says why nothing may answer.
     """
-    from aiohttp import ClientError
-
     try:
         status_code, body = asyncio.run(_get(url + path))
     except (ClientError, TimeoutError, OSError, ValueError) as error:
@@ -251,8 +235,6 @@ def _sentence(body: bytes) -> str:
 
 
 async def _get(url: str) -> tuple[int, bytes]:
-    from aiohttp import ClientSession, ClientTimeout
-
     async with (
         ClientSession(timeout=ClientTimeout(total=TIMEOUT_SECONDS)) as session,
         session.get(url) as response,

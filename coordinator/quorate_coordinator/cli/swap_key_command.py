@@ -3,19 +3,17 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base.config import Settings
 from quorate_coordinator.cli import money_commands as money_parts
 from quorate_coordinator.cli import options
 from quorate_coordinator.cli.stopped_coordinator import stopped
 from quorate_protocol.refusals import Code, Refused
-
-if TYPE_CHECKING:
-    from quorate_coordinator.base.config import Settings
-    from quorate_runtime.keys.keystore import Keystore
+from quorate_runtime.keys.keystore import Keystore
 
 HOT = ("statement", "posting")
 
@@ -48,7 +46,7 @@ def swap_key(
 
 
 async def _swap(
-    folder: Path, settings: "Settings", keystore: "Keystore", name: str, yes: bool
+    folder: Path, settings: Settings, keystore: Keystore, name: str, yes: bool
 ) -> tuple[str, Path]:
     """Saves the state first: a replay under another statement key would sign other messages."""
     keys = coordinator_keys.load(keystore)

@@ -226,8 +226,10 @@ class Config(Settings, frozen=True, kw_only=True):
             read=seconds_of,
         ),
     ] = 0  # jobs go on without the daemon
-    declined_keep_seconds: int = 600  # how long the core remembers a declined Assignment
-    cpu_millis: int = 0  # per run slot; 0 = the machine divided by the slots
+    # How long the core remembers a declined Assignment.
+    declined_keep_seconds: Annotated[int, Option("", "--declined-keep", is_hidden=True)] = 600
+    # Per run slot; 0 = the machine divided by the slots.
+    cpu_millis: Annotated[int, Option("", "--cpu-millis", is_hidden=True)] = 0
 
     @classmethod
     def of(cls, settings: Settings, home: Path, **now: object) -> "Config":

@@ -1,220 +1,28 @@
-"""`quorate node ...`: the commands of a provider's owner."""
+"""`quorate node ...`: the commands of a provider."""
 
-import asyncio
-import json
-import logging
-import os
-from dataclasses import asdict
-from pathlib import Path
+from quorate_runtime.process.command_table import program
 
-import typer
-
-from quorate_node.base import provider_keys
-from quorate_node.base import settings as settings_file
-from quorate_node.base.config import Config, Settings
-from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
-from quorate_node.base.operator_keys import OperatorKeys
-from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys
-from quorate_node.cli import options
-from quorate_node.cli.control import drain, health, pause, price, resume
-from quorate_node.cli.init import init
-from quorate_node.cli.money import leave, top_up, withdraw
-from quorate_node.cli.options import fail, hex_text, home_of
-from quorate_node.cli.request_command import request
-from quorate_node.cli.settle_command import settle
-from quorate_node.cli.status import status
-from quorate_protocol.messages.ports import Sandbox
-from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_runtime.actor.journal_port import JournalError
-from quorate_runtime.clock import SystemClock
-from quorate_runtime.durable import FileDamaged
-from quorate_runtime.keys import unlock_command
-from quorate_runtime.keys.keystore import KeystoreError
-from quorate_runtime.process import crash_points, gc_tuning, logs
-from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
-from quorate_runtime.process.settings_flags import read_flags, with_flags
-from quorate_runtime.process.shutdown import serve_until_signal
-from quorate_runtime.process.systemd_notify import Notifier
-
-__all__ = ["EXIT_REFUSED", "EXIT_UNAVAILABLE", "app"]
-
-app = typer.Typer(
-    help="Run the provider: check the machine, stake, execute jobs, earn.",
-    no_args_is_help=True,
-    add_completion=False,
+_CLI = "quorate_node.cli"
+app = program(
+    "node",
+    "Run the provider: check the machine, stake, execute jobs, earn.",
+    {
+        "init": f"{_CLI}.init:init",
+        "check": f"{_CLI}.daemon:check",
+        "up": f"{_CLI}.daemon:up",
+        "health": f"{_CLI}.control:health",
+        "status": f"{_CLI}.status:status",
+        "pause": f"{_CLI}.control:pause",
+        "resume": f"{_CLI}.control:resume",
+        "drain": f"{_CLI}.control:drain",
+        "price": f"{_CLI}.control:price",
+        "withdraw": f"{_CLI}.money:withdraw",
+        "leave": f"{_CLI}.money:leave",
+        "settle": f"{_CLI}.settle_command:settle",
+        "top-up": f"{_CLI}.money:top_up",
+        "request": f"{_CLI}.request_command:request",
+        "rotate": f"{_CLI}.keys:rotate",
+        "unlock": f"{_CLI}.keys:unlock",
+        "lock": f"{_CLI}.keys:lock",
+    },
 )
-LEAVE_SECONDS = 3  # how long the exit may take to tell the coordinators of the withdrawn offer
-
-
-def check(
-    home: options.Home = None,
-    password_file: options.PasswordFile = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Check machine, engine, market and money, and print a fix for each failure. Exit 3 when
-    something is missing.
-    """
-    # Imported here, as below: commands such as `health` must start fast.
-    from quorate_node.status.diagnostics import check_node
-
-    config, keys = _config_to_check(home_of(home), password_file)
-    found = asyncio.run(check_node(config, keys, SystemClock()))
-    is_good = all(item.is_good for item in found)
-    if as_json:
-        typer.echo(json.dumps({"good": is_good, "findings": [asdict(item) for item in found]}))
-    else:
-        for item in found:
-            typer.echo(f"{'ok ' if item.is_good else 'NO '} {item.name:12} {item.text}")
-            if not item.is_good and item.fix:
-                typer.echo(f"                 fix: {item.fix}")
-    raise typer.Exit(0 if is_good else EXIT_REFUSED)
-
-
-def _config_to_check(folder: Path, password_file: Path | None) -> tuple[Config, OwnerKeys | None]:
-    """Returns configuration and keys.
-
-    Before `init` the configuration is empty and there are no keys, so only the machine is checked.
-    """
-    try:
-        settings = settings_file.read(folder)
-        config = Config.of(settings, folder)
-        return config, options.locked_keys(folder, settings, password_file)
-    except (Refused, KeystoreError) as error:
-        if not isinstance(error, Refused) or error.code is not Code.UNKNOWN:
-            fail(error)
-        return Config(home=folder, coordinators=()), None
-
-
-@with_flags(Config, Settings)
-def up(
-    executor: options.ExecutorOverride = None,
-    port: options.PortOverride = None,
-    *,
-    log_json: options.LogJson = False,
-    log_file: options.LogFile = None,
-    home: options.Home = None,
-    password_file: options.PasswordFile = None,
-    as_json: options.AsJson = False,
-    **typed: object,
-) -> None:
-    """Serve until SIGTERM or Ctrl-C; a second signal ends it at once.
-
-    If the owner's key is here and funded, register and stake first.
-    """
-    folder = home_of(home)
-    crash_points.configure(os.environ.get("QUORATE_CRASH_AT", ""))
-    try:
-        logs.setup(is_json=log_json or as_json, file=log_file)
-    except OSError as error:
-        fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"))
-    # Without this, most of the log would be one line for each request.
-    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
-    try:
-        settings = settings_file.read(folder)
-        keys = options.load_keys(folder, settings, password_file)
-        config = Config.of(
-            settings,
-            folder,
-            executor=executor or settings.executor,
-            listen_port=settings.listen_port if port is None else port,
-            **read_flags(Config, typed, Settings),
-        )
-        asyncio.run(_serve(config, keys))
-    except (
-        Refused,
-        Unavailable,
-        KeystoreError,
-        JournalError,
-        FileDamaged,
-        BaseExceptionGroup,
-    ) as error:
-        fail(error)
-
-
-async def _serve(config: Config, keys: ProviderKeys) -> None:
-    """Runs the daemon until a signal comes.
-
-    The journal has all that the daemon acknowledged, so at the end it only has to tell the
-    coordinators.
-    """
-    from quorate_node.daemon import ProviderDaemon
-    from quorate_node.executors.selection import BANNER, choose
-
-    clock = SystemClock()
-    executor = await choose(config, keys.account.hex(), clock)
-    if executor.sandbox is Sandbox.PROCESS:
-        typer.echo(BANNER, err=True)
-    daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
-    try:
-        gc_tuning.tune_memory()
-        if await serve_until_signal(
-            daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)
-        ):
-            typer.echo("node: stopped", err=True)
-    finally:
-        await executor.close()
-
-
-def rotate(
-    home: options.Home = None,
-    password_file: options.PasswordFile = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Make the next operator key. The daemon uses it from its next start, and keeps the old key as
-    long as a job needs it.
-    """
-    folder = home_of(home)
-    try:
-        settings = settings_file.read(folder)
-        keystore = options.open_keystore(folder, settings, password_file)
-        keys = provider_keys.load(keystore, *options.owner_and_payout(settings))
-        is_waiting = OperatorKeys(keys, folder / OPERATOR_KEYS_FILE).is_changing
-        new = keys.operator if is_waiting else provider_keys.add_operator(keystore)
-    except (Refused, KeystoreError) as error:
-        fail(error)
-    operator = hex_text(new.address)
-    if as_json:
-        typer.echo(json.dumps({"operator": operator, "is_new": not is_waiting}))
-        return
-    typer.echo(
-        f"operator {operator} was made earlier and is not in use yet"
-        if is_waiting
-        else f"operator {operator} is made"
-    )
-    if keys.owner is None:
-        typer.echo(
-            f"Send gas to it; then, with the key of {hex_text(keys.account)}, call "
-            f"rotate_key({operator}) of Stakes"
-        )
-    flag = options.home_flag(home)
-    typer.echo(f"Next: stop the daemon and start it with `quorate node up{flag}`; jobs go on")
-
-
-def unlock(
-    span: options.UnlockedFor = "8h",
-    home: options.Home = None,
-    password_file: options.PasswordFile = None,
-    as_json: options.AsJson = False,
-) -> None:
-    """Ask for the passphrase once: until the time is over, `withdraw` and `leave` do not ask."""
-    keys = home_of(home) / options.KEYS_FOLDER
-    try:
-        settings_file.read(home_of(home))
-        names = provider_keys.account_names(keys)
-        ask = options.passphrase_prompt(password_file)
-        typer.echo(unlock_command.unlock(keys, names, ask, span, as_json))
-    except (Refused, KeystoreError) as error:
-        fail(error)
-
-
-def lock(home: options.Home = None, as_json: options.AsJson = False) -> None:
-    """End what `unlock` started: the next signature asks for the passphrase."""
-    typer.echo(unlock_command.lock(home_of(home) / options.KEYS_FOLDER, as_json))
-
-
-COMMANDS = (
-    *(init, check, up, health, status, pause, resume, drain, price),
-    *(withdraw, leave, settle, top_up, request, rotate, unlock, lock),
-)
-for command in COMMANDS:
-    app.command()(command)

@@ -6,12 +6,15 @@ import shlex
 from pathlib import Path
 from urllib.parse import quote
 
+import aiohttp
 import typer
 
 from quorate_node.base import gpu_settings, typed_values
 from quorate_node.base import settings as settings_file
 from quorate_node.cli import options
 from quorate_node.owner import leaving
+from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
+from quorate_node.status.status import read_status
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Price, usd
@@ -112,44 +115,28 @@ def price(
     """Change the price of CPU slots, or of GPUs, also while the provider is up. Running jobs keep
     their price.
 
-    The price is kept in node.json, so it holds after a restart. A provider of a devnet has no such
-    file: its price holds until it stops.
+    The price is kept in node.json, so it holds after a restart.
     """
     folder = options.home_of(home)
-    is_up, is_kept = True, not _is_of_a_devnet(folder)
+    is_up = True
     try:
         with settings_file.changing(folder):
-            wanted = _save_price(folder, amount, gpu) if is_kept else _price_of(amount, gpu)
+            wanted = _save_price(folder, amount, gpu)
             query = f"microUsd={wanted}&gpu={quote(gpu)}" if gpu else f"microUsd={wanted}"
             try:
                 asyncio.run(ask_daemon(folder, "POST", f"/v1/price?{query}"))
             except Unavailable as error:
-                if not is_kept:
-                    raise
                 # Not re-raised: the setting counts from the next start.
                 is_up = False
                 typer.echo(f"the provider does not run now ({error})", err=True)
     except (Refused, Unavailable) as error:
         options.fail(error)
     if as_json:
-        typer.echo(
-            json.dumps({"priceMicroUsd": int(wanted), "isOffered": is_up, "isKept": is_kept})
-        )
+        typer.echo(json.dumps({"priceMicroUsd": int(wanted), "isOffered": is_up, "isKept": True}))
     else:
         when = "is offered now" if is_up else "counts from the next start"
         each = f"GPU-hour of {gpu}" if gpu else "slot-hour"
-        until = "" if is_kept else ", until the provider stops"
-        typer.echo(f"price {usd(wanted)} USD per {each} {when}{until}")
-
-
-def _is_of_a_devnet(folder: Path) -> bool:
-    """Whether a provider has run here that was not made by `init`."""
-    return (folder / "status.json").exists() and not (folder / settings_file.FILE).exists()
-
-
-def _price_of(amount: str, gpu: str) -> Price:
-    """Returns a typed price in micro-USD. Raises Refused for anything else."""
-    return gpu_settings.price_for(amount, gpu).price if gpu else typed_values.usd_price(amount)
+        typer.echo(f"price {usd(wanted)} USD per {each} {when}")
 
 
 def _save_price(folder: Path, amount: str, gpu: str) -> Price:
@@ -181,11 +168,6 @@ async def ask_daemon(home: Path, method: str, path: str) -> canonical.Json:
 
     Raises Unavailable if none answers, and Refused as it does.
     """
-    import aiohttp
-
-    from quorate_node.status.node_gateway import TOKEN_HEADER, control_token
-    from quorate_node.status.status import read_status
-
     start = f"start it with `quorate node up --home {shlex.quote(str(home))}`"
     last = await asyncio.to_thread(read_status, home / "status.json")
     if last is None:

@@ -93,7 +93,6 @@ async def free_surplus(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
 async def _finish(
     desk: OwnerDesk, state: AccountState, closing: Iterable[StakeSlot], waits: list[Wait]
 ) -> Departure:
-    """Closes slots, takes back what is due and collects. Says what is left."""
     steps = [close_step(desk.contracts, slot) for slot in closing]
     steps += await _due_steps(desk, state)
     done, calls = [], []
@@ -166,7 +165,6 @@ def _stake_waits(desk: OwnerDesk, state: AccountState) -> list[Wait]:
 
 
 def _counted(done: list[str]) -> list[str]:
-    """Returns each sentence once, with its count."""
     return [
         text if done.count(text) == 1 else f"{text} ({done.count(text)} times)"
         for text in dict.fromkeys(done)

@@ -3,26 +3,27 @@
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
+from quorate_contracts import trusted_deployment
 from quorate_node.base import provider_keys
 from quorate_node.base import settings as settings_file
 from quorate_node.base.config import Settings
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli import options
 from quorate_node.cli.options import hex_text
+from quorate_node.machine.gpu_slots import LaidOut, lay_out
+from quorate_node.machine.host_class_probe import read_gpus
+from quorate_node.owner.registration import network_of
 from quorate_protocol.limits import BY_NAME, DEVNET, MAINNET
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
 from quorate_runtime.files import private_folder
 from quorate_runtime.http.urls import web_url
 from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process.program_start import home_flag
 from quorate_runtime.process.settings_flags import named_fields, read_flags, with_flags
-
-if TYPE_CHECKING:
-    from quorate_node.machine.gpu_slots import LaidOut
 
 
 @with_flags(Settings)
@@ -69,9 +70,6 @@ def _write(
 
     `named` holds the fields of `typed` that the owner named; the others stay.
     """
-    # Imported here: it loads the contracts, and commands such as `health` must start fast.
-    from quorate_contracts import trusted_deployment
-
     trusted = trusted_deployment.read(deployment) if deployment else None
     private_folder(folder)
     with settings_file.changing(folder):
@@ -86,23 +84,19 @@ def _write(
     return settings, keys
 
 
-def _stake_of(settings: Settings, gpus: "LaidOut") -> int:
+def _stake_of(settings: Settings, gpus: LaidOut) -> int:
     count = settings.slots + sum(len(item.groups) for item in gpus.classes)
     return count * (DEVNET if settings.is_devnet else MAINNET).slot_stake
 
 
-def _gpus(settings: Settings) -> "LaidOut":
-    """The GPU slots that this machine would offer with the settings."""
-    # Imported here: they load NVIDIA's library, and commands such as `health` must start fast.
-    from quorate_node.machine.gpu_slots import lay_out
-    from quorate_node.machine.host_class_probe import read_gpus
+def _gpus(settings: Settings) -> LaidOut:
     from quorate_node.machine.nvml_probe import NvmlProbe
 
     return lay_out(read_gpus(NvmlProbe()), settings.gpu_slots, settings.gpu_prices)
 
 
 def _facts(
-    folder: Path, settings: Settings, keys: ProviderKeys, gpus: "LaidOut"
+    folder: Path, settings: Settings, keys: ProviderKeys, gpus: LaidOut
 ) -> dict[str, object]:
     return {
         "home": str(folder),
@@ -116,7 +110,7 @@ def _facts(
 
 
 def _print_result(
-    folder: Path, settings: Settings, keys: ProviderKeys, gpus: "LaidOut", is_first: bool
+    folder: Path, settings: Settings, keys: ProviderKeys, gpus: LaidOut, is_first: bool
 ) -> None:
     if is_first:
         typer.echo(f"Provider made in {folder}")
@@ -146,7 +140,6 @@ def _slots_of(folder: Path) -> int:
 
 
 def _before(folder: Path) -> tuple[bool, int]:
-    """Returns whether the provider is new, and how many CPU run slots it had."""
     is_first = not (folder / settings_file.FILE).exists()
     return is_first, 0 if is_first else _slots_of(folder)
 
@@ -166,7 +159,6 @@ def _print_all(
 
 
 def _print_surplus(count: int, settings: Settings) -> None:
-    """Says what becomes of the stake of slots that the owner gives up."""
     if count <= 0:
         return
     limits = DEVNET if settings.is_devnet else MAINNET
@@ -180,7 +172,7 @@ def _print_surplus(count: int, settings: Settings) -> None:
 
 
 def _print_next_step(folder: Path, home: Path | None, is_devnet: bool) -> None:
-    flag, fund = options.home_flag(home), "fund the owner"
+    flag, fund = home_flag(home), "fund the owner"
     if is_devnet:
         fund = f"`quorate devnet fund {shlex.quote(str(home or folder))}`"
     typer.echo(f"Next: {fund}, then `quorate node check{flag}` and `quorate node up{flag}`")
@@ -207,6 +199,4 @@ def _market(
 def _check_public_url(url: str) -> None:
     """Raises Refused for a name, because the IP address decides the provider's network on chain."""
     if url:
-        from quorate_node.owner.registration import network_of
-
         network_of(url)

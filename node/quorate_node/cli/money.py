@@ -5,7 +5,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,16 +15,18 @@ from quorate_node.base.dates import until_text
 from quorate_node.base.provider_keys import SigningKeys
 from quorate_node.cli import options
 from quorate_node.cli.control import ask_daemon, tell_to_take_work
+from quorate_node.cli.departure import Departure, JobsLeft, free_surplus
+from quorate_node.cli.departure import leave as leave_now
+from quorate_node.cli.owner_desk import owner_desk
+from quorate_node.cli.withdrawal import Wait, Withdrawn
+from quorate_node.cli.withdrawal import withdraw as withdraw_now
 from quorate_node.owner import leaving
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, usd
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import KeystoreError
-
-if TYPE_CHECKING:
-    from quorate_node.cli.departure import Departure, JobsLeft
-    from quorate_node.cli.withdrawal import Wait, Withdrawn
+from quorate_runtime.process.program_start import home_flag
 
 LOOK_SECONDS = 5.0
 LOOK_LONGEST_SECONDS = 60.0
@@ -81,7 +82,7 @@ def leave(
         return
     if not is_waiting:
         _print(found.done, found.waits, found.calls, keys)
-    flag = options.home_flag(home)
+    flag = home_flag(home)
     if is_surplus:
         typer.echo(f"wallet 0x{found.wallet.hex()}: {usd(found.tokens)} USD")
         return
@@ -119,30 +120,20 @@ def top_up(
 
 
 async def _top_up(config: Config, keys: SigningKeys) -> tuple[Amount, list[str]]:
-    # Imported here: it loads the contracts, and commands such as `status` must start fast.
-    from quorate_node.cli.owner_desk import owner_desk
-
     async with owner_desk(config, keys, SystemClock()) as desk:
         return await desk.top_up()
 
 
 async def _withdraw(
     config: Config, keys: SigningKeys, to: Address | None, amount: Amount | None
-) -> "Withdrawn":
-    from quorate_node.cli.owner_desk import owner_desk
-    from quorate_node.cli.withdrawal import withdraw as withdraw_now
-
+) -> Withdrawn:
     async with owner_desk(config, keys, SystemClock()) as desk:
         return await withdraw_now(desk, to, amount)
 
 
 async def _leave(
     config: Config, keys: SigningKeys, is_waiting: bool, as_json: bool, is_surplus: bool
-) -> "Departure":
-    from quorate_node.cli.departure import free_surplus
-    from quorate_node.cli.departure import leave as leave_now
-    from quorate_node.cli.owner_desk import owner_desk
-
+) -> Departure:
     clock, told = SystemClock(), set[str]()
     if not is_surplus:
         await asyncio.to_thread(leaving.begin_leaving, config.home)
@@ -172,17 +163,14 @@ async def _leave(
             await clock.sleep(_pause(found.waits, clock.now()))
 
 
-def _pause(waits: Iterable["Wait"], now: float) -> float:
+def _pause(waits: Iterable[Wait], now: float) -> float:
     """Returns the seconds until something may have changed: a date, or what has none."""
     dates = [item.until for item in waits]
     left = min(dates, default=0) - now
     return min(LOOK_LONGEST_SECONDS, max(LOOK_SECONDS, left))
 
 
-async def _jobs_left(home: Path) -> "JobsLeft":
-    """Asks the daemon what still runs."""
-    from quorate_node.cli.departure import JobsLeft
-
+async def _jobs_left(home: Path) -> JobsLeft:
     try:
         tree = await ask_daemon(home, "GET", "/v1/status")
     except Unavailable:
@@ -228,7 +216,7 @@ def _amount(text: str, to: str) -> Amount | None:
     return found
 
 
-def _show(found: "Withdrawn", calls: Iterable[str], keys: SigningKeys, as_json: bool) -> None:
+def _show(found: Withdrawn, calls: Iterable[str], keys: SigningKeys, as_json: bool) -> None:
     if as_json:
         typer.echo(canonical.encode(found).decode())
         return
@@ -236,7 +224,7 @@ def _show(found: "Withdrawn", calls: Iterable[str], keys: SigningKeys, as_json: 
 
 
 def _print(
-    done: Iterable[str], waits: Iterable["Wait"], calls: Iterable[str], keys: SigningKeys
+    done: Iterable[str], waits: Iterable[Wait], calls: Iterable[str], keys: SigningKeys
 ) -> None:
     for line in done:
         typer.echo(line)
@@ -249,11 +237,11 @@ def _print(
         typer.echo(f"  {call}")
 
 
-def _left_line(item: "Wait") -> str:
+def _left_line(item: Wait) -> str:
     when = f", {until_text(item.until, SystemClock().now())} if it comes" if item.until else ""
     return f"not waited for: {item.what}{when}"
 
 
-def _wait_line(item: "Wait") -> str:
+def _wait_line(item: Wait) -> str:
     when = f", {until_text(item.until, SystemClock().now())}" if item.until else ""
     return f"waits: {item.what}{when}"

@@ -4,8 +4,8 @@ Only the `cli*` modules read flags and the environment.
 """
 
 import os
-import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -26,7 +26,9 @@ from quorate_runtime.process.command_errors import (
     remember_json,
     say_error,
 )
+from quorate_runtime.process.program_start import first_cause, program_home
 
+home_of = partial(program_home, program="node")
 KEYS_FOLDER = "keys"  # the keystore, inside the provider's folder
 
 # ----------------------------------------------------------------------------- of several commands
@@ -108,32 +110,11 @@ WaitToTheEnd = Annotated[bool, typer.Option("--wait", help="Wait until everythin
 TakeWorkAgain = Annotated[bool, typer.Option("--off", help="Take work again")]
 
 
-def home_of(home: Path | None) -> Path:
-    """Returns the provider's folder: the flag, else $QUORATE_HOME/node, else the XDG data folder.
-
-    The path is absolute, because the container engine and its mounts need absolute paths.
-    """
-    if home is not None:
-        return home.absolute()
-    base = os.environ.get("QUORATE_HOME")
-    if base:
-        return Path(base).absolute() / "node"
-    return (
-        Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "quorate" / "node"
-    )
-
-
-def home_flag(home: Path | None) -> str:
-    """` --home FOLDER` for a command that the user can copy; empty if the flag was not given."""
-    return "" if home is None else f" --home {shlex.quote(str(home))}"
-
-
 def fail(error: BaseException) -> NoReturn:
     """Says what is wrong, also as JSON where that was asked for. Exits: 4 for Unavailable, else
     3.
     """
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = first_cause(error)
     code = error.code.value if isinstance(error, Refused) else ""
     # Codes are for programs, which ask for --json.
     text = str(error).removeprefix(f"{code}: ")
@@ -167,7 +148,6 @@ def locked_keys(folder: Path, settings: Settings, password_file: Path | None) ->
 
 
 def load_keys(folder: Path, settings: Settings, password_file: Path | None) -> ProviderKeys:
-    """Returns the provider's keys, which `init` has made."""
     return provider_keys.load(
         open_keystore(folder, settings, password_file), *owner_and_payout(settings)
     )
@@ -182,5 +162,4 @@ def owner_and_payout(settings: Settings) -> tuple[Address | None, Address | None
 
 
 def hex_text(value: bytes) -> str:
-    """0x and hexadecimal digits."""
     return "0x" + value.hex()

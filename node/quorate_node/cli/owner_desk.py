@@ -60,7 +60,6 @@ class OwnTab:
 
     @property
     def credit(self) -> Amount:
-        """What was paid and not drawn."""
         return Amount(self.tab.paid - self.tab.drawn)
 
 
@@ -76,7 +75,6 @@ class OwnerDesk:
     coordinators: tuple[Coordinator, ...]
 
     async def state(self) -> AccountState:
-        """Asks the chain for stake and balances, in every host class that this home knows."""
         status = read_status(self.config.path("status.json"))
         classes = set(stake_classes.remembered(self.config.home))
         classes |= {detect_cpu_class(sandbox).id() for sandbox in (None, Sandbox.DOCKER_RUNSC)}
@@ -95,7 +93,6 @@ class OwnerDesk:
             yield sender
 
     async def tabs(self) -> list[OwnTab]:
-        """Asks the chain for the tabs of all coordinators of this home."""
         vouchers = {item.coordinator: item.voucher for item in earnings(self.config.home)}
         known = dict.fromkeys(item.address for item in self.coordinators) | vouchers
         return [
@@ -156,7 +153,6 @@ class OwnerDesk:
 
 
 def earnings(home: Path) -> Iterator[EarningStatus]:
-    """Yields what the daemon last knew of each coordinator's debt; nothing if none has run."""
     status = read_status(home / "status.json")
     yield from status.earnings if status else ()
 

@@ -5,22 +5,22 @@ import json
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from quorate_contracts.account.relayed_requests import RequestFile, write_file
 from quorate_node.base import settings as settings_file
 from quorate_node.base import typed_values
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli import options
+from quorate_node.cli.owner_desk import owner_desk
+from quorate_node.cli.requesting import Wish, requests_for
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Amount, UnixSeconds, usd
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import KeystoreError
-
-if TYPE_CHECKING:
-    from quorate_contracts.account.relayed_requests import RequestFile
 
 WISHES = "join, leave, unbond, withdraw or payout"
 
@@ -44,7 +44,6 @@ def request(
     """Sign what should be done on chain, for somebody else to send: the owner needs no coins. The
     relayer is paid in tokens, at most --max-fee for each request.
     """
-    from quorate_contracts.account.relayed_requests import write_file
 
     folder = options.home_of(home)
     try:
@@ -74,10 +73,7 @@ async def _requests(
     payout: Address | None,
     until: UnixSeconds,
     max_fee: Amount,
-) -> "RequestFile":
-    # Imported here: it loads the contracts, and commands such as `status` must start fast.
-    from quorate_node.cli.owner_desk import owner_desk
-    from quorate_node.cli.requesting import Wish, requests_for
+) -> RequestFile:
     from quorate_node.status.diagnostics import wanted_slots
 
     if wish not in set(Wish):

@@ -1,8 +1,8 @@
-"""`quorate node settle`: the owner's executions of orders with an escrow of their own."""
+"""`quorate node settle`: own executions of orders with an escrow of their own."""
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,12 +11,11 @@ from quorate_node.base.config import Config
 from quorate_node.base.dates import until_text
 from quorate_node.base.provider_keys import SigningKeys
 from quorate_node.cli import options
+from quorate_node.cli.owner_desk import owner_desk
+from quorate_node.cli.settling import Row, settle_one, table
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.keystore import KeystoreError
-
-if TYPE_CHECKING:
-    from quorate_node.cli.settling import Row
 
 
 def settle(
@@ -54,16 +53,12 @@ def settle(
         typer.echo("no job with an escrow of its own waits for its pay")
 
 
-async def _settle(config: Config, keys: SigningKeys, job: str) -> "tuple[list[str], list[Row]]":
-    # Imported here: it loads the contracts, and commands such as `status` must start fast.
-    from quorate_node.cli.owner_desk import owner_desk
-    from quorate_node.cli.settling import settle_one, table
-
+async def _settle(config: Config, keys: SigningKeys, job: str) -> tuple[list[str], list[Row]]:
     async with owner_desk(config, keys, SystemClock()) as desk:
         sent = await settle_one(desk, job) if job else []
         return sent, await table(desk, job)
 
 
-def _line(row: "Row") -> str:
+def _line(row: Row) -> str:
     when = f", {until_text(row.at, SystemClock().now())}" if row.at else ""
     return f"job 0x{row.job[:12]} (lease 0x{row.lease[:12]}): {row.state}{when}"

@@ -34,7 +34,6 @@ def status(home: options.Home = None, as_json: options.AsJson = False) -> None:
 
 
 def status_lines(tree: canonical.Json) -> list[str]:
-    """Returns the lines of a daemon's answer. An older daemon's answer lacks some fields."""
     why = tree.get("notOnOffer", "")
     lines = [
         f"provider {tree['provider']} · {tree['executor']} · gateway {tree['gateway']}",
@@ -59,7 +58,6 @@ def status_lines(tree: canonical.Json) -> list[str]:
 
 
 def lease_line(lease: canonical.Json) -> str:
-    """Returns one line about a lease, with the GPUs that it has."""
     gpus = f" on {', '.join(lease['gpus'])}" if lease.get("gpus") else ""
     return f"lease {lease['lease'][:18]} {lease['phase']}{gpus}"
 
@@ -87,7 +85,6 @@ def _coordinators(tree: canonical.Json) -> list[str]:
 
 
 def earning_lines(item: canonical.Json) -> list[str]:
-    """Returns the lines about the pay of one coordinator."""
     names = ("earned", "held", "vouched", "paid", "room")
     earned, held, vouched, paid, room = (usd(int(item[name])) for name in names)
     closes_at, free = int(item["closesAt"]), usd(int(item["locked"]) - int(item["paid"]))
@@ -102,7 +99,6 @@ def earning_lines(item: canonical.Json) -> list[str]:
 
 
 def account_lines(account: canonical.Json) -> list[str]:
-    """Returns the lines about stake and balances, from an `AccountState` as JSON."""
     now = int(account["readAt"])
     closed, coin = [slot for slot in account["slots"] if int(slot["backAt"])], account["coin"]
     count = f"{counted(len(account['slots']) - len(closed), 'slot')} open, {len(closed)} closed"
@@ -149,5 +145,4 @@ def coins(wei: int) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A count with its noun: "1 slot", "2 slots"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

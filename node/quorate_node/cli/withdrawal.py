@@ -104,14 +104,12 @@ async def collect_all(desk: OwnerDesk, sender: Sender) -> tuple[list[str], list[
 
 
 async def is_collectable(desk: OwnerDesk) -> bool:
-    """Whether `collect_all` has something to send."""
     if any(item.redeemable or item.credit for item in await desk.tabs()):
         return True
     return await ask(desk.client, desk.contracts.escrow.balance_of(desk.keys.account)) > 0
 
 
 async def balance_calls(desk: OwnerDesk) -> list[str]:
-    """The call that takes the balance out of Escrow, for an owner's key that is not here."""
     escrow = desk.contracts.escrow
     balance = await ask(desk.client, escrow.balance_of(desk.keys.account))
     return [call.text for call in withdraw_balance(escrow, balance)]

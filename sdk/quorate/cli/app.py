@@ -165,7 +165,6 @@ def answer(words: list[str]) -> int:
 
 
 def _complete(words: list[str]) -> int:
-    """Prints what may follow the words, one a line, for a shell."""
     from typer.main import get_command
 
     from quorate.cli.completion import candidates

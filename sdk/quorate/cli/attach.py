@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
+from rich.progress import Progress as Bars
 
 from quorate.base.errors import REMEDIES, QuorateError, RefusedError, UsageError
 from quorate.base.exit_codes import ExitCode
@@ -87,13 +90,11 @@ def suggest_escrow(job: Job, plan: Plan) -> None:
 
 
 def question(plan: Plan) -> str:
-    """Returns the question before an order is signed."""
     expected = "" if plan.estimate is None else f" for {plan.estimate.short()}"
     return f"Submit{expected}, at most {format_amount(plan.worst_charge)}?"
 
 
 def _nearest(job: Job, plan: Plan) -> str:
-    """Returns the coordinator's explanation, with the id of the host class replaced by its name."""
     words, identity = one_line(plan.view.nearest), job.host()
     if not job.host_class:
         return words
@@ -111,13 +112,11 @@ def _remedy(job: Job, code: Code) -> str:
 
 
 def _refusal_code(plan: Plan) -> Code:
-    """Returns the code with which the coordinator would refuse an order of this plan."""
     found = plan.view.refusal
     return Code(found) if found in set(Code) else Code.NO_OFFER
 
 
 def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
-    """Prints the plan as a table or as JSON."""
     view = plan.view
     if is_json:
         emit(
@@ -175,10 +174,6 @@ def progress(is_json: bool) -> Iterator[Progress]:
     if is_json or not sys.stderr.isatty():
         yield no_progress
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
-
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),

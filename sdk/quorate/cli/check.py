@@ -7,32 +7,25 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import aiohttp
 import typer
 
 from quorate.base.errors import UsageError
 from quorate.base.exit_codes import ExitCode
-from quorate.cli.code_options import Build, Files, PythonVersion, Requirements, Workdir, code_fields
 from quorate.cli.context import JsonFlag, emit, note, run_async
-from quorate.cli.jobs import (
-    Command,
-    Cores,
-    Disk,
-    File,
-    ImageName,
-    Inputs,
-    MaxDuration,
-    Memory,
-    Variables,
-    parse_inputs,
-    parse_pair,
-)
+from quorate.cli.job_flags import CHECKED, JobFlags, job_of
+from quorate.cli.jobs import Command, File, ImageName
 from quorate.cli.terminal_text import plain
-
-if TYPE_CHECKING:
-    from quorate.job.job import Job
-    from quorate.programs.local_check import LocalCheck, LocalRun
+from quorate.client.base.result import describe_exit
+from quorate.job.job import Job
+from quorate.job.jobfile import load_job
+from quorate.job.packing import pack
+from quorate.job.sweep import element_job, elements
+from quorate.programs.job_preparation import JobPreparation
+from quorate.programs.local_check import LocalCheck, LocalRun, check_locally
+from quorate_runtime.process.settings_flags import with_flags
 
 LOG_LINES = 20
 PRICE = "1"  # nothing is ordered
@@ -48,48 +41,22 @@ LIMIT = "Other hardware can still differ: a verdict needs machines of one host c
 
 def check(file: File, output: Kept = None, json: JsonFlag = False) -> None:
     """Runs a job file twice on this machine and compares the results, before it costs money."""
-    from quorate.job.jobfile import load_job
-
     _refuse_existing(output)
     run_async(_check(load_job(file), output, json))
 
 
+@with_flags(JobFlags, names=CHECKED)
 def image_check(
     image: ImageName = "",
     command: Command = None,
-    file: Files = None,
-    requirements: Requirements = None,
-    workdir: Workdir = None,
-    python: PythonVersion = "",
-    build: Build = None,
-    inputs: Inputs = None,
-    env: Variables = None,
-    cpu: Cores = None,
-    memory: Memory = None,
-    disk: Disk = None,
-    max_duration: MaxDuration = "15m",
+    *,
     output: Kept = None,
     json: JsonFlag = False,
+    **typed: Any,
 ) -> None:
     """Runs a command twice on this machine and compares the results, before it costs money."""
-    from quorate.job.job import Job
-
     _refuse_existing(output)
-    words = list(command or [])
-    if build is not None and image:  # with --build there is no image, so it is the first word
-        image, words = "", [image, *words]
-    given = (("cpu", cpu), ("memory", memory), ("disk", disk))
-    local = Path(image)
-    job = Job(
-        image=local if local.is_file() else image,
-        build=build,
-        **code_fields(file, requirements, workdir, python, words),
-        inputs=parse_inputs(inputs or []),
-        env=dict(parse_pair(item, "--env") for item in env or []),
-        resources={key: value for key, value in given if value is not None},
-        max_duration=max_duration,
-        max_price=PRICE,
-    )
+    job = job_of(JobFlags(**typed), image, list(command or []), PRICE)
     run_async(_check(job, output, json))
 
 
@@ -98,9 +65,7 @@ def _refuse_existing(kept: Path | None) -> None:
         raise UsageError(f"{kept} already exists; give a new directory for the outputs")
 
 
-async def _check(job: "Job", kept: Path | None, is_json: bool) -> None:
-    from quorate.programs.local_check import check_locally
-
+async def _check(job: Job, kept: Path | None, is_json: bool) -> None:
     folder = Path(mkdtemp(prefix="quorate-check-"))
     try:
         async with AsyncExitStack() as stack:
@@ -113,14 +78,8 @@ async def _check(job: "Job", kept: Path | None, is_json: bool) -> None:
         await asyncio.to_thread(_delete, folder)
 
 
-async def _packed(job: "Job", folder: Path, stack: AsyncExitStack) -> Any:
+async def _packed(job: Job, folder: Path, stack: AsyncExitStack) -> Any:
     """Returns the packed job: as for an order, but without a store."""
-    import aiohttp
-
-    from quorate.job.packing import pack
-    from quorate.job.sweep import element_job, elements
-    from quorate.programs.job_preparation import JobPreparation
-
     session = await stack.enter_async_context(aiohttp.ClientSession())
     preparation = JobPreparation(folder, session, note, stack)
     prepared = await preparation.prepared(replace(job, sweep={}, seeds=0, outputs=None))
@@ -131,10 +90,8 @@ async def _packed(job: "Job", folder: Path, stack: AsyncExitStack) -> Any:
     return await asyncio.to_thread(pack, prepared, {})
 
 
-def _report(found: "LocalCheck", is_json: bool) -> None:
+def _report(found: LocalCheck, is_json: bool) -> None:
     """Prints the comparison. Exits with 6 for different results, with 1 if the program fails."""
-    from quorate.client.base.result import describe_exit
-
     first, second = found.first, found.second
     if is_json:
         emit(
@@ -164,19 +121,17 @@ def _report(found: "LocalCheck", is_json: bool) -> None:
         raise typer.Exit(int(ExitCode.JOB_FAILED))
 
 
-def _ending(run: "LocalRun") -> str:
-    from quorate.client.base.result import describe_exit
-
+def _ending(run: LocalRun) -> str:
     refused = f", and its outputs were refused: {plain(run.refusal)}" if run.refusal else ""
     return f"{describe_exit(run.exit_status)}{refused} (output {run.output_cid})"
 
 
-def _show_log(run: "LocalRun") -> None:
+def _show_log(run: LocalRun) -> None:
     lines = run.log.decode(errors="replace").splitlines()[-LOG_LINES:]
     note("\n".join(["its last lines:", *lines]) if lines else "it printed nothing")
 
 
-def _tree(run: "LocalRun") -> dict[str, Any]:
+def _tree(run: LocalRun) -> dict[str, Any]:
     return {
         "sandbox": run.sandbox,
         "exitStatus": int(run.exit_status),
@@ -186,7 +141,7 @@ def _tree(run: "LocalRun") -> dict[str, Any]:
     }
 
 
-def _keep(found: "LocalCheck", kept: Path) -> None:
+def _keep(found: LocalCheck, kept: Path) -> None:
     kept.mkdir(parents=True)
     for name, run in (("1", found.first), ("2", found.second)):
         shutil.copytree(run.output, kept / name, copy_function=shutil.copyfile)

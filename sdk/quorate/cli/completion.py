@@ -55,7 +55,6 @@ def completion(
 
 
 def candidates(root: Any, words: list[str]) -> list[str]:
-    """Returns what may follow the complete `words` on a command line of the parser `root`."""
     command, rest = root, moved(words)
     context = root.make_context("quorate", [], resilient_parsing=True)
     while isinstance(command, TyperGroup) and rest:

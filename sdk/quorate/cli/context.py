@@ -58,13 +58,11 @@ class Context:
         return f"quorate {''.join(flags)}{words}"
 
     def profile_home(self) -> Path:
-        """Returns the folder of the profile."""
         from quorate.client.base.profile import default_home
 
         return self.home or default_home(self.environment)
 
     def readable_home(self) -> Path:
-        """Returns the folder of the profile that the options name, for what needs no key."""
         from quorate.client.base.profile import read_settings
 
         home = self.profile_home() if self.devnet is None else self._devnet_client(self.devnet).home
@@ -126,7 +124,6 @@ class Context:
         return Market(self.profile(), notice=note, is_reading=True)
 
     def home_in_use(self) -> Path:
-        """Returns the folder of the profile: the devnet's client's, or the user's."""
         return self.profile_home() if self.devnet is None else self._devnet_client(self.devnet).home
 
     def passphrase_in_use(self, prompt: str) -> str:
@@ -160,7 +157,6 @@ def context_of(ctx: typer.Context) -> Context:
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Runs one command's coroutine."""
     return asyncio.run(work)
 
 
@@ -170,7 +166,6 @@ def note(sentence: str) -> None:
 
 
 def emit(tree: Any) -> None:
-    """Prints one JSON document on standard output."""
     typer.echo(json.dumps(tree, sort_keys=True))
 
 

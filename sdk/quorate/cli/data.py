@@ -8,17 +8,25 @@ import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from aiohttp import ClientSession, web
 
 from quorate.base.errors import UsageError, translated
+from quorate.cli.attach import progress
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-
-if TYPE_CHECKING:
-    from quorate.client.base.transfer import Progress
-    from quorate_content.dag.cid import Cid
-    from quorate_content.store.content_store import ContentStore
+from quorate.client.base.transfer import Progress
+from quorate.job.quantities import parse_size
+from quorate_content.dag.cid import Cid, typed_cid
+from quorate_content.store.content_store import ContentStore
+from quorate_content.store.fetch_order import gateway_source
+from quorate_content.transfer.gateway import add_gateway_routes
+from quorate_content.transfer.kubo import Kubo
+from quorate_content.transfer.root_size import root_size
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
+from quorate_runtime.http.listener_limits import ListenerLimits
 
 OWNER = "data"
 GATEWAY = "http://127.0.0.1:8080"
@@ -53,8 +61,6 @@ def add(
     async def work() -> None:
         if not path.exists():
             raise UsageError(f"{path} does not exist")
-        from quorate.cli.attach import progress
-
         async with _opened(ctx, store) as content:
             with progress(json) as report:
                 stat = await content.put(
@@ -87,14 +93,9 @@ def get(
     json: JsonFlag = False,
 ) -> None:
     """Fetches content, verifies it and pins it."""
-    from quorate.job.quantities import parse_size
-
     most = parse_size(max_size, "--max-size")
 
     async def work() -> None:
-        from quorate.cli.attach import progress
-        from quorate_content.store.fetch_order import gateway_source
-
         wanted = _cid(cid)
         if output is not None and output.exists():
             raise UsageError(f"{output} already exists; give a new path")
@@ -213,12 +214,6 @@ def serve(
     """Serves stored content as a trustless IPFS gateway until Ctrl-C. Anybody may read it."""
 
     async def work() -> None:
-        from aiohttp import web
-
-        from quorate_content.transfer.gateway import add_gateway_routes
-        from quorate_runtime.http.listener import Listener, OpenConnections, cannot_listen
-        from quorate_runtime.http.listener_limits import ListenerLimits
-
         async with _opened(ctx, store, is_made=False) as content:
             app = web.Application()
             add_gateway_routes(app, content)
@@ -248,13 +243,11 @@ def _place(ctx: typer.Context, folder: Path | None) -> Path:
 @asynccontextmanager
 async def _opened(
     ctx: typer.Context, folder: Path | None, is_made: bool = True
-) -> AsyncIterator["ContentStore"]:
+) -> AsyncIterator[ContentStore]:
     """Opens the content store, which may use the whole disk. Errors become the client's errors.
 
     Without `is_made`, a missing store is a UsageError.
     """
-    from quorate_content.store.content_store import ContentStore
-
     place = _place(ctx, folder)
     if not is_made and not place.exists():
         raise UsageError(
@@ -270,10 +263,7 @@ async def _opened(
             await content.close()
 
 
-def _cid(text: str) -> "Cid":
-    from quorate_content.dag.cid import typed_cid
-    from quorate_protocol.refusals import Refused
-
+def _cid(text: str) -> Cid:
     try:
         return typed_cid(text)
     except Refused as refused:
@@ -282,26 +272,17 @@ def _cid(text: str) -> "Cid":
         ) from refused
 
 
-async def _size(gateway: str, cid: "Cid") -> int:
-    from aiohttp import ClientSession
-
-    from quorate_content.store.fetch_order import gateway_source
-    from quorate_content.transfer.root_size import root_size
-
+async def _size(gateway: str, cid: Cid) -> int:
     async with ClientSession() as session:
         return await root_size(session, gateway_source("gateway", gateway).url, cid)
 
 
 async def _to_kubo(
-    content: "ContentStore", cid: "Cid", url: str, name: str, report: "Progress"
+    content: ContentStore, cid: Cid, url: str, name: str, report: Progress
 ) -> dict[str, object]:
     """Imports the stored content's CAR into a Kubo, pins it there and announces it. A Kubo that
     cannot announce it, as without peers, is no error.
     """
-    from aiohttp import ClientSession
-
-    from quorate_content.transfer.kubo import Kubo
-    from quorate_protocol.refusals import Refused, Unavailable
 
     async def car() -> AsyncIterator[bytes]:
         done = 0

@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 from quorate.base.errors import UsageError
 from quorate.cli.context import Context, from_environment
 
-PANEL = "Options of every command"
 WITH_VALUE = ("--home", "--devnet", "--client", "--password-file", "--log-file")
 WITHOUT_VALUE = ("--json", "--log-json")
 Home = Annotated[Path | None, typer.Option("--home", help="Folder of the profile.")]
@@ -43,7 +42,6 @@ class CommandGroup(TyperGroup):
     """A group of commands whose options may also stand before the command's name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parses the group's words after moving the flags of every command behind the command."""
         rest: list[str] = super().parse_args(ctx, moved(list(args)))
         return rest
 
@@ -148,7 +146,6 @@ def _with(
 
 
 def _declared(signature: inspect.Signature) -> set[str]:
-    """Returns the long names of a function's options."""
     names = set()
     for item in signature.parameters.values():
         for info in get_args(item.annotation)[1:]:
@@ -163,7 +160,6 @@ def _context_name(signature: inspect.Signature) -> str:
 
 
 def _shown(kind: Any, is_hidden: bool) -> Any:
-    """Returns the annotation of a flag, hidden from the help where it means nothing."""
     from copy import copy
 
     base, info = get_args(kind)[0], copy(get_args(kind)[1])

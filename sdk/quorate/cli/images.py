@@ -1,12 +1,19 @@
 """`quorate image`: builds an image, or tries one twice on this machine."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from quorate.base.errors import UsageError
 from quorate.cli.check import image_check
 from quorate.cli.context import JsonFlag, emit
+from quorate.images import build_python_image, read_archive
+from quorate.images.local_engine import needed_engine
+from quorate.job.quantities import format_size
+from quorate_content.dag.disk_tree import cid_of_path
+from quorate_protocol.refusals import Refused
 
 image_app = typer.Typer(
     help="Build images without a registry, and check programs in them.",
@@ -37,13 +44,35 @@ def image_build(
 
     The image of this Python has no shell, so give its commands as lists of words.
     """
-    from quorate.cli.image_build import build_image
-    from quorate.job.quantities import format_size
-    from quorate_content.dag.disk_tree import cid_of_path
-
     image_id = build_image(output, python, packages or (), dockerfile)
     size, cid = output.stat().st_size, str(cid_of_path(output))
     if json:
         emit({"path": str(output), "cid": cid, "imageId": f"sha256:{image_id}", "bytes": size})
     else:
         typer.echo(f"{output}  {format_size(size)}\ncid      {cid}")
+
+
+def build_image(
+    output: Path, is_python: bool, packages: Sequence[str], dockerfile: Path | None
+) -> str:
+    """Writes the archive and returns the image's id in hex. UsageError says what is missing."""
+    if is_python == (dockerfile is not None):
+        raise UsageError(
+            "image build: give either --python or --dockerfile; try quorate image build --python "
+            "-o hello.tar"
+        )
+    if packages and dockerfile is not None:
+        raise UsageError("--with: it goes with --python; a Dockerfile installs its own packages")
+    if output.is_dir():
+        raise UsageError(
+            f"{output} is a folder; give the archive to write, such as {output / 'hello.tar'}"
+        )
+    try:
+        if dockerfile is None:
+            return build_python_image(output, packages).config_digest
+        engine = needed_engine()
+        output.parent.mkdir(parents=True, exist_ok=True)
+        engine.export(engine.build(dockerfile), output)
+        return read_archive(output).config_digest
+    except Refused as refused:
+        raise UsageError(f"image build: {refused.detail}") from refused

@@ -1,16 +1,17 @@
 """`quorate market`: supply, prices and volume of the market by hour or day and host class."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.tables import table
-
-if TYPE_CHECKING:
-    from quorate_protocol.messages.market_history import MarketPeriodView
-    from quorate_protocol.units import Price
+from quorate.job.host_class import class_name, name_of, parse_host_class
+from quorate.job.quantities import format_amount, parse_duration
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.market_history import MarketPeriodView
+from quorate_protocol.units import Amount, Price
 
 COLUMNS = [
     "START (UTC)",
@@ -38,10 +39,6 @@ def market(
     json: JsonFlag = False,
 ) -> None:
     """Shows supply, prices per slot-hour in USD, and volume of the market's past."""
-    from quorate.job.host_class import parse_host_class
-    from quorate.job.quantities import parse_duration
-    from quorate_protocol.codec import canonical
-
     seconds = parse_duration(since, "--since")
     identity = parse_host_class(host_class, "--class")
 
@@ -58,10 +55,7 @@ def market(
     run_async(work())
 
 
-def _row(period: "MarketPeriodView", by: str) -> list[str]:
-    from quorate.job.host_class import class_name, name_of
-    from quorate.job.quantities import format_amount
-
+def _row(period: MarketPeriodView, by: str) -> list[str]:
     start = datetime.fromtimestamp(period.start, UTC)
     prices = period.prices
     band = (prices.least, prices.median, prices.p90) if prices else (None, None, None)
@@ -79,8 +73,5 @@ def _row(period: "MarketPeriodView", by: str) -> list[str]:
     ]
 
 
-def _price(price: "Price | None") -> str:
-    from quorate.job.quantities import format_amount
-    from quorate_protocol.units import Amount
-
+def _price(price: Price | None) -> str:
     return UNKNOWN if price is None else format_amount(Amount(price)).removesuffix(" USD")

@@ -2,18 +2,30 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from quorate.base.errors import EvidenceError, UnavailableError
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-
-if TYPE_CHECKING:
-    from quorate.client.base.profile import Profile
-    from quorate.client.money.balances import Balances, CoordinatorBalance
-    from quorate.client.money.withdrawal import GiveBack, WithdrawalState
-    from quorate_contracts.money_texts import Currency
+from quorate.client.base.client_ledger import Ledger
+from quorate.client.base.profile import (
+    Profile,
+    account_address,
+    lead_setting,
+    read_settings,
+    set_lead,
+)
+from quorate.client.market import Market
+from quorate.client.money.balances import Balances, CoordinatorBalance, read_balances
+from quorate.client.money.chain_access import find_chain, one_at_a_time, open_chain
+from quorate.client.money.moments import moment
+from quorate.client.money.order_escrow import reclaim as take_back
+from quorate.client.money.taking_out import receiver_of, state_lines, take_out
+from quorate.client.money.withdrawal import GiveBack, WithdrawalState
+from quorate.job.quantities import format_amount, parse_amount
+from quorate_contracts.money_texts import Currency
+from quorate_runtime.clock import SystemClock
 
 ChainUrl = Annotated[
     str, typer.Option(help="URL of a chain node; default: the one that the coordinator named.")
@@ -24,15 +36,10 @@ def balance(ctx: typer.Context, chain_url: ChainUrl = "", json: JsonFlag = False
     """Shows your money: in the wallet, your balance, your tabs, funded orders. It needs no
     passphrase.
     """
-    from quorate.client.base.client_ledger import Ledger
-    from quorate.client.base.profile import account_address, lead_setting, read_settings
-    from quorate.client.money.balances import read_balances
-    from quorate.client.money.chain_access import find_chain, open_chain
-
     context = context_of(ctx)
     home = context.readable_home()
 
-    async def work() -> "tuple[Balances, Currency]":
+    async def work() -> tuple[Balances, Currency]:
         settings = read_settings(home)
         identity, url = await find_chain(home, settings["coordinator"], chain_url)
         ledger = Ledger(home / "ledger.sqlite")
@@ -60,9 +67,6 @@ def lead(
     coordinator can take and give nothing for. Without it: 1 USD, or a tenth of what the
     coordinator has delivered.
     """
-    from quorate.client.base.profile import set_lead
-    from quorate.job.quantities import format_amount, parse_amount
-
     wanted, home = parse_amount(amount, "lead"), context_of(ctx).readable_home()
     set_lead(home, wanted)
     if json:
@@ -86,23 +90,17 @@ def withdraw(
     """Takes money back from the escrow, at once if the coordinator gives it back. If it does not,
     your tab closes: repeat the command then. It never asks twice for the same money.
     """
-    from quorate.client.base.client_ledger import Ledger
-    from quorate.client.money.chain_access import one_at_a_time
-    from quorate.client.money.taking_out import receiver_of, state_lines, take_out
-    from quorate.job.quantities import parse_amount
-    from quorate_runtime.clock import SystemClock
-
     context, clock = context_of(ctx), SystemClock()
     wanted = parse_amount(amount, "amount") if amount else None
     receiver = receiver_of(to) if to else None
     repeat = context.command("withdraw")
     profile = context.profile()
 
-    async def told(state: "WithdrawalState") -> None:
+    async def told(state: WithdrawalState) -> None:
         for line in state_lines(state, ""):
             note(line)
 
-    async def work() -> "WithdrawalState":
+    async def work() -> WithdrawalState:
         ledger = Ledger(profile.ledger_path)
         try:
             async with _asking(profile) as give_back:
@@ -138,10 +136,6 @@ def reclaim(
     """Takes back the budget of an order with an escrow of its own, once nobody can earn it any
     more. It needs no coordinator.
     """
-    from quorate.client.base.client_ledger import Ledger
-    from quorate.client.money.order_escrow import reclaim as take_back
-    from quorate_runtime.clock import SystemClock
-
     profile = context_of(ctx).profile()
 
     async def work() -> str:
@@ -159,12 +153,10 @@ def reclaim(
 
 
 @asynccontextmanager
-async def _asking(profile: "Profile") -> "AsyncIterator[GiveBack | None]":
+async def _asking(profile: Profile) -> AsyncIterator[GiveBack | None]:
     """Settles what ended, so that it is not counted as promised, and yields how to ask the
     coordinator for money. Yields None if it does not answer.
     """
-    from quorate.client.market import Market
-
     market = Market(profile, notice=note)
     try:
         await market.__aenter__()
@@ -183,10 +175,7 @@ async def _asking(profile: "Profile") -> "AsyncIterator[GiveBack | None]":
         await market.__aexit__(None, None, None)
 
 
-def _balance_lines(found: "Balances", currency: "Currency", reclaim: str) -> list[str]:
-    from quorate.client.money.moments import moment
-    from quorate.job.quantities import format_amount
-
+def _balance_lines(found: Balances, currency: Currency, reclaim: str) -> list[str]:
     lines = [
         f"account    0x{found.account.hex()} on {currency.chain}",
         f"wallet     {format_amount(found.wallet)} in {currency.name}",
@@ -204,10 +193,7 @@ def _balance_lines(found: "Balances", currency: "Currency", reclaim: str) -> lis
     return lines
 
 
-def _coordinator_lines(item: "CoordinatorBalance") -> list[str]:
-    from quorate.client.money.moments import moment
-    from quorate.job.quantities import format_amount
-
+def _coordinator_lines(item: CoordinatorBalance) -> list[str]:
     closing = f"; it closes {moment(item.tab.closes_at)}" if item.tab.closes_at else ""
     name = f"coordinator 0x{item.coordinator.hex()}"
     lines = [f"tab        {format_amount(item.free)} for {name}{closing}"]
@@ -221,7 +207,7 @@ def _coordinator_lines(item: "CoordinatorBalance") -> list[str]:
     return lines
 
 
-def _balance_json(found: "Balances", currency: "Currency") -> dict[str, Any]:
+def _balance_json(found: Balances, currency: Currency) -> dict[str, Any]:
     return {
         "account": f"0x{found.account.hex()}",
         "chainId": currency.chain_id,
@@ -256,7 +242,7 @@ def _balance_json(found: "Balances", currency: "Currency") -> dict[str, Any]:
     }
 
 
-def _withdrawal_json(state: "WithdrawalState") -> dict[str, Any]:
+def _withdrawal_json(state: WithdrawalState) -> dict[str, Any]:
     return {
         "id": state.record.id,
         "amountMicroUsd": state.record.amount,

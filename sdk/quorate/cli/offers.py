@@ -1,6 +1,7 @@
 """`quorate offers`: the book of a coordinator, or what gossip says."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,17 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quorate.base.errors import UsageError
+from quorate.cli import rendering
 from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
 from quorate.cli.tables import table
+from quorate.job.quantities import parse_duration, parse_price
+from quorate.trust.attestation_checks import deployment_check
+from quorate.trust.market_by_gossip import GossipedMarket, listen, listening_seconds
+from quorate_attestation.gpu_match import names_called
+from quorate_contracts import trusted_deployment
+from quorate_contracts.deploy import Deployment
+from quorate_protocol.messages.offer import Offer
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import UnixSeconds
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.http.urls import web_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from quorate.trust.attestation_verification import CheckedSlot
-    from quorate.trust.market_by_gossip import GossipedMarket
-    from quorate_contracts.deploy import Deployment
-    from quorate_protocol.messages.offer import Offer
-
 SECONDS_MAX = 3_600
 DEVNET_FILE_BYTES_MAX = 1 << 20
 
@@ -77,13 +84,10 @@ def offers(
 
     With --p2p they come by gossip, and the chain says whether key and stake are the provider's.
     """
-    from quorate.job.quantities import parse_price
-    from quorate_attestation.gpu_match import names_called
-
     named = names_called(gpu or "")
     most = None if max_price is None else parse_price(max_price, "--max-price")
 
-    def fits(offer: "Offer") -> bool:
+    def fits(offer: Offer) -> bool:
         has_model = gpu is None or any(
             gpu.lower() in slot.gpu.lower() or slot.gpu.lower() in named for slot in offer.slots
         )
@@ -109,8 +113,6 @@ def _seconds(text: str) -> int | None:
     """Returns how long to listen, or None for the default."""
     if not text:
         return None
-    from quorate.job.quantities import parse_duration
-
     seconds = parse_duration(text, "--for")
     if seconds > SECONDS_MAX:
         raise UsageError(f"--for: {text} is too long; write 1h or less")
@@ -118,10 +120,8 @@ def _seconds(text: str) -> int | None:
 
 
 async def _of_the_book(
-    context: Context, on_chain: bool, verify: bool, fits: "Callable[[Offer], bool]", is_json: bool
+    context: Context, on_chain: bool, verify: bool, fits: Callable[[Offer], bool], is_json: bool
 ) -> None:
-    from quorate.cli import rendering
-
     async with context.reading_market() as market:
         views = await market.checked_offers(on_chain)
         wanted = tuple(row for row in views if fits(row.view.offer))
@@ -138,19 +138,13 @@ async def _of_the_book(
 
 
 async def _by_gossip(
-    deployment: "Deployment",
+    deployment: Deployment,
     chain_url: str,
     seconds: int | None,
     verify: bool,
-    fits: "Callable[[Offer], bool]",
+    fits: Callable[[Offer], bool],
     is_json: bool,
 ) -> None:
-    from quorate.cli import rendering
-    from quorate.trust.attestation_checks import deployment_check
-    from quorate.trust.market_by_gossip import listen, listening_seconds
-    from quorate_protocol.units import UnixSeconds
-    from quorate_runtime.clock import SystemClock
-
     wait = listening_seconds(deployment) if seconds is None else seconds
     note(f"listening to gossip for {wait} s")
     found = await listen(deployment, chain_url, wait, SystemClock())
@@ -179,7 +173,7 @@ async def _by_gossip(
     _note_sources(found)
 
 
-def _note_sources(found: "GossipedMarket") -> None:
+def _note_sources(found: GossipedMarket) -> None:
     note(
         f"reached {found.reached} of {len(found.coordinators)} coordinators on chain; "
         f"{found.refused} messages were refused"
@@ -202,8 +196,6 @@ def _note_bad(count: int) -> None:
 
 def _note_attestation(provider: str, slots: "tuple[CheckedSlot, ...]") -> None:
     """Says why a slot is not verified, and which figures are only told."""
-    from quorate.cli import rendering
-
     for slot in slots:
         if slot.problem:
             note(f"{provider}: attestation not verified: {slot.problem}")
@@ -214,15 +206,11 @@ def _note_attestation(provider: str, slots: "tuple[CheckedSlot, ...]") -> None:
 
 def _market_of(
     context: Context, deployment: Path | None, chain_url: str | None
-) -> "tuple[Deployment, str]":
+) -> tuple[Deployment, str]:
     """Returns the deployment and the chain node's URL, without a coordinator and without keys.
 
     Flags come first, then the devnet's file or the profile's trusted deployment.
     """
-    from quorate_contracts import trusted_deployment
-    from quorate_protocol.refusals import Refused
-    from quorate_runtime.http.urls import web_url
-
     path, url = deployment, chain_url
     if context.devnet is not None:
         path, url = path or context.devnet, url or _devnet_chain_url(context.devnet)

@@ -3,8 +3,9 @@
 Built-in commands come from a table, groups of other programs (`quorate node ...`) by entry point.
 """
 
+from collections.abc import Callable
 from copy import copy
-from importlib import import_module
+from functools import partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
@@ -14,12 +15,12 @@ from typer.main import get_command, get_group
 from quorate.base.errors import UsageError
 from quorate.cli.command_table import BY_NAME, PLUGINS, PROGRAMS, ROWS, Row
 from quorate.cli.global_flags import CommandGroup, of_client, of_program
+from quorate_runtime.process.command_table import Function, TableGroup, command_of, imported
 
 GROUP = "quorate.commands"
 
 
 def show_version(is_wanted: bool) -> None:
-    """Prints the version and ends the command."""
     if is_wanted:
         from quorate_runtime.version import version_line
 
@@ -46,18 +47,15 @@ class PluginGroup(CommandGroup):
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Returns the names of the commands, built-in ones first."""
         return [*BY_NAME, *sorted(_found().keys() - BY_NAME.keys())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Returns a command by name, or None. It imports the command's module."""
         if cmd_name in BY_NAME:
             return _built_in(BY_NAME[cmd_name])
         point = _found().get(cmd_name)
         return None if point is None else _load(point)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Writes the commands by section, and imports none of this distribution's."""
         rows = [(row.section, row.name, row.summary) for row in ROWS if not row.is_hidden]
         for name in sorted(_found().keys() - BY_NAME.keys()):
             known = PLUGINS.get(name)
@@ -72,46 +70,38 @@ class PluginGroup(CommandGroup):
 
 
 def _built_in(row: Row) -> Any:
-    """Returns the parser's command of a row of the table."""
-    module, _, name = row.target.partition(":")
-    found = getattr(import_module(module), name)
-    if isinstance(found, typer.Typer):
-        command: Any = get_group(_with_flags(found))
-    else:
-        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-        alone.command(row.name, hidden=row.is_hidden)(of_client(found))
-        command = get_command(alone)
+    found = imported(row.target)
+    if not isinstance(found, typer.Typer):
+        return command_of(row.name, found, of_client, row.is_hidden)
+    command: Any = get_group(_with_flags(found, of_client))
     command.name = row.name
     return command
 
 
-def _with_flags(group: typer.Typer, program: str = "") -> typer.Typer:
+def _with_flags(group: typer.Typer, wrapped: Callable[[Function], Function]) -> typer.Typer:
     """Returns a copy of a group whose commands take the flags of every command too."""
     made, made.info = copy(group), copy(group.info)
     made.info.cls, made.rich_markup_mode = CommandGroup, None
-    made.registered_commands, made.registered_groups = [], []
-    for info in group.registered_commands:
+    made.registered_commands = [copy(info) for info in group.registered_commands]
+    for info in made.registered_commands:
         assert info.callback is not None, "each command has its function"
-        one = copy(info)
-        function = info.callback
-        one.callback = of_program(function, program) if program else of_client(function)
-        made.registered_commands.append(one)
-    for inner in group.registered_groups:
-        assert inner.typer_instance is not None, "each inner group is a typer application"
-        one_group = copy(inner)
-        one_group.typer_instance = _with_flags(inner.typer_instance, program)
-        one_group.cls = CommandGroup
-        made.registered_groups.append(one_group)
+        info.callback = wrapped(info.callback)
     return made
 
 
 def _load(point: EntryPoint) -> Any:
     command: Any
     try:
-        group = _with_flags(point.load(), point.name)
-        if group.registered_callback is None:
-            group.callback()(_program)
-        command = get_group(group)
+        group: typer.Typer = point.load()
+        table = getattr(group.info.cls, "table", None)
+        made = _with_flags(group, partial(of_program, name=point.name))
+        if table is not None:
+            wrapped = staticmethod(partial(of_program, name=point.name))
+            kind = (CommandGroup, TableGroup)
+            made.info.cls = type(point.name, kind, {"table": table, "wrapped": wrapped})
+        if table is not None or made.registered_callback is None:
+            made.callback()(_program)
+        command = get_group(made)
     except ImportError as error:
         # Not re-raised: only this group is unusable, and only if it is used.
         command = get_command(_placeholder(point.name, str(error)))
@@ -119,8 +109,7 @@ def _load(point: EntryPoint) -> Any:
     return command
 
 
-def _program(version: Version = False) -> None:
-    """Options of another program's group, which has its own help."""
+def _program(version: Version = False) -> None: ...
 
 
 def _placeholder(name: str, cause: str) -> typer.Typer:

@@ -40,7 +40,6 @@ def summary_of(body: Receipt) -> Json:
 
 
 def lines_of(summary: Json) -> list[str]:
-    """Returns the summary as lines for a terminal."""
     names = ("chain_id", "stakes", "beacon_key", "coordinator", "client", "job", "spec")
     silent, skipped = summary["silent"], summary["skipped"]
     assert isinstance(silent, list) and isinstance(skipped, list)

@@ -4,9 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from quorate.cli.terminal_text import one_line
 from quorate.client.base.result import Result, describe_exit
+from quorate.client.market import Plan
 from quorate.job.host_class import ClassRow
 from quorate.job.quantities import format_amount, format_duration, format_size
+from quorate.trust.chain_standing import JudgedOffer
 from quorate.trust.offer_verification import CheckedOffer
+from quorate_contracts.announced_coordinators import AnnouncedCoordinator
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.peer_ids import peer_id
 from quorate_protocol.limits import EXECUTIONS_MAX
@@ -18,11 +21,7 @@ from quorate_protocol.rules import settlement
 from quorate_protocol.units import PPM_ONE, JobKind, Label, Price
 
 if TYPE_CHECKING:
-    from quorate.client.market import Plan
     from quorate.trust.attestation_verification import CheckedSlot
-    from quorate.trust.chain_standing import JudgedOffer
-    from quorate_contracts.announced_coordinators import AnnouncedCoordinator
-
 VERIFIERS_WORD = "the verifiers' word; nobody can check it again"
 OWNERS_SHOWN = 8
 REPORTED = "L0 reported"  # hardware that nobody has measured, as its driver names it
@@ -55,7 +54,6 @@ def event_json(event: JobEvent) -> dict[str, Any]:
 
 
 def offer_json(row: CheckedOffer) -> dict[str, Any]:
-    """Returns an offer as the coordinator shows it, with this program's check."""
     checked = {"problem": row.problem, "chainChecked": row.is_chain_checked}
     signer = "" if row.signer is None else f"0x{row.signer.hex()}"
     tree: dict[str, Any] = canonical.to_json(row.view)
@@ -64,7 +62,6 @@ def offer_json(row: CheckedOffer) -> dict[str, Any]:
 
 
 def _slot_json(slot: "CheckedSlot") -> dict[str, Any]:
-    """What was found about the attestation of one slot."""
     if not slot.level:
         return {"level": 0, "verified": False}
     return {
@@ -85,7 +82,6 @@ def _slot_json(slot: "CheckedSlot") -> dict[str, Any]:
 
 
 def _level(item: CheckedOffer, number: int) -> str:
-    """Says which attestation level a slot claims, and who has checked it."""
     slot = item.view.offer.slots[number]
     if not slot.attestation_level:
         return REPORTED
@@ -98,7 +94,6 @@ def _level(item: CheckedOffer, number: int) -> str:
 
 
 def offer_rows(checked: tuple[CheckedOffer, ...]) -> list[list[str]]:
-    """Returns one row for each host class of each offer. One that failed its check says why."""
     rows = []
     for item in checked:
         view, offer = item.view, item.view.offer
@@ -126,8 +121,7 @@ def _record_cells(view: OfferView, ranked: int) -> list[str]:
     return [revealed, times, f"{ranked / 10_000:.1f} %"]
 
 
-def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
-    """Returns an offer that came by gossip, with its signature and this program's check."""
+def gossiped_offer_json(row: JudgedOffer) -> dict[str, Any]:
     envelope = row.heard.envelope
     slots = {"slots": [_slot_json(slot) for slot in row.slots]} if row.slots else {}
     return {
@@ -142,8 +136,7 @@ def gossiped_offer_json(row: "JudgedOffer") -> dict[str, Any]:
     }
 
 
-def announced_json(one: "AnnouncedCoordinator") -> dict[str, Any]:
-    """Returns one coordinator of the bootstrap list."""
+def announced_json(one: AnnouncedCoordinator) -> dict[str, Any]:
     return {
         "account": f"0x{one.account.hex()}",
         "peerId": peer_id(one.peer_key),
@@ -151,7 +144,7 @@ def announced_json(one: "AnnouncedCoordinator") -> dict[str, Any]:
     }
 
 
-def gossiped_offer_rows(judged: "tuple[JudgedOffer, ...]") -> list[list[str]]:
+def gossiped_offer_rows(judged: tuple[JudgedOffer, ...]) -> list[list[str]]:
     """Returns one row for each host class of each offer. What only a coordinator knows is "-"."""
     rows = []
     for item in judged:
@@ -164,7 +157,7 @@ def gossiped_offer_rows(judged: "tuple[JudgedOffer, ...]") -> list[list[str]]:
     return rows
 
 
-def _gossiped_level(item: "JudgedOffer", number: int) -> str:
+def _gossiped_level(item: JudgedOffer, number: int) -> str:
     slot = item.heard.envelope.offer.slots[number]
     return _checked(item.slots[number]) if item.slots else _claimed(slot)
 
@@ -181,7 +174,6 @@ def _claimed(slot: SlotOffer) -> str:
 
 
 def _offer_cells(offer: Offer, slot: SlotOffer, attested: str, free: str) -> list[str]:
-    """Returns the cells of a row that the offer itself gives."""
     return [
         short(offer.provider),
         _hardware(slot),
@@ -245,7 +237,6 @@ OFFER_COLUMNS = [
 
 
 def class_row(row: ClassRow) -> list[str]:
-    """Returns one row of `quorate classes`."""
     price = "" if row.cheapest is None else format_amount(row.cheapest).removesuffix(" USD")
     owners = ", ".join(short(owner) for owner in row.owners[:OWNERS_SHOWN]) + (
         ", ..." if len(row.owners) > OWNERS_SHOWN else ""
@@ -254,7 +245,6 @@ def class_row(row: ClassRow) -> list[str]:
 
 
 def class_json(row: ClassRow) -> dict[str, Any]:
-    """Returns a host class as JSON, with all its owners."""
     return {
         "id": f"0x{row.id.hex()}",
         "name": row.name,
@@ -268,7 +258,6 @@ CLASS_COLUMNS = ["HOST CLASS", "OWNERS", "SLOTS", "USD/H", "WHO"]
 
 
 def spec_json(spec: JobSpec) -> Any:
-    """Returns a spec as in its canonical document."""
     return canonical.to_json(spec)
 
 
@@ -289,8 +278,7 @@ def _priced(view: PlanView, accepts_unwitnessed: bool, executions_max: int) -> s
     return f"{what}; if results differ, up to {executions_max} within your budget"
 
 
-def plan_rows(plan: "Plan", accepts_unwitnessed: bool) -> list[list[str]]:
-    """Returns the rows of the plan table of `quorate apply`."""
+def plan_rows(plan: Plan, accepts_unwitnessed: bool) -> list[list[str]]:
     packed, view, spec = plan.packed, plan.view, plan.packed.spec
     most = plan.job.max_executions if plan.job else EXECUTIONS_MAX
     worst = f"{format_amount(plan.worst_charge)}, if it runs for "
@@ -330,7 +318,6 @@ def plan_rows(plan: "Plan", accepts_unwitnessed: bool) -> list[list[str]]:
 
 
 def result_json(result: Result) -> dict[str, Any]:
-    """Returns a result for --json."""
     return {
         "jobId": f"0x{result.job_id.hex()}",
         "exitStatus": int(result.exit_status),
@@ -346,7 +333,6 @@ def result_json(result: Result) -> dict[str, Any]:
 
 
 def result_lines(result: Result) -> list[str]:
-    """Returns a result's lines for people."""
     return [
         (
             f"accepted ({rule_name(result.rule)}): {len(result.providers)} providers agree; the "

@@ -1,18 +1,23 @@
 """`quorate reputation`: what public logs say of providers, and what coordinators say."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from quorate.base.errors import UsageError
 from quorate.base.exit_codes import ExitCode
-from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
-
-if TYPE_CHECKING:
-    from quorate.cli.context import Context
-    from quorate.client.reputation_sources import Known, ReadLog
-    from quorate_protocol.messages.views import ReputationView
-    from quorate_protocol.units import Address
+from quorate.cli import rendering
+from quorate.cli.context import Context, JsonFlag, context_of, emit, note, run_async
+from quorate.cli.tables import table
+from quorate.client import reputation_sources as sources
+from quorate.client.base.profile import read_settings
+from quorate.client.reputation_sources import Known, ReadLog, download
+from quorate_protocol.codec import canonical
+from quorate_protocol.messages.views import ReputationView
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Address
+from quorate_runtime.http.urls import web_url
 
 COLUMNS = ["PROVIDER", "LOG OF", "REVEALED", "TIME/QUOTE", "AUDITS", "FAULTS", "STRIKES", "K"]
 NOT_PINNED = (
@@ -48,9 +53,6 @@ def reputation(
     """Computes reputations from the signed log of each coordinator, and compares them with its own
     numbers. With --log it needs the file alone.
     """
-    from quorate.base.errors import UsageError
-    from quorate.client import reputation_sources as sources
-
     context, wanted = context_of(ctx), _provider(provider)
     urls = _urls(context, url or [], bool(log))
     if save is not None and len(urls) != 1:
@@ -75,20 +77,13 @@ def reputation(
 
 
 async def _downloads(
-    urls: list[str], known: "Known | None", wanted: "Address | None", save: Path | None
-) -> "list[ReadLog]":
-    from quorate.client.reputation_sources import download
-
+    urls: list[str], known: Known | None, wanted: Address | None, save: Path | None
+) -> list[ReadLog]:
     return [await download(url, known, wanted, save) for url in urls]
 
 
-def _urls(context: "Context", given: list[str], has_files: bool) -> list[str]:
+def _urls(context: Context, given: list[str], has_files: bool) -> list[str]:
     """Returns the coordinators to ask: those of the command line, else the profile's."""
-    from quorate.base.errors import UsageError
-    from quorate.client.base.profile import read_settings
-    from quorate_protocol.refusals import Refused
-    from quorate_runtime.http.urls import web_url
-
     if not given:
         return [] if has_files else [read_settings(context.readable_home())["coordinator"]]
     try:
@@ -97,10 +92,7 @@ def _urls(context: "Context", given: list[str], has_files: bool) -> list[str]:
         raise UsageError(refused.detail) from refused
 
 
-def _provider(text: str) -> "Address | None":
-    from quorate.base.errors import UsageError
-    from quorate_protocol.units import Address
-
+def _provider(text: str) -> Address | None:
     if not text:
         return None
     try:
@@ -112,9 +104,7 @@ def _provider(text: str) -> "Address | None":
     return Address(value)
 
 
-def _tree(read: "list[ReadLog]", shown: "list[Address]") -> dict[str, Any]:
-    from quorate_protocol.codec import canonical
-
+def _tree(read: list[ReadLog], shown: list[Address]) -> dict[str, Any]:
     compared = [item for item in read if item.said is not None]
     return {
         "logs": [
@@ -141,10 +131,7 @@ def _tree(read: "list[ReadLog]", shown: "list[Address]") -> dict[str, Any]:
     }
 
 
-def _print(read: "list[ReadLog]", shown: "list[Address]") -> None:
-    from quorate.cli import rendering
-    from quorate.cli.tables import table
-
+def _print(read: list[ReadLog], shown: list[Address]) -> None:
     rows = [
         [f"0x{one.hex()}", rendering.short(item.log.head.coordinator), *_cells(item.view(one))]
         for one in shown
@@ -165,7 +152,7 @@ def _print(read: "list[ReadLog]", shown: "list[Address]") -> None:
     table(COLUMNS, sorted(rows, key=lambda row: row[0]))
 
 
-def _cells(view: "ReputationView") -> list[str]:
+def _cells(view: ReputationView) -> list[str]:
     return [
         f"{view.answered}/{view.executions}",
         f"{view.took_seconds}/{view.quoted_seconds} s" if view.quoted_seconds else UNKNOWN,
@@ -176,7 +163,7 @@ def _cells(view: "ReputationView") -> list[str]:
     ]
 
 
-def _note(item: "ReadLog") -> None:
+def _note(item: ReadLog) -> None:
     for view in item.imported:
         if view.problem:
             note(f"{item.source}: its import of {view.url}: {view.problem}")

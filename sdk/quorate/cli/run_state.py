@@ -44,7 +44,6 @@ def exit_status(view: RunView) -> int | None:
 
 
 def state(view: RunView) -> str:
-    """Returns the state of a run in plain words."""
     is_stopped = any(item.phase == "stopped" for item in view.executions)
     if view.verdict is None:
         return "stopped" if is_stopped else UNDECIDED.get(view.phase, view.phase)
@@ -69,7 +68,6 @@ def cause(view: RunView) -> str:
 
 
 def run_row(view: RunView, now: float) -> list[str]:
-    """Returns one row of `quorate ps`."""
     status = exit_status(view)
     shown = "" if status is None or status >= EXIT_SIGNAL_BASE else str(status)
     over = view.verdict is not None or view.phase == "ended"

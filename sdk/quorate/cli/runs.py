@@ -1,13 +1,20 @@
 """Commands about existing runs: ps, logs, events, describe, get, stop, spend."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from quorate.base.errors import RefusedError
+from quorate.cli import fetching, rendering, run_state
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.tables import table
 from quorate.cli.terminal_text import decoded, plain
+from quorate.client.background_settlement import is_over
+from quorate.client.base.result import describe_exit
+from quorate.client.money.moments import moment
+from quorate.job.quantities import format_amount, parse_duration
 
 NO_TEXT = (
     "there is no log text. The program printed nothing, or the text was lost: a provider's "
@@ -31,11 +38,6 @@ def ps(
     json: JsonFlag = False,
 ) -> None:
     """Lists your runs: how each stands, its exit code, its age and what it cost."""
-    import time
-
-    from quorate.cli import run_state
-    from quorate.job.quantities import parse_duration
-
     seconds = parse_duration(since, "--since") if since else None
 
     async def work() -> None:
@@ -61,7 +63,6 @@ def logs(
     json: JsonFlag = False,
 ) -> None:
     """Prints what the program wrote. Logs are never part of the result."""
-    from quorate.client.background_settlement import is_over
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:
@@ -100,7 +101,6 @@ def events(
     ] = False,
 ) -> None:
     """Prints a run's history, one event per line."""
-    from quorate.cli import rendering
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:
@@ -116,13 +116,6 @@ def events(
 
 def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
     """Prints all details of a run: how it ended and why, its terms and its executions."""
-    import time
-
-    from quorate.base.errors import RefusedError
-    from quorate.cli import rendering, run_state
-    from quorate.client.base.result import describe_exit
-    from quorate.client.money.moments import moment
-    from quorate.job.quantities import format_amount
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:
@@ -191,14 +184,11 @@ def get(
 
     The exit code is that of the first run that failed.
     """
-    from quorate.cli import fetching
-
     run_async(fetching.get_all(context_of(ctx), names, output, json))
 
 
 def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
     """Stops a run now; its elapsed time is paid."""
-    from quorate.client.background_settlement import is_over
 
     async def work() -> None:
         async with context_of(ctx).market() as market:
@@ -221,7 +211,6 @@ def stop(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
 
 def spend(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Prints what this profile spent by its own ledger, and what it may still order."""
-    from quorate.job.quantities import format_amount
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:

@@ -2,7 +2,6 @@
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,26 +9,36 @@ from quorate.base.errors import UsageError, translated
 from quorate.base.exit_codes import ExitCode
 from quorate.cli.context import emit, run_async
 from quorate.cli.tables import table
+from quorate.client.money.chain_access import checked_url
+from quorate.trust.settlement_check import (
+    Comparison,
+    PayLog,
+    Settlement,
+    compare,
+    pay_log,
+    read_pay,
+    read_settlement,
+)
+from quorate_contracts.chain_check import check_chain
+from quorate_contracts.deploy import Deployment
 from quorate_protocol.units import Hash32, usd
-
-if TYPE_CHECKING:
-    from quorate.trust.settlement_check import Comparison, PayLog, Settlement
-    from quorate_contracts.deploy import Deployment
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.rpc import Rpc
+from quorate_runtime.http.client_sessions import plain_session
+from quorate_runtime.http.log_download import LogDownload
 
 COLUMNS = ["ACCOUNT", "PAID SO FAR", "IN THE LOG", ""]
 
 
 def verify_settlement(
     transaction: str,
-    deployment: "Deployment | None",
+    deployment: Deployment | None,
     rpc: str,
     log: Path | None,
     url: str,
     json: bool,
 ) -> None:
     """Prints the comparison. Exits with the code of bad evidence if it does not hold."""
-    from quorate.trust.settlement_check import compare
-
     if deployment is None or not rpc:
         raise UsageError("--settlement also needs --rpc URL and --deployment FILE")
     if (log is None) == (not url):
@@ -50,16 +59,8 @@ def verify_settlement(
 
 
 async def _read(
-    transaction: Hash32, deployment: "Deployment", rpc: str, log: Path | None, url: str
-) -> "tuple[Settlement, PayLog]":
-    from quorate.client.money.chain_access import checked_url
-    from quorate.trust.settlement_check import pay_log, read_pay, read_settlement
-    from quorate_contracts.chain_check import check_chain
-    from quorate_runtime.chain.client import ChainClient
-    from quorate_runtime.chain.rpc import Rpc
-    from quorate_runtime.http.client_sessions import plain_session
-    from quorate_runtime.http.log_download import LogDownload
-
+    transaction: Hash32, deployment: Deployment, rpc: str, log: Path | None, url: str
+) -> tuple[Settlement, PayLog]:
     async with plain_session() as session:
         client = ChainClient(Rpc(checked_url(rpc), session))
         with translated():
@@ -85,7 +86,7 @@ def _hash(text: str) -> Hash32:
     return Hash32(value)
 
 
-def _tree(settlement: "Settlement", found: "Comparison") -> dict[str, object]:
+def _tree(settlement: Settlement, found: Comparison) -> dict[str, object]:
     return {
         "kind": settlement.kind,
         "coordinator": f"0x{settlement.coordinator.hex()}",
@@ -105,7 +106,7 @@ def _tree(settlement: "Settlement", found: "Comparison") -> dict[str, object]:
     }
 
 
-def _print(settlement: "Settlement", found: "Comparison") -> None:
+def _print(settlement: Settlement, found: Comparison) -> None:
     typer.echo(f"{settlement.kind} of coordinator 0x{settlement.coordinator.hex()}")
     if found.lines is not None:
         typer.echo(f"its root is that of the first {found.lines} lines of the log")

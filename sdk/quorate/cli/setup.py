@@ -6,9 +6,20 @@ from typing import Annotated
 
 import typer
 
+from quorate.base.errors import UsageError
 from quorate.base.exit_codes import MEANING, ExitCode
+from quorate.cli import rendering
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.tables import table
+from quorate.client.base.profile import change_coordinator, check_new, create_profile
+from quorate.client.market import Market
+from quorate.client.money.chain_access import checked_url
+from quorate.client.money.funding import fund
+from quorate.job.quantities import format_amount, parse_amount
+from quorate.trust.coordinator_identity import check_identity
+from quorate_contracts import trusted_deployment
+from quorate_protocol.refusals import Refused
+from quorate_runtime.clock import SystemClock
 
 
 def init(
@@ -31,13 +42,6 @@ def init(
     json: JsonFlag = False,
 ) -> None:
     """Makes a client profile: an account key, a session key, its coordinator."""
-    from quorate.base.errors import UsageError
-    from quorate.client.base.profile import change_coordinator, check_new, create_profile
-    from quorate_contracts import (
-        trusted_deployment,
-    )  # imported here because it loads the contracts, which most commands do not need
-    from quorate_protocol.refusals import Refused
-
     context = context_of(ctx)
     home = context.profile_home()
     try:
@@ -91,13 +95,6 @@ def deposit(
     """Puts stablecoin into your tab for the coordinator: one or two transactions, once for many
     jobs.
     """
-    from quorate.client.market import Market
-    from quorate.client.money.chain_access import checked_url
-    from quorate.client.money.funding import fund
-    from quorate.job.quantities import format_amount, parse_amount
-    from quorate.trust.coordinator_identity import check_identity
-    from quorate_runtime.clock import SystemClock
-
     node = checked_url(chain_url) if chain_url else ""
     wanted, purpose = parse_amount(amount, "amount"), again or f"deposit-{secrets.token_hex(6)}"
 
@@ -127,7 +124,6 @@ def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Lists the host classes on offer: machines that give the same bytes, and the owners who decide
     results there.
     """
-    from quorate.cli import rendering
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:

@@ -6,10 +6,10 @@ again, unless it ended without a result.
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -20,17 +20,13 @@ from quorate.cli.context import Context, emit, note
 from quorate.cli.tables import table
 from quorate.client.background_settlement import is_over
 from quorate.client.base.result import Result, describe_exit
+from quorate.client.market import Market, Plan
+from quorate.client.run import Run
 from quorate.job.job import Job
 from quorate.job.quantities import format_amount
 from quorate.job.sweep import label
+from quorate.programs.job_packing import ArrayElement
 from quorate_protocol.units import Outcome
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from quorate.client.market import Market, Plan
-    from quorate.client.run import Run
-    from quorate.programs.job_packing import ArrayElement
 
 PARALLEL = 8
 FAILURES_MAX = 3
@@ -41,8 +37,8 @@ LOGS_MAX = 5  # failed elements whose logs are named
 class ElementResult:
     """What became of one element: a result, or the error that ended it."""
 
-    element: "ArrayElement"
-    run: "Run | None" = None
+    element: ArrayElement
+    run: Run | None = None
     result: Result | None = None
     error: QuorateError | None = None
     output: Path | None = None
@@ -56,7 +52,7 @@ class ElementResult:
 async def run_array(
     context: Context,
     job: Job,
-    confirm: "Callable[[], Awaitable[bool]]",
+    confirm: Callable[[], Awaitable[bool]],
     is_detached: bool,
     is_json: bool,
 ) -> None:
@@ -83,13 +79,13 @@ async def run_array(
     _report(context, results, is_detached, is_json)
 
 
-def _expected(first: "Plan", count: int) -> str:
+def _expected(first: Plan, count: int) -> str:
     if first.estimate is None or not first.estimate.runs:
         return ""
     return f"about {format_amount(first.estimate.expected * count)} and "
 
 
-async def plan_first(market: "Market", elements: "Sequence[ArrayElement]") -> "Plan":
+async def plan_first(market: Market, elements: Sequence[ArrayElement]) -> Plan:
     """Returns the plan of the first element; the others differ in variables only."""
     try:
         return await market.plan_element(elements[0])
@@ -101,7 +97,7 @@ async def plan_first(market: "Market", elements: "Sequence[ArrayElement]") -> "P
         ) from error
 
 
-async def _submit_all(market: "Market", elements: "Sequence[ArrayElement]") -> list[ElementResult]:
+async def _submit_all(market: Market, elements: Sequence[ArrayElement]) -> list[ElementResult]:
     results = [ElementResult(element) for element in elements]
     slots = asyncio.Semaphore(PARALLEL)
     failures = 0
@@ -124,7 +120,7 @@ async def _submit_all(market: "Market", elements: "Sequence[ArrayElement]") -> l
     return results
 
 
-async def _known_run(market: "Market", element: "ArrayElement") -> "Run | None":
+async def _known_run(market: Market, element: ArrayElement) -> Run | None:
     """Returns the element's earlier run, unless it ended without an accepted result."""
     if element.entry is None:
         return None
@@ -210,7 +206,6 @@ def _report(
 
 
 def _name_logs(context: Context, results: list[ElementResult]) -> None:
-    """Prints the command that shows what each failed program printed, of the first few."""
     failed = [item for item in results if item.result is not None and not item.is_success]
     for item in failed[:LOGS_MAX]:
         assert item.run is not None, "a result is that of a run"

@@ -16,7 +16,6 @@ BOLD, PLAIN = "\033[1m", "\033[0m"
 
 
 def table(columns: list[str], rows: list[list[str]]) -> None:
-    """Prints a header and rows. On a terminal, the widest cells are folded to fit."""
     is_terminal = sys.stdout.isatty()
     shown = [[one_line(cell) for cell in row] for row in rows]
     edge = shutil.get_terminal_size().columns if is_terminal else None

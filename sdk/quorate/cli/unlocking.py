@@ -5,7 +5,12 @@ from typing import Annotated
 
 import typer
 
+from quorate.base.errors import ProfileError, UsageError
 from quorate.cli.context import JsonFlag, context_of, emit, note
+from quorate.client.base.profile import ACCOUNT, SESSION, read_settings
+from quorate.job.quantities import parse_duration
+from quorate_runtime.keys import key_agent
+from quorate_runtime.keys.key_errors import KeystoreError
 
 Hours = Annotated[
     str, typer.Option("--for", help="How long, such as 30m or 8h; at most seven days.")
@@ -18,12 +23,6 @@ def unlock(ctx: typer.Context, span: Hours = "8h", json: JsonFlag = False) -> No
     An agent holds the keys in its memory and signs for your own processes. Nothing is written to
     the disk. `quorate lock` ends it, and so does a restart of the machine.
     """
-    from quorate.base.errors import ProfileError, UsageError
-    from quorate.client.base.profile import ACCOUNT, SESSION, read_settings
-    from quorate.job.quantities import parse_duration
-    from quorate_runtime.keys import key_agent
-    from quorate_runtime.keys.key_errors import KeystoreError
-
     seconds = parse_duration(span, "--for")
     if not 0 < seconds <= key_agent.SECONDS_MAX:
         raise UsageError(f"--for {span}: give a time of at most 7d, such as 8h")
@@ -44,8 +43,6 @@ def unlock(ctx: typer.Context, span: Hours = "8h", json: JsonFlag = False) -> No
 
 def lock(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Ends what `quorate unlock` started: the next signature asks for the passphrase."""
-    from quorate_runtime.keys import key_agent
-
     context = context_of(ctx)
     was_open = key_agent.lock(context.home_in_use() / "keys")
     if json:

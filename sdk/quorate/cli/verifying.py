@@ -1,18 +1,24 @@
 """The command `quorate verify`: checks a receipt or a settlement, and prints what it shows."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from quorate.base.errors import UsageError
 from quorate.base.exit_codes import ExitCode
 from quorate.cli.context import JsonFlag, emit, run_async
+from quorate.cli.receipt_text import lines_of, summary_of
+from quorate.cli.settlement_text import verify_settlement
 from quorate.cli.terminal_text import one_line
-
-if TYPE_CHECKING:
-    from quorate_contracts.deploy import Deployment
-    from quorate_protocol.messages.receipt import Check, Receipt
-    from quorate_protocol.units import Address
+from quorate.client.money.chain_access import checked_url
+from quorate.trust import receipt_verification as verification
+from quorate.trust.receipt_chain import check_chain
+from quorate_contracts import trusted_deployment
+from quorate_contracts.deploy import Deployment
+from quorate_protocol.messages.receipt import Check, Receipt
+from quorate_protocol.refusals import Refused
+from quorate_protocol.units import Address
 
 NOT_PINNED = (
     "identities are not pinned: chain, contracts, beacon and coordinator are the receipt's own "
@@ -50,9 +56,6 @@ def verify(
 
     With --settlement it compares what a transaction paid with the coordinator's public log.
     """
-    from quorate.base.errors import UsageError
-    from quorate.cli.settlement_text import verify_settlement
-
     known = _deployment(deployment, rpc)
     if settlement:
         return verify_settlement(settlement, known, rpc, log, url, json)
@@ -63,15 +66,12 @@ def verify(
 
 def _verify_receipt(
     receipt: Path,
-    known: "Deployment | None",
-    account: "Address | None",
+    known: Deployment | None,
+    account: Address | None,
     spec: Path | None,
     rpc: str,
     json: bool,
 ) -> None:
-    from quorate.cli.receipt_text import lines_of, summary_of
-    from quorate.trust import receipt_verification as verification
-
     data = verification.read(receipt)
     report, body = verification.verify(data), verification.body_of(data)
     found = list(report.checks)
@@ -117,11 +117,7 @@ def _verify_receipt(
         raise typer.Exit(int(ExitCode.INVALID_EVIDENCE))
 
 
-def _deployment(path: Path | None, rpc: str) -> "Deployment | None":
-    from quorate.base.errors import UsageError
-    from quorate_contracts import trusted_deployment
-    from quorate_protocol.refusals import Refused
-
+def _deployment(path: Path | None, rpc: str) -> Deployment | None:
     if path is None:
         if rpc:
             raise UsageError("--rpc also needs --deployment FILE: it says whose contracts to ask")
@@ -132,10 +128,7 @@ def _deployment(path: Path | None, rpc: str) -> "Deployment | None":
         raise UsageError(f"--deployment: {refused.detail}") from refused
 
 
-def _account(text: str) -> "Address | None":
-    from quorate.base.errors import UsageError
-    from quorate_protocol.units import Address
-
+def _account(text: str) -> Address | None:
     if not text:
         return None
     try:
@@ -147,15 +140,10 @@ def _account(text: str) -> "Address | None":
     return Address(value)
 
 
-def _of_coordinator(body: "Receipt", account: "Address") -> "list[Check]":
-    from quorate_protocol.messages.receipt import Check
-
+def _of_coordinator(body: Receipt, account: Address) -> list[Check]:
     named = body.order.message.coordinator
     return [Check("pin:coordinator", named == account, f"the coordinator is 0x{named.hex()}")]
 
 
-def _on_chain(body: "Receipt", known: "Deployment", url: str) -> "tuple[Check, ...]":
-    from quorate.client.money.chain_access import checked_url
-    from quorate.trust.receipt_chain import check_chain
-
+def _on_chain(body: Receipt, known: Deployment, url: str) -> tuple[Check, ...]:
     return run_async(check_chain(body, known, checked_url(url)))

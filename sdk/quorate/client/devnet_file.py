@@ -21,11 +21,7 @@ class DevnetClient:
     password_file: Path
 
     def open(self) -> Profile:
-        """Opens the profile with its keys."""
-        try:
-            return open_profile(self.home, read_passphrase_file(self.password_file))
-        except KeystoreError as error:
-            raise ProfileError(str(error)) from error
+        return open_profile(self.home, self.passphrase())
 
     def locked(self) -> Profile:
         """Opens the profile; its keys are opened by the first signature."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import BinaryIO
 
 from quorate.base.errors import EvidenceError, UnavailableError, UsageError, from_refused
 from quorate.client.base.client_ledger import Ledger
@@ -20,11 +20,8 @@ from quorate_protocol.rules.reputation import fold
 from quorate_protocol.rules.reputation.log_document import LINES_MAX, FoldedLog, first_difference
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.http import log_file
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
-
-    from quorate_runtime.http.log_download import LogDownload
+from quorate_runtime.http.client_sessions import plain_session
+from quorate_runtime.http.log_download import LogDownload
 
 COMPARISONS_MAX = 5  # tries to ask for numbers while the log does not grow
 
@@ -54,7 +51,6 @@ class ReadLog:
     imported: tuple[ImportedView, ...] = ()  # what this coordinator says of others' logs
 
     def view(self, provider: Address) -> ReputationView:
-        """Returns what the log says of a provider."""
         return fold.view_of(self.log.trusts.get(provider) or fold.Trusts())
 
 
@@ -101,7 +97,6 @@ async def download(
 
     Raises EvidenceError, which names the line; UnavailableError; UsageError.
     """
-    from quorate_runtime.http.client_sessions import plain_session
     from quorate_runtime.http.log_download import LogDownload
 
     with tempfile.TemporaryFile() as body:
@@ -141,7 +136,7 @@ def check_one_log(read: list[ReadLog]) -> None:
 
 
 async def _fetched(
-    download: "LogDownload", wanted: Address | None
+    download: LogDownload, wanted: Address | None
 ) -> tuple[ReputationHead, dict[Address, ReputationView] | None]:
     """Fetches the lines, and the coordinator's numbers at the same length of its log."""
     head = await download.head()
@@ -160,7 +155,7 @@ async def _fetched(
 
 
 def _checked(
-    source: str, head: ReputationHead, file: "BinaryIO", known: Known | None, length_max: int
+    source: str, head: ReputationHead, file: BinaryIO, known: Known | None, length_max: int
 ) -> ReadLog:
     """Folds a log. Acks above `length_max` are not looked for, because a file may be older."""
     identity = None if known is None else known.identity

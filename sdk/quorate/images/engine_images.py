@@ -5,7 +5,8 @@ as an archive that is uploaded.
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from aiohttp import ClientSession as HttpSession
 
 from quorate.base.errors import UnavailableError, UsageError
 from quorate.images.local_engine import EngineImage, local_engine, needed_engine
@@ -15,15 +16,12 @@ from quorate_content.images.image_names import TaggedImage, parse_tagged
 from quorate_protocol.codec import cids
 from quorate_protocol.refusals import Refused
 
-if TYPE_CHECKING:
-    from aiohttp import ClientSession as HttpSession
-
 
 class EngineImages:
     """Images of the local engine. `folder` returns where archives may be written."""
 
     def __init__(
-        self, session: "HttpSession", notice: Callable[[str], None], folder: Callable[[], Path]
+        self, session: HttpSession, notice: Callable[[str], None], folder: Callable[[], Path]
     ) -> None:
         self._session, self._notice, self._folder = session, notice, folder
         self._archives: dict[str, Path] = {}
@@ -44,7 +42,6 @@ class EngineImages:
         return await self._archive(name, image)
 
     async def built(self, place: str | Path) -> Path:
-        """Returns the archive of the image that a Dockerfile gives."""
         engine = await asyncio.to_thread(needed_engine)
         return await self._archive(str(place), await asyncio.to_thread(engine.build, Path(place)))
 

@@ -83,7 +83,6 @@ def find_library(name: str) -> Path | None:
 
 
 def library_folder() -> str:
-    """Returns the image's folder for system libraries."""
     return _libc_folder(_system_folders())
 
 

@@ -167,7 +167,6 @@ class LocalEngine:
 
 
 def local_engine() -> LocalEngine | None:
-    """Returns the engine's program, or None if none is installed."""
     found = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
     return None if found is None else LocalEngine(found)
 

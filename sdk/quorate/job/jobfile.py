@@ -283,7 +283,6 @@ def _paths(given: str | list[str], folder: Path) -> tuple[Path, ...]:
 
 
 def _requirements(given: str | list[str], folder: Path) -> Path | tuple[str, ...]:
-    """Returns the path of a file, or the lines of a list."""
     if isinstance(given, list):
         return tuple(given)
     return folder / given if given else ()

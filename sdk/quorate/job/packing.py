@@ -71,7 +71,6 @@ class PackedJob:
 
     @property
     def upload_bytes(self) -> int:
-        """Returns the most bytes that may be sent."""
         return sum(item.size_bytes for item in self.uploads)
 
 
@@ -91,7 +90,6 @@ def named_cids(job: Job) -> tuple[NamedCid, ...]:
 
 
 def has_given_size(job: Job, cid: str) -> bool:
-    """Returns whether the job itself bounds the size of the input with this CID."""
     given = (job.inputs[mount] for mount in job.input_sizes if mount in job.inputs)
     return any(not is_path(value) and canonical_cid(str(value)) == cid for value in given)
 
@@ -149,7 +147,6 @@ def with_element(packed: PackedJob, job: Job) -> PackedJob:
 
 
 def is_path(value: str | Path) -> bool:
-    """Returns whether the value is a path on this machine."""
     return isinstance(value, Path) or value.startswith((".", "/", "~")) or value.endswith(".tar")
 
 

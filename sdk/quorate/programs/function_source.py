@@ -95,7 +95,6 @@ def shape_of(hint: Any, where: str, is_result: bool = False) -> Shape:
 
 
 def build_value(hint: Any, value: Any) -> Any:
-    """Returns the decoded value with the dataclasses of the declared type in place of dicts."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint) and isinstance(value, dict):
         hints = typing.get_type_hints(hint)
@@ -165,7 +164,6 @@ def _definition(each: str, function: types.FunctionType, name: str) -> str:
 
 
 def _is_installed(module: str) -> bool:
-    """Returns whether the module is of the standard library or an installed package."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:
         return top != "__main__"

@@ -114,7 +114,6 @@ class RemoteFunction(Generic[P, R]):
         )
 
     def _job(self, folder: Path, call: str) -> Job:
-        """Returns the job of one call, whose files lie in the folder."""
         texts = {
             "runner.py": RUNNER.read_text(),
             "function.py": self.source.text,

@@ -51,7 +51,6 @@ class IgnoreRule:
 
 
 def default_rules() -> tuple[IgnoreRule, ...]:
-    """Returns the rules that hold in every working folder."""
     return tuple(_rule("", line) for line in ALWAYS)
 
 

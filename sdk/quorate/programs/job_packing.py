@@ -58,7 +58,6 @@ async def words_of_stored(read: Read, size_bytes: int) -> tuple[str, ...] | None
 
 
 async def _members(read: Read, size_bytes: int) -> dict[str, tuple[int, int]]:
-    """Returns place and size of each member, by its name."""
     found: dict[str, tuple[int, int]] = {}
     at = 0
     while at + BLOCK <= size_bytes and len(found) < MEMBERS_MAX:

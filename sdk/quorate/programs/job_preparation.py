@@ -124,7 +124,6 @@ class JobPreparation:
         return self._preparer
 
     def _folder(self) -> Path:
-        """Returns the staging folder, which is made when it is needed first."""
         if self._staging is None:
             _delete_stale(self._home)
             made = TemporaryDirectory(dir=self._home, prefix=STAGING)

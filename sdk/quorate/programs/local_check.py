@@ -87,7 +87,6 @@ async def check_locally(packed: PackedJob, folder: Path, notice: Notice) -> Loca
 
 
 def _load_executors() -> Any:
-    """Returns the function that opens this machine's sandboxes."""
     found = list(entry_points(group=GROUP))
     try:
         return found[0].load()

@@ -167,7 +167,6 @@ class Preparer:
 
 
 def _python_here(job: Job) -> ImagePython:
-    """Returns the Python of an archive on this machine."""
     path = Path(job.image).expanduser()
     if not path.is_file():
         return ImagePython(job.python or "3.12")  # packing the job says that it is missing

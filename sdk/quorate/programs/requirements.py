@@ -153,7 +153,6 @@ def _run_either(words: list[str]) -> "subprocess.CompletedProcess[bytes]":
 
 
 def _download(words: list[str], python: ImagePython) -> str:
-    """Returns what pip printed."""
     done = _run_either(words)
     if done.returncode:
         said = _cause(done.stderr.decode(errors="replace").splitlines())

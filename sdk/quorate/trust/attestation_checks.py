@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from quorate.base.errors import UsageError
 from quorate.trust.coordinator_identity import CoordinatorIdentity
 from quorate.trust.offer_verification import chain_keys
+from quorate_content.store.content_store import ContentStore
+from quorate_content.transfer.document_fetch import document_fetch
+from quorate_contracts.deploy import Deployment
 from quorate_protocol.limits import BY_NAME
 from quorate_protocol.units import UnixSeconds
 
 if TYPE_CHECKING:
     from quorate.trust.attestation_verification import AttestationCheck, Fetch
-    from quorate_contracts.deploy import Deployment
-
 STORE_BYTES_MAX = 1 << 30
 
 
@@ -41,7 +42,7 @@ async def attestation_check(
 
 @asynccontextmanager
 async def deployment_check(
-    deployment: "Deployment", now: UnixSeconds, chain_url: str
+    deployment: Deployment, now: UnixSeconds, chain_url: str
 ) -> "AsyncIterator[AttestationCheck]":
     """Yields a check by the chain's keys alone. Raises UsageError if numpy is not installed."""
     kind = _check_kind()
@@ -63,10 +64,6 @@ def _check_kind() -> "type[AttestationCheck]":
 
 
 async def _fetch(stack: AsyncExitStack, limits: str) -> "Fetch":
-    """Returns what fetches documents into a temporary folder, which the stack removes."""
-    from quorate_content.store.content_store import ContentStore
-    from quorate_content.transfer.document_fetch import document_fetch
-
     folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="quorate-attestation-"))
     store = ContentStore(Path(folder), STORE_BYTES_MAX)
     stack.push_async_callback(store.close)

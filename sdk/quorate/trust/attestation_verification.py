@@ -115,7 +115,6 @@ class AttestationCheck:
         return records.attested(messages, offer.provider, offer.peer_key, gpu.uuid)
 
     async def _keys(self, gpu: GpuEvidence, proof: bytes) -> frozenset[tuple[Address, Address]]:
-        """Returns the pairs of verifier and key that count for these records."""
         challenge = proof_document.decode(proof).header.challenge
         if isinstance(self.keys, tuple):
             if challenge.verifiers[0] != self.keys[0]:

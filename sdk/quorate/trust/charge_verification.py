@@ -54,7 +54,6 @@ class OwnRecord:
 
     @property
     def pins(self) -> Pins:
-        """What the profile says of deployment and coordinator."""
         return Pins(self.domain, self.beacon_key, self.timing, self.statement_key)
 
 
@@ -189,7 +188,6 @@ def _check_witness(known: OwnRecord, found: Receipt) -> None:
 
 
 def is_our_class(commit: Commit, ack: Ack, spec: JobSpec) -> bool:
-    """Returns whether a commit was made with our image on the Ack's host class."""
     image = image_digest(spec.image)
     classes = (
         determinism_class(ack.host_class, image, tuple(sorted(env)))

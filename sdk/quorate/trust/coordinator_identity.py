@@ -40,12 +40,10 @@ class CoordinatorIdentity(Struct, frozen=True):
 
     @property
     def domain(self) -> Domain:
-        """Returns the EIP-712 domain of the deployment."""
         return Domain(self.chain_id, self.stakes)
 
     @property
     def constants(self) -> Limits:
-        """Returns the deployment's constants."""
         return BY_NAME[self.limits]
 
     @property
@@ -55,7 +53,6 @@ class CoordinatorIdentity(Struct, frozen=True):
 
     @property
     def beacon(self) -> BeaconInfo:
-        """Returns when beacon rounds appear."""
         return BeaconInfo(self.beacon_key, Seconds(self.beacon_period), self.beacon_genesis)
 
 

@@ -58,7 +58,6 @@ class OfferListener:
         return Verdict.IGNORE
 
     def heard(self) -> tuple[HeardOffer, ...]:
-        """Returns what was kept, by provider and key."""
         with self._lock:
             return tuple(offer for _, offer in sorted(self._kept.items()))
 

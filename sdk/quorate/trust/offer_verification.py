@@ -99,11 +99,9 @@ class ChainKeys:
     stakes: "Stakes"
 
     async def is_key_at(self, account: Address, key: Address, at: UnixSeconds) -> bool:
-        """Whether a key was valid for an account at a time."""
         return bool(await self._ask(self.stakes.key_valid(account, key, at)))
 
     async def is_coordinator(self, account: Address) -> bool:
-        """Whether an account is a coordinator with a bond."""
         return bool(await self._ask(self.stakes.bond_of(account)))
 
     async def _ask(self, query: "Query[T]") -> "T":
@@ -115,7 +113,6 @@ class ChainKeys:
 
 @asynccontextmanager
 async def chain_keys(stakes: Address, chain_url: str) -> AsyncIterator[ChainKeys]:
-    """Yields queries to a chain node."""
     from quorate_contracts.generated.stakes import Stakes
     from quorate_runtime.chain.client import ChainClient
     from quorate_runtime.chain.rpc import Rpc

@@ -5,36 +5,33 @@ that block cannot check them.
 """
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from quorate.base.errors import UnavailableError, translated
+from quorate_contracts.calls import ask
+from quorate_contracts.deploy import Contracts, Deployment
+from quorate_contracts.encodings import OPEN_BLOCK, SLOT_PAGE, is_active
+from quorate_contracts.generated.contract_calls import Query
+from quorate_contracts.generated.stakes import Slot
 from quorate_protocol.messages.receipt import Check, Receipt
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.receipts import receipt_pins
 from quorate_protocol.units import BlockNumber
-
-if TYPE_CHECKING:
-    from quorate_contracts.deploy import Contracts, Deployment
-    from quorate_contracts.generated.contract_calls import Query
-    from quorate_contracts.generated.stakes import Slot
-    from quorate_runtime.chain.client import BlockId, ChainClient
+from quorate_runtime.chain.client import BlockId, ChainClient
+from quorate_runtime.chain.rpc import Rpc
+from quorate_runtime.http.client_sessions import plain_session
 
 T = TypeVar("T")
 CLOCK_TOLERANCE_SECONDS = 60
 
 
-async def check_chain(body: Receipt, deployment: "Deployment", url: str) -> tuple[Check, ...]:
+async def check_chain(body: Receipt, deployment: Deployment, url: str) -> tuple[Check, ...]:
     """Returns every comparison of a checked receipt with the chain.
 
     Raises UnavailableError if the node does not answer or keeps no state of the receipt's block,
     RefusedError if it serves another chain.
     """
-    from quorate_contracts.deploy import Contracts
-    from quorate_runtime.chain.client import ChainClient
-    from quorate_runtime.chain.rpc import Rpc
-    from quorate_runtime.http.client_sessions import plain_session
-
     async with plain_session() as session:
         client = ChainClient(Rpc(url, session))
         with translated():
@@ -50,12 +47,11 @@ async def check_chain(body: Receipt, deployment: "Deployment", url: str) -> tupl
 class _ChainReader:
     """Reads one receipt's facts from the chain."""
 
-    def __init__(self, body: Receipt, contracts: "Contracts", client: "ChainClient") -> None:
+    def __init__(self, body: Receipt, contracts: Contracts, client: ChainClient) -> None:
         self._body, self._contracts, self._client = body, contracts, client
         self._block = body.ack.message.slot_block
 
     async def checks(self) -> AsyncIterator[Check]:
-        """Yields every comparison."""
         yield await self._block_time()
         yield await self._block_hash()
         async for check in self._slots():
@@ -67,9 +63,7 @@ class _ChainReader:
         async for check in self._money():
             yield check
 
-    async def _ask(self, query: "Query[T]", block: "BlockId" = "latest") -> T:
-        from quorate_contracts.calls import ask
-
+    async def _ask(self, query: "Query[T]", block: BlockId = "latest") -> T:
         try:
             return await ask(self._client, query, block)
         except Refused as refused:
@@ -95,8 +89,6 @@ class _ChainReader:
         return Check("chain:blockHash", good, f"block {self._block} has the receipt's hash")
 
     async def _slots(self) -> AsyncIterator[Check]:
-        from quorate_contracts.encodings import SLOT_PAGE, is_active
-
         stakes, host_class = self._contracts.stakes, self._body.ack.message.host_class
         length = await self._ask(stakes.slot_count(host_class), self._block)
         said = self._body.taken_from_chain.list_length
@@ -173,9 +165,7 @@ class _ChainReader:
         )
 
 
-def _slot(index: int, found: "Slot") -> StakeSlot:
-    from quorate_contracts.encodings import OPEN_BLOCK
-
+def _slot(index: int, found: Slot) -> StakeSlot:
     until = FOREVER if found.until_block == OPEN_BLOCK else BlockNumber(found.until_block)
     keys = found.owner, found.operator_key, found.payout, found.network
     return StakeSlot(index, *keys, BlockNumber(found.from_block), until)

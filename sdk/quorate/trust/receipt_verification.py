@@ -1,9 +1,9 @@
 """`quorate.verify`: checks a receipt file, and compares it with what its reader trusts."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from quorate.base.errors import UsageError
+from quorate_contracts.deploy import Deployment
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import SPEC_BYTES_MAX
@@ -15,9 +15,6 @@ from quorate_protocol.rules.receipts.receipt_pins import Pins
 from quorate_protocol.units import Address, Round
 from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
-
-if TYPE_CHECKING:
-    from quorate_contracts.deploy import Deployment
 
 
 def verify(source: Path | str | bytes) -> Report:
@@ -31,7 +28,6 @@ def verify(source: Path | str | bytes) -> Report:
 
 
 def check_round(key: bytes, number: int, signature: bytes) -> bool:
-    """Implements `receipt_draws.VerifyRound` with BLS signatures."""
     return verify_round(key, Round(number), signature)
 
 
@@ -48,7 +44,7 @@ def body_of(data: bytes) -> Receipt | None:
 
 
 def pinned(
-    body: Receipt, deployment: "Deployment", coordinator: Address | None = None
+    body: Receipt, deployment: Deployment, coordinator: Address | None = None
 ) -> tuple[Check, ...]:
     """Compares a receipt with a deployment that its reader trusts, and with a coordinator's account
     if there is one.
@@ -66,7 +62,6 @@ def pinned(
 
 
 def of_spec(body: Receipt, data: bytes) -> tuple[Check, ...]:
-    """Compares a receipt with the job spec's canonical document."""
     is_ordered = sha256(data) == body.order.message.spec_hash
     if not is_ordered:
         return (Check("spec", False, "the file is not the spec that the order names"),)

@@ -6,22 +6,25 @@ summed. `compare` is pure.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from msgspec import Struct
 
 from quorate.base.errors import EvidenceError, UsageError, translated
+from quorate_contracts.abi_codec import decode
+from quorate_contracts.artifact import artifact
+from quorate_contracts.deploy import Deployment
+from quorate_contracts.encodings import read_pair
+from quorate_contracts.events import decode_log
+from quorate_contracts.generated.escrow import Payroll, Receipts, Redeemed
 from quorate_protocol.messages import envelope
 from quorate_protocol.messages.signed import Summary
 from quorate_protocol.messages.views import ReputationHead
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32
+from quorate_runtime.chain.client import ChainClient
+from quorate_runtime.chain.types import Receipt
 from quorate_runtime.http import log_file
-
-if TYPE_CHECKING:
-    from quorate_contracts.deploy import Deployment
-    from quorate_runtime.chain.client import ChainClient
-    from quorate_runtime.chain.types import Receipt
 
 PAYROLL, REDEMPTION = "payroll", "redemption"
 
@@ -70,7 +73,6 @@ class PayLog(Struct, frozen=True):
     credits: tuple[tuple[tuple[Address, Amount], ...], ...]
 
     def pay_until(self, lines: int) -> dict[Address, Amount]:
-        """Returns what the first lines credited to each provider."""
         found: dict[Address, Amount] = {}
         for line in self.credits[:lines]:
             for provider, pay in line:
@@ -79,7 +81,6 @@ class PayLog(Struct, frozen=True):
 
 
 def compare(settlement: Settlement, log: PayLog) -> Comparison:
-    """Compares what was paid with the log up to the settlement's root."""
     lines: int | None = len(log.credits)
     if settlement.root != ZERO_HASH:
         lines = next((n for n, root in enumerate(log.roots) if root == settlement.root), None)
@@ -129,7 +130,7 @@ def pay_log(head: ReputationHead, body: BinaryIO) -> PayLog:
 
 
 async def read_settlement(
-    client: "ChainClient", deployment: "Deployment", transaction: Hash32
+    client: ChainClient, deployment: Deployment, transaction: Hash32
 ) -> Settlement:
     """Reads what a transaction paid. Raises RefusedError if it is no payroll and no redemption."""
     with translated():
@@ -148,13 +149,8 @@ async def read_settlement(
         return found
 
 
-def _payroll(deployment: "Deployment", receipt: "Receipt", call: bytes) -> Settlement | None:
+def _payroll(deployment: Deployment, receipt: Receipt, call: bytes) -> Settlement | None:
     """Whom it paid stands in the call's data; that it was paid, in the event."""
-    from quorate_contracts.abi_codec import decode
-    from quorate_contracts.artifact import artifact
-    from quorate_contracts.encodings import read_pair
-    from quorate_contracts.generated.escrow import Payroll
-
     form = artifact("Escrow").functions["payroll"]
     events = [event for event in _events(deployment, receipt) if isinstance(event, Payroll)]
     if call[:4] != form.selector or len(events) != 1:
@@ -165,9 +161,7 @@ def _payroll(deployment: "Deployment", receipt: "Receipt", call: bytes) -> Settl
     return Settlement(PAYROLL, events[0].payer, events[0].root, dict(map(read_pair, pays)), True)
 
 
-def _redemption(deployment: "Deployment", receipt: "Receipt") -> Settlement | None:
-    from quorate_contracts.generated.escrow import Receipts, Redeemed
-
+def _redemption(deployment: Deployment, receipt: Receipt) -> Settlement | None:
     events = list(_events(deployment, receipt))
     redeemed = [event for event in events if isinstance(event, Redeemed)]
     roots = [event.root for event in events if isinstance(event, Receipts)]
@@ -180,9 +174,7 @@ def _redemption(deployment: "Deployment", receipt: "Receipt") -> Settlement | No
     return Settlement(REDEMPTION, first.payer, ZERO_HASH, {first.payee: first.paid}, True)
 
 
-def _events(deployment: "Deployment", receipt: "Receipt") -> list[object]:
-    from quorate_contracts.events import decode_log
-
+def _events(deployment: Deployment, receipt: Receipt) -> list[object]:
     names = {deployment.escrow: "Escrow"}
     found = (decode_log(names, log.address, log.topics, log.data) for log in receipt.logs)
     return [event for event in found if event is not None]

@@ -25,7 +25,6 @@ async def _run(config: ChainConfig, ready_file: Path | None) -> None:
 
 
 def main() -> None:
-    """Reads the flags and runs the chain."""
     parser = argparse.ArgumentParser(
         prog="python -m quorate_devnet.chain",
         description="A development chain: one block a second.",

@@ -32,7 +32,6 @@ def dev_account(index: int) -> bytes:
 
 
 def dev_address(index: int) -> bytes:
-    """Returns the 20-byte address of `dev_account(index)`."""
     return KeySigner(dev_account(index)).address
 
 

@@ -2,23 +2,26 @@
 block time.
 """
 
+import argparse
 import asyncio
 import contextlib
 import shutil
+import signal
 import socket
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import aiohttp
 
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import BALANCE_WEI, FUNDED, MNEMONIC
+from quorate_devnet.chain.ready_file import write_ready
 from quorate_protocol.refusals import Unavailable
 
 START_SECONDS = 15.0
 
 
 def anvil_path() -> str | None:
-    """Returns the path of the anvil executable, or None if there is none."""
     return shutil.which("anvil")
 
 
@@ -99,3 +102,23 @@ async def _answers(url: str, process: asyncio.subprocess.Process) -> None:
                         return
             await asyncio.sleep(0.05)
     raise Unavailable(f"anvil did not answer within {START_SECONDS:g} s")
+
+
+async def _run(port: int, ready_file: Path) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with start_anvil(port) as url:
+        write_ready(ready_file, {"url": url})
+        await stop.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m quorate_devnet.chain.anvil_process")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--ready-file", type=Path, required=True)
+    options = parser.parse_args()
+    asyncio.run(_run(options.port, options.ready_file))
+
+
+if __name__ == "__main__":
+    main()

@@ -43,7 +43,6 @@ class Block:
 
     @property
     def number(self) -> int:
-        """Height; genesis is 0."""
         return int(self.header.block_number)
 
 
@@ -109,7 +108,6 @@ def mined_record(
 
 
 def outcome(call: Call, computation: ComputationAPI) -> Outcome:
-    """Returns the outcome of a tried call."""
     floor = max(0, getattr(computation, "data_floor_gas", 0))
     spent = call.gas - computation.get_gas_remaining() + floor
     return Outcome(

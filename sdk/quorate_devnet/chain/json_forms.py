@@ -12,12 +12,10 @@ Json = Any  # a JSON tree; see the codec for why it has no better type
 
 
 def quantity(value: int) -> str:
-    """Returns an integer as the API writes it."""
     return hex(int(value))
 
 
 def data(value: bytes) -> str:
-    """Returns bytes as the API writes them."""
     return "0x" + bytes(value).hex()
 
 
@@ -59,7 +57,6 @@ def block_form(block: Block, full: bool) -> Mapping[str, Json]:
 
 
 def transaction_form(pending: Pending, place: tuple[Block, Mined] | None) -> Mapping[str, Json]:
-    """Returns a transaction, mined or waiting."""
     transaction = pending.transaction
     kind = pending.raw[0] if pending.raw[0] < 0x80 else 0
     form: dict[str, Json] = {

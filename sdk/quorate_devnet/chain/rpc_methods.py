@@ -40,7 +40,6 @@ def answer(table: dict[str, Method], ledger: Ledger, method: str, params: Params
 
 
 def read_methods() -> dict[str, Method]:
-    """Returns the methods that every client may call."""
     return {
         "eth_chainId": lambda ledger, params: json_forms.quantity(CHAIN_ID),
         "net_version": lambda ledger, params: str(CHAIN_ID),

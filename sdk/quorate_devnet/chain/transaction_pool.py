@@ -25,7 +25,6 @@ class Pending:
 
     @property
     def nonce(self) -> int:
-        """The sender's nonce that it uses."""
         return int(self.transaction.nonce)
 
 
@@ -40,7 +39,6 @@ class Pool:
         return len(self._arrived)
 
     def get(self, transaction_hash: bytes) -> Pending | None:
-        """Returns the waiting transaction of that hash."""
         return self._arrived.get(transaction_hash)
 
     def add(self, pending: Pending) -> None:
@@ -61,7 +59,6 @@ class Pool:
         self._slots[pending.sender, pending.nonce] = pending
 
     def remove(self, pending: Pending) -> None:
-        """Removes one."""
         del self._arrived[pending.hash]
         del self._slots[pending.sender, pending.nonce]
 

@@ -52,7 +52,6 @@ class ChainHistory:
 
 
 async def read_chain_history(client: ChainClient, contracts: Contracts) -> ChainHistory:
-    """Reads all logs of the deployment so far."""
     head = await client.head()
     logs = await client.logs(BlockNumber(0), head.number, tuple(contracts.deployment.names()))
     found = ((contracts.event(log.address, log.topics, log.data), log.transaction) for log in logs)

@@ -50,7 +50,6 @@ class Orders:
             await self._place(client, part)
 
     async def place_rest(self) -> None:
-        """Places all other orders; tiles and prices alternate."""
         tiles = [(RENDERER, tile) for tile in range(2, self.scene.tiles)]
         pricings = [(PRICER, seed) for seed in range(3, PRICINGS + 1)]
         for client, part in interleaved(pricings, tiles):
@@ -58,7 +57,6 @@ class Orders:
 
     @property
     def are_all_placed(self) -> bool:
-        """Returns whether every tile and seed was ordered."""
         return sum(1 for item in self.placed if not item.is_extra) == self.scene.tiles + PRICINGS
 
     async def place_extra(self, client: int) -> str:
@@ -72,7 +70,6 @@ class Orders:
         return await self._place(client, part, is_extra=True)
 
     async def place_escrowed(self) -> Run:
-        """Places one more pricing, with an escrow of its own. Returns its run."""
         part = PRICINGS + 1 + sum(1 for item in self.placed if item.is_extra)
         await self._place(PRICER, part, is_extra=True, escrow=True)
         return self.placed[-1].run
@@ -82,13 +79,11 @@ class Orders:
         return asyncio.gather(*self._waiting)
 
     async def cancel(self) -> None:
-        """Stops waiting."""
         for task in self._waiting:
             task.cancel()
         await asyncio.gather(*self._waiting, return_exceptions=True)
 
     def failed(self) -> BaseException | None:
-        """Returns why a run gave no accepted result, or None."""
         ended = (task for task in self._waiting if task.done() and not task.cancelled())
         return next((error for task in ended if (error := task.exception()) is not None), None)
 

@@ -41,18 +41,15 @@ class MarketSnapshot:
     tabs: dict[Address, Tab]  # the coordinator's, by provider
 
     def decided(self) -> list[RunView]:
-        """Returns the runs with a verdict."""
         return [run for run in self.runs.values() if run.verdict is not None]
 
     def all_accepted(self) -> bool:
-        """Returns whether every run so far ended with an accepted result."""
         return bool(self.runs) and all(
             run.verdict is not None and run.verdict.message.outcome is Outcome.ACCEPTED
             for run in self.runs.values()
         )
 
     def executions_of(self, provider: Address) -> list[tuple[RunView, ExecutionView]]:
-        """Returns a provider's published executions."""
         return [
             (run, item)
             for run in self.runs.values()
@@ -61,7 +58,6 @@ class MarketSnapshot:
         ]
 
     def lies(self, liar: Address) -> list[RunView]:
-        """Returns the runs in which the liar was outvoted."""
         return [run for run, item in self.executions_of(liar) if item.agreed is False]
 
     def is_all_paid(self) -> bool:
@@ -91,7 +87,6 @@ class MarketWatch:
     contracts: Contracts
 
     async def look(self) -> MarketSnapshot:
-        """Reads everything once."""
         runs = {run.job_id: run for market in self.markets for run in await market.runs()}
         views = [
             canonical.from_json(ProviderView, await self._get(f"/v1/providers/0x{each.hex()}"))

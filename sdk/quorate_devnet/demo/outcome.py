@@ -66,7 +66,6 @@ class DemoOutcome:
         }
 
     def settled_on_chain(self) -> int:
-        """Returns how many orders were paid out of an escrow of their own."""
         return len(self.snapshot.history.of(jobs.JobPaid))
 
 
@@ -125,7 +124,6 @@ def problems(result: DemoOutcome) -> list[str]:
 
 
 def is_accepted(run: RunView) -> bool:
-    """Returns whether a run ended with an accepted result."""
     return run.verdict is not None and run.verdict.message.outcome is Outcome.ACCEPTED
 
 
@@ -202,5 +200,4 @@ def to_json(result: DemoOutcome) -> dict[str, object]:
 
 
 def to_hex(value: bytes) -> str:
-    """Returns 0x-hex."""
     return "0x" + value.hex()

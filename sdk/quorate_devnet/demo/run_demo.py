@@ -304,7 +304,6 @@ class _DemoRun:
     is_restarting: bool = False
 
     async def run(self, stack: AsyncExitStack, began: float) -> DemoOutcome:
-        """Runs from the first order to the last payment."""
         devnet = self.devnet
         markets = (await self._market(stack, RENDERER), await self._market(stack, PRICER))
         session = await stack.enter_async_context(aiohttp.ClientSession())
@@ -372,7 +371,6 @@ class _DemoRun:
         )
 
     def _content(self) -> ContentReport:
-        """Reads where the providers' content came from."""
         found: Counter[str] = Counter()
         for index in range(PROVIDERS):
             status = read_status(self.config.provider_status(index))
@@ -498,7 +496,6 @@ class _DemoRun:
             )
 
     def _write_results(self, orders: Orders, snapshot: MarketSnapshot) -> str:
-        """Writes the picture and one tile's receipt. Returns the picture's CID."""
         scene, out = self.scene, self.options.out
         tiles = [(folder / scenario.TILE_FILE).read_bytes() for folder in orders.output(RENDERER)]
         picture = out / "render.png"

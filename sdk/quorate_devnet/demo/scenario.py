@@ -38,17 +38,14 @@ class Scene:
 
     @property
     def tiles(self) -> int:
-        """Returns the number of tiles, which is the number of jobs."""
         return self.columns * self.rows
 
     @property
     def tile_width(self) -> int:
-        """Returns the width of one tile in pixels."""
         return self.width // self.columns
 
     @property
     def tile_height(self) -> int:
-        """Returns the height of one tile in pixels."""
         return self.height // self.rows
 
 
@@ -67,7 +64,6 @@ def examples_folder() -> Path:
 
 
 def read_scene(folder: Path) -> Scene:
-    """Reads the example scene."""
     path = folder / "render" / "scene.json"
     tree = json.loads(path.read_text())
     size = (tree["width"], tree["height"], tree["columns"], tree["rows"])
@@ -76,12 +72,10 @@ def read_scene(folder: Path) -> Scene:
 
 
 def content_files(folder: Path, scene: Scene) -> tuple[Path, ...]:
-    """Returns the files that jobs get as inputs."""
     return scene.path, scene.program, folder / "pricing" / "price.py"
 
 
 def tile_job(scene: Scene, tile: int, image: str) -> Job:
-    """Returns the job that renders one tile."""
     return Job(
         name=f"tile-{tile}",
         image=image,
@@ -100,7 +94,6 @@ def tile_job(scene: Scene, tile: int, image: str) -> Job:
 
 
 def pricing_job(folder: Path, seed: int, image: str) -> Job:
-    """Returns the job that prices the option from one seed."""
     return Job(
         name=f"price-{seed}",
         image=image,

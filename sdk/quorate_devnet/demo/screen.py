@@ -34,7 +34,6 @@ class Screen:
         )
 
     def __enter__(self) -> "Screen":
-        """Starts the live display on a terminal."""
         if self._live is not None:
             self._live.start()
         return self
@@ -45,7 +44,6 @@ class Screen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Ends the live display and prints the milestones."""
         if self._live is not None:
             self._live.stop()
             for line in self._lines:
@@ -64,7 +62,6 @@ class Screen:
             self._live.update(Group(*self._lines[-MILESTONES_SHOWN:]))
 
     def show(self, snapshot: MarketSnapshot, liar: Address) -> None:
-        """Shows the state of every run and all that is new."""
         decided, lies = len(snapshot.decided()), snapshot.lies(liar)
         for run in lies:
             self.milestone(f"lie caught: {self._names[liar]} was outvoted in {run.name}", "yellow")
@@ -112,9 +109,6 @@ class Screen:
 
 
 def result_table(result: DemoOutcome, names: dict[Address, str]) -> Table:
-    """Returns the final table: who ran what, who agreed, strikes, court, slashes, payments and
-    gas.
-    """
     table = Table(
         title="What happened", caption=_caption(result), caption_justify="left", show_lines=True
     )

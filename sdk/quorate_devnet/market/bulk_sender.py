@@ -30,15 +30,12 @@ class BulkSender:
     sent: dict[str, Hash32] = field(default_factory=dict)
 
     async def create(self, what: str, data: bytes, gas: int) -> None:
-        """Creates a contract."""
         await self._send(what, None, data, 0, gas)
 
     async def call(self, what: str, call: Call) -> None:
-        """Calls a contract."""
         await self._send(what, call.to, call.data, 0, call.gas)
 
     async def pay(self, to: Address, wei: int) -> None:
-        """Sends coins."""
         await self._send(f"coins for 0x{to.hex()}", to, b"", wei, TRANSFER_GAS)
 
     async def check(self) -> bool:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from quorate_runtime.process.crash_points import CRASH_VARIABLE, crash_point
 
 POLL_SECONDS = 0.02
 WATCH_SECONDS = 0.5
+LEAVE_SECONDS = 0.5  # for daemons to finish what was begun; the market ends anyway
 STOP_SECONDS = 6.0
 REAPED_SECONDS = 30.0
 LOG_TAIL_BYTES = 1500
@@ -33,11 +34,16 @@ class ChildProcess:
 
     @property
     def is_running(self) -> bool:
-        """Returns whether it still runs."""
         return self.process.poll() is None
 
+    def fail_if_ended(self) -> None:
+        """Raises Unavailable, with the end of its log, if it has ended."""
+        if not self.is_running:
+            raise Unavailable(
+                f"{self.name} ended with status {self.process.returncode}:\n{self.tail()}"
+            )
+
     def tail(self) -> str:
-        """Returns the end of its log, for messages."""
         try:
             return self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
         except FileNotFoundError:
@@ -103,7 +109,6 @@ class ChildProcesses:
         return child
 
     def register_cleanup(self, fact: Mapping[str, str | int]) -> None:
-        """Tells the reaper about something to clean up."""
         assert self._reaper is not None and self._reaper.stdin is not None, "open was called before"
         self._reaper.stdin.write(json.dumps(dict(fact)).encode() + b"\n")
         self._reaper.stdin.flush()
@@ -114,7 +119,13 @@ class ChildProcesses:
         process.kill()
         process.wait()
 
-    async def ready(self, name: str, path: Path, seconds: float) -> dict[str, str]:
+    async def ready(
+        self,
+        name: str,
+        path: Path,
+        seconds: float,
+        is_ready: Callable[[dict[str, str]], bool] = lambda _facts: True,
+    ) -> dict[str, str]:
         """Waits for a child's ready file and returns its content. Unavailable, with the end of its
         log, if it ends or is too slow.
         """
@@ -123,19 +134,15 @@ class ChildProcesses:
         limit = loop.time() + seconds
         while loop.time() < limit:
             facts = _read_facts(path)
-            if facts is not None:
+            if facts is not None and is_ready(facts):
                 return facts
-            if not child.is_running:
-                raise Unavailable(
-                    f"{name} ended with status {child.process.returncode}:\n{child.tail()}"
-                )
+            child.fail_if_ended()
             await asyncio.sleep(POLL_SECONDS)
         raise Unavailable(
             f"{name} was not ready within {seconds:g} s; its log is {child.log}:\n{child.tail()}"
         )
 
     def ended(self) -> ChildProcess | None:
-        """Returns a child that ended by itself, or None."""
         return next((child for child in self.children.values() if not child.is_running), None)
 
     async def one_ended(self) -> ChildProcess:
@@ -147,14 +154,19 @@ class ChildProcesses:
             await asyncio.sleep(WATCH_SECONDS)
 
     async def stop(self) -> None:
-        """Sends SIGTERM to all children, later SIGKILL; then the reaper removes what they left.
-        Safe to repeat.
+        """Sends SIGTERM to all children, later again, which ends daemons at once, and at last
+        SIGKILL; then the reaper removes what they left. Safe to repeat.
         """
         crash_point("devnet.before-stop")
+        for seconds in (LEAVE_SECONDS, STOP_SECONDS):
+            for child in self.children.values():
+                if child.is_running:
+                    child.process.send_signal(signal.SIGTERM)
+            await asyncio.to_thread(self._wait_all, seconds)
         for child in self.children.values():
             if child.is_running:
-                child.process.send_signal(signal.SIGTERM)
-        await asyncio.to_thread(self._wait_all)
+                child.process.kill()  # its time is over
+                child.process.wait()
         crash_point("devnet.after-stop")
         reaper, self._reaper = self._reaper, None
         if reaper is not None and reaper.stdin is not None:
@@ -166,14 +178,13 @@ class ChildProcesses:
                 # the user's terminal.
                 print((f"still cleaning up; see {self.logs / 'reaper.log'}"), file=sys.stderr)  # noqa: T201
 
-    def _wait_all(self) -> None:
-        limit = time.monotonic() + STOP_SECONDS
+    def _wait_all(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
         for child in self.children.values():
             try:
                 child.process.wait(max(0.0, limit - time.monotonic()))
             except subprocess.TimeoutExpired:
-                child.process.kill()  # its time is over
-                child.process.wait()
+                pass  # the caller tries harder
 
 
 def _read_facts(path: Path) -> dict[str, str] | None:

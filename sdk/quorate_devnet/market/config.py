@@ -1,23 +1,36 @@
 """The settings of a devnet: one frozen `DevnetConfig`, with the folders and addresses that
-follow from it.
+follow from it, and the folder's lock.
 """
 
-import hashlib
+import fcntl
+import json
+import os
 import re
+import shlex
 import shutil
-from dataclasses import dataclass
+import socket
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import Annotated, TypeVar
+
+from msgspec import Struct
 
 from quorate_node.base.config import AttestationChoice, ExecutorKind, TransportChoice
 from quorate_protocol.limits import USD
 from quorate_protocol.units import Amount, Price
-from quorate_runtime.files import FOLDER_MODE, private_folder
+from quorate_runtime.files import FOLDER_MODE, private_folder, write_atomic
+from quorate_runtime.http.urls import web_url
 from quorate_runtime.process.crash_points import CRASH_VARIABLE
+from quorate_runtime.process.settings_flags import Option
 
 MARKER = "devnet.json"
 PASSWORD = "password"  # the file whose passphrase opens every key of a devnet
+COORDINATOR = "coordinator"  # the process; providers are provider-0 and so on
+HONEST = ""  # instead of a lie
 PASSPHRASE = "devnet"  # keys of a devnet are worthless elsewhere
 HONEST_PRICE = Price(3_600_000)  # micro-USD per slot-hour: a thousandth of a dollar a second
 # Lower than all others, so that a liar becomes primary, until strikes rank it behind them.
@@ -40,6 +53,11 @@ OURS = (
     MARKER,
     PASSWORD,
 )
+EXECUTOR_HELP = (
+    "Executor of jobs: auto, docker (runc), docker-runsc (gVisor), bwrap, process, or noop (up "
+    "only)."
+)
+Kind = TypeVar("Kind", bound=StrEnum)
 _OWN_HOME = re.compile(r"(client|provider)-\d+|coordinator")
 _ROLES = ("client", "coordinator", "provider")
 
@@ -68,40 +86,74 @@ class ExecutorChoice(StrEnum):
 
     @property
     def is_engine(self) -> bool:
-        """Returns whether a container engine runs the jobs."""
         return self in (ExecutorChoice.DOCKER, ExecutorChoice.DOCKER_RUNSC)
 
     def kind(self) -> ExecutorKind:
-        """Returns the setting of the provider daemons."""
         return (
             ExecutorKind.DOCKER_RUNC if self is ExecutorChoice.DOCKER else ExecutorKind(self.value)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class DevnetConfig:
-    """Settings of one devnet.
+def one_of(kind: type[Kind], text: str, flag: str) -> Kind:
+    """Returns the choice that a flag names. Raises ValueError."""
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise ValueError(f"{flag} {text!r} is unknown; choose one of {', '.join(kind)}") from error
+
+
+def _gateways(texts: Sequence[str], flag: str) -> tuple[str, ...]:
+    return tuple(web_url(flag, text, "http://127.0.0.1:8080") for text in texts)
+
+
+class DevnetConfig(Struct, frozen=True):
+    """Settings of one devnet, of which some are flags of `quorate devnet up`.
 
     The first `liars` providers lie, each in its own way unless `is_colluding`.
     """
 
     folder: Path
-    providers: int = 5
-    liars: int = 0
-    clients: int = 2
+    providers: Annotated[int, Option("Number of providers.")] = 5
+    liars: Annotated[int, Option("Number of providers that lie; liars offer the lowest price.")] = 0
+    clients: Annotated[int, Option("Number of funded client profiles.")] = 2
     slots: int = 1  # run slots of each honest provider
     liar_slots: int = 2  # so that a liar can hold jobs of two clients at once
-    executor: ExecutorChoice = ExecutorChoice.AUTO
-    chain: ChainKind = ChainKind.OWN
-    # Libp2p where it is installed, unless it is WebSocket.
-    transport: TransportChoice = TransportChoice.AUTO
-    is_colluding: bool = False
+    executor: Annotated[
+        ExecutorChoice, Option(EXECUTOR_HELP, read=partial(one_of, ExecutorChoice), show=str)
+    ] = ExecutorChoice.AUTO
+    chain: Annotated[
+        ChainKind,
+        Option(
+            "Chain to run: own, or anvil if it is on PATH.",
+            read=partial(one_of, ChainKind),
+            show=str,
+        ),
+    ] = ChainKind.OWN
+    is_colluding: Annotated[bool, Option("Make all liars tell the same lie.", "--colluding")] = (
+        False
+    )
+    transport: Annotated[
+        TransportChoice,
+        Option(
+            "Connections: auto (libp2p where installed), libp2p, or websocket.",
+            read=partial(one_of, TransportChoice),
+            show=str,
+        ),
+    ] = TransportChoice.AUTO
     noop_milliseconds: int = 0
-    # Chain 8545, beacon 8546, coordinator 7700 instead of free ports.
-    has_default_ports: bool = False
+    # Instead of free ports.
+    has_default_ports: Annotated[
+        bool, Option("Chain 8545, beacon 8546, coordinator 7700, libp2p 7701.", "--default-ports")
+    ] = False
     declined_keep_seconds: int = 600  # how long a provider remembers declined leases
-    # IPFS gateways that providers ask for content, and from which the coordinator takes inputs.
-    ipfs_gateways: tuple[str, ...] = ()
+    ipfs_gateways: Annotated[
+        tuple[str, ...],
+        Option(
+            "IPFS gateway that providers and coordinator ask. Repeatable.",
+            "--ipfs-gateway",
+            read=_gateways,
+        ),
+    ] = ()
     attestation: AttestationChoice = AttestationChoice.NONE  # of all providers
     # For tests: a file `provider-0` in it names the crash point of that child.
     crash_folder: Path | None = None
@@ -127,15 +179,12 @@ class DevnetConfig:
         return {CRASH_VARIABLE: f"@{self.crash_folder / name}"} if self.crash_folder else {}
 
     def provider_home(self, index: int) -> Path:
-        """Returns a provider daemon's folder."""
         return self.folder / f"provider-{index}"
 
     def provider_status(self, index: int) -> Path:
-        """Returns the file in which a provider daemon writes its status every second."""
         return self.provider_home(index) / "status.json"
 
     def client_home(self, index: int) -> Path:
-        """Returns the folder of a funded client profile."""
         return self.folder / f"client-{index}"
 
     def ports(self) -> tuple[int, int, int, int]:
@@ -144,7 +193,6 @@ class DevnetConfig:
 
     @property
     def coordinator_home(self) -> Path:
-        """Returns the coordinator's folder."""
         return self.folder / "coordinator"
 
     @property
@@ -153,20 +201,25 @@ class DevnetConfig:
         return self.folder / PASSWORD
 
     def price(self, index: int) -> Price:
-        """Returns a provider's price. Liars offer the lowest."""
         return LIAR_PRICE if index < self.liars else HONEST_PRICE
 
     def slots_of(self, index: int) -> int:
-        """Returns a provider's number of run slots. Each has a stake slot."""
         return self.liar_slots if index < self.liars else self.slots
 
     def host(self, index: int) -> str:
         """Returns a provider's loopback address. Each has its own network (/24)."""
         return f"127.0.{index + 1}.1"
 
-    def label(self) -> str:
-        """Returns the label of this devnet's containers."""
-        return "devnet-" + hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:16]
+    def owner(self, index: int) -> str:
+        """Returns a provider's account in hex, which labels its containers. Its keys exist."""
+        path = self.provider_home(index) / "keys" / "owner.json"
+        return str(json.loads(path.read_text())["address"]).removeprefix("0x")
+
+    def lie(self, index: int) -> str:
+        """Returns what a liar's lie depends on; HONEST for an honest provider."""
+        if index >= self.liars:
+            return HONEST
+        return "0" if self.is_colluding else str(index)
 
 
 def clear_folder(folder: Path, now: float) -> list[str]:
@@ -223,3 +276,53 @@ def _is_devnets(folder: Path) -> bool:
             return file.read(64).strip() == PASSPHRASE.encode()
     except OSError:
         return False  # not a devnet's folder: it has no readable password file
+
+
+class Lock:
+    """Allows one devnet per folder.
+
+    Raises ValueError if another one runs there. The kernel drops the lock with its process.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._handle = -1
+
+    def __enter__(self) -> "Lock":
+        self._folder.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+        # Locks the folder itself. A lock file inside would be deleted when the folder is emptied,
+        # and one beside it would stay.
+        self._handle = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._handle)
+            remedy = (
+                f"end it: quorate devnet down --dir {shlex.quote(str(self._folder))}; or "
+                "choose another folder with --dir"
+            )
+            raise ValueError(f"another devnet runs in {self._folder}; {remedy}") from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        os.close(self._handle)
+
+
+def free_port(host: str) -> int:
+    """Returns a port that is free now. It is chosen in advance, because a restarted part must use
+    the same port.
+    """
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def write_devnet_file(facts: dict[str, object], config: DevnetConfig) -> None:
+    """Writes `devnet.json` whole or not at all. Its presence says that everything is up."""
+    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    write_atomic(config.folder / MARKER, text.encode())

@@ -13,7 +13,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,28 +22,36 @@ import aiohttp
 from quorate.client.base.profile import Profile, create_profile
 from quorate_contracts.deploy import Deployment
 from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base import settings as coordinator_settings
+from quorate_coordinator.base.config import Settings as CoordinatorSettings
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_devnet.chain import CHAIN_ID
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.ready_file import write_private
-from quorate_devnet.market import genesis, process_settings
+from quorate_devnet.market import genesis
 from quorate_devnet.market.child_processes import ChildProcesses
 from quorate_devnet.market.config import (
     ACCUSATIONS,
     CLIENT_DEPOSIT,
+    COORDINATOR,
     EARLIER,
+    HONEST,
     MARKER,
     PASSPHRASE,
     ChainKind,
     DevnetConfig,
     ExecutorChoice,
+    Lock,
     clear_folder,
+    free_port,
+    write_devnet_file,
 )
 from quorate_devnet.market.engine_check import engine_answers
 from quorate_devnet.market.genesis import Funds, JoiningProvider
-from quorate_devnet.market.ports import Lock, free_port, write_devnet_file
 from quorate_node.base import provider_keys
-from quorate_node.base.config import TransportChoice
+from quorate_node.base import settings as provider_settings
+from quorate_node.base.config import STORE_BYTES_MIN, TransportChoice
+from quorate_node.base.config import Settings as ProviderSettings
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.executors.sandbox.bwrap_executor import check_bwrap
 from quorate_node.machine.host_class_probe import detect_cpu_class
@@ -56,7 +64,6 @@ from quorate_protocol.units import Address, Hash32
 from quorate_runtime import p2p
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.files import private_folder
-from quorate_runtime.keys.crypto import new_secret
 from quorate_runtime.keys.keystore import Keystore
 from quorate_runtime.process.crash_points import crash_point
 
@@ -87,21 +94,27 @@ class Devnet:
     seconds: float = 0.0  # how long it took to start
 
     def kill(self, name: str) -> None:
-        """Kills `coordinator` or `provider-N` with SIGKILL."""
         self.processes.kill(name)
 
     def start(self, name: str) -> None:
         """Starts a killed part again in its own folder."""
-        self._ready(name).unlink(missing_ok=True)
+        self._written_when_serving(name).unlink(missing_ok=True)
         _start_role(self.processes, self.config, name)
 
     async def restart(self, name: str) -> None:
-        """Starts a killed part again and waits until it serves."""
+        """Starts a killed part again and waits until it serves; a provider, until it is connected
+        to the coordinator.
+        """
         self.start(name)
-        await self.processes.ready(name, self._ready(name), READY_SECONDS)
+        path = self._written_when_serving(name)
+        await self.processes.ready(
+            name, path, READY_SECONDS, lambda facts: bool(facts.get("connected", True))
+        )
 
-    def _ready(self, name: str) -> Path:
-        return self.config.folder / "ready" / f"{name}.json"
+    def _written_when_serving(self, name: str) -> Path:
+        if name == COORDINATOR:
+            return self.config.folder / "ready" / f"{name}.json"
+        return self.config.provider_status(int(name.removeprefix("provider-")))
 
 
 @contextlib.asynccontextmanager
@@ -129,14 +142,36 @@ async def running(
 
 
 def _start_role(processes: ChildProcesses, config: DevnetConfig, name: str) -> None:
-    module = (
-        "quorate_devnet.market.run_coordinator"
-        if name == "coordinator"
-        else "quorate_devnet.market.run_provider"
-    )
-    processes.start(
-        name, module, [str(config.folder / "ready" / f"{name}.settings")], config.arming(name)
-    )
+    if name == COORDINATOR:
+        ready_file = config.folder / "ready" / f"{name}.json"
+        arguments = coordinator_up(
+            config.coordinator_home, config.password_file, ready_file, config.ipfs_gateways
+        )
+    else:
+        arguments = _provider_up(config, int(name.removeprefix("provider-")))
+    processes.start(name, "quorate_devnet.market.run_daemon", arguments, config.arming(name))
+
+
+def coordinator_up(
+    home: Path, password_file: Path, ready_file: Path, ipfs_gateways: Sequence[str] = ()
+) -> list[str]:
+    """Returns the arguments of `run_daemon`."""
+    words = ["coordinator", "up", "--home", str(home), "--password-file", str(password_file)]
+    words += ["--store-size", "20GiB", "--ready-file", str(ready_file)]
+    words += [f"--ipfs-gateway={url}" for url in ipfs_gateways]
+    return [str(home / coordinator_settings.FILE), HONEST, *words]
+
+
+def _provider_up(config: DevnetConfig, index: int) -> list[str]:
+    """Returns the arguments of `run_daemon`. All providers share this machine, so each run slot
+    may use all of it.
+    """
+    home = config.provider_home(index)
+    words = ["node", "up", "--home", str(home), "--password-file", str(config.password_file)]
+    words += ["--stop-on-exit", "--noop-ms", str(config.noop_milliseconds)]
+    words += ["--declined-keep", str(config.declined_keep_seconds)]
+    words += ["--cpu-millis", str(1000 * len(os.sched_getaffinity(0)))]
+    return [str(home / provider_settings.FILE), config.lie(index), *words]
 
 
 @dataclass(slots=True)
@@ -150,16 +185,15 @@ class _Startup:
     opened_block: int = 0  # a block at or after the opening of the last slot
 
     async def run(self) -> Devnet:
-        """Starts everything and returns the running devnet."""
         config, ready = self.config, self.config.folder / "ready"
         ready.mkdir()
         self._start_children()
         executor = await asyncio.to_thread(resolve_executor, config.executor)
-        self._register_cleanup(executor)
         port = config.ports()[2] or free_port("127.0.0.1")
         p2p_listen = await self._p2p_listen()
         crash_point("devnet.before-keys")
         coordinator, providers, profiles = self._keys(f"http://127.0.0.1:{port}")
+        self._register_cleanup(executor)
         crash_point("devnet.after-keys")
         beacon = await self.processes.ready("beacon", ready / "beacon.json", READY_SECONDS)
         chain = await self.processes.ready("chain", ready / "chain.json", READY_SECONDS)
@@ -168,22 +202,18 @@ class _Startup:
         deployment = await self._genesis(chain["url"], beacon, coordinator, providers, profiles)
         crash_point("devnet.after-genesis")
         self.notice("contracts deployed, all parties registered and funded")
-        settings = process_settings.CoordinatorSettings(
-            home=str(config.coordinator_home),
-            password_file=str(config.password_file),
+        settings = CoordinatorSettings(
             deployment=deployment,
             chain_url=chain["url"],
             beacon_url=beacon["url"],
             port=port,
-            ready_file=str(ready / "coordinator.json"),
-            p2p_listen=p2p_listen,
-            ipfs_gateways=config.ipfs_gateways,
+            p2p_listen=p2p_listen or coordinator_settings.P2P_OFF,
         )
         crash_point("devnet.before-settings")
-        process_settings.write(ready / "coordinator.settings", settings)
+        coordinator_settings.write(config.coordinator_home, settings)
         crash_point("devnet.after-settings")
         served = await self.processes.ready(
-            "coordinator", ready / "coordinator.json", READY_SECONDS
+            COORDINATOR, ready / f"{COORDINATOR}.json", READY_SECONDS
         )
         self.notice(f"coordinator serves at {served['url']}")
         self._write_provider_settings(served["url"], chain["url"], executor, providers)
@@ -226,7 +256,7 @@ class _Startup:
         kind = (
             "quorate_devnet.chain"
             if config.chain is ChainKind.OWN
-            else "quorate_devnet.market.run_anvil"
+            else "quorate_devnet.chain.anvil_process"
         )
         chain_port, beacon_port, *_ = config.ports()
         control = ["--test-control"] if config.crash_folder else []
@@ -247,7 +277,7 @@ class _Startup:
         self.processes.start(
             "beacon", "quorate_devnet.beacon", [*beacon, str(ready / "beacon.json")]
         )
-        for name in ("coordinator", *(f"provider-{index}" for index in range(config.providers))):
+        for name in (COORDINATOR, *(f"provider-{index}" for index in range(config.providers))):
             _start_role(self.processes, config, name)
 
     def _register_cleanup(self, executor: ExecutorChoice) -> None:
@@ -255,7 +285,7 @@ class _Startup:
             home = self.config.provider_home(index)
             if executor.is_engine:
                 self.processes.register_cleanup(
-                    {"containers": f"{self.config.label()}-{index}", "home": str(home / "docker")}
+                    {"containers": self.config.owner(index), "home": str(home / "docker")}
                 )
             elif executor is ExecutorChoice.PROCESS:
                 self.processes.register_cleanup({"processes": str(home / "process")})
@@ -329,48 +359,34 @@ class _Startup:
         executor: ExecutorChoice,
         providers: tuple[ProviderKeys, ...],
     ) -> None:
-        config, ready = self.config, self.config.folder / "ready"
-        shared_lie_key = new_secret()
+        config = self.config
         for index, keys in enumerate(providers):
-            lie_key = (
-                (shared_lie_key if config.is_colluding else new_secret())
-                if index < config.liars
-                else b""
-            )
-            settings = process_settings.ProviderSettings(
-                home=str(config.provider_home(index)),
-                password_file=str(config.password_file),
-                coordinator_url=coordinator_url,
-                chain_url=chain_url,
-                executor=executor.kind().value,
-                label=f"{config.label()}-{index}",
-                host=config.host(index),
-                port=free_port(config.host(index)),
-                slots=config.slots_of(index),
+            settings = ProviderSettings(
+                coordinators=(coordinator_url,),
+                is_devnet=True,
                 price=config.price(index),
+                slots=config.slots_of(index),
                 payout=keys.payout,
-                noop_milliseconds=config.noop_milliseconds,
-                stop_on_exit=True,
-                lie_key=lie_key,
-                ready_file=str(ready / f"provider-{index}.json"),
-                declined_keep_seconds=config.declined_keep_seconds,
+                executor=executor.kind(),
+                listen_host=config.host(index),
+                listen_port=free_port(config.host(index)),
+                store_bytes=STORE_BYTES_MIN,
                 ipfs_gateways=config.ipfs_gateways,
                 attestation=config.attestation,
+                chain_url=chain_url,
             )
-            process_settings.write(ready / f"provider-{index}.settings", settings)
+            provider_settings.write(config.provider_home(index), settings)
 
     async def _offers(self, coordinator_url: str) -> None:
         """Waits until the coordinator lists a live offer of every provider and has seen a block in
         which their slots are active.
         """
-        ready, wanted = self.config.folder / "ready", self.config.providers
-        names = [f"provider-{index}" for index in range(wanted)]
-        await asyncio.gather(
-            *(self.processes.ready(name, ready / f"{name}.json", READY_SECONDS) for name in names)
-        )
+        wanted = self.config.providers
         limit = time.monotonic() + READY_SECONDS
         async with aiohttp.ClientSession() as session:
             while time.monotonic() < limit:
+                for child in self.processes.children.values():
+                    child.fail_if_ended()
                 async with session.get(f"{coordinator_url}/v1/offers") as response:
                     offers = (await response.json())["offers"]
                 async with session.get(f"{coordinator_url}/v1/health") as response:

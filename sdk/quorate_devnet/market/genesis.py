@@ -1,26 +1,37 @@
 """Sets up a devnet in a few blocks: deploys the contracts, and registers, stakes, bonds and
-funds all accounts.
+funds all accounts. Also funds accounts that join later, and deploys alone, for a market of separate
+machines or containers.
 
 The coordinator uses well-known development accounts, which hold coins from the first block. Keys of
 providers and clients are fresh, so that two devnets never share an account.
 """
 
 import asyncio
+import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import aiohttp
 
 from quorate_contracts import deploy
 from quorate_contracts.chain_check import check_machine
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_contracts.encodings import OPEN_MAX
+from quorate_contracts.generated.token import Token
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.market.bulk_sender import BulkSender
+from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, BlockNumber, Hash32
-from quorate_runtime.chain import ChainClient
+from quorate_runtime.chain import ChainClient, Rpc
+from quorate_runtime.files import PUBLIC_MODE, write_atomic
+from quorate_runtime.http.beacon_client import fetch_info
 from quorate_runtime.keys.crypto import KeySigner
 
 DEPLOYER, ACCOUNT, POSTING = 0, 1, 2
@@ -33,7 +44,6 @@ POLL_SECONDS = 0.1
 
 
 def payout_address(index: int) -> Address:
-    """Returns the address that gets a provider's money."""
     return KeySigner(dev_account(FIRST_PAYOUT + index)).address
 
 
@@ -164,7 +174,117 @@ async def mined(wallets: Sequence[BulkSender]) -> None:
 
 
 def network_of(host: str) -> Hash32:
-    """Returns the /24 of an IPv4 address, as registrations name it."""
     packed = ip_address(host).packed
     assert len(packed) == 4, "a devnet lives on 127.0.0.0/8"
     return Hash32((b"\x04" + packed[:3]).ljust(32, b"\0"))
+
+
+GIVER = 3  # a development account without another use
+
+
+async def give(facts: dict[str, Any], accounts: Sequence[str], usd: int) -> list[Address]:
+    """Sends to each account, waits until the transactions are mined, and returns the addresses.
+
+    `facts` is devnet.json. Raises ValueError for a text that is neither address nor folder.
+    """
+    wanted = [address for text in accounts for address in _addresses(text)]
+    deployment = canonical.from_json(Deployment, facts["deployment"])
+    async with aiohttp.ClientSession() as session:
+        client, signer = ChainClient(Rpc(facts["chainUrl"], session)), KeySigner(dev_account(GIVER))
+        wallet = BulkSender(
+            client, deployment.chain_id, signer, await client.nonce(signer.address, "pending")
+        )
+        for account in wanted:
+            await wallet.pay(account, COINS)
+            await wallet.call(
+                f"dollars for 0x{account.hex()}",
+                Token(deployment.token).mint(account, Amount(usd * USD)),
+            )
+        await mined([wallet])
+    return wanted
+
+
+def _addresses(text: str) -> list[Address]:
+    """Returns an address, or those of the keys in a program's folder that need money: an owner's, a
+    client's, a coordinator's two.
+    """
+    keys = Path(text) / "keys"
+    if not keys.is_dir():
+        if not text.startswith("0x") and len(text) != 40:
+            home = shlex.quote(text)
+            raise ValueError(
+                f"there is no provider, coordinator or client in {text}: make one first, such as "
+                f"with `quorate node init --home {home} --devnet devnet.json`"
+            )
+        return [_address(text)]
+    paths = [
+        path for name in ("owner", "account", "posting") if (path := keys / f"{name}.json").exists()
+    ]
+    if not paths:
+        raise ValueError(f"{keys} holds no key that needs money; name the address")
+    return [_address(json.loads(path.read_text())["address"]) for path in paths]
+
+
+def _address(text: str) -> Address:
+    try:
+        value = bytes.fromhex(text.removeprefix("0x"))
+    except ValueError:
+        value = b""  # not re-raised: the length is wrong then, and refused below
+    if len(value) != 20:
+        raise ValueError(
+            f"{text[:60]!r} is neither an address (0x and 40 hex digits) nor the folder of a "
+            f"provider, coordinator or client"
+        )
+    return Address(value)
+
+
+FILE_BYTES_MAX = 1 << 20
+
+
+async def deploy_once(chain_url: str, beacon_url: str, path: Path) -> Deployment:
+    """Deploys the contracts, then writes `path` (a devnet.json without accounts).
+
+    It keeps an existing file if its contracts are on the chain. Raises Unavailable if chain or
+    beacon do not answer, or the chain lacks the contracts of the file. Raises Refused if the chain
+    lacks EIP-2537.
+    """
+    known = _read(path)
+    async with aiohttp.ClientSession() as session:
+        client = ChainClient(Rpc(chain_url, session))
+        if known is not None:
+            return await _deployment_if_on_chain(client, known, path)
+        await check_machine(client)
+        info = await fetch_info(beacon_url, session)
+        wallet = BulkSender(client, await client.chain_id(), KeySigner(dev_account(DEPLOYER)))
+        plan = deploy.plan(
+            wallet.signer.address, 0, wallet.chain_id, BlockNumber(0), DEVNET, info, faucet=True
+        )
+        for wave in deploy.waves(plan.creations):
+            for creation in wave:
+                await wallet.create(creation.name, creation.data, creation.gas)
+            await mined([wallet])
+        made = await deploy.with_genesis(plan.deployment, client)
+    facts = {"chainUrl": chain_url, "beaconUrl": beacon_url, "deployment": canonical.to_json(made)}
+    text = json.dumps(facts, indent=2, sort_keys=True) + "\n"
+    write_atomic(path, text.encode(), PUBLIC_MODE)
+    return made
+
+
+def _read(path: Path) -> Deployment | None:
+    if not path.exists():
+        return None
+    tree = canonical.parse(path.read_bytes(), FILE_BYTES_MAX)
+    assert isinstance(tree, dict), "we wrote it"
+    made: Deployment = canonical.from_json(Deployment, tree["deployment"])
+    return made
+
+
+async def _deployment_if_on_chain(
+    client: ChainClient, deployment: Deployment, path: Path
+) -> Deployment:
+    if not await client.code(deployment.stakes):
+        raise Unavailable(
+            f"the chain has forgotten the market of {path} (a devnet chain keeps nothing): remove "
+            f"its volumes and start again"
+        )
+    return deployment

@@ -35,27 +35,21 @@ class LyingExecutor:
     async def fetch_image(
         self, lease_id: str, name: str, deadline_seconds: float, needs_gpu: bool = False
     ) -> None:
-        """Calls the inner executor."""
         await self._inner.fetch_image(lease_id, name, deadline_seconds, needs_gpu)
 
     def image_requirement(self, name: str) -> str:
-        """Calls the inner executor."""
         return self._inner.image_requirement(name)
 
     async def start(self, task: Task) -> None:
-        """Calls the inner executor."""
         await self._inner.start(task)
 
     async def state(self, lease_id: str) -> TaskState:
-        """Calls the inner executor."""
         return await self._inner.state(lease_id)
 
     async def wait(self, lease_id: str) -> Exit:
-        """Calls the inner executor."""
         return await self._inner.wait(lease_id)
 
     def logs(self, lease_id: str, follow: bool) -> AsyncIterator[bytes]:
-        """Calls the inner executor."""
         return self._inner.logs(lease_id, follow)
 
     async def collect(self, lease_id: str, destination: Path) -> None:
@@ -64,19 +58,15 @@ class LyingExecutor:
         await asyncio.to_thread(_falsify, destination, self._key)
 
     async def stop(self, lease_id: str) -> None:
-        """Calls the inner executor."""
         await self._inner.stop(lease_id)
 
     async def remove(self, lease_id: str) -> None:
-        """Calls the inner executor."""
         await self._inner.remove(lease_id)
 
     async def leases(self) -> Sequence[str]:
-        """Calls the inner executor."""
         return await self._inner.leases()
 
     async def close(self) -> None:
-        """Calls the inner executor."""
         await self._inner.close()
 
 
@@ -100,7 +90,6 @@ def lie(data: bytes, key: bytes) -> bytes:
 
 
 def _other_figure(digits: str, key: bytes) -> str:
-    """Returns a number with as many digits that is a few per cent smaller."""
     value = int(digits)
     share = 1 + hashlib.sha256(key + digits.encode()).digest()[0] % 7
     return str(max(value - max(1, value * share // 100), 10 ** (len(digits) - 1))).zfill(

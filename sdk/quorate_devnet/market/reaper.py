@@ -35,7 +35,6 @@ class CleanupList:
     containers: list[tuple[str, Path]] = field(default_factory=list)
 
     def add(self, line: str) -> None:
-        """Adds one line of input."""
         tree = json.loads(line)
         if "child" in tree:
             try:

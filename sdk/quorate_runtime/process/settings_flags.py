@@ -5,7 +5,7 @@ The settings file has the same fields.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar, get_origin, get_type_hints
 
 import typer
@@ -58,16 +58,21 @@ def options(kind: type[Struct], base: type[Struct] = Struct) -> dict[str, Option
     return {name: found[name] for name in names}
 
 
-def with_flags(kind: type[Struct], base: type[Struct] = Struct) -> Callable[[Command], Command]:
-    """Gives a command the flags of a struct instead of its parameter `**typed`. They come before
-    the parameters that it takes by name only.
+def with_flags(
+    kind: type[Struct], base: type[Struct] = Struct, names: Sequence[str] = ()
+) -> Callable[[Command], Command]:
+    """Gives a command the flags of a struct instead of its parameter `**typed`: all, or those of
+    the fields `names` in that order.
+
+    They come before the parameters that it takes by name only.
     """
 
     def decorate(command: Command) -> Command:
         own = list(inspect.signature(command).parameters.values())
         before = [item for item in own if item.kind is item.POSITIONAL_OR_KEYWORD]
         after = [item for item in own if item.kind is item.KEYWORD_ONLY]
-        signature = inspect.Signature([*before, *_parameters(kind, base), *after])
+        flags = {flag.name: flag for flag in _parameters(kind, base)}
+        signature = inspect.Signature([*before, *(flags[name] for name in names or flags), *after])
         command.__signature__ = signature  # type: ignore[attr-defined]  # typer reads it
         return command
 
@@ -99,6 +104,10 @@ def _parameters(kind: type[Struct], base: type[Struct]) -> Iterable[inspect.Para
         )
 
 
+def _flag(name: str, option: Option) -> str:
+    return (option.flag or "--" + name.replace("_", "-")).split()[0]
+
+
 def read_flags(
     kind: type[Struct], typed: dict[str, Any], base: type[Struct] = Struct
 ) -> dict[str, Any]:
@@ -109,10 +118,22 @@ def read_flags(
         if option.read and value in (None, [], option.show(defaults[name])):
             value = defaults[name]
         elif option.read:
-            flag = option.flag or "--" + name.replace("_", "-")
-            value = option.read(value, flag.split()[0])
+            value = option.read(value, _flag(name, option))
         values[name] = value
     return values
+
+
+def typed_words(kind: type[Struct], typed: dict[str, Any]) -> list[str]:
+    """Returns the words of a command line that say what was typed."""
+    words = []
+    for name, option in options(kind).items():
+        flag, value = _flag(name, option), typed[name]
+        if isinstance(value, bool):
+            words += [flag] * value
+        else:
+            values = value if isinstance(value, list) else [value]
+            words += [f"{flag}={item}" for item in values if item is not None]
+    return words
 
 
 def named_fields(ctx: typer.Context, kind: type[Struct]) -> set[str]:

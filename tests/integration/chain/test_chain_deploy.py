@@ -14,7 +14,7 @@ from quorate_contracts.chain_cli.deploy_command import QUICKNET_INFO, QUICKNET_U
 from quorate_contracts.deploy import Creation
 from quorate_devnet.beacon import BeaconConfig, running_beacon
 from quorate_devnet.chain.accounts import dev_account, dev_address
-from quorate_devnet.market.deployment_file import deploy_once
+from quorate_devnet.market.genesis import deploy_once
 from quorate_protocol.limits import BY_NAME
 from support.chain.chain_nodes import node
 from support.chain.empty_chain import EmptyChain, ask, empty_chain

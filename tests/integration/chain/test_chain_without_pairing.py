@@ -12,8 +12,7 @@ from aiohttp import web
 
 from quorate_contracts import deploy
 from quorate_contracts.chain_check import NUMBER_CODE, check_chain, check_curve, check_machine
-from quorate_devnet.market.deployment_file import deploy_once
-from quorate_devnet.market.genesis import Funds, begin
+from quorate_devnet.market.genesis import Funds, begin, deploy_once
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Refused

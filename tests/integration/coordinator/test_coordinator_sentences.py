@@ -24,7 +24,6 @@ from quorate_contracts.deploy import plan
 from quorate_coordinator.api.middleware import refuse_untimely
 from quorate_coordinator.base.config import FILES_KEPT, Config
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
-from quorate_coordinator.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.service import Service
@@ -39,6 +38,7 @@ from quorate_runtime.http.error_responses import failures
 from quorate_runtime.journal.journal import Journal
 from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
+from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
 from support.cli_prompt import typed
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party

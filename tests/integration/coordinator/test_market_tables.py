@@ -14,8 +14,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, select, text
 
+from quorate_coordinator.cli import report_command
 from quorate_coordinator.core.model.accusations import Case
-from quorate_coordinator.status import report_command, volume
+from quorate_coordinator.status import volume
 from quorate_coordinator.status.database import DATABASE_ERRORS, Database, database_of
 from quorate_coordinator.status.history import HistoryQuery, query_of, read_history
 from quorate_coordinator.status.market_tables import REFRESH_SECONDS, MarketTables

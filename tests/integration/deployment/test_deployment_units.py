@@ -19,9 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate_coordinator.cli.app import LEAVE_SECONDS
-from quorate_devnet.market.faucet import give
-from quorate_devnet.market.ports import free_port
+from quorate_coordinator.cli.up import LEAVE_SECONDS
+from quorate_devnet.market.config import free_port
+from quorate_devnet.market.genesis import give
 from quorate_protocol.codec import canonical
 from quorate_runtime.http.listener import WANTED
 from support.cli_prompt import typed

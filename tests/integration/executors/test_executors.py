@@ -374,7 +374,9 @@ def test_a_devnet_without_an_engine_takes_bwrap(no_engine: str) -> None:
 def test_the_demo_does_not_fix_the_executor() -> None:
     """`quorate devnet demo` without an option asks for what `resolve_executor` decides above."""
     words: Any = get_command(cli.app)
-    option = next(item for item in words.commands["demo"].params if item.name == "executor")
+    option = next(
+        item for item in words.get_command(None, "demo").params if item.name == "executor"
+    )
     assert ExecutorChoice(option.default) is DemoOptions(Path()).executor is ExecutorChoice.AUTO
 
 

@@ -12,6 +12,8 @@ from quorate.trust.coordinator_identity import identity_of
 from quorate.trust.offer_verification import check_offer, check_on_chain
 from quorate_contracts.calls import ask
 from quorate_contracts.encodings import OPEN_BLOCK
+from quorate_node.base import settings as settings_file
+from quorate_node.base.config import Settings
 from quorate_node.cli import app as cli
 from quorate_node.cli import options
 from quorate_node.core.phases import Committed, Done, Fetching, Lapsed, Receipted, Revealed, Running
@@ -175,18 +177,18 @@ async def test_a_new_price_is_offered_while_the_provider_is_up(market: Stage) ->
                 assert response.status == 200
         sent = await until(lambda: market.coordinator.got(frames.OfferSent)[1:] or None, 10)
         assert sent[0].offer.offer.slots[0].on_demand == 250_000
-        # The folder has no node.json, like that of a devnet's provider.
+        settings_file.write(market.home, Settings((market.coordinator.url,)))
         await until((market.home / "status.json").exists, 10)
         home = ["--home", str(market.home), "--json"]
         made = await asyncio.to_thread(CliRunner().invoke, cli.app, ["price", "0.3", *home])
         assert made.exit_code == 0 and json.loads(made.stdout) == {
             "priceMicroUsd": 300_000,
             "isOffered": True,
-            "isKept": False,
+            "isKept": True,
         }
         refused = await asyncio.to_thread(CliRunner().invoke, cli.app, ["price", "0", *home])
         assert refused.exit_code == options.EXIT_REFUSED
-        assert "is not between" in json.loads(refused.stdout)["detail"]
+        assert "name one above 0" in json.loads(refused.stdout)["detail"]
 
 
 @pytest.mark.rule("4.12")

@@ -29,7 +29,7 @@ class EmptyChain:
 def empty_chain(folder: Path) -> Iterator[EmptyChain]:
     """Runs both programs until the context ends. Needs anvil on PATH."""
     with ExitStack() as stack:
-        chain = stack.enter_context(_program(folder, "chain", "quorate_devnet.market.run_anvil"))
+        chain = stack.enter_context(_program(folder, "chain", "quorate_devnet.chain.anvil_process"))
         words = ("--port", "0", "--seed", "11" * 16)
         beacon = stack.enter_context(_program(folder, "beacon", "quorate_devnet.beacon", *words))
         key = folder / "funded-key"

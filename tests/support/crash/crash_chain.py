@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from quorate_contracts.deploy import Contracts
+from quorate_coordinator.base import settings as coordinator_settings
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.demo.accounting import MoneyHolders, check_balances, read_chain_history
-from quorate_devnet.market import genesis, process_settings
+from quorate_devnet.market import genesis
+from quorate_node.base import settings as provider_settings
 from quorate_protocol.units import Address, Hash32
 from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc
@@ -146,28 +148,25 @@ async def node_that_can_go(crash: CrashMarket) -> AsyncIterator[Node]:
     """Makes coordinator and providers reach the chain through the yielded node, until the block
     ends.
     """
-    node, ready = Node(crash), crash.devnet.config.folder / "ready"
+    node, config = Node(crash), crash.devnet.config
     await node.return_online()
-    told = {
-        name: (ready / f"{name}.settings").read_bytes()
-        for name in ("coordinator", *crash.providers)
-    }
+    coordinator = coordinator_settings.read(config.coordinator_home)
+    homes = [config.provider_home(index) for index in range(config.providers)]
+    told = {home: provider_settings.read(home) for home in homes}
+    names = ("coordinator", *crash.providers)
     try:
-        coordinator = process_settings.read_coordinator(ready / "coordinator.settings")
-        process_settings.write(
-            ready / "coordinator.settings", replace(coordinator, chain_url=node.url)
+        coordinator_settings.write(
+            config.coordinator_home, replace(coordinator, chain_url=node.url)
         )
-        for name in crash.providers:
-            path = ready / f"{name}.settings"
-            process_settings.write(
-                path, replace(process_settings.read_provider(path), chain_url=node.url)
-            )
-        await asyncio.gather(*(crash.renew(name) for name in told))
+        for home, settings in told.items():
+            provider_settings.write(home, replace(settings, chain_url=node.url))
+        await asyncio.gather(*(crash.renew(name) for name in names))
         yield node
     finally:
-        for name, data in told.items():
-            (ready / f"{name}.settings").write_bytes(data)
+        coordinator_settings.write(config.coordinator_home, coordinator)
+        for home, settings in told.items():
+            provider_settings.write(home, settings)
         crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)
-        await asyncio.gather(*(crash.renew(name) for name in told))
+        await asyncio.gather(*(crash.renew(name) for name in names))
         await node.go_offline()
         crash.devnet.processes.children["chain"].process.send_signal(signal.SIGCONT)

@@ -240,7 +240,7 @@ class Checks:
         client = docker.from_env()
         try:
             labels = [
-                f"quorate.owner={self._crash.devnet.config.label()}-{index}"
+                f"quorate.owner={self._crash.devnet.config.owner(index)}"
                 for index in range(self._crash.devnet.config.providers)
             ]
             found = [

@@ -96,9 +96,13 @@ class KilledDevnet:
     def _containers(self) -> list[str]:
         if not self.executor.is_engine:
             return []
-        api, label = connect(), DevnetConfig(self.folder).label()
+        api, config = connect(), DevnetConfig(self.folder)
         try:
-            owners = [{"label": f"{LABEL_OWNER}={label}-{index}"} for index in range(PROVIDERS)]
+            owners = [
+                {"label": f"{LABEL_OWNER}={config.owner(index)}"}
+                for index in range(PROVIDERS)
+                if (config.provider_home(index) / "keys" / "owner.json").exists()
+            ]
             found = [
                 item["Names"][0]
                 for owner in owners

@@ -17,8 +17,8 @@ import aiohttp
 
 from quorate.base.errors import UnavailableError
 from quorate.client.base.client_ledger import Ledger
-from quorate_devnet.market import process_settings
 from quorate_devnet.market.config import PASSPHRASE, ExecutorChoice
+from quorate_node.base import settings as provider_settings
 from quorate_node.executors.docker.docker_executor import PREFIX
 from quorate_node.executors.docker.engine_connection import connect
 from quorate_node.executors.docker.lease_dirs import remove_container
@@ -221,28 +221,32 @@ async def _start(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 async def _configure(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Restarts a provider with another price."""
     name = next(name for name in crash.providers if crash.is_armed(name))
-    path = crash.devnet.config.folder / "ready" / f"{name}.settings"
-    told = process_settings.read_provider(path)
-    process_settings.write(path, replace(told, price=Price(told.price + 1)))
+    home = _home(crash, name)
+    told = provider_settings.read(home)
+    provider_settings.write(home, replace(told, price=Price(told.price + 1)))
     crash.devnet.kill(name)
     crash.devnet.start(name)
     await _until_hit(crash, [name])
 
 
+def _home(crash: CrashMarket, name: str) -> Path:
+    return crash.devnet.config.provider_home(int(name.removeprefix("provider-")))
+
+
 async def _decline(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Makes the cheapest owner allow only one image, which no job uses, and later all images."""
     name = crash.providers[-1]
-    path = crash.devnet.config.folder / "ready" / f"{name}.settings"
-    told = process_settings.read_provider(path)
+    home = _home(crash, name)
+    told = provider_settings.read(home)
     lower = Price(told.price // 2)  # so that the coordinator asks it before others
-    process_settings.write(path, replace(told, images=(NO_IMAGE,), price=lower))
+    provider_settings.write(home, replace(told, images=(NO_IMAGE,), price=lower))
     await crash.renew(name)
     await _until_hit(
         crash,
         [item for item in (*crash.providers, Program.COORDINATOR.value) if crash.is_armed(item)],
         REACH_SECONDS,
     )
-    process_settings.write(path, told)
+    provider_settings.write(home, told)
     await crash.renew(name)
 
 
@@ -259,7 +263,8 @@ async def _outbid(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
 async def _drain(crash: CrashMarket, checks: Checks, plan: RoundPlan) -> None:
     """Drains a provider and takes it back."""
     home = crash.devnet.config.provider_home(0)
-    url = json.loads((crash.devnet.config.folder / "ready" / "provider-0.json").read_text())["url"]
+    settings = provider_settings.read(home)
+    url = f"http://{settings.listen_host}:{settings.listen_port}"
     headers = {TOKEN_HEADER: control_token(home)}
     for query in ("", "?off=1"):
         async with crash.session.post(f"{url}/v1/drain{query}", headers=headers) as response:

@@ -57,7 +57,7 @@ class Slots:
                 for index, paths in kept.items()
             }
         found: dict[int, list[str]] = {index: [] for index in indices}
-        owners = {f"{self._config.label()}-{index}": index for index in indices}
+        owners = {self._config.owner(index): index for index in indices}
         for item in api.containers(filters={"status": "running", "label": LABEL_OWNER}):
             owner, name = item["Labels"].get(LABEL_OWNER), item["Names"][0].removeprefix("/")
             if owner in owners and not name.endswith(HOLD_SUFFIX):

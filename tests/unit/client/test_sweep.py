@@ -3,7 +3,7 @@
 import pytest
 
 from quorate.base.errors import UsageError
-from quorate.cli.jobs import parse_sweeps
+from quorate.cli.job_flags import parse_sweeps
 from quorate.job.job import Job
 from quorate.job.sweep import element_job, elements, label
 

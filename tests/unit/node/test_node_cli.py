@@ -14,7 +14,7 @@ from quorate_node.base import settings
 from quorate_node.base.config import Config, ExecutorKind
 from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
-from quorate_node.cli.app import EXIT_REFUSED, EXIT_UNAVAILABLE, app
+from quorate_node.cli.app import app
 from quorate_node.cli.status import lease_line, slot_line
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import RunSlots
@@ -38,6 +38,7 @@ from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, Price,
 from quorate_protocol.values import replace
 from quorate_runtime.keys import key_agent
 from quorate_runtime.keys.crypto import PeerKey
+from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
 from support.cli_prompt import typed
 from support.markets.gpu_provider import PAIR, assign, gpu_driver, gpu_slots, gpu_spec
 from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, make_terms

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from quorate_contracts.account.goals import StakeSlot
-from quorate_devnet.market.faucet import give
+from quorate_devnet.market.genesis import give
 from quorate_node.base.dates import until_text
 from quorate_node.base.settings import devnet_coordinator
 from quorate_node.cli.app import app

@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from quorate_node.base import settings
-from quorate_node.cli.app import EXIT_REFUSED, app
+from quorate_node.cli.app import app
+from quorate_runtime.process.command_errors import EXIT_REFUSED
 
 
 @pytest.mark.rule("5.92")

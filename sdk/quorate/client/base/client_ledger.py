@@ -108,7 +108,6 @@ class Ledger:
             raise ProfileError(f"{path}: the ledger cannot be used: {error}") from error
 
     def close(self) -> None:
-        """Closes the file."""
         self._db.close()
 
     def record(self, entry: OrderRecord, lead: Amount | None = None) -> bool:
@@ -160,7 +159,6 @@ class Ledger:
             )
 
     def settle(self, job_id: Hash32, charged: Amount) -> None:
-        """Records the checked charge of a job, once."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE orders SET charged = ? WHERE job_id = ? AND charged IS NULL",
@@ -233,7 +231,6 @@ class Ledger:
         return SpendingTotals(charged, Amount(promised), Nonce(nonce_max), signed)
 
     def coordinators(self) -> list[Address]:
-        """Returns every coordinator that this profile ordered from."""
         rows = self._db.execute("SELECT DISTINCT coordinator FROM orders LIMIT 1000")
         return [Address(row[0]) for row in rows]
 
@@ -252,12 +249,10 @@ class Ledger:
         return [_entry(row) for row in rows]
 
     def returned(self, job_id: Hash32) -> None:
-        """Records that an order's own escrow holds nothing any more."""
         with self._transaction() as db:
             db.execute("UPDATE orders SET is_returned = 1 WHERE job_id = ?", (job_id,))
 
     def open_withdrawal(self) -> WithdrawalRecord | None:
-        """Returns the withdrawal that is under way, or None."""
         row = self._db.execute(
             "SELECT id, amount, receiver FROM withdrawals WHERE is_open = 1"
         ).fetchone()
@@ -279,7 +274,6 @@ class Ledger:
         return begun
 
     def end_withdrawal(self, record: WithdrawalRecord) -> None:
-        """Records that a withdrawal has ended."""
         with self._transaction() as db:
             db.execute("UPDATE withdrawals SET is_open = 0 WHERE id = ?", (record.id,))
 
@@ -348,12 +342,10 @@ class Ledger:
         return Hash32(row[0])
 
     def witness_taken(self, assignment: Hash32) -> None:
-        """Records that the coordinator has our witness of the recorded commit."""
         with self._transaction() as db:
             db.execute("UPDATE witnessed SET is_taken = 1 WHERE assignment = ?", (assignment,))
 
     def has_witnessed(self, assignment: Hash32, commit_hash: Hash32) -> bool:
-        """Returns whether the coordinator took our witness of this commit."""
         row = self._db.execute(
             "SELECT commit_hash, is_taken FROM witnessed WHERE assignment = ?", (assignment,)
         ).fetchone()

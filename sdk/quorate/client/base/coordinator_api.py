@@ -156,7 +156,6 @@ class Api:
         self._timeouts = Timeouts(self.url, notice)
 
     async def info(self) -> InfoView:
-        """Returns what the coordinator says about itself."""
         return await self._ask(Routes.INFO)
 
     async def offers(self) -> tuple[OfferView, ...]:
@@ -199,7 +198,6 @@ class Api:
         )
 
     async def plan(self, request: PlanRequest) -> PlanView:
-        """Asks what an order would meet and cost."""
         return await self._ask(Routes.PLAN, request)
 
     async def submit(self, submission: Submission) -> AckView:
@@ -209,7 +207,6 @@ class Api:
         return _view(AckView, raw)
 
     async def runs(self) -> tuple[RunView, ...]:
-        """Returns this client's runs."""
         return (await self._ask(Routes.RUNS)).runs
 
     async def run(self, job_id: Hash32) -> RunView:
@@ -237,11 +234,9 @@ class Api:
         await self._post(Routes.VOUCHER, voucher)
 
     async def give_back(self, amount: Amount) -> Amount:
-        """Asks for so much of our tab. Returns what the coordinator frees."""
         return (await self._ask(Routes.GIVE_BACK, GiveBackRequest(amount))).amount
 
     async def stop(self, stop: Envelope[Stop]) -> None:
-        """Stops a run."""
         await self._post(Routes.STOP, stop, job=stop.message.job_id)
 
     async def receipt(self, job_id: Hash32) -> bytes:
@@ -249,15 +244,12 @@ class Api:
         return await self._request("GET", Routes.RECEIPT.at(job=job_id), None, RECEIPT_BYTES_MAX)
 
     async def account(self, client: Address) -> AccountView:
-        """Returns a client's money at the coordinator."""
         return await self._ask(Routes.ACCOUNT, address=client)
 
     async def provider(self, provider: Address) -> ProviderView:
-        """Returns a provider's record and money."""
         return await self._ask(Routes.PROVIDER, address=provider)
 
     async def cases(self) -> tuple[CaseView, ...]:
-        """Returns the court cases that the coordinator knows."""
         return (await self._ask(Routes.CASES)).cases
 
     async def events(self, job_id: Hash32 | None, after: int) -> AsyncGenerator[JobEvent, None]:

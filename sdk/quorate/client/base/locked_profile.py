@@ -123,7 +123,6 @@ def is_open(signer: Signer) -> bool:
 
 
 def _locked(home: Path, name: str, keys: ProfileKeys) -> Signer:
-    """Returns a signer that knows the address from the key's file."""
     path = home / "keys" / f"{name}.json"
     try:
         with path.open("rb") as file:

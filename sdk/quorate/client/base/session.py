@@ -88,8 +88,7 @@ not verify.
 """
 
 
-def ignore_notice(_sentence: str) -> None:
-    """Ignores the sentence."""
+def ignore_notice(_sentence: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -109,7 +108,6 @@ class ClientSession:
 
     @property
     def identity(self) -> CoordinatorIdentity:
-        """Returns the coordinator's pinned identity."""
         assert self._identity is not None, "the market is entered"
         return self._identity
 
@@ -119,7 +117,6 @@ class ClientSession:
 
     @property
     def client(self) -> Address:
-        """Returns the client's account."""
         return self.profile.account.address
 
     @property
@@ -248,7 +245,6 @@ class ClientSession:
         return entry
 
     async def checked_verdict(self, view: RunView) -> CheckedVerdict:
-        """Fetches and checks the evidence of a run with a verdict."""
         assert view.verdict is not None, "only a decided run has evidence"
         data = await self.api.receipt(view.job_id)
         return check_receipt(self.own_record(self.entry(view.job_id)), data, view.verdict)

@@ -197,5 +197,4 @@ def make_session(
 
 
 def job_id_of(domain: Domain, order: Order) -> Hash32:
-    """Returns the job id, which is the order's digest."""
     return digest(domain, order)

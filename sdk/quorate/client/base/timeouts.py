@@ -41,7 +41,6 @@ class WaitTimer:
         self._notice_timer = self._loop.call_later(NOTICE_SECONDS, self._give_notice, seconds)
 
     def end(self) -> None:
-        """Ends the wait and its notice."""
         self._is_over = True
         self._notice_timer.cancel()
 
@@ -88,7 +87,6 @@ class DownloadSpeedCheck:
         self._since, self._received = self._loop.time(), 0
 
     def received(self, count: int) -> None:
-        """Counts a received piece of `count` bytes."""
         self._received += count
         lasted = self._loop.time() - self._since
         if lasted < STALL_SECONDS:

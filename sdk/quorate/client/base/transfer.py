@@ -40,8 +40,7 @@ Progress = Callable[[str, int, int], None]
 """Called with (text, bytes done, bytes in all or 0)."""
 
 
-def no_progress(_what: str, _done: int, _total: int) -> None:
-    """Ignores the progress."""
+def no_progress(_what: str, _done: int, _total: int) -> None: ...
 
 
 class Uploader:
@@ -60,7 +59,6 @@ class Uploader:
         return tuple([item for item in uploads if not await self._is_stored(item.cid)])
 
     async def upload_missing(self, uploads: tuple[Upload, ...], progress: Progress) -> None:
-        """Sends the uploads that the store does not hold."""
         for item in await self.missing(uploads):
             await self._api.put_content(
                 item.cid, partial(_counted, item, progress), item.is_directory

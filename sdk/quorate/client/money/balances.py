@@ -76,7 +76,6 @@ class Balances:
     block_time: UnixSeconds
 
     def of(self, coordinator: Address) -> CoordinatorBalance:
-        """Returns the money with one of the coordinators that were read."""
         return next(item for item in self.coordinators if item.coordinator == coordinator)
 
 
@@ -119,7 +118,6 @@ async def _funded(chain: ChainAccess, account: Address, entry: OrderRecord) -> F
 
 
 def promises(ledger: Ledger, coordinator: Address) -> Promises:
-    """Returns what the ledger promises to a coordinator."""
     totals = ledger.debt(coordinator)
     vouched = Amount(max(totals.signed, totals.charged))
     return Promises(vouched, Amount(max(0, totals.charged + totals.promised - vouched)))

@@ -44,16 +44,13 @@ class ChainAccess:
 
     @property
     def token(self) -> Token:
-        """The deployment's stablecoin."""
         return Token(self.identity.token)
 
     @property
     def escrow(self) -> Escrow:
-        """The contract that holds balances and tabs."""
         return Escrow(self.identity.escrow)
 
     def sender(self, account: Signer, home: Path, clock: Clock) -> Sender:
-        """Returns the sender of the account's transactions, which the profile records."""
         path, known = home / "transactions.sqlite", self.identity
         return Sender(self.client, account, path, clock, **trusted(known.domain, known.beacon))
 

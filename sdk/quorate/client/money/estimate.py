@@ -36,7 +36,6 @@ class Estimate:
     runs: int
 
     def text(self) -> str:
-        """Returns the expected cost as people read it."""
         cost = format_amount(self.expected)
         if self.runs:
             return f"{cost}, as {'the last run' if self.runs == 1 else f'{self.runs} earlier runs'}"
@@ -46,7 +45,6 @@ class Estimate:
         return f"{format_amount(self.a_minute)} a minute at today's prices; {longest}"
 
     def short(self) -> str:
-        """Returns the expected cost in a few words, for a question."""
         if self.runs:
             return f"about {format_amount(self.expected)}"
         if self.seconds <= MINUTE:

@@ -22,11 +22,9 @@ class Lead:
     in_use: Amount
 
     def fits(self, reserved: Amount) -> bool:
-        """Whether an order may be sent now that reserves so much."""
         return self.in_use + reserved <= self.most
 
     def text(self, reserved: Amount) -> str:
-        """Returns what the plan of a job says."""
         free = format_amount(Amount(max(0, self.most - self.in_use)))
         line = f"{format_amount(reserved)} before it runs; {free} of your lead of "
         line += f"{format_amount(self.most)} is free"
@@ -52,6 +50,5 @@ class Lead:
 
 
 def lead_of(setting: Amount | None, totals: SpendingTotals, limits: Limits) -> Lead:
-    """Returns the lead by a profile's setting and its own ledger."""
     delivered = Amount(min(totals.charged, totals.signed))
     return Lead(credit.lead_allowed(setting, delivered, limits.lead_min), totals.promised)

@@ -6,7 +6,6 @@ from quorate.job.quantities import format_duration
 
 
 def moment(seconds: int) -> str:
-    """Returns a time as people read it: in UTC, and how far away it is."""
     text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
     left = seconds - int(datetime.now(UTC).timestamp())
     return f"{text} (in {format_duration(left)})" if left > 0 else text

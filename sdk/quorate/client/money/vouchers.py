@@ -42,7 +42,6 @@ class Vouchers:
 
     @property
     def lead(self) -> Lead:
-        """Returns the lead, by the profile's setting and its ledger."""
         session = self._client_session
         return lead_of(session.profile.lead, self._totals(), session.identity.constants)
 

@@ -66,7 +66,6 @@ class WithdrawalFlow:
         self._sender = chain.sender(profile.account, profile.home, clock)
 
     async def balances(self) -> Balances:
-        """Returns the account's money now."""
         return await read_balances(self._chain, self._account, self._ledger)
 
     async def begin(self, amount: Amount | None, receiver: Address | None) -> WithdrawalRecord:
@@ -204,7 +203,6 @@ async def finish_when_due(
 
 
 def _paid(receipt: Receipt) -> Amount:
-    """Returns the amount of the log Withdrawn in the receipt of a withdrawal."""
     kinds = artifact("Escrow").events
     for log in receipt.logs:
         kind = kinds.get(log.topics[0]) if log.topics else None

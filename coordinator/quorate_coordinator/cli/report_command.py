@@ -1,32 +1,54 @@
-"""The command `quorate coordinator report`.
-
-The command line imports this file at every start, so SQLAlchemy is imported inside functions.
+"""The command `quorate coordinator report`: what the market earned, what it cost, and what it could
+not serve.
 """
 
 import asyncio
 import json
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
+from quorate_coordinator.cli import options
+from quorate_coordinator.status.database import DATABASE_ERRORS, Database
+from quorate_coordinator.status.report import Report, read_report
 from quorate_protocol.codec.declared_types import camel
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.quantity_input import span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
-
-if TYPE_CHECKING:
-    from quorate_coordinator.status.database import Database
-    from quorate_coordinator.status.report import Report
+from quorate_runtime.process.command_errors import EXIT_UNAVAILABLE, EXIT_USAGE
 
 WEI_PER_COIN = 10**18
 Since = Annotated[str, typer.Option("--since", help="How far back, such as 24h or 7d.")]
 
 
-def make_report(database: "Database", since: str) -> "Report":
-    """Raises `Refused` for a bad span, `Unavailable` if the tables cannot be read."""
+def report(
+    since: Since = "7d",
+    database: options.DatabaseUrl = None,
+    home: options.Home = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Print fees, audits, disputes, gas and unmet demand, from the market's tables."""
+    folder = options.home_of(home)
+    if database is None:
+        database = options.read_settings(folder).database
+    try:
+        found = make_report(options.database(database, folder), since)
+    except Refused as error:
+        raise options.fail(error.detail, EXIT_USAGE, error.code) from error
+    except Unavailable as error:
+        raise options.fail(str(error), EXIT_UNAVAILABLE) from error
+    print_report(found, as_json)
+
+
+def make_report(database: Database, since: str) -> Report:
+    """Returns the report until now. Raises `Refused` for a bad span, `Unavailable` if the tables
+    cannot be read.
+    """
     try:
         seconds = span_seconds(since)
     except ValueError as error:
@@ -40,10 +62,7 @@ def make_report(database: "Database", since: str) -> "Report":
     return asyncio.run(_read(database, max(0, until - seconds), until))
 
 
-async def _read(database: "Database", since: int, until: int) -> "Report":
-    from quorate_coordinator.status.database import DATABASE_ERRORS
-    from quorate_coordinator.status.report import read_report
-
+async def _read(database: Database, since: int, until: int) -> Report:
     engine = database.engine()
     try:
         return await read_report(engine, since, until)
@@ -88,7 +107,7 @@ FIGURES = (
 AMOUNTS = frozenset({"charged", "fee", "burned", "taken"})
 
 
-def print_report(report: "Report", as_json: bool) -> None:
+def print_report(report: Report, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(_tree(report)))
         return
@@ -108,7 +127,7 @@ def print_report(report: "Report", as_json: bool) -> None:
     )
 
 
-def _tree(report: "Report") -> dict[str, Any]:
+def _tree(report: Report) -> dict[str, Any]:
     """Amounts are decimal text, in millionths of a USD or in wei."""
     tree: dict[str, Any] = {"since": report.since, "until": report.until}
     for figure in FIGURES:
@@ -154,9 +173,6 @@ def _coins(wei: int) -> str:
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
     if not rows:
         return
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(str(value) for value in row))

@@ -1,0 +1,132 @@
+"""The commands `check` and `up` of a provider."""
+
+import asyncio
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from quorate_node.base import settings as settings_file
+from quorate_node.base.config import Config, Settings
+from quorate_node.base.provider_keys import OwnerKeys, ProviderKeys
+from quorate_node.cli import options
+from quorate_node.cli.options import fail, home_of
+from quorate_node.daemon import ProviderDaemon
+from quorate_node.executors import selection
+from quorate_node.status.diagnostics import check_node
+from quorate_protocol.messages.ports import Sandbox
+from quorate_protocol.refusals import Code, Refused, Unavailable
+from quorate_runtime.actor.journal_port import JournalError
+from quorate_runtime.clock import SystemClock
+from quorate_runtime.durable import FileDamaged
+from quorate_runtime.keys.keystore import KeystoreError
+from quorate_runtime.process import gc_tuning
+from quorate_runtime.process.command_errors import EXIT_REFUSED
+from quorate_runtime.process.program_start import set_up_daemon
+from quorate_runtime.process.settings_flags import read_flags, with_flags
+from quorate_runtime.process.shutdown import serve_until_signal
+from quorate_runtime.process.systemd_notify import Notifier
+
+LEAVE_SECONDS = 3  # how long the exit may take to tell the coordinators of the withdrawn offer
+
+
+def check(
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check machine, engine, market and money, and print a fix for each failure. Exit 3 when
+    something is missing.
+    """
+    config, keys = _config_to_check(home_of(home), password_file)
+    found = asyncio.run(check_node(config, keys, SystemClock()))
+    is_good = all(item.is_good for item in found)
+    if as_json:
+        typer.echo(json.dumps({"good": is_good, "findings": [asdict(item) for item in found]}))
+    else:
+        for item in found:
+            typer.echo(f"{'ok ' if item.is_good else 'NO '} {item.name:12} {item.text}")
+            if not item.is_good and item.fix:
+                typer.echo(f"                 fix: {item.fix}")
+    raise typer.Exit(0 if is_good else EXIT_REFUSED)
+
+
+def _config_to_check(folder: Path, password_file: Path | None) -> tuple[Config, OwnerKeys | None]:
+    """Returns configuration and keys.
+
+    Before `init` the configuration is empty and there are no keys, so only the machine is checked.
+    """
+    try:
+        settings = settings_file.read(folder)
+        config = Config.of(settings, folder)
+        return config, options.locked_keys(folder, settings, password_file)
+    except (Refused, KeystoreError) as error:
+        if not isinstance(error, Refused) or error.code is not Code.UNKNOWN:
+            fail(error)
+        return Config(home=folder, coordinators=()), None
+
+
+@with_flags(Config, Settings)
+def up(
+    executor: options.ExecutorOverride = None,
+    port: options.PortOverride = None,
+    *,
+    log_json: options.LogJson = False,
+    log_file: options.LogFile = None,
+    home: options.Home = None,
+    password_file: options.PasswordFile = None,
+    as_json: options.AsJson = False,
+    **typed: object,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; a second signal ends it at once.
+
+    If the owner's key is here and funded, register and stake first.
+    """
+    folder = home_of(home)
+    try:
+        set_up_daemon(log_json or as_json, log_file)
+    except OSError as error:
+        fail(Refused(Code.UNSUPPORTED, f"--log-file {log_file}: {error.strerror}"))
+    try:
+        settings = settings_file.read(folder)
+        keys = options.load_keys(folder, settings, password_file)
+        config = Config.of(
+            settings,
+            folder,
+            executor=executor or settings.executor,
+            listen_port=settings.listen_port if port is None else port,
+            **read_flags(Config, typed, Settings),
+        )
+        asyncio.run(_serve(config, keys))
+    except (
+        Refused,
+        Unavailable,
+        KeystoreError,
+        JournalError,
+        FileDamaged,
+        BaseExceptionGroup,
+    ) as error:
+        fail(error)
+
+
+async def _serve(config: Config, keys: ProviderKeys) -> None:
+    """Runs the daemon until a signal comes.
+
+    The journal has all that the daemon acknowledged, so at the end it only has to tell the
+    coordinators.
+    """
+    clock = SystemClock()
+    executor = await selection.choose(config, keys.account.hex(), clock)
+    if executor.sandbox is Sandbox.PROCESS:
+        typer.echo(selection.BANNER, err=True)
+    daemon = ProviderDaemon(config, keys, executor, clock, notifier=Notifier(os.environ))
+    try:
+        gc_tuning.tune_memory()
+        if await serve_until_signal(
+            daemon.run(), daemon.leave, max(LEAVE_SECONDS, config.drain_seconds)
+        ):
+            typer.echo("node: stopped", err=True)
+    finally:
+        await executor.close()

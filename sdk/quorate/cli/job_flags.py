@@ -1,0 +1,191 @@
+"""The flags of `quorate run` and `quorate image check`, and the job that they describe."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import Struct
+
+from quorate.base.errors import UsageError
+from quorate.job.job import IPFS_GATEWAY, Job
+from quorate_protocol.messages.order_terms import NAME_DEFAULT
+from quorate_runtime.process.settings_flags import Option
+
+
+class JobFlags(Struct, frozen=True):
+    """The flags of `quorate run`. `quorate image check` has those of CHECKED."""
+
+    entrypoint: Annotated[str | None, Option("Instead of the image's ENTRYPOINT; '' for none.")] = (
+        None
+    )
+    max_price: Annotated[str, Option("Highest price in USD per hour, such as 0.50.")] = ""
+    budget: Annotated[
+        str | None, Option("Most USD for the whole run; default: the worst case.")
+    ] = None
+    gpu: Annotated[str | None, Option('GPUs, such as "H100:2" or "24GB..:1".')] = None
+    min_compute_capability: Annotated[
+        str | None, Option('Least compute capability of the GPUs, such as "8.9".')
+    ] = None
+    cpu: Annotated[str | None, Option("Cores.")] = None
+    memory: Annotated[str | None, Option('Memory, such as "8GB".')] = None
+    disk: Annotated[str | None, Option('Space for outputs, such as "1GB".')] = None
+    max_duration: Annotated[
+        str, Option('Longest run time, such as "15m".', "--max-duration --ttl")
+    ] = "15m"
+    start_within: Annotated[
+        str | None, Option('How long it may wait for a provider, such as "10m".')
+    ] = None
+    file: Annotated[
+        list[str] | None,
+        Option(
+            "Python program to run with the image's python3; the words after -- are its "
+            "arguments. Repeat it for files and folders that lie beside it."
+        ),
+    ] = None
+    requirements: Annotated[
+        Path | None,
+        Option(
+            "Requirements file; its wheels are chosen here and sent along.", "--requirements -r"
+        ),
+    ] = None
+    workdir: Annotated[
+        Path | None,
+        Option(
+            "Folder to send along and to start in; .quorateignore or .gitignore name what stays."
+        ),
+    ] = None
+    python: Annotated[
+        str, Option('The image\'s Python, such as "3.12", if the image does not say it.')
+    ] = ""
+    build: Annotated[
+        Path | None,
+        Option("Dockerfile, or its folder, that the local engine builds; it replaces IMAGE."),
+    ] = None
+    sweep: Annotated[
+        list[str] | None,
+        Option(
+            "KEY=VALUE,VALUE,...: one run for each value, as a variable and for {KEY} in the "
+            "command. Repeat it for every combination."
+        ),
+    ] = None
+    seeds: Annotated[
+        int, Option("So many runs of each combination, with seed 0, 1, ... as {seed} and variable.")
+    ] = 0
+    inputs: Annotated[
+        list[str] | None,
+        Option("NAME=PATH or NAME=CID; mounted at /inputs/NAME. Repeatable.", "--input -i"),
+    ] = None
+    env: Annotated[list[str] | None, Option("NAME=value.", "--env -e")] = None
+    name: Annotated[str, Option("Name of the run.")] = NAME_DEFAULT
+    verify: Annotated[str, Option("Verification tier: lean, standard, strict or critical.")] = (
+        "standard"
+    )
+    output: Annotated[Path | None, Option("New directory for the output.", "--output -o")] = None
+    host_class: Annotated[
+        str, Option("Only this class of machines: a name or id from `quorate classes`.")
+    ] = ""
+    attestation: Annotated[
+        str, Option("L1: only a run slot whose GPU (or CPU) was challenged.")
+    ] = ""
+    ipfs: Annotated[
+        bool, Option("Upload nothing: image and inputs are in IPFS already.", "--ipfs")
+    ] = False
+    ipfs_gateway: Annotated[
+        str, Option("IPFS gateway that tells the sizes of inputs named by CID.")
+    ] = IPFS_GATEWAY
+    gateway: Annotated[
+        list[str] | None, Option("IPFS gateway that providers ask first. Repeatable.")
+    ] = None
+    public: Annotated[
+        bool, Option("Let anybody read run, logs and output once it is final.", "--public")
+    ] = False
+    accept_unverified: Annotated[
+        bool, Option("Accept a single unverified execution if there are too few owners.")
+    ] = False
+    escrow: Annotated[
+        bool, Option("Hold the budget on chain, and pay when two owners agree.", "--escrow")
+    ] = False
+
+
+CHECKED = (
+    *("file", "requirements", "workdir", "python", "build", "inputs", "env"),
+    *("cpu", "memory", "disk", "max_duration"),
+)
+
+
+def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job:
+    """Returns the job of a command line. With --build there is no image, so what stands in its
+    place is the first word.
+    """
+    if flags.build is not None and image:
+        image, words = "", [image, *words]
+    names = ("gpu", "min_compute_capability", "cpu", "memory", "disk")
+    resources = {name: getattr(flags, name) for name in names}
+    return Job(
+        image=Path(image) if Path(image).is_file() else image,
+        build=flags.build,
+        file=tuple(flags.file or ()),
+        requirements=flags.requirements or (),
+        workdir=flags.workdir,
+        python=flags.python,
+        args=tuple(words) if flags.file else (),
+        command=() if flags.file else tuple(words),
+        sweep=parse_sweeps(flags.sweep or ()),
+        seeds=flags.seeds,
+        entrypoint=None if flags.entrypoint is None else tuple(shlex.split(flags.entrypoint)),
+        name=flags.name,
+        inputs=parse_inputs(flags.inputs or []),
+        env=dict(parse_pair(item, "--env") for item in flags.env or []),
+        resources={name: value for name, value in resources.items() if value is not None},
+        max_duration=flags.max_duration,
+        start_within=flags.start_within,
+        max_price=max_price,
+        budget=flags.budget,
+        verify=flags.verify,
+        accept_unverified=flags.accept_unverified,
+        escrow=flags.escrow,
+        outputs=flags.output,
+        host_class=flags.host_class,
+        attestation=flags.attestation,
+        source="ipfs" if flags.ipfs else "",
+        ipfs_gateway=flags.ipfs_gateway,
+        gateways=tuple(flags.gateway or ()),
+        public=flags.public,
+    )
+
+
+def parse_sweeps(given: Sequence[str]) -> dict[str, list[str]]:
+    """Parses the values of --sweep. UsageError for one without values or a key given twice."""
+    found: dict[str, list[str]] = {}
+    for item in given:
+        key, equals, values = item.partition("=")
+        if not equals or not key or not values:
+            raise UsageError(f"--sweep: {item[:80]!r} must have the form KEY=VALUE,VALUE,...")
+        if key in found:
+            raise UsageError(f"--sweep: {key} is given twice; put its values into one list")
+        found[key] = values.split(",")
+    return found
+
+
+def parse_inputs(pairs: list[str]) -> dict[str, str | Path]:
+    """Parses the values of --input. UsageError names the one that is wrong."""
+    found: dict[str, str | Path] = {}
+    for item in pairs:
+        name, value = parse_pair(item, "--input")
+        mount = name if name.startswith("/") else f"/inputs/{name}"
+        if mount in found:
+            raise UsageError(f"--input: {mount} is given twice")
+        if not value:  # an empty path would mean the current folder, and all of it would be sent
+            raise UsageError(f"--input: {item[:80]!r} has no value; write NAME=PATH or NAME=CID")
+        path = Path(value).expanduser()
+        found[mount] = path if path.exists() or "/" in value else value
+    return found
+
+
+def parse_pair(text: str, option: str) -> tuple[str, str]:
+    """Parses NAME=value. UsageError names the option."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"{option}: {text[:80]!r} must have the form NAME=value")
+    return name, value
