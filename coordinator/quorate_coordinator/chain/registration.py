@@ -2,7 +2,8 @@
 
 import logging
 
-from quorate_contracts.calls import ask, transact
+from quorate_contracts.account.delivery import send_again
+from quorate_contracts.calls import ask
 from quorate_contracts.chain_check import check_chain
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.money_texts import read_currency
@@ -36,13 +37,13 @@ async def ensure_registered(
         return
     bond = BY_NAME[contracts.deployment.limits].coordinator_bond
     await _check_money(client, contracts, account, bond)
-    await transact(
+    await send_again(
         sender, "register-approve", contracts.token.approve(contracts.deployment.stakes, bond)
     )
     # Without limits the posting key pays nobody. `quorate coordinator limit` sets others.
     limits = contracts.escrow.set_limits(LIMIT_LEAST, LIMIT_LEAST)
-    await transact(sender, "register-limits", limits)
-    await transact(
+    await send_again(sender, "register-limits", limits)
+    await send_again(
         sender,
         "register",
         stakes.register_coordinator(keys.statement.address, keys.posting.address),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from quorate_contracts.account.delivery import send_all
+from quorate_contracts.account.delivery import send_again, send_all
 from quorate_contracts.account.goals import open_slots
 from quorate_contracts.calls import ask, transact
 from quorate_contracts.chain_check import check_chain, check_chain_id
@@ -256,7 +256,7 @@ async def register(
     found = await registration_state(client, contracts, keys, wanted)
     if not found.is_registered:
         call = register_call(contracts, keys, network_of(public_url))
-        await transact(sender, f"register/{contracts.deployment.stakes.hex()[:8]}", call)
+        await send_again(sender, f"register/{contracts.deployment.stakes.hex()[:8]}", call)
     elif found.operator_key not in {signer.address for signer in keys.operators()}:
         await rotate(contracts, keys, sender)
     nonce = await client.nonce(keys.account)

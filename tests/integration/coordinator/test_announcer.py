@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from quorate_contracts.announced_coordinators import announced_coordinators, newest_announcement
+from quorate_contracts.calls import transact
 from quorate_contracts.deploy import Contracts
-from quorate_coordinator.chain.registration import ensure_registered
+from quorate_coordinator.chain.registration import ensure_registered, is_registered
 from quorate_coordinator.market.p2p_service import Announcer, BootstrapList, fitting
+from quorate_protocol.refusals import Refused
 from quorate_protocol.units import Address, Hash32, Seconds
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
@@ -120,3 +122,24 @@ def test_only_addresses_that_fit_are_announced() -> None:
     long = "/dns4/" + "a" * 240 + "/tcp/1"
     assert fitting((long, long + "2", long, HOME[0])) == (long, long + "2")
     assert fitting(HOME * 5) == HOME * 4
+
+
+async def test_a_registration_that_reverted_once_is_sent_again(stage: Stage) -> None:
+    """Its record refused each later start."""
+    chain = ChainClient(Rpc(stage.chain_url, stage.session))
+    contracts, keys = Contracts.of(stage.deployment), stage.keys
+    stage.home.mkdir(exist_ok=True)
+    sender = Sender(
+        chain,
+        keys.account,
+        stage.home / "owner.sqlite",
+        SystemClock(),
+        chain_id=stage.deployment.chain_id,
+    )
+    call = contracts.stakes.register_coordinator(keys.statement.address, keys.posting.address)
+    with pytest.raises(Refused):
+        await transact(sender, "register/0", call)  # its bond is not approved yet
+    assert await sender.known("register/0")
+    await ensure_registered(chain, contracts, keys, sender)
+    assert await is_registered(chain, contracts, keys.account.address)
+    sender.close()
