@@ -45,7 +45,7 @@ def run_row(job: Job) -> Row:
         "executions": executions,
         "audits": max(0, executions - 1),
         "outvoted": outvoted,
-        "charged": job.split.charged,
+        "charged": 0 if job.is_escrowed else job.split.charged,  # its escrow pays
         "fee": job.split.fee,
         "created_at": job.created_at,
         "receipt_cid": job.receipt_cid,
