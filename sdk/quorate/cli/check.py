@@ -25,6 +25,9 @@ from quorate.job.packing import pack
 from quorate.job.sweep import element_job, elements
 from quorate.programs.job_preparation import JobPreparation
 from quorate.programs.local_check import LocalCheck, LocalRun, check_locally
+from quorate_content.comparators.report import DIFFERENT, PPB_ONE, Difference
+from quorate_protocol.refusals import Refused, Unavailable
+from quorate_protocol.units import Comparator
 from quorate_runtime.process.settings_flags import with_flags
 
 LOG_LINES = 20
@@ -71,9 +74,10 @@ async def _check(job: Job, kept: Path | None, is_json: bool) -> None:
         async with AsyncExitStack() as stack:
             packed = await _packed(job, folder, stack)
             found = await check_locally(packed, folder, note)
+        apart = () if found.is_equal else await _distances(found)
         if kept is not None:
             await asyncio.to_thread(_keep, found, kept)
-        _report(found, is_json)
+        _report(found, apart, is_json)
     finally:
         await asyncio.to_thread(_delete, folder)
 
@@ -90,7 +94,21 @@ async def _packed(job: Job, folder: Path, stack: AsyncExitStack) -> Any:
     return await asyncio.to_thread(pack, prepared, {})
 
 
-def _report(found: LocalCheck, is_json: bool) -> None:
+async def _distances(found: LocalCheck) -> tuple[Difference, ...]:
+    """How far files that differ are apart as numbers; without those that cannot be read so."""
+    from quorate_content.comparators.worker import compare_apart  # numpy, which clients may lack
+
+    try:
+        report = await compare_apart(
+            found.first.output, found.second.output, Comparator.NUMERIC, ("*",)
+        )
+    except (Refused, Unavailable) as error:
+        note(f"how far numbers are apart is not known: {error}")
+        return ()
+    return tuple(item for item in report.differences if item.ppb < DIFFERENT)
+
+
+def _report(found: LocalCheck, apart: tuple[Difference, ...], is_json: bool) -> None:
     """Prints the comparison. Exits with 6 for different results, with 1 if the program fails."""
     first, second = found.first, found.second
     if is_json:
@@ -100,6 +118,9 @@ def _report(found: LocalCheck, is_json: bool) -> None:
                 "runs": [_tree(first), _tree(second)],
                 "differences": [
                     {"path": item.path, "sentence": item.sentence} for item in found.differences
+                ],
+                "distances": [
+                    {"path": item.path, "array": item.part, "ppb": item.ppb} for item in apart
                 ],
             }
         )
@@ -113,6 +134,9 @@ def _report(found: LocalCheck, is_json: bool) -> None:
             typer.echo(f"  the program {both}")
         for item in found.differences:
             typer.echo(f"  {plain(item.sentence)}")
+        for each in apart:
+            array = f", array {plain(each.part)}" if each.part else ""
+            typer.echo(f"  {plain(each.path)}{array}: as numbers {each.ppb / PPB_ONE:.1e} apart")
         note(f"Next: {CAUSES}")
     if not found.is_equal:
         raise typer.Exit(int(ExitCode.NOT_VERIFIED))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,24 @@ async def test_a_program_that_writes_the_time_is_named_with_its_file(
     assert "different: providers would not agree" in out
     assert "result.txt differs from byte " in out and "write no times" in err
     assert (kept / "1" / "result.txt").read_bytes() != (kept / "2" / "result.txt").read_bytes()
+
+
+NOISY = """import json, os
+noise = int.from_bytes(os.urandom(4), "big") / 2**32
+json.dump({"loss": [1.0, 1 + noise / 1000]}, open("/outputs/metrics.json", "w"))"""
+
+
+@pytest.mark.parametrize("sandbox", [BWRAP])
+async def test_how_far_numbers_are_apart_is_said(
+    capsys: pytest.CaptureFixture[str], image: Path, tmp_path: Path, sandbox: str
+) -> None:
+    path = job_file(tmp_path, image, NOISY, sandbox=sandbox)
+    code, out, err = await checked(capsys, "check", "-f", path)
+    assert code == ExitCode.NOT_VERIFIED, err
+    assert re.search(r"metrics.json: as numbers \d\.\de-0\d apart", out), out
+    code, out, err = await checked(capsys, "check", "-f", path, "--json")
+    (apart,) = json.loads(out)["distances"]
+    assert apart["path"] == "metrics.json" and 0 < apart["ppb"] < 1_000_000
 
 
 @pytest.mark.parametrize("sandbox", [BWRAP])
