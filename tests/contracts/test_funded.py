@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from contracts.funded import HOUR, FundedOrder
+from contracts.executions import HOUR
+from contracts.funded import FundedOrder
 from contracts.world import CLASS, EVIDENCE_AGE, EVIDENCE_WINDOW, World, account, market
 from quorate_protocol.limits import DAY, USD
 from quorate_protocol.units import ZERO_ADDRESS
@@ -54,7 +55,7 @@ def test_evidence_without_a_flaw_is_taken(order: FundedOrder) -> None:
 
 
 FLAWS: dict[str, tuple[str, dict[str, Any]]] = {
-    "an index that the blind does not hide": ("blind", {"index": 2}),
+    "an index that the blind does not hide": ("blind", {"shown_index": 2}),
     "another job's Assignment": ("blind", {"assignmentId": b"\1" * 32}),
     "another coordinator": ("coordinator", {"coordinator": account(ANY)}),
     "another program": ("spec", {"specHash": b"\1" * 32}),
@@ -302,7 +303,7 @@ def test_an_owner_is_paid_as_events_say(order: FundedOrder) -> None:
 @pytest.mark.parametrize("what", ["classId", "exit"])
 def test_another_class_or_exit_status_is_another_result(order: FundedOrder, what: str) -> None:
     order.show(P[0])
-    order.show(P[1], **({"classId": b"\1" * 32} if what == "classId" else {"exit_status": 1}))
+    order.show(P[1], **({"classId": b"\1" * 32} if what == "classId" else {"status": 1}))
     order.world.evm.travel(EVIDENCE_WINDOW + 1)
     order.refused("early", "pay", sorted(account(each) for each in P[:2]))
 

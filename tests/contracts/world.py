@@ -240,6 +240,10 @@ class World:
         digest = typed_hash(self.domain, kind, (account(who), *plain, *stated))
         return account(who), *plain, stated, fee, sign(signer or who, digest)
 
+    def signed(self, kind: str, message: dict[str, Any], label: str) -> Sig:
+        """A label's signature over a message whose fields are in their order."""
+        return sign(label, typed_hash(self.domain, kind, tuple(message.values())))
+
     def balance(self, who: Who) -> int:
         """What an account has in Escrow."""
         return int(self.ask(self.escrow, "balance_of", account(who)))
