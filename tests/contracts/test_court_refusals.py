@@ -6,7 +6,7 @@ import pytest
 
 from contracts.court_trial import RIGHT, Trial, opened_trial
 from contracts.court_world import CourtWorld, peopled_court
-from contracts.world import CLASS, account
+from contracts.world import account
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import ZERO_HASH
@@ -242,11 +242,3 @@ def test_a_rotated_key_votes_no_more(world: CourtWorld) -> None:
     world.refused("key", "boss", world.court, "vote", *trial.vote_head, [old])
     new = trial.signed_vote(juror, RIGHT, "another key")
     world.send("boss", world.court, "vote", *trial.vote_head, [new])
-
-
-@pytest.mark.rule("2.33", "5.66")
-def test_only_the_court_and_faults_burn(world: CourtWorld) -> None:
-    for who in ("boss", "owner0", "coordinator"):
-        burn = (account("owner0"), False, 1, 0, account(who))
-        world.refused("module", who, world.stakes, "burn", *burn)
-    assert world.ask(world.stakes, "open_slots_of", account("owner0"), CLASS) == 1
