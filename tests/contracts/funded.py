@@ -76,6 +76,10 @@ class FundedOrder:
         listed = sorted(account(each) for each in providers)
         return self.world.send("stranger", self.world.jobs, "pay", self.values, listed).gas
 
+    def expect(self, reason: str, function: str, *arguments: Any, who: str = "stranger") -> None:
+        """Asserts that a call about this order is refused, or taken without a reason."""
+        self.world.expect(reason, who, self.world.jobs, function, self.values, *arguments)
+
     def refused(self, reason: str, function: str, *arguments: Any, who: str = "stranger") -> None:
         """Asserts that a call about this order is refused."""
         self.world.refused(reason, who, self.world.jobs, function, self.values, *arguments)

@@ -76,20 +76,14 @@ def test_evidence_has_its_time(
 ) -> None:
     times = [{"acceptBy": world.now + seconds} for seconds in (run, contradiction)]
     shown = world.evidence(run=times[0], contradiction=times[1]).shown
-    if reason:
-        world.refused(reason, "accuser", world.court, "open_case", shown, PAY)
-    else:
-        world.send("accuser", world.court, "open_case", shown, PAY)
+    world.expect(reason, "accuser", world.court, "open_case", shown, PAY)
 
 
 def test_a_session_covers_the_accused_runs_time(world: CourtWorld) -> None:
     at = world.now - 10
     for expires, reason in ((at - 1, "expired"), (at, "")):
         evidence = world.evidence(both={"acceptBy": at}, session={"expires": expires})
-        if reason:
-            world.refused(reason, "accuser", world.court, "open_case", evidence.shown, PAY)
-        else:
-            world.send("accuser", world.court, "open_case", evidence.shown, PAY)
+        world.expect(reason, "accuser", world.court, "open_case", evidence.shown, PAY)
 
 
 def test_the_longest_job_is_judged(world: CourtWorld) -> None:
@@ -133,10 +127,7 @@ def test_keys_count_if_they_were_valid_at_accept_by(world: CourtWorld) -> None:
     ):
         run = {"acceptBy": accept_by, "committer": key}
         shown = world.evidence(run=run).shown
-        if reason:
-            world.refused(reason, "accuser", world.court, "open_case", shown, PAY)
-        else:
-            world.send("accuser", world.court, "open_case", shown, PAY)
+        world.expect(reason, "accuser", world.court, "open_case", shown, PAY)
 
 
 def test_a_coordinator_without_bond_orders_nothing_that_is_judged(world: CourtWorld) -> None:

@@ -186,10 +186,7 @@ def test_evidence_counts_a_week_and_none_of_the_future(
         ("equivocation", two_commits(world, acceptBy=at)),
         ("two_acks", acks(world, b"a", at, world.now)),
     ):
-        if reason:
-            world.refused(reason, "stranger", world.faults, kind, *made)
-        else:
-            prove(world, kind, made)
+        world.expect(reason, "stranger", world.faults, kind, *made)
 
 
 def test_a_coordinator_that_lost_its_bond_assigns_nothing_that_counts(world: CourtWorld) -> None:

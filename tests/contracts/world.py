@@ -183,6 +183,15 @@ class World:
         assert str(caught.value) == reason, f"refused for {caught.value!s}, not for {reason}"
         assert self.evm.state_root == before
 
+    def expect(
+        self, reason: str, who: Who, contract: Contract, function: str, *arguments: Any
+    ) -> None:
+        """Asserts that a call is refused for this reason, or taken if there is none."""
+        if reason:
+            self.refused(reason, who, contract, function, *arguments)
+        else:
+            self.send(who, contract, function, *arguments)
+
     def fund(self, who: Who, amount: int) -> None:
         """Gives an account tokens, and lets Escrow and Stakes pull them."""
         self.send(who, self.token, "mint", account(who), amount)
