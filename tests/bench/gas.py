@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from contracts.court_trial import CONVICTED, RIGHT, Trial
 from contracts.court_world import CourtWorld, peopled_court
-from contracts.funded import HOUR, FundedOrder
+from contracts.executions import HOUR
+from contracts.funded import FundedOrder
 from contracts.test_faults import acks, two_commits
 from contracts.world import (
     CLIENT_CLOSE,

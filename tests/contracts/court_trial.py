@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from contracts.calls import Happened
-from contracts.court_world import TRUTH, CourtWorld, Evidence, result
+from contracts.court_world import TRUTH, CourtWorld, Evidence
 from contracts.evm import NOBODY
+from contracts.executions import result
 from contracts.world import Sent, account, sign, typed_hash
 from quorate_contracts.abi_codec import encode
 from quorate_protocol.codec.hashing import keccak256

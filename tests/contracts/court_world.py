@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from contracts import executions
 from contracts.evm import GENESIS_TIME, PyEvm
+from contracts.executions import CLASS_ID, Message, assignment, blind_of, changed, commit, salt_of
 from contracts.world import (
     ASSIGNMENT,
     CLASS,
@@ -19,16 +21,13 @@ from contracts.world import (
     ORDER,
     SESSION,
     Sent,
-    Sig,
     World,
     account,
-    sign,
     typed_hash,
 )
-from quorate_contracts.abi_codec import encode
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD, Limits
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Hash32, Round
+from quorate_protocol.units import ZERO_ADDRESS, Address, Hash32, Round
 from quorate_runtime.keys.bls import (
     beacon_round,
     keygen,
@@ -39,15 +38,8 @@ from quorate_runtime.keys.bls import (
 )
 
 SECRET = keygen(b"contract tests, local beacon")
-CLASS_ID = keccak256(b"determinism class")
 TRUTH, LIE = b"what honest providers find", b"another answer"
 SHOWN_OF_COMMIT = ("commitment", "encryptedOutput", "usageMs", "beaconRound")
-Message = dict[str, Any]
-
-
-def result(answer: bytes, status: int = 0) -> Hash32:
-    """The result digest of an answer."""
-    return keccak256(encode(["uint16", "bytes32"], [status, keccak256(answer)]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,88 +106,28 @@ class CourtWorld(World):
     def stake(self, label: str) -> int:
         return int(self.ask(self.stakes, "stake_of", account(label)))
 
-    def signed(self, kind: str, message: Message, label: str) -> Sig:
-        return sign(label, typed_hash(self.domain, kind, tuple(message.values())))
-
     def order(self, changes: Mapping[str, Any]) -> Message:
         """An order of client0 that a jury can judge."""
         self.serial += 1
-        usual = {
-            "client": account("client0"),
-            "coordinator": account("coordinator"),
-            "specHash": keccak256(b"spec %d" % self.serial),
-            "inputRoot": keccak256(b"inputs"),
-            "termsHash": keccak256(b"terms"),
-            "priceTier": 2,
-            "maxPricePerHour": 3 * USD,
-            "budget": USD,
-            "maxDuration": 60,
-            "maxExecutions": 7,
-            "auditPremiumBps": 500,
-            "maxFeeBps": 300,
-            "verifyTier": 1,
-            "comparator": 1,
-            "caseable": True,
-            "hostClass": ZERO_HASH,
-            "witness": ZERO_ADDRESS,
-            "acceptUnwitnessed": False,
-            "acceptUnverified": False,
-            "sealedKeyHash": ZERO_HASH,
-            "maxRecipients": 0,
-            "expiry": self.now + 3600,
-            "nonce": self.serial,
-        }
-        return _changed(usual, changes)
-
-    def assignment(self, order: Message, provider: str, changes: Mapping[str, Any]) -> Message:
-        """An Assignment of the order, with the first index and a blind of the provider's own."""
-        job = typed_hash(self.domain, ORDER, tuple(order.values()))
-        index, blind = changes.get("index", 1), keccak256(provider.encode())
-        usual = {
-            "assignmentId": keccak256(
-                encode(["bytes32", "uint256", "bytes32"], [job, index, blind])
-            ),
-            "coordinator": order["coordinator"],
-            "provider": account(provider),
-            "specHash": order["specHash"],
-            "hostClass": CLASS,
-            "priceTier": order["priceTier"],
-            "pricePerHour": 2 * USD,
-            "maxDuration": order["maxDuration"],
-            "acceptBy": self.now - 1,
-        }
-        return _changed(usual, changes)
-
-    def commit(self, assignment: Message, output: bytes, changes: Mapping[str, Any]) -> Message:
-        """A Commit to an answer. Its salt follows from the answer."""
-        place = typed_hash(self.domain, ASSIGNMENT, tuple(assignment.values()))
-        status, salt = changes.get("status", 0), keccak256(b"salt" + output)
-        bound = [place, assignment["provider"], salt, result(output, status)]
-        usual = {
-            "assignmentHash": place,
-            "classId": CLASS_ID,
-            "commitment": keccak256(encode(["bytes32", "address", "bytes32", "bytes32"], bound)),
-            "encryptedOutput": keccak256(b"ciphertext"),
-            "usageMs": 20_000,
-            "beaconRound": 5,
-        }
-        return _changed(usual, changes)
+        short = {"specHash": keccak256(b"spec %d" % self.serial), "maxDuration": 60}
+        usual = short | {"budget": USD, "verifyTier": 1}
+        return executions.order(self, "client0", self.serial, usual | dict(changes))
 
     def run(self, order: Message, provider: str, output: bytes, changes: Mapping[str, Any]) -> Run:
         """A signed execution. `changes` name fields of its messages, index, status, or signers."""
         signer = changes.get("signer", "coordinator statement")
-        assignment = self.assignment(order, provider, changes)
-        commit = self.commit(assignment, output, changes)
+        assigned = assignment(self, order, provider, changes)
+        made = commit(self, assigned, output, changes)
         shown = (
             changes.get("shown_index", changes.get("index", 1)),
-            keccak256(provider.encode()),
-            *(assignment[name] for name in ("provider", "pricePerHour", "maxDuration", "acceptBy")),
-            self.signed(ASSIGNMENT, assignment, signer),
-            *(commit[name] for name in SHOWN_OF_COMMIT),
-            self.signed(COMMIT, commit, changes.get("committer", f"{provider} operator")),
+            blind_of(provider),
+            *(assigned[name] for name in ("provider", "pricePerHour", "maxDuration", "acceptBy")),
+            self.signed(ASSIGNMENT, assigned, signer),
+            *(made[name] for name in SHOWN_OF_COMMIT),
+            self.signed(COMMIT, made, changes.get("committer", f"{provider} operator")),
         )
-        opening = (changes.get("status", 0), keccak256(output), keccak256(b"salt" + output))
-        return Run(shown, typed_hash(self.domain, ASSIGNMENT, tuple(assignment.values())), opening)
+        opening = (changes.get("status", 0), keccak256(output), salt_of(output))
+        return Run(shown, typed_hash(self.domain, ASSIGNMENT, tuple(assigned.values())), opening)
 
     def evidence(
         self,
@@ -218,7 +150,7 @@ class CourtWorld(World):
             "upTo": 10**12,
             "expires": self.now + 3600,
         }
-        named = _changed(usual, session or {})
+        named = changed(usual, session or {})
         mine = self.run(order, accused, answers[0], shared | dict(run or {}))
         theirs = self.run(order, other, answers[1], shared | dict(contradiction or {}))
         shown = (
@@ -232,10 +164,6 @@ class CourtWorld(World):
             theirs.shown,
         )
         return Evidence(shown, mine, theirs)
-
-
-def _changed(usual: Message, changes: Mapping[str, Any]) -> Message:
-    return usual | {name: value for name, value in changes.items() if name in usual}
 
 
 def deployed_court(limits: Limits, **made: dict[str, Any]) -> CourtWorld:

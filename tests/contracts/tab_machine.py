@@ -11,7 +11,8 @@ from functools import lru_cache, partial
 from typing import Any
 
 from contracts.evm import Reverted
-from contracts.funded import HOUR, PRICE, FundedOrder
+from contracts.executions import HOUR, PRICE
+from contracts.funded import FundedOrder
 from contracts.tab_model import Job, Model, ModelRefused
 from contracts.world import (
     CLIENT_CLOSE,

@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.evm import Mined, refused
-from contracts.market import BOSS, CLASS, COORDINATOR, Market, key, market
+from contracts.market import CLASS, COORDINATOR, Market, key, market
 from quorate_contracts.generated.stakes import Burned, ToppedUp
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds
@@ -31,17 +31,6 @@ def test_two_modules_burn_at_most_one_slots_stake_of_a_bond(module: str) -> None
     left = BOND - 60 * USD - STAKE
     assert world.evm.ask(stakes.bond_of(WHO)) == left == world.staked()
     assert world.balance(stakes.address) == held, "what was burned stays"
-
-
-@pytest.mark.rule("I5", "2.33", "5.66")
-@pytest.mark.parametrize("who", ["escrow", "jobs", "beacon", "token", ""])
-def test_nobody_else_burns(who: str) -> None:
-    world = market()
-    owner = world.provider(0)
-    place = getattr(world.contracts, who).address if who else BOSS.address
-    for account, is_bond in ((owner, False), (WHO, True)):
-        call = world.contracts.stakes.burn(account, is_bond, Amount(1), Amount(1), BOSS.address)
-        refused(world.evm, "module", place, call)
 
 
 @pytest.mark.rule("2.31", "2.32")

@@ -15,7 +15,8 @@ from contracts.court_trial import (
     Trial,
     opened_trial,
 )
-from contracts.court_world import LIE, TRUTH, CourtWorld, peopled_court, result
+from contracts.court_world import LIE, TRUTH, CourtWorld, peopled_court
+from contracts.executions import result
 from contracts.world import CLASS, account
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET, MAINNET, USD

@@ -12,7 +12,8 @@ from math import comb
 import pytest
 
 from contracts.court_trial import CONVICTED, DRAWING, RIGHT, Trial
-from contracts.court_world import LIE, TRUTH, peopled_court, result
+from contracts.court_world import LIE, TRUTH, peopled_court
+from contracts.executions import result
 from contracts.griefing import GWEI, Act, Side
 from contracts.test_faults import K, acks, prove, two_commits
 from contracts.test_juries import long_list

@@ -6,7 +6,7 @@ import pytest
 
 from contracts.court_trial import RIGHT, Trial, opened_trial
 from contracts.court_world import CourtWorld, peopled_court
-from contracts.world import CLASS, account
+from contracts.world import account
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import ZERO_HASH
@@ -76,20 +76,14 @@ def test_evidence_has_its_time(
 ) -> None:
     times = [{"acceptBy": world.now + seconds} for seconds in (run, contradiction)]
     shown = world.evidence(run=times[0], contradiction=times[1]).shown
-    if reason:
-        world.refused(reason, "accuser", world.court, "open_case", shown, PAY)
-    else:
-        world.send("accuser", world.court, "open_case", shown, PAY)
+    world.expect(reason, "accuser", world.court, "open_case", shown, PAY)
 
 
 def test_a_session_covers_the_accused_runs_time(world: CourtWorld) -> None:
     at = world.now - 10
     for expires, reason in ((at - 1, "expired"), (at, "")):
         evidence = world.evidence(both={"acceptBy": at}, session={"expires": expires})
-        if reason:
-            world.refused(reason, "accuser", world.court, "open_case", evidence.shown, PAY)
-        else:
-            world.send("accuser", world.court, "open_case", evidence.shown, PAY)
+        world.expect(reason, "accuser", world.court, "open_case", evidence.shown, PAY)
 
 
 def test_the_longest_job_is_judged(world: CourtWorld) -> None:
@@ -133,10 +127,7 @@ def test_keys_count_if_they_were_valid_at_accept_by(world: CourtWorld) -> None:
     ):
         run = {"acceptBy": accept_by, "committer": key}
         shown = world.evidence(run=run).shown
-        if reason:
-            world.refused(reason, "accuser", world.court, "open_case", shown, PAY)
-        else:
-            world.send("accuser", world.court, "open_case", shown, PAY)
+        world.expect(reason, "accuser", world.court, "open_case", shown, PAY)
 
 
 def test_a_coordinator_without_bond_orders_nothing_that_is_judged(world: CourtWorld) -> None:
@@ -242,11 +233,3 @@ def test_a_rotated_key_votes_no_more(world: CourtWorld) -> None:
     world.refused("key", "boss", world.court, "vote", *trial.vote_head, [old])
     new = trial.signed_vote(juror, RIGHT, "another key")
     world.send("boss", world.court, "vote", *trial.vote_head, [new])
-
-
-@pytest.mark.rule("2.33", "5.66")
-def test_only_the_court_and_faults_burn(world: CourtWorld) -> None:
-    for who in ("boss", "owner0", "coordinator"):
-        burn = (account("owner0"), False, 1, 0, account(who))
-        world.refused("module", who, world.stakes, "burn", *burn)
-    assert world.ask(world.stakes, "open_slots_of", account("owner0"), CLASS) == 1

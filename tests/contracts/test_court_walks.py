@@ -22,8 +22,9 @@ from contracts.court_trial import (
     VOTING,
     Trial,
 )
-from contracts.court_world import LIE, CourtWorld, peopled_court, result
+from contracts.court_world import LIE, CourtWorld, peopled_court
 from contracts.evm import Reverted
+from contracts.executions import result
 from contracts.test_faults import K, acks, two_commits
 from contracts.world import CLASS, account
 from quorate_protocol.codec.hashing import keccak256

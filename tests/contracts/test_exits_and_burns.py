@@ -6,7 +6,7 @@ from contracts.court_trial import opened_trial
 from contracts.court_world import CourtWorld, peopled_court
 from contracts.world import CLASS, World, account, market
 from quorate_protocol.codec.hashing import keccak256
-from quorate_protocol.limits import DEVNET, MAINNET, USD
+from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.units import ZERO_HASH
 
 SLOT, UNBOND = DEVNET.slot_stake, DEVNET.unbond_after
@@ -53,31 +53,24 @@ def test_nobody_prolongs_the_delay_of_an_account_that_left(world: CourtWorld) ->
     assert world.stake("owner0") == 0
 
 
-@pytest.mark.rule("2.34")
-@pytest.mark.parametrize(("pay", "is_open"), [(14 * USD, True), (15 * USD, False)])
-def test_slots_close_only_below_half_and_the_owner_may_top_up(
-    world: CourtWorld, pay: int, is_open: bool
-) -> None:
-    trial = opened_trial(world)
-    trial.judged([ZERO_HASH] * 7)
-    trial.open(pay - DEVNET.jury_gas_fee)
-    taken = trial.judged().taken
-    assert taken == 7 * pay // 2
-    number = world.ask(world.stakes, "open_slots_of", account("owner0"), CLASS)
-    assert (number == 1) == is_open
-    world.refused("amount", "owner0", world.stakes, "top_up", taken + 1)
-    world.send("owner0", world.stakes, "top_up", taken)
-    assert world.stake("owner0") == SLOT
-    if not is_open:
-        world.refused("early", "owner0", world.stakes, "unbond_slot", CLASS, 0)
-        world.send("owner0", world.stakes, "open_slots", CLASS, 1)
-        assert world.stake("owner0") == 2 * SLOT
-
-
 def burn(world: World, who: str, amount: int, reward: int = 0) -> None:
     """The money's world has an account in the place of the court."""
     call = (account(who), who == K, amount, reward, account("sender"))
     world.send("court", world.stakes, "burn", *call)
+
+
+@pytest.mark.rule("I5", "2.33", "5.66")
+@pytest.mark.parametrize("who", ["escrow", "jobs", "token", "stakes", "boss", "owner0", K])
+def test_nobody_but_court_and_faults_burns(who: str) -> None:
+    money = market()
+    money.provider("owner0")
+    contract = {
+        name.lower().removeprefix("test"): found for name, found in money.contracts.items()
+    }.get(who)
+    sender = contract.address if contract else account(who)
+    for loser in ("owner0", K):
+        call = (account(loser), loser == K, 1, 1, account("boss"))
+        money.refused("module", sender, money.stakes, "burn", *call)
 
 
 @pytest.mark.rule("2.33", "5.156")
@@ -137,6 +130,7 @@ def test_only_the_posting_key_of_a_coordinator_with_a_bond_announces(world: Cour
     told = b"/ip4/203.0.113.7/tcp/7701"
     for who in (K, f"{K} statement", "boss"):
         world.refused("signer", who, world.stakes, "announce", account(K), PEER, told)
+    world.refused("signer", "boss", world.stakes, "announce", account("boss"), PEER, told)
     sent = world.send(f"{K} posting", world.stakes, "announce", account(K), PEER, told)
     event = sent.one("Announced")
     assert (event.coordinator, event.peerKey, event.addresses) == (account(K), PEER, told)

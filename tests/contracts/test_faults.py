@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from contracts.court_world import ASSIGNMENT, COMMIT, CourtWorld, Message, peopled_court
+from contracts.court_world import ASSIGNMENT, COMMIT, CourtWorld, peopled_court
+from contracts.executions import Message, assignment, commit
 from contracts.world import CLASS, Sent, account
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET, USD
@@ -26,9 +27,9 @@ def world() -> CourtWorld:
 def two_commits(world: CourtWorld, **changes: Any) -> tuple[Any, ...]:
     """The arguments of `equivocation`. `changes` also name the signers and the second answer."""
     order = world.order(changes)
-    body = world.assignment(order, "owner0", changes)
-    one = world.commit(body, b"one", changes)
-    other = world.commit(body, changes.get("second", b"two"), {})
+    body = assignment(world, order, "owner0", changes)
+    one = commit(world, body, b"one", changes)
+    other = commit(world, body, changes.get("second", b"two"), {})
     return (
         tuple(body.values()),
         world.signed(ASSIGNMENT, body, changes.get("signer", f"{K} statement")),
@@ -185,10 +186,7 @@ def test_evidence_counts_a_week_and_none_of_the_future(
         ("equivocation", two_commits(world, acceptBy=at)),
         ("two_acks", acks(world, b"a", at, world.now)),
     ):
-        if reason:
-            world.refused(reason, "stranger", world.faults, kind, *made)
-        else:
-            prove(world, kind, made)
+        world.expect(reason, "stranger", world.faults, kind, *made)
 
 
 def test_a_coordinator_that_lost_its_bond_assigns_nothing_that_counts(world: CourtWorld) -> None:
@@ -199,8 +197,8 @@ def test_a_coordinator_that_lost_its_bond_assigns_nothing_that_counts(world: Cou
 
 def test_a_coordinators_key_does_not_answer_for_its_bond_as_a_provider(world: CourtWorld) -> None:
     order = world.order({})
-    body = world.assignment(order, K, {})
-    commits = [world.commit(body, answer, {}) for answer in (b"one", b"two")]
+    body = assignment(world, order, K, {})
+    commits = [commit(world, body, answer, {}) for answer in (b"one", b"two")]
     key = f"{K} statement"
     shown = [(tuple(each.values()), world.signed(COMMIT, each, key)) for each in commits]
     pair = (tuple(body.values()), world.signed(ASSIGNMENT, body, key), *shown[0], *shown[1])

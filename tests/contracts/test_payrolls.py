@@ -82,6 +82,7 @@ def test_only_the_posting_key_pays_and_locks(world: World, who: str) -> None:
 @pytest.mark.rule("6.69")
 def test_payroll_and_locks_have_a_limit_each(world: World) -> None:
     two = [pair(P, 21), pair(Q, 20)]
+    world.send(POSTER, world.escrow, "set_limits", 10**9, 10**9)  # of its own account
     world.refused("limit", POSTER, world.escrow, "lock_many", account(K), two)
     lock(world, 40)
     world.refused("limit", POSTER, world.escrow, "lock_many", account(K), [pair(P, 1)])

@@ -45,6 +45,8 @@ def test_registration_publishes_every_key_and_happens_once() -> None:
         owner.address,
         stakes.register_coordinator(key("a").address, key("b").address),
     )
+    for keys in ((ZERO_ADDRESS, BOSS.address), (BOSS.address, ZERO_ADDRESS)):
+        refused(world.evm, "zero", BOSS.address, stakes.register_coordinator(*keys))
     refused(
         world.evm,
         "zero",

@@ -183,6 +183,15 @@ class World:
         assert str(caught.value) == reason, f"refused for {caught.value!s}, not for {reason}"
         assert self.evm.state_root == before
 
+    def expect(
+        self, reason: str, who: Who, contract: Contract, function: str, *arguments: Any
+    ) -> None:
+        """Asserts that a call is refused for this reason, or taken if there is none."""
+        if reason:
+            self.refused(reason, who, contract, function, *arguments)
+        else:
+            self.send(who, contract, function, *arguments)
+
     def fund(self, who: Who, amount: int) -> None:
         """Gives an account tokens, and lets Escrow and Stakes pull them."""
         self.send(who, self.token, "mint", account(who), amount)
@@ -239,6 +248,10 @@ class World:
         kind, plain = REQUESTS[function], tuple(_plain(each) for each in arguments)
         digest = typed_hash(self.domain, kind, (account(who), *plain, *stated))
         return account(who), *plain, stated, fee, sign(signer or who, digest)
+
+    def signed(self, kind: str, message: dict[str, Any], label: str) -> Sig:
+        """A label's signature over a message whose fields are in their order."""
+        return sign(label, typed_hash(self.domain, kind, tuple(message.values())))
 
     def balance(self, who: Who) -> int:
         """What an account has in Escrow."""

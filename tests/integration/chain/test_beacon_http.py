@@ -1,10 +1,6 @@
 """Tests the local beacon and the client that verifies it: no round is early, none is false."""
 
-import asyncio
 import json
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +17,7 @@ from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Round, Seconds
 from quorate_runtime.http.beacon_client import HttpBeacon, fetch_info
 from quorate_runtime.keys import bls
+from support.chain.empty_chain import program, ready_facts
 from support.http_server import on_loopback
 
 GENESIS = 1_000_000
@@ -158,30 +155,13 @@ async def test_a_round_far_ahead_is_not_requested() -> None:
 
 
 async def test_the_beacon_runs_as_a_process(tmp_path: Path) -> None:
-    ready = tmp_path / "beacon.json"
-    flags = [
-        "--port",
-        "0",
-        "--seed",
-        CONFIG.seed.hex(),
-        "--genesis",
-        str(int(time.time()) - 10),
-        "--period",
-        "2",
-    ]
-    command = [sys.executable, "-m", "quorate_devnet.beacon", *flags, "--ready-file", str(ready)]
-    process = subprocess.Popen(command)
-    try:
-        deadline = time.time() + 30
-        while not ready.exists():
-            assert process.poll() is None and time.time() < deadline
-            await asyncio.sleep(0.05)
-        facts = json.loads(ready.read_text())
+    genesis = str(int(time.time()) - 10)
+    words = ("--port", "0", "--seed", CONFIG.seed.hex(), "--genesis", genesis, "--period", "2")
+    with program(tmp_path, "beacon", "quorate_devnet.beacon", *words) as process:
+        facts = ready_facts(tmp_path / "beacon.ready", process)
         async with aiohttp.ClientSession() as session:
             info = await fetch_info(facts["url"], session)
             assert info.public_key.hex() == facts["public_key"]
             clock = Hands(time.time())
             assert await HttpBeacon(facts["url"], info, session, clock).round(Round(3)) is not None
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+    assert process.returncode == 0

@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
@@ -16,6 +16,7 @@ from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.clock import SystemClock
 from support.chain.chain_nodes import Key, Node, calldata, node, pinger_code
 from support.chain.chain_proxy import through
+from support.chain.meddler import Meddler
 
 KINDS = ["devnet", "anvil"]
 KEY = Key(0)
@@ -168,26 +169,19 @@ async def stingy(chain: Node, blocks_max: int) -> AsyncIterator[tuple[ChainClien
     """
     given: list[int] = []
 
-    async def handle(request: web.Request) -> web.Response:
-        tree = await request.json()
-        if tree["method"] == "eth_getLogs":
-            query = tree["params"][0]
-            width = (
-                1
-                if "blockHash" in query
-                else int(query["toBlock"], 16) - int(query["fromBlock"], 16) + 1
-            )
+    async def instead(method: str, params: Any) -> dict[str, Any] | None:
+        if method == "eth_getLogs":
+            first, last = (params[0].get(name, "0x0") for name in ("fromBlock", "toBlock"))
+            width = int(last, 16) - int(first, 16) + 1
             if width > blocks_max:
-                error = {"code": -32005, "message": "query returned more than 10000 results"}
-                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "error": error})
+                text = "query returned more than 10000 results"
+                return {"error": {"code": -32005, "message": text}}
             given.append(width)
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(chain.url, json=tree) as response,
-        ):
-            return web.json_response(await response.json())
+        return None
 
-    async with through(handle) as client:
+    meddler = Meddler(chain.url)
+    meddler.instead = instead
+    async with through(meddler.handle) as client:
         yield client, given
 
 
@@ -209,40 +203,29 @@ async def test_a_node_that_allows_narrow_ranges_is_asked_for_fewer_blocks() -> N
                     await narrow.step()
 
 
-class Behind:
+class Behind(Meddler):
     """Several nodes behind one URL: while `blocks` is set, log queries reach one that lacks the
     newest so many, or all questions do.
     """
 
     def __init__(self, chain: Node) -> None:
+        super().__init__(chain.url)
         self.chain, self.blocks, self.is_for_all = chain, 0, False
+        self.instead = self.answer_of_another
 
-    async def answer(self, request: web.Request) -> web.Response:
-        tree = await request.json()
-        method, params = tree["method"], tree["params"]
+    async def answer_of_another(self, method: str, params: Any) -> dict[str, Any] | None:
         newest = (await self.chain.client.head()).number - self.blocks
-        result: object = None
         if self.blocks and method == "eth_getLogs" and "blockHash" in params[0]:
             found = await self.chain.client.block(Hash32(bytes.fromhex(params[0]["blockHash"][2:])))
             if found is None or found.number > newest:
-                return web.json_response(
-                    {
-                        "jsonrpc": "2.0",
-                        "id": tree["id"],
-                        "error": {"code": -32000, "message": "unknown block"},
-                    }
-                )
+                return {"error": {"code": -32000, "message": "unknown block"}}
         elif self.blocks and method == "eth_getLogs":
             params[0]["toBlock"] = hex(min(int(params[0]["toBlock"], 16), newest))
         elif self.blocks and self.is_for_all and method == "eth_getBlockByNumber":
             if params[0] != "latest" and int(params[0], 16) > newest:
-                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": result})
+                return {"result": None}
             params[0] = hex(newest) if params[0] == "latest" else params[0]
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(self.chain.url, json=tree) as response,
-        ):
-            return web.json_response(await response.json())
+        return None
 
 
 async def test_a_node_that_is_behind_does_not_make_the_follower_miss_a_log() -> None:
@@ -251,7 +234,7 @@ async def test_a_node_that_is_behind_does_not_make_the_follower_miss_a_log() -> 
     """
     async with node("devnet") as chain:
         contract, consumer, behind = await pinger(chain), Consumer(), Behind(chain)
-        async with through(behind.answer) as client:
+        async with through(behind.handle) as client:
             follower = follow(client, contract)
             await consumer.drain(follower)
             for number in (1, 2):
@@ -268,7 +251,7 @@ async def test_node_that_is_behind_causes_no_reorganisation() -> None:
     """A node that has only begun to fetch the chain causes none either."""
     async with node("devnet") as chain:
         contract, consumer, behind = await pinger(chain), Consumer(), Behind(chain)
-        async with through(behind.answer) as client:
+        async with through(behind.handle) as client:
             follower = follow(client, contract)
             for number in (1, 2, 3):
                 await ping(chain, contract, number)

@@ -3,9 +3,6 @@
 import asyncio
 import io
 import json
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from quorate_protocol.units import Address, BlockNumber, Hash32
 from quorate_runtime.chain import ChainClient, Rpc, RpcFailure
 from quorate_runtime.chain.transactions import Transaction, sign
 from support.chain.chain_nodes import Key, Node, calldata, node, pinger_code
+from support.chain.empty_chain import program, ready_facts
 
 KINDS = ["devnet", "anvil"]
 
@@ -219,27 +217,11 @@ async def test_requests_are_bounded_and_errors_are_json_rpc() -> None:
 
 
 async def test_mining_by_request_is_off_unless_asked_for(tmp_path: Path) -> None:
-    ready = tmp_path / "chain.json"
-    command = [
-        sys.executable,
-        "-m",
-        "quorate_devnet.chain",
-        "--port",
-        "0",
-        "--ready-file",
-        str(ready),
-    ]
-    started = time.time()
-    process = subprocess.Popen(command)
-    try:
-        while not ready.exists():
-            assert process.poll() is None and time.time() < started + 30
-            await asyncio.sleep(0.05)
+    with program(tmp_path, "chain", "quorate_devnet.chain", "--port", "0") as process:
+        url = ready_facts(tmp_path / "chain.ready", process)["url"]
         async with aiohttp.ClientSession() as session:
-            client = ChainClient(Rpc(json.loads(ready.read_text())["url"], session))
+            client = ChainClient(Rpc(url, session))
             with pytest.raises(RpcFailure, match="does not exist"):
                 await client.rpc.request("evm_mine")
             assert await client.block(BlockNumber(0)) is not None
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+    assert process.returncode == 0

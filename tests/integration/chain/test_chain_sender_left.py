@@ -3,64 +3,28 @@ transactions of the key.
 """
 
 import asyncio
-import json
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from quorate_contracts.generated.contract_calls import Call
 from quorate_coordinator.effect_performer import EffectPerformer
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import Address
-from quorate_runtime.chain import ChainClient, Sender, SendPolicy, SendRecords
+from quorate_runtime.chain import Sender, SendPolicy, SendRecords
 from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.durable import open_whole
 from quorate_runtime.keys.crypto import KeySigner
-from support.chain.chain_nodes import CHAIN_ID, Key, Node, node
+from support.chain.chain_nodes import CHAIN_ID, node
 from support.chain.chain_proxy import through
+from support.chain.meddler import SINK, Meddler, meddled, new_sender
 
 QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=0.1)
-SINK = Address(b"\x22" * 20)
-
-
-class Between:
-    """Before a real node: a base fee of its own, or an error of the node for one method."""
-
-    def __init__(self, target: str) -> None:
-        self.target, self.base_fee, self.failing = target, 0, ""
-        self.error: dict[str, Any] = {}
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        if json.loads(body)["method"] == self.failing:
-            return web.json_response({"jsonrpc": "2.0", "id": 1, "error": self.error})
-        async with (
-            aiohttp.ClientSession() as session,
-            session.post(self.target, data=body) as response,
-        ):
-            tree = json.loads(await response.read())
-        if (
-            self.base_fee
-            and isinstance(tree.get("result"), dict)
-            and "baseFeePerGas" in tree["result"]
-        ):
-            tree["result"]["baseFeePerGas"] = hex(self.base_fee)
-        return web.json_response(tree)
-
-
-@asynccontextmanager
-async def between(chain: Node) -> AsyncIterator[tuple[Between, ChainClient]]:
-    proxy = Between(chain.url)
-    async with through(proxy.handle) as client:
-        yield proxy, client
 
 
 def records_of(sender: Sender) -> SendRecords:
@@ -71,32 +35,36 @@ def records_of(sender: Sender) -> SendRecords:
 async def test_abandoned_transaction_gets_a_higher_fee_when_it_holds_up_others(
     tmp_path: Path,
 ) -> None:
-    async with node("devnet") as chain, between(chain) as (proxy, client):
-        sender = Sender(
-            client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
-        )
+    base_fee = 100 * 10**9
+
+    def dear(method: str, tree: Any) -> Any:
+        if method in ("eth_getBlockByNumber", "eth_feeHistory"):
+            tree["result"]["baseFeePerGas"] = hex(base_fee)
+        return tree
+
+    async with (
+        node("devnet") as chain,
+        meddled(chain, tmp_path / "outbox", policy=QUICK) as (meddler, sender),
+    ):
         with pytest.raises(Unavailable):
             await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=0.05)
-        proxy.base_fee = 100 * 10**9
+        meddler.change = dear
         with pytest.raises(Unavailable):
             await sender.send("behind it", SINK, b"", value=2, gas=21_000, deadline_seconds=0.5)
         first, second = records_of(sender).unsettled(10)
         assert (first.purpose, second.purpose) == ("left alone", "behind it")
-        assert first.attempts[-1].fee_max >= proxy.base_fee, (
+        assert first.attempts[-1].fee_max >= base_fee, (
             "else no block takes it, nor anything after it"
         )
         assert len(first.attempts) == 2, "raised to today's price, and left there"
         await chain.mine()
         assert (await sender.send("behind it", SINK, b"", deadline_seconds=5)).success
         assert await chain.client.balance(SINK) == 3
-        sender.close()
 
 
 async def test_end_of_an_abandoned_transaction_is_stored(tmp_path: Path) -> None:
     async with node("devnet") as chain:
-        sender = Sender(
-            chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
-        )
+        sender = new_sender(chain.client, tmp_path / "outbox", policy=QUICK)
         with pytest.raises(Unavailable):
             await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=0.05)
         await chain.mine()
@@ -114,9 +82,7 @@ async def test_the_sender_waits_while_its_file_is_locked_or_the_disk_is_full(
     tmp_path: Path,
 ) -> None:
     async with node("devnet") as chain:
-        sender = Sender(
-            chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
-        )
+        sender = new_sender(chain.client, tmp_path / "outbox", policy=QUICK)
         await sender.known("anything")
         box = records_of(sender)
         box._db.execute("PRAGMA busy_timeout = 20")
@@ -167,28 +133,28 @@ def test_a_locked_file_is_not_called_damaged(tmp_path: Path) -> None:
     ids=lambda error: error["message"],
 )
 async def test_an_error_of_the_node_is_not_taken_for_a_refusal(error: dict[str, Any]) -> None:
-    async with node("devnet") as chain, between(chain) as (proxy, client):
-        for proxy.failing, ask in (
-            ("eth_call", client.call(SINK, b"")),
-            ("eth_estimateGas", client.estimate_gas(SINK, b"", SINK)),
-        ):
-            proxy.error = error
-            with pytest.raises(Unavailable):
-                await ask
-        for told in (
-            {"code": -32015, "message": "VM execution error.", "data": "Reverted 0x"},
-            {"code": -32000, "message": "out of gas"},
-        ):
-            proxy.failing, proxy.error = "eth_call", told
-            with pytest.raises(Refused):
-                await client.call(SINK, b"")
+    async def failing(told: Any, method: str, params: Any) -> dict[str, Any] | None:
+        return {"error": told} if method in ("eth_call", "eth_estimateGas") else None
+
+    async with node("devnet") as chain:
+        meddler = Meddler(chain.url)
+        meddler.instead = partial(failing, error)
+        async with through(meddler.handle) as client:
+            for ask in (client.call(SINK, b""), client.estimate_gas(SINK, b"", SINK)):
+                with pytest.raises(Unavailable):
+                    await ask
+            for told in (
+                {"code": -32015, "message": "VM execution error.", "data": "Reverted 0x"},
+                {"code": -32000, "message": "out of gas"},
+            ):
+                meddler.instead = partial(failing, told)
+                with pytest.raises(Refused):
+                    await client.call(SINK, b"")
 
 
 async def test_lack_of_coins_has_its_own_refusal_code(tmp_path: Path) -> None:
     async with node("devnet") as chain:
-        sender = Sender(
-            chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
-        )
+        sender = new_sender(chain.client, tmp_path / "outbox", policy=QUICK)
         with pytest.raises(Unfunded, match="insufficient funds"):
             await sender.send("too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10)
         sender.close()
@@ -200,9 +166,7 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
     """
     async with node("devnet") as chain:
         poor = KeySigner(b"\x77" * 32)
-        sender = Sender(
-            chain.client, poor, tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
-        )
+        sender = new_sender(chain.client, tmp_path / "outbox", poor, QUICK)
         nobody: Any = None
         market = SimpleNamespace(deployment=SimpleNamespace(chain_id=CHAIN_ID, token=SINK))
         parts = [nobody, market] + [nobody] * 4 + [sender, SystemClock()] + [nobody] * 3
@@ -210,9 +174,7 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
         with pytest.raises(Unavailable, match=f"0x{poor.address.hex()} needs "):
             await performer._transact("case-1", Call(SINK, b"", 21_000))
         assert await sender.known("case-1"), "it keeps its nonce"
-        rich = Sender(
-            chain.client, Key(0), tmp_path / "rich", SystemClock(), QUICK, chain_id=CHAIN_ID
-        )
+        rich = new_sender(chain.client, tmp_path / "rich", policy=QUICK)
         giving = asyncio.create_task(
             rich.send("give", poor.address, b"", value=10**18, gas=21_000, deadline_seconds=5)
         )
@@ -233,9 +195,7 @@ async def test_settled_transaction_that_a_reorganisation_removed_is_sent_again_o
     tmp_path: Path,
 ) -> None:
     async with node("devnet") as chain:
-        sender = Sender(
-            chain.client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
-        )
+        sender = new_sender(chain.client, tmp_path / "outbox", policy=QUICK)
 
         async def pay() -> bool:
             paying = asyncio.create_task(

@@ -5,10 +5,9 @@ Programs refuse it when they deploy contracts and when they read a deployment.
 """
 
 from pathlib import Path
+from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from quorate_contracts import deploy
 from quorate_contracts.chain_check import NUMBER_CODE, check_chain, check_curve, check_machine
@@ -22,6 +21,7 @@ from quorate_runtime.keys.bls import keygen, public_key
 from quorate_runtime.keys.crypto import KeySigner
 from support.chain.chain_nodes import node
 from support.chain.chain_proxy import through
+from support.chain.meddler import Meddler
 
 BEACON = BeaconInfo(public_key(keygen(b"a beacon that nobody asks")), DEVNET.beacon_period, 1)
 
@@ -49,21 +49,16 @@ async def test_a_chain_with_the_curve_is_accepted(kind: str) -> None:
 async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(
     place: str, answer: str, tmp_path: Path
 ) -> None:
-    asked: list[str] = []
-    async with node("devnet") as chain, aiohttp.ClientSession() as session:
+    async def instead(method: str, params: Any) -> dict[str, Any] | None:
+        if method == "eth_call" and str(params[0]["to"]).lower() == "0x" + "00" * 19 + place:
+            return {"result": answer}
+        # a deployment exists there
+        return {"result": "0x00"} if method == "eth_getCode" else None
 
-        async def handle(request: web.Request) -> web.Response:
-            tree = await request.json()
-            asked.append(tree["method"])
-            called = str(tree["params"][0]["to"]).lower() if tree["method"] == "eth_call" else ""
-            if called == "0x" + "00" * 19 + place:
-                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": answer})
-            if tree["method"] == "eth_getCode":  # a deployment exists there
-                return web.json_response({"jsonrpc": "2.0", "id": tree["id"], "result": "0x00"})
-            async with session.post(chain.url, json=tree) as response:
-                return web.json_response(await response.json())
-
-        async with through(handle) as client:
+    async with node("devnet") as chain:
+        meddler = Meddler(chain.url)
+        meddler.instead = instead
+        async with through(meddler.handle) as client:
             made = deploy.plan(
                 ZERO_ADDRESS, 0, await client.chain_id(), BlockNumber(0), DEVNET, BEACON, True
             ).deployment
@@ -77,7 +72,7 @@ async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(
             ):
                 with pytest.raises(Refused, match="EIP-2537"):
                     await attempt
-    assert "eth_sendRawTransaction" not in asked and not (tmp_path / "x.json").exists()
+    assert "eth_sendRawTransaction" not in meddler.methods and not (tmp_path / "x.json").exists()
 
 
 @pytest.mark.rule("0.5")
@@ -91,19 +86,17 @@ async def test_a_chain_without_a_sound_curve_is_refused_before_anything_is_sent(
 async def test_a_chain_that_shows_foreign_block_numbers_is_refused_by_name(
     chain_id: int, seen: int, told: str
 ) -> None:
-    async with node("devnet") as chain, aiohttp.ClientSession() as session:
+    async def instead(method: str, params: Any) -> dict[str, Any] | None:
+        if method == "eth_chainId":
+            return {"result": hex(chain_id)}
+        if method == "eth_call" and params[0]["data"] == data(NUMBER_CODE):
+            return {"result": data(seen.to_bytes(32, "big"))}
+        return None
 
-        async def handle(request: web.Request) -> web.Response:
-            tree = await request.json()
-            async with session.post(chain.url, json=tree) as response:
-                found = await response.json()
-            if tree["method"] == "eth_chainId":
-                found["result"] = hex(chain_id)
-            if tree["method"] == "eth_call" and tree["params"][0]["data"] == data(NUMBER_CODE):
-                found["result"] = data(seen.to_bytes(32, "big"))
-            return web.json_response(found)
-
-        async with through(handle) as client:
+    async with node("devnet") as chain:
+        meddler = Meddler(chain.url)
+        meddler.instead = instead
+        async with through(meddler.handle) as client:
             with pytest.raises(Refused, match=told):
                 await check_machine(client)
 

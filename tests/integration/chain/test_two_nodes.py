@@ -14,12 +14,12 @@ from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.chain import ComparedClient, LogBatch, LogFollower, Sender, chain_client
+from quorate_runtime.chain import ComparedClient, LogBatch, LogFollower, chain_client
 from quorate_runtime.chain.transactions import Transaction, sign
 from quorate_runtime.clock import SystemClock
 from support.chain.chain_nodes import CHAIN_ID, Key, Node, calldata, node, pinger_code
 from support.chain.chain_proxy import through
-from support.chain.meddler import QUICK, SINK, Change, Meddler, lying, mining, pay
+from support.chain.meddler import SINK, Change, Meddler, lying, mining, new_sender, pay
 from support.markets.coordinator_stage import deployed_stage, running
 
 PING = Hash32(keccak256(b"Ping(address,uint256)"))
@@ -27,7 +27,7 @@ PING = Hash32(keccak256(b"Ping(address,uint256)"))
 
 @asynccontextmanager
 async def two_nodes(chain: Node) -> AsyncIterator[tuple[list[Meddler], ComparedClient]]:
-    nodes = [Meddler(chain.url, []), Meddler(chain.url, [])]
+    nodes = [Meddler(chain.url), Meddler(chain.url)]
     async with through(nodes[0].handle) as first, through(nodes[1].handle) as second:
         yield nodes, ComparedClient(first, second)
 
@@ -52,9 +52,7 @@ async def test_a_lie_of_one_of_two_nodes_costs_time_only(
     told: str, lie: Change, liar: int, tmp_path: Path
 ) -> None:
     async with node("devnet") as chain, two_nodes(chain) as (nodes, client), mining(chain):
-        sender = Sender(
-            client, Key(0), tmp_path / "outbox", SystemClock(), QUICK, chain_id=CHAIN_ID
-        )
+        sender = new_sender(client, tmp_path / "outbox")
         nodes[liar].change = lie
         with pytest.raises(Unavailable, match=rf"http://\S+ and http://\S+ disagree on {told}"):
             await pay(sender, "pay", 9, seconds=1)
@@ -97,7 +95,7 @@ async def test_the_lower_of_two_tips_is_paid(liar: int) -> None:
 
 async def test_a_coordinator_registers_and_follows_through_both_nodes(tmp_path: Path) -> None:
     async with deployed_stage(tmp_path) as stage:
-        second = Meddler(stage.chain_url, [])
+        second = Meddler(stage.chain_url)
         async with through(second.handle) as client:
             service = stage.service()
             service.config = replace(service.config, second_chain_url=client.rpc.url)

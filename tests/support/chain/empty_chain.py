@@ -29,18 +29,21 @@ class EmptyChain:
 def empty_chain(folder: Path) -> Iterator[EmptyChain]:
     """Runs both programs until the context ends. Needs anvil on PATH."""
     with ExitStack() as stack:
-        chain = stack.enter_context(_program(folder, "chain", "quorate_devnet.chain.anvil_process"))
+        chain = stack.enter_context(program(folder, "chain", "quorate_devnet.chain.anvil_process"))
         words = ("--port", "0", "--seed", "11" * 16)
-        beacon = stack.enter_context(_program(folder, "beacon", "quorate_devnet.beacon", *words))
+        beacon = stack.enter_context(program(folder, "beacon", "quorate_devnet.beacon", *words))
         key = folder / "funded-key"
         key.touch(mode=0o600)
         key.write_text(dev_account(0).hex())
-        facts = _read(folder / "chain.ready", chain), _read(folder / "beacon.ready", beacon)
+        facts = (
+            ready_facts(folder / "chain.ready", chain),
+            ready_facts(folder / "beacon.ready", beacon),
+        )
         yield EmptyChain(facts[0]["url"], facts[1]["url"], facts[1]["public_key"], key)
 
 
 @contextmanager
-def _program(
+def program(
     folder: Path, name: str, module: str, *words: str
 ) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, "-m", module, *words, "--ready-file", str(folder / f"{name}.ready")]
@@ -53,7 +56,7 @@ def _program(
             process.wait(timeout=20)
 
 
-def _read(path: Path, process: "subprocess.Popen[bytes]") -> dict[str, str]:
+def ready_facts(path: Path, process: "subprocess.Popen[bytes]") -> dict[str, str]:
     limit = time.monotonic() + START_SECONDS
     while not path.exists():
         assert process.poll() is None and time.monotonic() < limit, path.with_suffix(".log")

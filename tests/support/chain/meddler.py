@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from quorate_protocol.messages.ports import Signer
 from quorate_protocol.units import Address
-from quorate_runtime.chain import Sender, SendPolicy
+from quorate_runtime.chain import ChainClient, Sender, SendPolicy
 from quorate_runtime.clock import SystemClock
 from support.chain.chain_nodes import CHAIN_ID, Key, Node
 from support.chain.chain_proxy import through
@@ -19,6 +20,11 @@ from support.chain.chain_proxy import through
 QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=60)
 SINK = Address(b"\x22" * 20)
 Change = Callable[[str, Any], Any]
+Instead = Callable[[str, Any], Awaitable[dict[str, Any] | None]]
+
+
+async def forwarded(method: str, params: Any) -> None:
+    return None
 
 
 class Meddler:
@@ -27,18 +33,24 @@ class Meddler:
 
     "lost": forwarded, and the answer is lost. "dropped": neither forwarded nor answered. Other
     words: forwarded, and the caller is told these words. "-" and words: not forwarded.
+
+    `instead` may change the parameters of a request, or answer it in the place of the node.
+    `change` changes answers.
     """
 
-    def __init__(self, target: str, sends: list[str]) -> None:
-        self.target, self.sends = target, sends
+    def __init__(self, target: str, *sends: str) -> None:
+        self.target, self.sends = target, list(sends)
         self.methods, self.raw = list[str](), list[str]()
         self.change: Change = lambda method, tree: tree
+        self.instead: Instead = forwarded
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.methods.append(body["method"])
         is_send = body["method"] == "eth_sendRawTransaction"
         self.raw += body["params"] if is_send else []
+        if (told := await self.instead(body["method"], body["params"])) is not None:
+            return web.json_response({"jsonrpc": "2.0", "id": body["id"]} | told)
         step = self.sends.pop(0) if is_send and self.sends else ""
         tree = None if step.startswith(("-", "dropped")) else await self._forward(body)
         if step in ("lost", "dropped"):
@@ -60,13 +72,19 @@ class Meddler:
             return json.loads(await response.read())
 
 
+def new_sender(
+    client: ChainClient, path: Path, signer: Signer = Key(0), policy: SendPolicy = QUICK
+) -> Sender:
+    return Sender(client, signer, path, SystemClock(), policy, chain_id=CHAIN_ID)
+
+
 @asynccontextmanager
 async def meddled(
     chain: Node, path: Path, *sends: str, policy: SendPolicy = QUICK
 ) -> AsyncIterator[tuple[Meddler, Sender]]:
-    meddler = Meddler(chain.url, list(sends))
+    meddler = Meddler(chain.url, *sends)
     async with through(meddler.handle) as client:
-        sender = Sender(client, Key(0), path, SystemClock(), policy, chain_id=CHAIN_ID)
+        sender = new_sender(client, path, policy=policy)
         yield meddler, sender
         sender.close()
 
