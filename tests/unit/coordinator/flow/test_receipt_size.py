@@ -14,7 +14,7 @@ from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.messages import receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.receipts import receipt_checks
-from quorate_protocol.units import BlockNumber, Hash32, Round, Sequence, UnixSeconds
+from quorate_protocol.units import Hash32, Round, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.bls import verify_round
@@ -53,19 +53,17 @@ def test_receipts_stay_small(slots: int) -> None:
         assert len(data) < BASE_BYTES + len(body.slots) * SHOWN_BYTES, (
             f"{len(data)} bytes after {tries} tries over {slots} slots"
         )
-    print(f"{slots} slots: receipts of {sorted(len(data) for data in market.receipts)} bytes")
 
 
 @pytest.mark.rule("3.39")
 def test_a_receipt_has_the_hash_of_the_block_of_its_slots() -> None:
     market = market_of(5)
-    block, hashed = BlockNumber(market.core.state.own.block + 1), Hash32(b"\x7c" * 32)
+    block, hashed = market.next_block, Hash32(b"\x7c" * 32)
     market.send(ev.ChainAdvanced(block, hashed, UnixSeconds(market.at), ()))
     job_id = market.order(0, 1)
-    later = BlockNumber(block + 1)
-    market.send(ev.ChainAdvanced(later, Hash32(b"\x01" * 32), UnixSeconds(market.at), ()))
+    market.chain_says()
     market.until_decided(job_id)
-    chain = canonical.decode(receipt.Receipt, market.receipts[0]).taken_from_chain
+    chain = market.receipt(0).taken_from_chain
     assert (chain.block, chain.block_hash) == (block, hashed)
 
 
@@ -88,7 +86,6 @@ def test_the_journal_of_a_job_stays_small(slots: int) -> None:
     market.until_decided(market.order(0, 1))
     events = sum(len(CODEC.encode_event(item.event)) for item in market.log[begun:])
     performed = sum(len(CODEC.encode_effect(effect)) for effect in market.effects[effects:])
-    print(f"{slots} slots: {events} bytes of events and {performed} of effects a job")
     assert events + performed < JOURNAL_BYTES
 
 
