@@ -9,12 +9,15 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 from quorate_contracts.deploy import Contracts, Deployment, plan
 from quorate_contracts.generated.contract_calls import Call
-from quorate_coordinator.base.config import Config
+from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base import settings as settings_file
+from quorate_coordinator.base.config import Config, Settings
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.service import Service
 from quorate_devnet.beacon import BeaconConfig, running_beacon
@@ -28,13 +31,14 @@ from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
+from quorate_protocol.units import Address, Amount, BlockNumber, Bps, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.chain.sender import Outgoing, SendPolicy
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.http.beacon_client import fetch_info
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
+from quorate_runtime.keys.keystore import Keystore
 from support.clocks import WrongClock
 from support.markets.scripted_market import HOST
 from support.messages import an_order
@@ -66,10 +70,34 @@ class Stage:
         config = Config(self.deployment, self.chain_url, self.beacon_url, home=self.home, port=0)
         return Service(config, self.keys)
 
+    def make_home(self, password: Path) -> Path:
+        """Makes the coordinator's folder as `init` does, with the stage's keys."""
+        password.write_text("secret\n")
+        password.chmod(0o600)
+        self.make_keys(self.home, "secret")
+        nodes = self.deployment, self.chain_url, self.beacon_url
+        made = Settings(*nodes, "127.0.0.1", 0, "", Bps(200), p2p_listen="off")
+        settings_file.write(self.home, made)
+        return self.home
+
+    def make_keys(self, home: Path, passphrase: str) -> None:
+        """Writes the stage's keys into a coordinator's folder."""
+        keystore = Keystore.at(home / "keys", passphrase, DEVNET)
+        for number, name in enumerate(coordinator_keys.NAMES, 1):
+            keystore.create_account(name, Hash32(dev_account(number)))
+
     @property
     def coordinator(self) -> Address:
         """The account of the coordinator that `service` returns."""
         return self.keys.account.address
+
+    async def get(
+        self, url: str, path: str, account: KeySigner | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Asks a coordinator, as this account or as nobody: status and answer."""
+        headers = self.token(account.address, account) if account is not None else {}
+        async with self.session.get(f"{url}/v1/{path}", headers=headers) as response:
+            return response.status, await response.json()
 
     def token(self, account: Address, key: KeySigner, seconds: int = 60) -> dict[str, str]:
         """Returns the HTTP header by which `key` asks the coordinator about this account."""
