@@ -71,23 +71,6 @@ def test_unwitnessed_job_is_audited_even_if_its_provider_is_trusted() -> None:
     assert max(rates) < PPM_ONE // 5, "and who accepts it is audited by its provider's record"
 
 
-@pytest.mark.rule("5.21")
-def test_missing_beacon_round_delays_jobs_and_faults_no_provider() -> None:
-    """Nothing is drawn, decided, made final or faulted while the first round is missing, until the
-    order expires. When it comes, all jobs go on.
-    """
-    market = Market(*[Party(number) for number in range(5)])
-    job_id = market.order(0, 1)
-    market.deliver()
-    assert isinstance(market.job(job_id).phase, AwaitingRound)
-    for _ in range(50):
-        market.at += 10
-        market.send(ev.Tick())
-    assert isinstance(market.job(job_id).phase, AwaitingRound) and not market.core.state.faults
-    assert not any(market.earned(owner) for owner in market.parties)
-    market.until_decided(job_id)
-
-
 @pytest.mark.rule("5.55", "5.56")
 def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     market = trusted()

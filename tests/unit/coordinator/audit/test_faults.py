@@ -19,8 +19,6 @@ from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
@@ -28,7 +26,6 @@ from quorate_protocol.units import (
     Address,
     Amount,
     BlockNumber,
-    DeclineReason,
     Hash32,
     Outcome,
     Ppm,
@@ -101,33 +98,6 @@ def test_a_repeat_is_not_assigned_before_what_it_repeats_was_closed() -> None:
         market.core.state.counters[NEWEST_ROUND] = 1
         _, lease = assign(slow, job, job.batches[0].slots[0], Price(1), batch=3)
     assert lease.assignment.message.accept_by == closed_at + market.core.rules.limits.accept_within
-
-
-class MarketWithOneDecline(Market):
-    """A market in which one provider declines the first assignment that it gets."""
-
-    hesitant = 1
-
-    def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
-        if party.number == self.hesitant:
-            self.hesitant = -1
-            self.decline(party, assignment, DeclineReason.DRAINING)
-        else:
-            super()._run(party, assignment, spec)
-
-
-@pytest.mark.rule("5.34")
-def test_provider_that_declined_once_is_asked_again() -> None:
-    """Of three owners one lies and one declines once. If the decliner were not asked again, nobody
-    could outvote the liar.
-    """
-    market = MarketWithOneDecline(Party(0, lies=True), Party(1), Party(2))
-    job_id = market.order(0, 1)
-    market.until_decided(job_id)
-    verdict = market.verdict(job_id)
-    assert market.hesitant == -1, "it was asked, and declined"
-    assert verdict.outcome is Outcome.ACCEPTED
-    assert len(verdict.group) == 2 and len(verdict.faulted) == 1
 
 
 @pytest.mark.rule("5.119")

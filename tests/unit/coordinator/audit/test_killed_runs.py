@@ -21,7 +21,6 @@ from quorate_protocol.units import (
     VerifyTier,
 )
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import Market, Party
 
 
 def _trusted_market(status: ExitStatus, everybody: bool = False) -> LargeMarket:
@@ -130,19 +129,13 @@ def test_unconfirmed_time_outs_are_never_accepted_alone() -> None:
         assert decide(
             Label.ADAPTIVE, VerifyTier.STANDARD, [killed], cap, is_exhausted=False
         ) == More(1)
-        assert decide(
-            Label.ADAPTIVE, VerifyTier.STANDARD, [killed, again], cap, is_exhausted=False
-        ) == Accepted((0, 1), ())
+        for label in (Label.ADAPTIVE, Label.QUORUM_2):
+            assert decide(
+                label, VerifyTier.STANDARD, [killed, again], cap, is_exhausted=False
+            ) == Accepted((0, 1), ())
     assert decide(Label.ADAPTIVE, VerifyTier.STANDARD, [ran], 1, is_exhausted=False) == Accepted(
         (0,), ()
     )
     assert decide(
         Label.UNVERIFIED, VerifyTier.STANDARD, [killed], 1, is_exhausted=False
     ) == Accepted((0,), ())
-
-
-def test_a_small_market_decides_killed_runs_by_its_usual_rule() -> None:
-    market = Market(*[Party(number, status=EXIT_TIMEOUT) for number in range(3)])
-    job_id = market.order(0, 1)
-    market.until_decided(job_id)
-    assert len(market.verdict(job_id).group) == 2

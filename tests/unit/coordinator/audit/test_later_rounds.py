@@ -11,7 +11,7 @@ from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job, Revealing
+from quorate_coordinator.core.model.entities import AwaitingRound, Job, Revealing
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay
 from quorate_protocol.limits import DEVNET
@@ -62,22 +62,6 @@ def test_a_later_batch_uses_the_first_round_a_period_after_its_reveals_were_due(
     assert timing.appears_at(expected) >= closing + 63 and (
         expected == 1 or timing.appears_at(expected - 1) < closing + 63
     )
-
-
-@pytest.mark.rule("5.27")
-def test_next_batch_is_drawn_by_the_round_that_follows_from_the_closing() -> None:
-    """The draw once used the newest round plus two. The coordinator could then choose when to
-    decide, and so choose a round.
-    """
-    market, job = disputed()
-    timing, limits = market.core.rules.timing, market.core.rules.limits
-    first, second, _ = (batch.commit_set.message for batch in job.batches)
-    assert second.beacon_round == timing.later_round(first.closed_at)
-    assert (
-        round_time(INFO, second.beacon_round)
-        >= first.closed_at + limits.reveal_within + limits.beacon_period
-    )
-    assert not failures(market.receipt())
 
 
 @pytest.mark.rule("5.28")
@@ -141,31 +125,6 @@ class MarketWithDecliningAuditors(Market):
             super()._run(party, assignment, spec)
             return
         self.decline(party, assignment, DeclineReason.DRAINING)
-
-
-@pytest.mark.rule("5.30")
-def test_empty_draw_is_retried_with_the_same_round() -> None:
-    """A retry once used a later round. A coordinator could then report empty draws until a round
-    suited it.
-    """
-    market = MarketWithDecliningAuditors(*[Party(number, lies=not number) for number in range(4)])
-    job_id = market.order(0, 1)
-    seen = set()
-    for _ in range(120):
-        market.beat()
-        phase = market.job(job_id).phase
-        if isinstance(phase, AwaitingRound) and phase.batch:
-            seen.add((phase.round, phase.is_again))
-        if isinstance(phase, Decided):
-            break
-    job = market.job(job_id)
-    assert isinstance(job.phase, Decided) and {is_again for _, is_again in seen} == {False, True}, (
-        "both who were left declined first"
-    )
-    assert job.batches[1].commit_set.message.beacon_round == market.core.rules.timing.later_round(
-        closed_at(job, 0)
-    )
-    assert len(job.beacons) == 2 and not failures(market.receipt())
 
 
 @pytest.mark.rule("5.21", "5.30")

@@ -8,6 +8,7 @@ import pytest
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect, StoreReceipt, StoreSpec
 from quorate_coordinator.core.model.entities import AwaitingRound, BeaconUsed, Decided, HostList
+from quorate_coordinator.core.model.state import DocumentCache
 from quorate_coordinator.core.money import receipts
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import document_cid
@@ -122,13 +123,31 @@ def test_a_job_leaves_the_state_only_after_its_receipt_is_stored() -> None:
     market = market_of(8)
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    found = {
-        cid: write()
-        for cid, write in receipts.job_documents(market.core.state, market.core.rules, job_id)
-    }
+    made = receipts.job_documents(market.core.state, market.core.rules, job_id)
+    found, ordered = {cid: write() for cid, write in made}, market.job(job_id).submission
     assert all(document_cid(data) == cid for cid, data in found.items())
-    assert list(found.values()) == [
-        market.core.state.jobs[job_id].submission.spec.encode(),
-        market.core.state.jobs[job_id].submission.terms.encode(),
-        market.receipts[0],
-    ]
+    expected = [ordered.spec.encode(), ordered.terms.encode(), market.receipts[0]]
+    assert list(found.values()) == expected
+
+
+def test_the_oldest_documents_are_dropped_when_the_cache_is_full() -> None:
+    waiting = DocumentCache(bytes_max=10)
+    waiting.put("a", b"12345")
+    waiting.put("b", b"12345")
+    waiting.put("b", b"1234")
+    assert waiting.take("a") == b"12345" and waiting.take("a") is None
+    waiting.put("c", b"1234567")
+    assert waiting.take("b") is None and waiting.take("c") == b"1234567"
+    waiting.put("d", b"more than there is room for")
+    assert waiting.take("d") is None
+
+
+def test_cached_receipt_is_the_one_that_would_be_built() -> None:
+    market = market_of(8)
+    market.until_decided(market.order(0, 1))
+    effect = next(item for item in market.chain if isinstance(item, StoreReceipt))
+    state, rules = market.core.state, market.core.rules
+    kept = receipts.document(state, rules, effect)
+    assert state.receipts.take(effect.cid) is None, "it was given away"
+    made = receipts.document(state, rules, effect)
+    assert kept is not None and kept == made and document_cid(made) == effect.cid

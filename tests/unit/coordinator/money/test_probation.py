@@ -105,23 +105,16 @@ def test_final_pay_does_not_fall_when_the_stake_goes() -> None:
 
 
 @pytest.mark.rule("5.92")
-def test_a_verified_job_is_never_a_newcomers() -> None:
-    market = Newcomers(*(Party(number) for number in range(3)))
+@pytest.mark.parametrize(("staked", "is_unverified"), [(3, False), (1, True)])
+def test_a_newcomer_gets_no_verified_job_and_none_that_an_owner_with_stake_can_run(
+    staked: int, is_unverified: bool
+) -> None:
+    market = Newcomers(*(Party(number) for number in range(staked)))
     market.offers(market.newcomer)
-    job = market.order(0, 1)
+    job = market.order(0, 1, accept_unverified=is_unverified)
     market.until_decided(job)
-    ran = {market.core.state.leases[lease].provider for lease in market.core.state.jobs[job].leases}
+    ran = {market.core.state.leases[lease].provider for lease in market.job(job).leases}
     assert ran and market.newcomer.owner not in ran
-
-
-@pytest.mark.rule("5.92")
-def test_an_owner_with_stake_goes_first() -> None:
-    market = Newcomers(Party(0))
-    market.offers(market.newcomer)
-    job = market.order(0, 1, accept_unverified=True)
-    market.until_decided(job)
-    [lease] = market.core.state.jobs[job].leases
-    assert market.core.state.leases[lease].provider != market.newcomer.owner
 
 
 @pytest.mark.rule("5.92")

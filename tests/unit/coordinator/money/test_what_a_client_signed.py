@@ -19,7 +19,7 @@ from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Outcome,
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
+from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, StoppingMarket
 from support.receipt_readers import own_record
 from support.refusals import refuses
 
@@ -240,3 +240,13 @@ def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
         return
     with pytest.raises(EvidenceError, match="maxFeeBps"):
         check_receipt(known, document(found), found.verdict)
+
+
+@pytest.mark.rule("I4")
+def test_a_stopped_run_is_marked_as_stopped_and_its_time_is_paid() -> None:
+    """Its receipt differs from that of an abandoned run."""
+    market = StoppingMarket(*[Party(number) for number in range(4)])
+    market.until_decided(market.order(0, 1))
+    found = market.receipt()
+    stopped = check_receipt(own_record(market, found), document(found), found.verdict)
+    assert stopped.is_stopped and stopped.verdict.outcome is Outcome.LAPSED and stopped.charged > 0
