@@ -17,7 +17,6 @@ from fuzz.core_world import DOMAIN, World
 from quorate_coordinator.base.config import RESTORED
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.core.model.entities import Payee
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
@@ -37,7 +36,6 @@ from quorate_protocol.refusals import Code
 from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import Address, Amount, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor import Actor
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WebSocketDialer, WebSocketPeers
@@ -105,31 +103,12 @@ class FrameHandlerStage:
 
 
 @pytest.fixture
-async def frame_handler_stage() -> AsyncIterator[FrameHandlerStage]:
-    world, shown = World(DEVNET, 5), list[str]()
-    clock = VirtualClock(float(world.at))
-    tolerance, outputs = (
-        FrameLimits(DEVNET_BOUNDS, clock.now),
-        Outputs(world.core.state, MemoryArchive()),
-    )
-    actor = cast("Actor[ev.Event, Effect]", None)
-    store = cast("FrameHandler", None)
-    yield FrameHandlerStage(
-        FrameHandler(
-            DOMAIN,
-            DEVNET,
-            world.core,
-            actor,
-            store,
-            clock,
-            RunLogs(),
-            outputs,
-            tolerance,
-            shown.append,
-        ),
-        world,
-        shown,
-    )  # type: ignore[arg-type]
+def frame_handler_stage() -> FrameHandlerStage:
+    world, shown, nobody = World(DEVNET, 5), list[str](), cast("Any", None)
+    clock, outputs = VirtualClock(float(world.at)), Outputs(world.core.state, MemoryArchive())
+    rest = clock, RunLogs(), outputs, FrameLimits(DEVNET_BOUNDS, clock.now), shown.append
+    handler = FrameHandler(DOMAIN, DEVNET, world.core, nobody, nobody, *rest)
+    return FrameHandlerStage(handler, world, shown)
 
 
 async def test_only_a_voucher_with_the_coordinators_own_signature_shows_an_old_journal(
