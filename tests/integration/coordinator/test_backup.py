@@ -15,7 +15,7 @@ import pytest
 
 from quorate_coordinator.base import coordinator_keys
 from quorate_coordinator.base import settings as settings_file
-from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, Config, Settings
+from quorate_coordinator.base.config import ARCHIVE, DOCUMENTS, Config
 from quorate_coordinator.base.storage_sizes import Keeping
 from quorate_coordinator.service import Service
 from quorate_coordinator.storage import second_place
@@ -28,7 +28,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import ZERO_HASH, Address, Amount, Bps, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Amount, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.journal_port import Record
 from quorate_runtime.journal.journal import Journal
@@ -48,19 +48,6 @@ LAG_SECONDS_MAX = 30
 KEEPING = Keeping(1 << 30, 90 * 86_400)
 READY_SECONDS = 120.0
 OWNER = Owner(Address(b"\x07" * 20), 1, Address(b"\x09" * 20))
-
-
-def made_home(stage: Stage, folder: Path) -> Path:
-    """A coordinator's folder as `init` makes it, with the stage's keys."""
-    home, password = stage.home, folder / "password"
-    password.write_text("secret\n")
-    password.chmod(0o600)
-    keystore = Keystore.at(home / "keys", "secret", DEVNET)
-    for number, name in enumerate(coordinator_keys.NAMES, 1):
-        keystore.create_account(name, dev_account(number))
-    nodes = stage.deployment, stage.chain_url, stage.beacon_url
-    settings_file.write(home, Settings(*nodes, "127.0.0.1", 0, "", Bps(200), p2p_listen="off"))
-    return home
 
 
 @asynccontextmanager
@@ -85,7 +72,8 @@ async def coordinator(home: Path) -> AsyncIterator[tuple[subprocess.Popen[bytes]
 async def test_a_coordinator_killed_and_restored_elsewhere_has_all_it_acknowledged_before_the_lag(
     stage: Stage, tmp_path: Path
 ) -> None:
-    home, place, new = made_home(stage, tmp_path), tmp_path / "second", tmp_path / "new"
+    home = stage.make_home(tmp_path / "password")
+    place, new = tmp_path / "second", tmp_path / "new"
     told = ("--home", str(home))
     code, text = typed("coordinator", "backup", str(place), *told)
     assert code == 0 and "empty yet" in text, text
@@ -101,8 +89,7 @@ async def test_a_coordinator_killed_and_restored_elsewhere_has_all_it_acknowledg
             async with asyncio.timeout(LAG_SECONDS_MAX):
                 while read_marker(place).copied_at <= acknowledged:
                     await asyncio.sleep(0.1)
-            async with stage.session.get(f"{url}/v1/operator") as response:
-                shown = (await response.json())["backup"]
+            shown = (await stage.get(url, "operator"))[1]["backup"]
             async with stage.session.get(f"{url}/metrics") as response:
                 assert "quorate_backup_lag_seconds" in await response.text()
             assert shown["lagSeconds"] <= LAG_SECONDS_MAX and not shown["problem"], shown
@@ -118,10 +105,8 @@ async def test_a_coordinator_killed_and_restored_elsewhere_has_all_it_acknowledg
     config = Config(stage.deployment, stage.chain_url, stage.beacon_url, port=0, home=new)
     async with running(Service(config, keys)) as service:
         for job_id in job_ids:
-            token = stage.token(stage.client.address, stage.client)
-            path = f"{service.url}/v1/runs/{job_id}"
-            async with stage.session.get(path, headers=token) as response:
-                assert response.status == 200, "acknowledged, and lost"
+            status, _ = await stage.get(service.url, f"runs/{job_id}", stage.client)
+            assert status == 200, "acknowledged, and lost"
 
 
 async def ordered(stage: Stage, url: str, number: int) -> str:
@@ -201,7 +186,8 @@ def test_a_place_of_another_coordinator_or_with_other_files_is_refused(tmp_path:
 async def test_a_place_with_settings_of_another_network_is_not_restored(
     stage: Stage, tmp_path: Path
 ) -> None:
-    home, place, new = made_home(stage, tmp_path), tmp_path / "second", tmp_path / "new"
+    home = stage.make_home(tmp_path / "password")
+    place, new = tmp_path / "second", tmp_path / "new"
     assert typed("coordinator", "backup", str(place), "--home", str(home))[0] == 0
     await filled(home, 3)
     assert typed("coordinator", "backup", str(place), "--home", str(home))[0] == 0
@@ -223,7 +209,7 @@ async def test_a_place_with_settings_of_another_network_is_not_restored(
 
 
 def test_a_place_that_takes_no_files_is_refused_by_name(stage: Stage, tmp_path: Path) -> None:
-    home = made_home(stage, tmp_path)
+    home = stage.make_home(tmp_path / "password")
     for place in ("/proc/second", str(home / "coordinator.json" / "second")):
         code, text = typed("coordinator", "backup", place, "--home", str(home))
         assert code == 3 and place in text, text

@@ -20,31 +20,22 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from quorate_contracts.deploy import plan
 from quorate_coordinator.api.middleware import refuse_untimely
-from quorate_coordinator.base.config import FILES_KEPT, Config
-from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
-from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.effects import Effect
-from quorate_coordinator.service import Service
+from quorate_coordinator.base.config import FILES_KEPT
 from quorate_coordinator.storage.archive import FileArchive
 from quorate_protocol.codec import canonical
-from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages.ports import BeaconInfo
-from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, BlockNumber, Seconds, UnixSeconds
-from quorate_runtime.actor.actor_codec import PackedCodec
-from quorate_runtime.actor.journal_port import Record
 from quorate_runtime.http.error_responses import failures
-from quorate_runtime.journal.journal import Journal
-from quorate_runtime.keys import bls
-from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
 from support.cli_prompt import typed
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party
-
-CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
-NOWHERE = "http://127.0.0.1:1"
+from support.markets.worked_coordinator import (
+    NOWHERE,
+    WorkedCoordinator,
+    a_deployment,
+    work,
+    worked_service,
+)
 
 
 @dataclass
@@ -75,36 +66,12 @@ def operator(tmp_path: Path) -> Operator:
     """The operator's coordinator has worked before, so it starts without the chain."""
     (tmp_path / "password").write_text("secret\n")
     (tmp_path / "password").chmod(0o600)
-    beacon = BeaconInfo(
-        bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")),
-        Seconds(2),
-        int(time.time()),
-    )
-    deployment = plan(
-        ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True
-    ).deployment
-    (tmp_path / "deployment.json").write_bytes(canonical.encode(deployment))
+    (tmp_path / "deployment.json").write_bytes(canonical.encode(a_deployment()))
     made = Operator(tmp_path)
-    init = (
-        "init",
-        "--deployment",
-        str(tmp_path / "deployment.json"),
-        "--chain-url",
-        NOWHERE,
-        "--beacon-url",
-        NOWHERE,
-    )
-    assert made.type(*init)[0] == 0
-    asyncio.run(_work(tmp_path / "home" / "journal"))
+    nodes = ("--chain-url", NOWHERE, "--beacon-url", NOWHERE)
+    assert made.type("init", "--deployment", str(tmp_path / "deployment.json"), *nodes)[0] == 0
+    asyncio.run(work(tmp_path / "home"))
     return made
-
-
-async def _work(folder: Path) -> None:
-    journal = Journal.open(folder)
-    await journal.append(
-        Record(CODEC.version, UnixSeconds(1), ZERO_HASH, CODEC.encode_event(ev.Restarted()))
-    )
-    await journal.close()
 
 
 def test_a_damaged_file_that_protects_money_stops_the_start(operator: Operator) -> None:
@@ -132,19 +99,23 @@ def test_a_record_of_sent_transactions_with_foreign_tables_stops_the_start(
     assert path.read_bytes() == before
 
 
-def test_an_archive_of_a_newer_program_stops_the_start(operator: Operator) -> None:
-    for name in ("archive.sqlite", "documents.sqlite"):
-        with closing(sqlite3.connect(operator.folder / "home" / name)) as newer:
-            newer.executescript("CREATE TABLE things_to_come (x); PRAGMA user_version = 9")
-        operator.fails_to_start(name, "newer Quorate")
-        (operator.folder / "home" / name).unlink()
-
-
-def test_an_archive_of_an_older_program_stops_the_start(operator: Operator) -> None:
-    path = operator.folder / "home" / "archive.sqlite"
-    with closing(sqlite3.connect(path)) as older:
-        older.executescript("CREATE TABLE runs (job_id BLOB); PRAGMA user_version = 2")
-    operator.fails_to_start(str(path), "older Quorate", "run `init` again")
+@pytest.mark.parametrize(
+    ("name", "version", "sentence"),
+    [
+        ("archive.sqlite", 9, ("newer Quorate",)),
+        ("documents.sqlite", 9, ("newer Quorate",)),
+        ("archive.sqlite", 2, ("older Quorate", "run `init` again")),
+    ],
+)
+def test_a_file_of_another_version_stops_the_start_and_is_not_changed(
+    operator: Operator, name: str, version: int, sentence: tuple[str, ...]
+) -> None:
+    path = operator.folder / "home" / name
+    with closing(sqlite3.connect(path)) as other:
+        other.executescript(f"CREATE TABLE runs (job_id BLOB); PRAGMA user_version = {version}")
+    before = path.read_bytes()
+    operator.fails_to_start(str(path), *sentence)
+    assert path.read_bytes() == before
 
 
 def test_a_journal_older_than_the_archive_stops_the_start(operator: Operator) -> None:
@@ -309,46 +280,14 @@ async def test_a_start_with_many_pending_effects_waits_until_they_are_performed(
     """A crash left more pending effects than the limit for new events. If the coordinator ended
     again, it would perform none of them.
     """
-    beacon = BeaconInfo(
-        bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")),
-        Seconds(2),
-        int(time.time()),
-    )
-    deployment = plan(
-        ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True
-    ).deployment
-    codec: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
-    journal = Journal.open(
-        tmp_path / "journal"
-    )  # a coordinator that has worked before starts without a chain
-    await journal.append(
-        Record(codec.version, UnixSeconds(1), ZERO_HASH, codec.encode_event(ev.Restarted()))
-    )
-    await journal.close()
-    nowhere, keys = (
-        "http://127.0.0.1:1",
-        CoordinatorKeys(
-            *(KeySigner(bytes([number]) * 32) for number in (1, 2, 3)), PeerKey(b"\x04" * 32)
-        ),
-    )
     monkeypatch.setattr("quorate_runtime.actor.actor.PENDING_MAX", -1)
     in_its_place = tmp_path / "market.sqlite"
     (in_its_place / "somebody's").mkdir(parents=True)
-    service = Service(
-        Config(
-            deployment, nowhere, nowhere, home=tmp_path, port=0, begin_anew=frozenset(FILES_KEPT)
-        ),
-        keys,
-    )
+    service = await worked_service(tmp_path, frozenset(FILES_KEPT))
     running, deadline = asyncio.create_task(service.run()), time.monotonic() + 20
 
-    async def problems() -> set[str]:
-        with contextlib.suppress(aiohttp.ClientError):
-            async with session.get(f"{service.url}/v1/health") as response:
-                return {item["name"] for item in (await response.json())["problems"]}
-        return set()
-
     async with aiohttp.ClientSession() as session:
+        problems = WorkedCoordinator(service, session).problems
         while not (service.url and "outbox" in await problems()):
             assert not running.done() and time.monotonic() < deadline, running
             await asyncio.sleep(0.02)

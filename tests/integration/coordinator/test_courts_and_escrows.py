@@ -19,9 +19,6 @@ from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts
 from quorate_contracts.generated import court
 from quorate_contracts.generated.contract_calls import Query
-from quorate_coordinator.base import coordinator_keys
-from quorate_coordinator.base import settings as settings_file
-from quorate_coordinator.base.config import Settings
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import document_cid
@@ -36,7 +33,6 @@ from quorate_protocol.units import Address, Amount, Bps, Hash32, Milliseconds, S
 from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.keys.crypto import KeySigner
-from quorate_runtime.keys.keystore import Keystore
 from support.cli_prompt import typed
 from support.markets.coordinator_stage import Stage, running, until
 from support.markets.wired_providers import Floor, Place, WiredProvider
@@ -91,9 +87,7 @@ class Town:
         return await ask(chain, query)
 
     async def get(self, path: str) -> tuple[int, Any]:
-        token = self.stage.token(self.stage.client.address, self.stage.client)
-        async with self.stage.session.get(f"{self.url}/v1/{path}", headers=token) as response:
-            return response.status, await response.json()
+        return await self.stage.get(self.url, path, self.stage.client)
 
     async def post(self, body: Submission) -> tuple[int, Any]:
         place = f"{self.url}/v1/orders"
@@ -110,15 +104,8 @@ class Town:
 
 @asynccontextmanager
 async def town(stage: Stage, folder: Path, liars: list[Address]) -> AsyncIterator[Town]:
-    stage.home.mkdir(exist_ok=True)
     word = folder / "password"
-    word.write_text("secret\n")
-    word.chmod(0o600)
-    keystore = Keystore.at(stage.home / "keys", "secret", DEVNET)
-    for number, name in enumerate(coordinator_keys.NAMES, 1):
-        keystore.create_account(name, Hash32(dev_account(number)))
-    nodes = stage.deployment, stage.chain_url, stage.beacon_url
-    settings_file.write(stage.home, Settings(*nodes, "127.0.0.1", 0, "", Bps(200)))
+    stage.make_home(word)
     await asyncio.gather(*(stage.register(key, number) for number, key in enumerate(OWNERS)))
     options = "--home", str(stage.home), "--password-file", str(word)
     async with running(stage.service()) as service, AsyncExitStack() as stack:

@@ -27,7 +27,6 @@ from support.markets.coordinator_stage import Stage, deployed_stage, running
 from support.markets.wired_providers import Floor, Place, WiredProvider
 from support.messages import a_spec
 
-SLOTS = 3
 FLOOD = 60
 EACH = 4  # number of jobs of each other client
 BOUNDS = dataclasses.replace(
@@ -106,12 +105,6 @@ class FairMarket:
         return [self.floor.matched.index(name) - asked_at for name in names]
 
 
-async def settle(stage: Stage) -> None:
-    """Registers all parties and gives them money."""
-    clients = (stage.fund(key, Amount(100 * USD)) for key in (FLOODER, *OTHERS))
-    await asyncio.gather(*clients, stage.register(PROVIDER, 0, slots=SLOTS))
-
-
 @asynccontextmanager
 async def address(number: int) -> AsyncIterator[aiohttp.ClientSession]:
     """Yields connections from one IP address."""
@@ -129,7 +122,8 @@ async def opened(tmp_path: Path, bounds: RequestBounds = BOUNDS) -> AsyncIterato
         service = stage.service()
         service.config = replace(service.config, bounds=bounds)
         await stack.enter_async_context(running(service))
-        await settle(stage)
+        funded = (stage.fund(key, Amount(100 * USD)) for key in (FLOODER, *OTHERS))
+        await asyncio.gather(*funded, stage.register(PROVIDER, 0, slots=SLOTS))
         floor = Floor(Place.of(stage, service.url), tmp_path / "outputs")
         session = await stack.enter_async_context(address(100))
         provider = WiredProvider(PROVIDER, floor, session, slots=SLOTS)
@@ -141,74 +135,57 @@ async def opened(tmp_path: Path, bounds: RequestBounds = BOUNDS) -> AsyncIterato
         yield FairMarket(stage, service, floor, clients[0], clients[1:])
 
 
-async def waits_when_alone(hall: FairMarket) -> list[int]:
-    """Returns how long the other clients wait when they are alone.
-
-    All slots are taken first; then all their jobs come at once.
-    """
-    await hall.fill()
-    asked_at = len(hall.floor.matched)
-    names = [await client.must() for _ in range(EACH) for client in hall.others]
-    return await hall.waits(names, asked_at)
-
-
 async def test_others_wait_a_bounded_number_of_matches_behind_one_account_that_floods(
     tmp_path: Path,
 ) -> None:
     # An order costs its address a token for each KiB too; here the account's rate is to decide.
     async with opened(tmp_path, dataclasses.replace(BOUNDS, address_burst=600.0)) as hall:
-        await flooded(hall)
-
-
-async def flooded(hall: FairMarket) -> None:
-    alone = await waits_when_alone(hall)
-    assert max(alone) == len(hall.others) * EACH - 1
-    busy = len(hall.floor.matched)
-    flood = [await hall.flooder.must() for _ in range(FLOOD)]
-    for _ in range(SLOTS):
-        assert await hall.floor.end_one() in flood, "it has all slots now"
-    while sum(name in flood for name in hall.floor.matched[busy:]) < FLOOD // 10:
-        await hall.floor.end_one()
-    refused = Counter([(await hall.flooder.order())[0] for _ in range(30)])
-    assert refused[429] >= 5 and set(refused) <= {200, 429}, (
-        f"beyond its rate it has to try again later: {refused}"
-    )
-    asked_at = len(hall.floor.matched)
-    names = [await client.must() for _ in range(EACH) for client in hall.others]
-    beside = await hall.waits(names, asked_at)
-    print(f"matches waited: alone {alone}, beside the flood {beside}")
-    assert min(beside) <= 1, "the next slot, or the one after it, goes to somebody who has none"
-    # Three accounts share what two accounts shared, and each has a running execution when its last
-    # jobs comes: no more than that.
-    assert max(beside) <= max(alone) * 3 // 2 + SLOTS
-    still = [name for name in flood if name not in hall.floor.matched]
-    assert len(still) >= FLOOD // 2, "they did not wait for the flood to be over"
+        await hall.fill()
+        asked_at = len(hall.floor.matched)
+        names = [await client.must() for _ in range(EACH) for client in hall.others]
+        alone = await hall.waits(names, asked_at)
+        assert max(alone) == len(hall.others) * EACH - 1
+        busy = len(hall.floor.matched)
+        flood = [await hall.flooder.must() for _ in range(FLOOD)]
+        for _ in range(SLOTS):
+            assert await hall.floor.end_one() in flood, "it has all slots now"
+        while sum(name in flood for name in hall.floor.matched[busy:]) < FLOOD // 10:
+            await hall.floor.end_one()
+        refused = Counter([(await hall.flooder.order())[0] for _ in range(30)])
+        assert refused[429] >= 5 and set(refused) <= {200, 429}, (
+            f"beyond its rate it has to try again later: {refused}"
+        )
+        asked_at = len(hall.floor.matched)
+        names = [await client.must() for _ in range(EACH) for client in hall.others]
+        beside = await hall.waits(names, asked_at)
+        assert min(beside) <= 1, "the next slot, or the one after it, goes to somebody who has none"
+        # Three accounts share what two shared, and each has a running execution when its last jobs
+        # come: no more than that.
+        assert max(beside) <= max(alone) * 3 // 2 + SLOTS
+        still = [name for name in flood if name not in hall.floor.matched]
+        assert len(still) >= FLOOD // 2, "they did not wait for the flood to be over"
 
 
 async def test_one_address_with_many_keys_is_limited_as_one_address(tmp_path: Path) -> None:
     async with opened(tmp_path) as hall:
-        await many_keys(hall)
-
-
-async def many_keys(hall: FairMarket) -> None:
-    statuses: Counter[int] = Counter()
-    kept: set[str] = set()
-    begun = time.monotonic()
-    async with address(66) as session:
-        for number in range(240):
-            key = KeySigner((1 << 200 | number % 80).to_bytes(32, "big"))
-            async with session.get(
-                f"{hall.service.url}/v1/runs", headers=hall.stage.token(key.address, key)
-            ) as response:
-                statuses[response.status] += 1
-                if response.status == 429:
-                    kept.add((await response.json())["code"])
-                    assert int(response.headers["Retry-After"]) >= 1
-    allowed = BOUNDS.address_burst + (time.monotonic() - begun) * BOUNDS.address_per_second + 1
-    assert 100 <= statuses[200] <= allowed, statuses
-    assert statuses[429] == 240 - statuses[200] > 0 and kept == {"busy"}
-    await hall.fill()
-    mine = await hall.others[1].must()
-    assert await hall.waits([mine], len(hall.floor.matched)) == [0], (
-        "nobody at another address notices"
-    )
+        statuses: Counter[int] = Counter()
+        kept: set[str] = set()
+        begun = time.monotonic()
+        async with address(66) as session:
+            for number in range(240):
+                key = KeySigner((1 << 200 | number % 80).to_bytes(32, "big"))
+                async with session.get(
+                    f"{hall.service.url}/v1/runs", headers=hall.stage.token(key.address, key)
+                ) as response:
+                    statuses[response.status] += 1
+                    if response.status == 429:
+                        kept.add((await response.json())["code"])
+                        assert int(response.headers["Retry-After"]) >= 1
+        allowed = BOUNDS.address_burst + (time.monotonic() - begun) * BOUNDS.address_per_second + 1
+        assert 100 <= statuses[200] <= allowed, statuses
+        assert statuses[429] == 240 - statuses[200] > 0 and kept == {"busy"}
+        await hall.fill()
+        mine = await hall.others[1].must()
+        assert await hall.waits([mine], len(hall.floor.matched)) == [0], (
+            "nobody at another address notices"
+        )

@@ -6,9 +6,7 @@ waits. Nobody can use the gap to read another's output, and no transaction is se
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -17,45 +15,26 @@ import pytest
 from quorate_content.dag.cid import Cid, Codec
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.gateway import CombinedStores
-from quorate_contracts.deploy import plan
-from quorate_coordinator.base.config import FILES_KEPT, Config
-from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
+from quorate_coordinator.base.config import FILES_KEPT
 from quorate_coordinator.base.storage_sizes import Keeping
 from quorate_coordinator.core.archived_run import ArchivedRun
-from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.core.model.lease import Revealed
 from quorate_coordinator.core.model.state import State
-from quorate_coordinator.service import Service
 from quorate_coordinator.status.projection import Projection
 from quorate_coordinator.storage import startup_checks
 from quorate_coordinator.storage.archive import FileArchive, Readers, readers_of
 from quorate_coordinator.storage.document_file import DocumentFile
 from quorate_coordinator.storage.output_access import Outputs
 from quorate_protocol.codec.hashing import sha256
-from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.refusals import Refused, Unavailable
-from quorate_protocol.units import (
-    ZERO_ADDRESS,
-    ZERO_HASH,
-    BlockNumber,
-    Hash32,
-    Seconds,
-    UnixSeconds,
-)
+from quorate_protocol.units import ZERO_HASH, Hash32
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor_codec import PackedCodec
-from quorate_runtime.actor.journal_port import Record
 from quorate_runtime.durable import FileDamaged
-from quorate_runtime.journal.journal import Journal
-from quorate_runtime.keys import bls
-from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from support.markets.archiving_market import ArchivingMarket, archived_runs
 from support.markets.scripted_market import Party
+from support.markets.worked_coordinator import WorkedCoordinator, worked_service
 from support.memory_archive import MemoryArchive
 
-CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 KEEPING = Keeping(1 << 30, 86_400)
 OTHER = Hash32(b"\x01" * 32)
 
@@ -317,47 +296,14 @@ def test_a_missing_record_of_sent_transactions_is_not_silently_replaced(tmp_path
 # ---- the whole program
 
 
-@dataclass
-class Home:
-    """A folder in which a coordinator has worked. There is no chain."""
-
-    service: Service
-    session: aiohttp.ClientSession
-
-    async def problems(self) -> dict[str, str]:
-        with contextlib.suppress(aiohttp.ClientError):
-            async with self.session.get(f"{self.service.url}/v1/health") as response:
-                return {item["name"]: item["text"] for item in (await response.json())["problems"]}
-        return {}
-
-
 @contextlib.asynccontextmanager
-async def worked(home: Path) -> AsyncIterator[Home]:
-    beacon = BeaconInfo(
-        bls.public_key(bls.keygen(b"32 bytes or more of nobody's seed")),
-        Seconds(2),
-        int(time.time()),
-    )
-    deployment = plan(
-        ZERO_ADDRESS, 0, 31337, BlockNumber(0), DEVNET, beacon, faucet=True
-    ).deployment
-    journal = Journal.open(home / "journal")
-    await journal.append(
-        Record(CODEC.version, UnixSeconds(1), ZERO_HASH, CODEC.encode_event(ev.Restarted()))
-    )
-    await journal.close()
-    nowhere, keys = (
-        "http://127.0.0.1:1",
-        CoordinatorKeys(
-            *(KeySigner(bytes([number]) * 32) for number in (1, 2, 3)), PeerKey(b"\x04" * 32)
-        ),
-    )
-    service = Service(Config(deployment, nowhere, nowhere, port=0, home=home), keys)
+async def worked(home: Path) -> AsyncIterator[WorkedCoordinator]:
+    service = await worked_service(home)
     running = asyncio.create_task(service.run())
     try:
         async with aiohttp.ClientSession() as session, asyncio.timeout(30):
             await service.ready.wait()
-            yield Home(service, session)
+            yield WorkedCoordinator(service, session)
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):

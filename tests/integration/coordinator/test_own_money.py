@@ -15,7 +15,6 @@ from quorate_contracts import deploy
 from quorate_contracts.calls import ask
 from quorate_contracts.deploy import Contracts, Deployment
 from quorate_coordinator.api.http_server import check_port
-from quorate_coordinator.base import coordinator_keys
 from quorate_coordinator.service import Service
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.codec import canonical
@@ -120,9 +119,7 @@ async def registered(stage: Stage, tmp_path: Path, word: Path) -> tuple[object, 
     home, account = tmp_path / "market", stage.keys.account
     await made(stage, home, word, stage.deployment)
     shutil.rmtree(home / "keys")
-    keystore = Keystore.at(home / "keys", "a passphrase", DEVNET)
-    for number, name in enumerate(coordinator_keys.NAMES, 1):
-        keystore.create_account(name, dev_account(number))
+    stage.make_keys(home, "a passphrase")
     c, keys = Contracts.of(stage.deployment), stage.keys
     bond = DEVNET.coordinator_bond
     register = c.stakes.register_coordinator(keys.statement.address, keys.posting.address)
@@ -184,10 +181,10 @@ async def test_a_retired_coordinator_takes_no_new_orders_and_says_so(
     contracts = Contracts.of(stage.deployment)
     async with running(stage.service()) as service:
 
-        async def view() -> dict[str, object]:
-            async with stage.session.get(f"{service.url}/v1/operator") as response:
-                assert response.status == 200
-                return dict(await response.json())
+        async def view() -> dict[str, Any]:
+            status, found = await stage.get(service.url, "operator")
+            assert status == 200
+            return found
 
         found = await until(view, lambda answer: answer["chain"]["checkedAt"] > 0)
         assert found["chain"]["bond"] == DEVNET.coordinator_bond, found

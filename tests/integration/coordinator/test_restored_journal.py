@@ -17,7 +17,6 @@ from fuzz.core_world import DOMAIN, World
 from quorate_coordinator.base.config import RESTORED
 from quorate_coordinator.base.request_limits import DEVNET_BOUNDS
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.effects import Effect
 from quorate_coordinator.core.model.entities import Payee
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
@@ -33,11 +32,10 @@ from quorate_protocol.limits import DEVNET, MAINNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.signed import Voucher
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code
 from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import Address, Amount, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.actor.actor import Actor
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import HELLO_SECONDS, WebSocketDialer, WebSocketPeers
@@ -46,6 +44,7 @@ from support.markets.archiving_market import ArchivingMarket
 from support.markets.coordinator_stage import READY_SECONDS, Stage, running, until
 from support.markets.scripted_market import Party
 from support.memory_archive import MemoryArchive
+from support.refusals import refuses
 from support.virtual_clock import VirtualClock
 
 SERVER, PROVIDER = Address(b"\xcc" * 20), KeySigner(b"\x01" * 32)
@@ -104,31 +103,12 @@ class FrameHandlerStage:
 
 
 @pytest.fixture
-async def frame_handler_stage() -> AsyncIterator[FrameHandlerStage]:
-    world, shown = World(DEVNET, 5), list[str]()
-    clock = VirtualClock(float(world.at))
-    tolerance, outputs = (
-        FrameLimits(DEVNET_BOUNDS, clock.now),
-        Outputs(world.core.state, MemoryArchive()),
-    )
-    actor = cast("Actor[ev.Event, Effect]", None)
-    store = cast("FrameHandler", None)
-    yield FrameHandlerStage(
-        FrameHandler(
-            DOMAIN,
-            DEVNET,
-            world.core,
-            actor,
-            store,
-            clock,
-            RunLogs(),
-            outputs,
-            tolerance,
-            shown.append,
-        ),
-        world,
-        shown,
-    )  # type: ignore[arg-type]
+def frame_handler_stage() -> FrameHandlerStage:
+    world, shown, nobody = World(DEVNET, 5), list[str](), cast("Any", None)
+    clock, outputs = VirtualClock(float(world.at)), Outputs(world.core.state, MemoryArchive())
+    rest = clock, RunLogs(), outputs, FrameLimits(DEVNET_BOUNDS, clock.now), shown.append
+    handler = FrameHandler(DOMAIN, DEVNET, world.core, nobody, nobody, *rest)
+    return FrameHandlerStage(handler, world, shown)
 
 
 async def test_only_a_voucher_with_the_coordinators_own_signature_shows_an_old_journal(
@@ -144,9 +124,9 @@ async def test_only_a_voucher_with_the_coordinators_own_signature_shows_an_old_j
     known = payees.of(frame_handler_stage.world.core.state, owner.address).vouched
     await show(known, rules.sign)
     assert frame_handler_stage.shown == []
-    with pytest.raises(Refused) as refused:
+    with refuses(Code.WRONG_SIGNER):
         await show(known + 1, owner.key.sign)
-    assert refused.value.code is Code.WRONG_SIGNER and frame_handler_stage.shown == []
+    assert frame_handler_stage.shown == []
     await show(known + 1, rules.sign)
     assert len(frame_handler_stage.shown) == 1
     assert "has shown a voucher" in frame_handler_stage.shown[0]
@@ -168,9 +148,9 @@ async def test_only_an_assignment_with_the_coordinators_own_signature_shows_an_o
     assert frame_handler_stage.shown == [], "its own journal has it"
     later = replace(lease.assignment.message, accept_by=UnixSeconds(2**40))
     own = frames.AssignmentShown(seal(DOMAIN, later, world.owners[0].key.sign))
-    with pytest.raises(Refused) as refused:
+    with refuses(Code.WRONG_SIGNER):
         await frame_handler_stage.frame_handler(sender, frames.encode(own))
-    assert refused.value.code is Code.WRONG_SIGNER and frame_handler_stage.shown == []
+    assert frame_handler_stage.shown == []
     world.core.state.restore(old)
     await frame_handler_stage.frame_handler(sender, frame)
     assert "has shown an Assignment" in frame_handler_stage.shown[0]

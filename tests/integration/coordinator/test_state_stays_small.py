@@ -1,9 +1,8 @@
 """Tests that the state holds only jobs under way after thousands of jobs."""
 
-from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger
 from quorate_protocol.codec.tables import Table
-from quorate_protocol.units import ZERO_HASH, Hash32, UnixSeconds
+from quorate_protocol.units import Hash32
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import Party
 
@@ -55,9 +54,7 @@ def test_state_and_snapshot_do_not_grow_with_finished_jobs() -> None:
         and not market.core.state.leases
         and market.archive.count() == JOBS
     )
-    ledger.check(
-        StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
-    )
+    ledger.check(market.context())
     staked = len(market.parties) * market.slots * STAKE_SLOT_BYTES
     assert rows_of(market) < 50 and len(market.core.snapshot()) < 60_000 + staked, (
         "accounts, nonces and stake slots"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,9 +47,9 @@ class Book:
     """
 
     name: str
-    open: Callable[[Path], object]
-    fill: Callable[[object, int], Iterator[None]]
-    read: Callable[[object], object]
+    open: Callable[[Path], Any]
+    fill: Callable[[Any, int], Iterator[None]]
+    read: Callable[[Any], object]
     damaged: type[Exception]
 
 
@@ -56,8 +57,7 @@ def order(number: int) -> Order:
     return an_order(CLIENT, COORDINATOR, a_spec("job"), number, 1, budget=Amount(1000))
 
 
-def fill_ledger(ledger: object, number: int) -> Iterator[None]:
-    assert isinstance(ledger, Ledger)
+def fill_ledger(ledger: Ledger, number: int) -> Iterator[None]:
     job_id = Hash32(number.to_bytes(32, "big"))
     ledger.record(
         OrderRecord(
@@ -80,8 +80,7 @@ def fill_ledger(ledger: object, number: int) -> Iterator[None]:
         yield
 
 
-def read_ledger(ledger: object) -> object:
-    assert isinstance(ledger, Ledger)
+def read_ledger(ledger: Ledger) -> object:
     return (
         ledger.entries(COORDINATOR),
         ledger.debt(COORDINATOR),
@@ -89,8 +88,7 @@ def read_ledger(ledger: object) -> object:
     )
 
 
-def fill_outbox(outbox: object, number: int) -> Iterator[None]:
-    assert isinstance(outbox, SendRecords)
+def fill_outbox(outbox: SendRecords, number: int) -> Iterator[None]:
     attempt = Attempt(Hash32(number.to_bytes(32, "big")), b"raw %d " % number * 60, 2, 1)
     outbox.add(
         SendRecord(
@@ -102,8 +100,7 @@ def fill_outbox(outbox: object, number: int) -> Iterator[None]:
     yield
 
 
-def read_outbox(outbox: object) -> object:
-    assert isinstance(outbox, SendRecords)
+def read_outbox(outbox: SendRecords) -> object:
     return outbox.unsettled(10**6), outbox.nonces(0)
 
 
@@ -120,13 +117,11 @@ BOOKS = {
 
 
 def archive_of(runs: list[ArchivedRun]) -> Book:
-    def fill(archive: object, number: int) -> Iterator[None]:
-        assert isinstance(archive, FileArchive)
+    def fill(archive: FileArchive, number: int) -> Iterator[None]:
         archive.keep(runs[number % len(runs) :][:1])
         yield
 
-    def read(archive: object) -> object:
-        assert isinstance(archive, FileArchive)
+    def read(archive: FileArchive) -> object:
         return archive.count(), [archive.run(run.run.job_id) for run in runs]
 
     return Book("archive.sqlite", FileArchive, fill, read, Unavailable)
@@ -141,14 +136,12 @@ def document(number: int) -> bytes:
     return random.Random(number).randbytes(3000)
 
 
-def fill_documents(opened: object, number: int) -> Iterator[None]:
-    assert isinstance(opened, DocumentFile)
+def fill_documents(opened: DocumentFile, number: int) -> Iterator[None]:
     asyncio.run(opened.put(document(number)))
     yield
 
 
-def read_documents(opened: object) -> object:
-    assert isinstance(opened, DocumentFile)
+def read_documents(opened: DocumentFile) -> object:
     return [opened.get(sha256(document(number))) for number in range(COUNT)]
 
 
@@ -166,11 +159,6 @@ def book(request: pytest.FixtureRequest, runs: list[ArchivedRun]) -> Book:
     return BOOKS.get(request.param) or archive_of(runs)
 
 
-def close(opened: object) -> None:
-    assert isinstance(opened, Ledger | SendRecords | FileArchive | DocumentFile)
-    opened.close()
-
-
 def filled(book: Book, folder: Path) -> tuple[list[object], dict[str, bytes], dict[str, bytes]]:
     """Returns what could be read after each write, and the files before and after the last close.
 
@@ -183,7 +171,7 @@ def filled(book: Book, folder: Path) -> tuple[list[object], dict[str, bytes], di
         for _ in book.fill(opened, number):
             states.append(book.read(opened))
     files = files_of(folder)
-    close(opened)
+    opened.close()
     return states, files, files_of(folder)
 
 
@@ -192,7 +180,7 @@ def reread(book: Book, folder: Path) -> object:
     try:
         return book.read(opened)
     finally:
-        close(opened)
+        opened.close()
 
 
 def test_a_file_cut_anywhere_is_whole_or_refused_with_its_name(book: Book, tmp_path: Path) -> None:

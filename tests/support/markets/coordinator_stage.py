@@ -9,12 +9,15 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
-from quorate_contracts.deploy import Contracts, Deployment, plan
+from quorate_contracts.deploy import Contracts, Deployment
 from quorate_contracts.generated.contract_calls import Call
-from quorate_coordinator.base.config import Config
+from quorate_coordinator.base import coordinator_keys
+from quorate_coordinator.base import settings as settings_file
+from quorate_coordinator.base.config import Config, Settings
 from quorate_coordinator.base.coordinator_keys import CoordinatorKeys
 from quorate_coordinator.service import Service
 from quorate_devnet.beacon import BeaconConfig, running_beacon
@@ -25,16 +28,15 @@ from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.messages.bearer import Bearer, make_token
 from quorate_protocol.messages.envelope import encode, seal
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.signed import Session, Voucher
 from quorate_protocol.rules.orders import Submission
-from quorate_protocol.units import Address, Amount, BlockNumber, Hash32, UnixSeconds
+from quorate_protocol.units import Address, Amount, Bps, Hash32, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.sender import Outgoing, SendPolicy
-from quorate_runtime.clock import SystemClock
+from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.http.beacon_client import fetch_info
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
+from quorate_runtime.keys.keystore import Keystore
+from support.chain.sent_in_order import deploy, send_calls
 from support.clocks import WrongClock
 from support.markets.scripted_market import HOST
 from support.messages import an_order
@@ -66,10 +68,34 @@ class Stage:
         config = Config(self.deployment, self.chain_url, self.beacon_url, home=self.home, port=0)
         return Service(config, self.keys)
 
+    def make_home(self, password: Path) -> Path:
+        """Makes the coordinator's folder as `init` does, with the stage's keys."""
+        password.write_text("secret\n")
+        password.chmod(0o600)
+        self.make_keys(self.home, "secret")
+        nodes = self.deployment, self.chain_url, self.beacon_url
+        made = Settings(*nodes, "127.0.0.1", 0, "", Bps(200), p2p_listen="off")
+        settings_file.write(self.home, made)
+        return self.home
+
+    def make_keys(self, home: Path, passphrase: str) -> None:
+        """Writes the stage's keys into a coordinator's folder."""
+        keystore = Keystore.at(home / "keys", passphrase, DEVNET)
+        for number, name in enumerate(coordinator_keys.NAMES, 1):
+            keystore.create_account(name, Hash32(dev_account(number)))
+
     @property
     def coordinator(self) -> Address:
         """The account of the coordinator that `service` returns."""
         return self.keys.account.address
+
+    async def get(
+        self, url: str, path: str, account: KeySigner | None = None
+    ) -> tuple[int, dict[str, Any]]:
+        """Asks a coordinator, as this account or as nobody: status and answer."""
+        headers = self.token(account.address, account) if account is not None else {}
+        async with self.session.get(f"{url}/v1/{path}", headers=headers) as response:
+            return response.status, await response.json()
 
     def token(self, account: Address, key: KeySigner, seconds: int = 60) -> dict[str, str]:
         """Returns the HTTP header by which `key` asks the coordinator about this account."""
@@ -145,23 +171,9 @@ class Stage:
 
     async def send(self, key: KeySigner, *calls: Call) -> None:
         """Sends these transactions in order, through a new sender with a new file."""
-        name = f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
         self.home.mkdir(exist_ok=True)
-        sender = Sender(
-            ChainClient(Rpc(self.chain_url, self.session)),
-            key,
-            self.home / name,
-            SystemClock(),
-            chain_id=self.deployment.chain_id,
-        )
-        try:
-            orders = [
-                Outgoing(str(number), call.to, call.data, gas=call.gas)
-                for number, call in enumerate(calls)
-            ]
-            await sender.send_in_order(orders, deadline_seconds=60)
-        finally:
-            sender.close()
+        file = self.home / f"{key.address.hex()}-{time.monotonic_ns()}.sqlite"
+        await send_calls(ChainClient(Rpc(self.chain_url, self.session)), key, file, *calls)
 
 
 def token(
@@ -191,13 +203,12 @@ async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
             *(KeySigner(dev_account(i)) for i in (1, 2, 3)), PeerKey(b"\x04" * 32)
         )
         client = KeySigner(dev_account(4))
-        deployment = await deploy(
-            chain.url,
-            session,
-            info,
-            tmp_path,
-            (keys.account.address, keys.posting.address, client.address),
-        )
+        chain_client = ChainClient(Rpc(chain.url, session))
+        deployment = await deploy(chain_client, tmp_path, info)
+        mint = Contracts.of(deployment).token.mint
+        funded = (keys.account.address, keys.posting.address, client.address)
+        mints = (mint(account, Amount(5_000 * USD)) for account in funded)
+        await send_calls(chain_client, KeySigner(dev_account(0)), tmp_path / "mint.sqlite", *mints)
         yield Stage(
             chain.url,
             beacon_url,
@@ -208,37 +219,6 @@ async def deployed_stage(tmp_path: Path) -> AsyncIterator[Stage]:
             session,
             chain_clock,
         )
-
-
-async def deploy(
-    url: str,
-    session: aiohttp.ClientSession,
-    info: BeaconInfo,
-    folder: Path,
-    funded: tuple[Address, ...],
-) -> Deployment:
-    """Deploys all contracts and gives each account 5,000 USD, in order."""
-    chain = ChainClient(Rpc(url, session))
-    chain_id = await chain.chain_id()
-    sender = Sender(
-        chain,
-        KeySigner(dev_account(0)),
-        folder / "deployer.sqlite",
-        SystemClock(),
-        SendPolicy(poll_seconds=0.1),
-        chain_id=chain_id,
-    )
-    made = plan(sender.address, 0, chain_id, BlockNumber(0), DEVNET, info, faucet=True)
-    contracts = Contracts.of(made.deployment)
-    orders = [
-        Outgoing(f"deploy-{item.name}", None, item.data, gas=item.gas) for item in made.creations
-    ]
-    for account in funded:
-        call = contracts.token.mint(account, Amount(5_000 * USD))
-        orders.append(Outgoing(f"mint-{account.hex()}", call.to, call.data, gas=call.gas))
-    await sender.send_in_order(orders, deadline_seconds=30)
-    sender.close()
-    return made.deployment
 
 
 @contextlib.asynccontextmanager

@@ -146,7 +146,6 @@ class FakeMarket(FakeWork):
         return "0x" + self._account(request).hex()
 
     async def get_info(self, _: web.Request) -> web.Response:
-        """Answers with an InfoView."""
         contracts = dict.fromkeys(CONTRACTS, STAKES)
         beacon = BeaconView(
             "http://127.0.0.1:1", bls.public_key(self.beacon_secret), 2, self.genesis
@@ -165,7 +164,6 @@ class FakeMarket(FakeWork):
         return _answer(canonical.to_json(info))
 
     async def get_offers(self, _: web.Request) -> web.Response:
-        """Answers with one offer per provider."""
         views = []
         for owner in self.owners:
             slots = (replace(a_slot(HOST, PRICE), spot=PRICE),)
@@ -221,7 +219,6 @@ class FakeMarket(FakeWork):
         return _answer(canonical.to_json(view))
 
     async def post_order(self, request: web.Request) -> web.Response:
-        """Validates the order and starts the job."""
         submission = canonical.decode(Submission, await request.read())
         now = UnixSeconds(int(self.clock.now()))
         orders.validate(submission, self.domain, recover, self.coordinator.address, now, DEVNET)
@@ -271,13 +268,11 @@ class FakeMarket(FakeWork):
             raise Refused(Code.NO_VOUCHER, f"order: sign a voucher of at least {needed} first")
 
     async def get_runs(self, request: web.Request) -> web.Response:
-        """Answers with this client's runs."""
         account = self._account(request)
         mine = [job for job in self.jobs.values() if job.submission.order.message.client == account]
         return _answer({"runs": [canonical.to_json(self._view(job)) for job in mine]})
 
     async def get_run(self, request: web.Request) -> web.Response:
-        """Answers with one run."""
         if self.cheat.away:
             self.cheat.away -= 1
             return web.Response(status=502)
@@ -392,7 +387,6 @@ class FakeMarket(FakeWork):
         )
 
     async def get_account(self, request: web.Request) -> web.Response:
-        """Answers with an AccountView."""
         client = Address(bytes.fromhex(request.match_info["address"][2:]))
         nonces = [job.submission.order.message.nonce for job in self.jobs.values()]
         view = AccountView(

@@ -60,11 +60,9 @@ class LogSource:
         )
 
     async def get_head(self, _: web.Request) -> web.Response:
-        """Answers ReputationHead."""
         return _answer(self.head())
 
     async def get_lines(self, request: web.Request) -> web.Response:
-        """Answers a page of ReputationLog."""
         first = int(request.query.get("after", "-1")) + 1
         return _answer(ReputationLog(tuple(self.lines[first : first + PAGE])))
 

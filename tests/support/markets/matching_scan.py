@@ -113,7 +113,6 @@ class ScanQueue:
         return sorted(jobs, key=lambda job: (job.created_at, job.id))
 
     def kept_for(self, owner: Address) -> Job | None:
-        """Like `JobQueue.kept_for`."""
         found = [
             job
             for job in self._live()
@@ -137,13 +136,11 @@ class ScanQueue:
         return window is None or running[client] < window
 
     def rounds(self) -> list[Round]:
-        """Like `JobQueue.rounds`."""
         return sorted(
             {job.phase.round for job in self._live() if isinstance(job.phase, AwaitingRound)}
         )
 
     def awaiting(self, number: Round) -> list[Job]:
-        """Like `JobQueue.awaiting`."""
         return [
             job
             for job in self._live()
@@ -151,7 +148,6 @@ class ScanQueue:
         ]
 
     def due(self, at: UnixSeconds) -> list[Job]:
-        """Like `JobQueue.due`."""
         return [
             job
             for job in self._live()
@@ -160,7 +156,6 @@ class ScanQueue:
         ]
 
     def releasable(self, at: UnixSeconds) -> list[Job]:
-        """Like `JobQueue.releasable`."""
         held = [
             (job.phase.hold_until, job.id)
             for job_id in self._state.held
@@ -169,7 +164,6 @@ class ScanQueue:
         return [self._state.jobs[job_id] for until, job_id in sorted(held) if until <= at]
 
     def next(self, at: UnixSeconds) -> Job | None:
-        """Like `JobQueue.next`."""
         running = self._running()
         waiting = [
             job
@@ -192,7 +186,6 @@ class ScanQueue:
         return True
 
     def set_aside(self, job: Job) -> None:
-        """Like `JobQueue.set_aside`."""
         self._aside.add(job.id)
 
     def put_back(self, job_ids: list[Hash32]) -> None:

@@ -2,15 +2,11 @@
 
 from dataclasses import dataclass
 
-from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound
-from quorate_protocol.codec import canonical
-from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.offer import WITHDRAWN, OfferEnvelope
+from quorate_protocol.messages.offer import WITHDRAWN
 from quorate_protocol.messages.receipt import Receipt
-from quorate_protocol.messages.signed import Witness
 from quorate_protocol.messages.stake_slot import StakeSlot
-from quorate_protocol.units import Hash32, Sequence, UnixSeconds
+from quorate_protocol.units import Sequence
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, HOST, STATEMENT, Market, Party, StoppingMarket
@@ -50,7 +46,7 @@ def gallery() -> list[Specimen]:
         "unverified": _decided(Market(*_parties(2)), accept_unverified=True),
     }
     return [
-        Specimen(name, _body(market), _keys(market), market.core.state.hosts[HOST.id()].slots)
+        Specimen(name, market.receipt(), _keys(market), market.core.state.hosts[HOST.id()].slots)
         for name, market in made.items()
     ]
 
@@ -70,26 +66,16 @@ def _withdrawn(market: Market) -> Market:
     offer = market.core.state.providers[party.owner].offer
     assert offer is not None
     gone = replace(offer, seq=Sequence(2), expires=WITHDRAWN)
-    envelope = OfferEnvelope(gone, seal(DOMAIN, gone.signed(), party.key.sign))
-    market.send(ev.OfferReceived(envelope, party.key.address))
+    market.send_offer(party, gone)
     return market
 
 
 def _witnessed(market: Market) -> Market:
     job_id = market.order(0, 1)
-    while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
-        market.beat()
-    commit_hash, acked = market.job(job_id).commits[0], market.job(job_id).ack.digest(DOMAIN)
-    message = Witness(commit_hash, Hash32(acked), phase.round, UnixSeconds(market.at))
-    key = market.sessions[0]
-    market.send(ev.WitnessReceived(seal(DOMAIN, message, key.sign), key.address))
+    market.until(job_id, AwaitingRound)
+    market.witness(job_id)
     market.until_decided(job_id, seconds=600)
     return market
-
-
-def _body(market: Market) -> Receipt:
-    body: Receipt = canonical.decode(Receipt, market.receipts[-1])
-    return body
 
 
 def _keys(market: Market) -> Keys:

@@ -17,7 +17,7 @@ from aiohttp import web
 from quorate_content.store.content_store import ContentStore
 from quorate_content.transfer.sealed import check_sealed
 from quorate_content.transfer.staging_routes import add_staging_routes
-from quorate_contracts.deploy import Contracts, Deployment, plan
+from quorate_contracts.deploy import Contracts, Deployment
 from quorate_contracts.generated.contract_calls import Call
 from quorate_devnet.chain.accounts import dev_account
 from quorate_devnet.chain.server import ChainConfig, running_chain
@@ -47,7 +47,6 @@ from quorate_protocol.units import (
     ZERO_HASH,
     Address,
     Amount,
-    BlockNumber,
     Bps,
     Hash32,
     Price,
@@ -56,12 +55,12 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.chain import ChainClient, Rpc, Sender
-from quorate_runtime.chain.sender import Outgoing, SendPolicy
+from quorate_runtime.chain import ChainClient, Rpc
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import BoxKey, KeySigner, PeerKey, recover
 from quorate_runtime.peers.websocket_peers import WebSocketPeers
+from support.chain.sent_in_order import deploy, send_calls
 from support.http_server import on_loopback
 from support.messages import a_spec, blank
 
@@ -74,7 +73,6 @@ SPEC = replace(
     argv=("true",),
     working_dir="/",
 )
-QUICK = SendPolicy(poll_seconds=0.1)  # seconds of a block while contracts are deployed
 OWNER, OPERATOR, COORDINATOR, STATEMENT = (KeySigner(dev_account(i)) for i in (10, 11, 12, 13))
 
 
@@ -317,22 +315,8 @@ class Stage:
 
     async def send(self, key: KeySigner, name: str, *calls: Call) -> None:
         """Sends transactions of one key, in order."""
-        sender = Sender(
-            self.client,
-            key,
-            self.home.parent / f"{key.address.hex()[:8]}.sqlite",
-            SystemClock(),
-            QUICK,
-            chain_id=self.contracts.deployment.chain_id,
-        )
-        try:
-            orders = [
-                Outgoing(f"{name}/{number}", call.to, call.data, gas=call.gas)
-                for number, call in enumerate(calls)
-            ]
-            await sender.send_in_order(orders, deadline_seconds=30)
-        finally:
-            sender.close()
+        file = self.home.parent / f"{key.address.hex()[:8]}-{name}.sqlite"
+        await send_calls(self.client, key, file, *calls)
 
 
 @contextlib.asynccontextmanager
@@ -345,7 +329,7 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
     ):
         client = ChainClient(Rpc(chain.url, session))
         async with _fast(client):
-            made = await _deployed(client, deployer, folder)
+            made = await deploy(client, folder, _beacon())
         contracts = Contracts.of(made)
         store = ContentStore(folder / "staging", 1 << 30)
         scripted = ScriptedCoordinator(made, chain.url, store)
@@ -371,20 +355,6 @@ async def stage(folder: Path) -> AsyncIterator[Stage]:
 def _beacon() -> BeaconInfo:
     key = bls.public_key(bls.keygen(b"node-test-seed-of-32-bytes-long!"))
     return BeaconInfo(key, Seconds(2), int(time.time()) - 100)
-
-
-async def _deployed(client: ChainClient, deployer: KeySigner, folder: Path) -> Deployment:
-    """Deploys the contracts with a token that anybody may mint."""
-    start, chain_id = BlockNumber(0), await client.chain_id()
-    made = plan(deployer.address, 0, chain_id, start, DEVNET, _beacon(), faucet=True)
-    places = folder / "deployer.sqlite", SystemClock(), QUICK
-    sender = Sender(client, deployer, *places, chain_id=chain_id)
-    try:
-        creations = [Outgoing(item.name, None, item.data, gas=item.gas) for item in made.creations]
-        await sender.send_in_order(creations, deadline_seconds=30)
-    finally:
-        sender.close()
-    return made.deployment
 
 
 @contextlib.asynccontextmanager

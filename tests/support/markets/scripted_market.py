@@ -3,6 +3,7 @@ jobs.
 """
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from quorate_coordinator.core import views
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
@@ -17,9 +18,17 @@ from quorate_coordinator.core.model.effects import (
     SendRedeem,
     StoreReceipt,
 )
-from quorate_coordinator.core.model.entities import Decided, Job, Payee
-from quorate_coordinator.core.model.step_context import Rules
+from quorate_coordinator.core.model.entities import (
+    AwaitingRound,
+    Client,
+    Decided,
+    Job,
+    JobPhase,
+    Payee,
+)
+from quorate_coordinator.core.model.step_context import Rules, StepContext
 from quorate_coordinator.core.money import ledger, payees, receipts
+from quorate_protocol.codec import canonical
 from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
@@ -28,19 +37,23 @@ from quorate_protocol.messages.beacon_rounds import round_at
 from quorate_protocol.messages.classes import HostClass, determinism_class
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.offer import OfferEnvelope
+from quorate_protocol.messages.offer import Offer, OfferEnvelope
 from quorate_protocol.messages.order_terms import OrderTerms
 from quorate_protocol.messages.ports import BeaconInfo
+from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.messages.signed import (
     Accept,
     Assignment,
     Commit,
+    Decline,
     Heartbeat,
     LeaseProgress,
     Reveal,
     Session,
     Stop,
+    Verdict,
     Voucher,
+    Witness,
 )
 from quorate_protocol.messages.views import PlanRequest, PlanView
 from quorate_protocol.rules.orders import Submission
@@ -53,6 +66,7 @@ from quorate_protocol.units import (
     Amount,
     BlockNumber,
     Bps,
+    DeclineReason,
     ExitStatus,
     Hash32,
     Milliseconds,
@@ -70,6 +84,9 @@ from quorate_runtime.keys.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
 from support.messages import a_spec, an_order
 from support.offers import a_slot, an_offer
+
+E = TypeVar("E", bound=Effect)
+P = TypeVar("P", bound=JobPhase)
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 HOST = HostClass("x86_64", "v3", "AuthenticAMD")
@@ -171,14 +188,7 @@ class Market:
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
             slot = a_slot(HOST, 90_000 if party.lies else 100_000, self.slots)
-            offer = an_offer(party.owner, 1, self.at + self.offered, (slot,))
-            self.send(
-                ev.OfferReceived(
-                    OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign)),
-                    party.key.address,
-                )
-            )
-
+            self.send_offer(party, an_offer(party.owner, 1, self.at + self.offered, (slot,)))
         steps = self.steps
         self._send_heartbeats(is_first=True)
         self.steps = steps  # so that later steps draw the same with and without these
@@ -230,15 +240,7 @@ class Market:
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
         hashed = digest(DOMAIN, assignment)
-        at = UnixSeconds(self.at)
-        self.send(
-            ev.AcceptReceived(
-                seal(
-                    DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.key.sign
-                ),
-                party.key.address,
-            )
-        )
+        self.accept(party, hashed)
         output = sha256(
             spec.encode() + (bytes([party.tale or party.number]) if party.lies else b"")
         )
@@ -285,8 +287,7 @@ class Market:
         self.deliver()
         for wanted in self.core.rounds_wanted():
             if wanted <= round_at(INFO, self.at):
-                signature = sign_round(BLS, wanted)
-                self.send(ev.RoundAppeared(wanted, signature, sha256(signature)))
+                self.appears(wanted)
         self.deliver()
         for i, client in enumerate(self.clients):
             state = self.core.state.clients[client.address]
@@ -304,16 +305,74 @@ class Market:
                 self.send(ev.TransactionConfirmed(effect.key, notes))
         self.steps = steps  # so that later steps draw the same with and without these
 
+    def beats(self, seconds: int) -> None:
+        """Lets so many seconds pass."""
+        for _ in range(seconds):
+            self.beat()
+
+    # ------------------------------------------------------------------------ what providers send
+
+    def send_offer(self, party: Party, offer: Offer) -> None:
+        """The provider signs this offer."""
+        envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.key.sign))
+        self.send(ev.OfferReceived(envelope, party.key.address))
+
+    def accept(self, party: Party, hashed: Hash32, time: int = 0) -> None:
+        """The provider accepts an Assignment."""
+        at = UnixSeconds(time or self.at)
+        message = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at)
+        self.send(ev.AcceptReceived(seal(DOMAIN, message, party.key.sign), party.key.address))
+
+    def decline(
+        self, party: Party, assigned: Assignment | Hash32, reason: DeclineReason, start_by: int = 0
+    ) -> None:
+        """The provider declines an Assignment, or gives it up."""
+        hashed = digest(DOMAIN, assigned) if isinstance(assigned, Assignment) else assigned
+        message = Decline(hashed, reason, UnixSeconds(start_by), UnixSeconds(self.at))
+        self.send(ev.DeclineReceived(seal(DOMAIN, message, party.key.sign), party.key.address))
+
+    # ------------------------------------------------------------ what chain, beacon and clients do
+
+    @property
+    def next_block(self) -> BlockNumber:
+        """The number of the block that comes next."""
+        return BlockNumber(self.core.state.own.block + 1)
+
+    def chain_says(self, *notes: ev.ChainNote) -> None:
+        """The next block comes, with these events."""
+        self.send(ev.ChainAdvanced(self.next_block, ZERO_HASH, UnixSeconds(self.at), notes))
+
+    def appears(self, number: Round) -> None:
+        """The beacon publishes a round."""
+        signature = sign_round(BLS, number)
+        self.send(ev.RoundAppeared(number, signature, sha256(signature)))
+
+    def stop(self, job_id: Hash32, key: KeySigner | None = None) -> None:
+        """A client stops a job. By default the session key of the first client signs."""
+        signer = key or self.sessions[0]
+        message = Stop(job_id, UnixSeconds(self.at))
+        self.send(ev.StopReceived(seal(DOMAIN, message, signer.sign), signer.address))
+
+    def witness(
+        self, job_id: Hash32, key: KeySigner | None = None, **changes: object
+    ) -> Envelope[Witness]:
+        """A client countersigns the first commit of a job. By default the session key of the first
+        client signs.
+        """
+        signer, job = key or self.sessions[0], self.job(job_id)
+        assert isinstance(job.phase, AwaitingRound)
+        acked, now = job.ack.digest(DOMAIN), UnixSeconds(self.at)
+        message = Witness(job.commits[0], acked, job.phase.round, now)
+        signed = seal(DOMAIN, replace(message, **changes), signer.sign)  # type: ignore[arg-type]
+        self.send(ev.WitnessReceived(signed, signer.address))
+        return signed
+
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         """Orders a small job of client number `who`; returns its id. Its client first signs the
         voucher that the order needs, unless `prepays` is false.
         """
         if self.hears_blocks and self.at > self.core.state.own.block_time + DEVNET.ack_age_max // 2:
-            self.send(
-                ev.ChainAdvanced(
-                    BlockNumber(self.core.state.own.block + 1), ZERO_HASH, UnixSeconds(self.at), ()
-                )
-            )
+            self.chain_says()
         lacks_content = bool(changes.pop("lacks_content", False))
         up_to, prepays = changes.pop("up_to", Amount(40_000_000)), changes.pop("prepays", True)
         spec_changes = {
@@ -389,6 +448,30 @@ class Market:
         """Returns a job as the state has it now."""
         return self.core.state.jobs[job_id]
 
+    def client(self, who: int = 0) -> Client:
+        """Returns what the coordinator knows of client number `who`."""
+        return self.core.state.clients[self.clients[who].address]
+
+    def verdict(self, job_id: Hash32) -> Verdict:
+        """Returns the verdict of a decided job."""
+        phase = self.job(job_id).phase
+        assert isinstance(phase, Decided)
+        return phase.verdict.message
+
+    def receipt(self, place: int = -1) -> Receipt:
+        """Returns one of the receipts, the newest by default."""
+        found: Receipt = canonical.decode(Receipt, self.receipts[place])
+        return found
+
+    def context(self, later: int = 0, random: Hash32 = ZERO_HASH) -> StepContext:
+        """Returns the context of a step that comes so many seconds later."""
+        at = UnixSeconds(self.at + later)
+        return StepContext(self.core.state, self.core.rules, at, random)
+
+    def sent(self, kind: type[E]) -> list[E]:
+        """Returns the effects of one kind, the oldest first."""
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
     def payee(self, owner: Address) -> Payee:
         """Returns what the coordinator owes an account."""
         return payees.of(self.core.state, owner)
@@ -396,6 +479,14 @@ class Market:
     def earned(self, owner: Address) -> int:
         """Returns what an account has earned so far, held pay included."""
         return self.payee(owner).final + self.payee(owner).held
+
+    def until(self, job_id: Hash32, kind: type[P], seconds: int = 200) -> P:
+        """Beats until the job is in this phase; returns the phase."""
+        for _ in range(seconds):
+            if isinstance(phase := self.job(job_id).phase, kind):
+                return phase
+            self.beat()
+        raise AssertionError(type(self.job(job_id).phase).__name__)
 
     def until_decided(self, *job_ids: Hash32, seconds: int = 120) -> None:
         """Beats until all these jobs have a verdict."""
@@ -414,10 +505,7 @@ class StoppingMarket(Market):
     def send(self, event: ev.Event) -> object:
         reply = super().send(event)
         if isinstance(event, ev.AcceptReceived):
-            job_id = self.core.state.leases[event.accept.message.assignment_hash].job_id
-            stop = Stop(job_id, UnixSeconds(self.at))
-            key = self.sessions[0]
-            super().send(ev.StopReceived(seal(DOMAIN, stop, key.sign), key.address))
+            self.stop(self.core.state.leases[event.accept.message.assignment_hash].job_id)
         return reply
 
 

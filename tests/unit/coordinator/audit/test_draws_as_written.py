@@ -10,7 +10,6 @@ from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect, Send
 from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job
 from quorate_coordinator.core.model.lease import Lapsed
-from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
@@ -63,32 +62,13 @@ def test_unwitnessed_job_is_audited_even_if_its_provider_is_trusted() -> None:
     market = trusted()
     for number in range(2, 8):
         job = ended(market, number, is_unwitnessed_accepted=False)
-        assert (
-            job.batches[0].commit_set.message.audit_ppm == PPM_ONE
-            and len(job.batches[0].members) == 2
-        )
+        (batch,) = job.batches
+        assert batch.commit_set.message.audit_ppm == PPM_ONE and len(batch.members) == 2
     rates = {
         ended(market, number, is_unwitnessed_accepted=True).batches[0].commit_set.message.audit_ppm
         for number in range(8, 12)
     }
     assert max(rates) < PPM_ONE // 5, "and who accepts it is audited by its provider's record"
-
-
-@pytest.mark.rule("5.21")
-def test_missing_beacon_round_delays_jobs_and_faults_no_provider() -> None:
-    """Nothing is drawn, decided, made final or faulted while the first round is missing, until the
-    order expires. When it comes, all jobs go on.
-    """
-    market = Market(*[Party(number) for number in range(5)])
-    job_id = market.order(0, 1)
-    market.deliver()
-    assert isinstance(market.job(job_id).phase, AwaitingRound)
-    for _ in range(50):
-        market.at += 10
-        market.send(ev.Tick())
-    assert isinstance(market.job(job_id).phase, AwaitingRound) and not market.core.state.faults
-    assert not any(market.earned(owner) for owner in market.parties)
-    market.until_decided(job_id)
 
 
 @pytest.mark.rule("5.55", "5.56")
@@ -97,9 +77,7 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     owner, jobs = next(iter(market.parties)), []
     for number in range(2, 80):
         market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
-        context = StepContext(
-            market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH
-        )
+        context = market.context()
         for owner in market.parties:
             jobs = held_pay.held_jobs_of(context, owner)
             if len(jobs) > 2:
@@ -120,9 +98,7 @@ def test_a_primary_that_is_faulted_has_its_held_jobs_executed_again() -> None:
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in others), (
         "each is drawn for once more"
     )
-    (after,) = [
-        trust for trusts in (market.core.state.trust[owner],) for trust in trusts.by_class.values()
-    ]
+    (after,) = market.core.state.trust[owner].by_class.values()
     (known,) = before.by_class.values()
     assert known.passed > 0 == after.passed and after.strikes == (market.at,), "k = 0, and a strike"
 
@@ -137,15 +113,10 @@ def test_provider_without_open_slots_gets_no_assignment_from_an_older_list() -> 
     market.deliver()
     (primary,) = [lease.provider for lease in market.core.state.leases.values()]
     staying = next(owner for owner in market.parties if owner != primary)
-    owners, block = list(market.parties), BlockNumber(market.core.state.own.block + 1)
+    owners, closed = list(market.parties), BlockNumber(market.next_block + 1)
     left = [owner for owner in owners if owner not in (primary, staying)]
-    notes = tuple(
-        ev.ChainSlotClosed(HOST.id(), owners.index(owner), BlockNumber(block + 1)) for owner in left
-    )
-    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
-    market.send(
-        ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, UnixSeconds(market.at), ())
-    )  # closed from the next block on
+    market.chain_says(*(ev.ChainSlotClosed(HOST.id(), owners.index(it), closed) for it in left))
+    market.chain_says()
     market.until_decided(job_id)
     asked = {
         lease.provider
@@ -166,12 +137,8 @@ def test_undelivered_commit_set_is_signed_again_with_a_new_reveal_time() -> None
         second.closed_at > first.closed_at + DEVNET.beacon_period
         and replace(second, closed_at=first.closed_at) == first
     )
-    found = market.job(job_id)
-    assert (
-        isinstance(found.phase, Decided)
-        and len(found.phase.verdict.message.group) == 2
-        and not found.phase.verdict.message.faulted
-    )
+    verdict = market.verdict(job_id)
+    assert len(verdict.group) == 2 and not verdict.faulted
 
 
 class MarketWithLateCommitSets(Market):

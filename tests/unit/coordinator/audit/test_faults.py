@@ -10,21 +10,15 @@ from quorate_coordinator.core.audit.assignment import assign
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.accusations import Fault
 from quorate_coordinator.core.model.effects import Effect, OpenCase, Send
-from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job
+from quorate_coordinator.core.model.entities import AwaitingRound, Job
 from quorate_coordinator.core.model.lease import Revealed
-from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.model.tables import NEWEST_ROUND
 from quorate_coordinator.core.money import held_pay
-from quorate_protocol.codec import canonical
-from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
-from quorate_protocol.messages.envelope import Envelope, seal
-from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import Assignment, Decline
-from quorate_protocol.rules.receipts import receipt_checks
+from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.trust_record import Trust
 from quorate_protocol.units import (
@@ -32,7 +26,6 @@ from quorate_protocol.units import (
     Address,
     Amount,
     BlockNumber,
-    DeclineReason,
     Hash32,
     Outcome,
     Ppm,
@@ -40,16 +33,11 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.keys.bls import verify_round
-from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.receipts import failures
 
 NO_FEES = replace(DEVNET, strike_fees=Amount(0))
-
-
-def turn_of(market: Market, later: int = 0, random: Hash32 = ZERO_HASH) -> StepContext:
-    return StepContext(market.core.state, market.core.rules, UnixSeconds(market.at + later), random)
 
 
 @pytest.mark.rule("5.55")
@@ -63,13 +51,10 @@ def test_a_strike_counts_for_ninety_days() -> None:
     struck = replace(clean, strikes=(UnixSeconds(market.at),))
     with market.core.state.transaction():
         market.core.state.trust[owner] = Trusts({trust.trust_class_of(job): struck})
-    last = trust.trust_of(turn_of(market, 90 * DAY - 1), job, owner)
-    assert (
-        last == struck
-        and last.error_ppm() > 100 * clean.error_ppm()
-        and last.suspicion_ppm() > clean.suspicion_ppm()
-    )
-    assert trust.trust_of(turn_of(market, 90 * DAY), job, owner) == clean
+    last = trust.trust_of(market.context(90 * DAY - 1), job, owner)
+    assert last == struck and last.error_ppm() > 100 * clean.error_ppm()
+    assert last.suspicion_ppm() > clean.suspicion_ppm()
+    assert trust.trust_of(market.context(90 * DAY), job, owner) == clean
 
 
 class MarketWithoutSecondCommitSet(Market):
@@ -88,19 +73,15 @@ def test_silent_member_of_a_batch_of_one_is_unpaid_and_not_faulted() -> None:
     )
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    job = market.job(job_id)
-    assert isinstance(job.phase, Decided) and job.phase.verdict.message.outcome is Outcome.ACCEPTED
-    (silent,) = job.batches[1].members
-    verdict, liar = job.phase.verdict.message, job.batches[0].members[0]
+    job, verdict = market.job(job_id), market.verdict(job_id)
+    (silent,), liar = job.batches[1].members, job.batches[0].members[0]
+    assert verdict.outcome is Outcome.ACCEPTED
     assert verdict.faulted == (liar,) and silent not in verdict.group
     state, owner = market.core.state, market.core.state.leases[silent].provider
     assert (
         not state.faults.get(owner) and not state.trust[owner].checked and not market.earned(owner)
     )
-    body = market.receipts[-1]
-    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
-    report = receipt_checks.verify(data, recover, verify_round)
-    assert report.valid, report.failures
+    assert not failures(market.receipt())
 
 
 def test_a_repeat_is_not_assigned_before_what_it_repeats_was_closed() -> None:
@@ -112,44 +93,11 @@ def test_a_repeat_is_not_assigned_before_what_it_repeats_was_closed() -> None:
     market.until_decided(job_id)
     job = market.job(job_id)
     closed_at = job.batches[-1].commit_set.message.closed_at
-    slow = turn_of(market, closed_at - 100 - market.at)
+    slow = market.context(closed_at - 100 - market.at)
     with market.core.state.transaction():
         market.core.state.counters[NEWEST_ROUND] = 1
         _, lease = assign(slow, job, job.batches[0].slots[0], Price(1), batch=3)
     assert lease.assignment.message.accept_by == closed_at + market.core.rules.limits.accept_within
-
-
-class MarketWithOneDecline(Market):
-    """A market in which one provider declines the first assignment that it gets."""
-
-    hesitant = 1
-
-    def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
-        if party.number == self.hesitant:
-            self.hesitant = -1
-            decline = Decline(
-                digest(DOMAIN, assignment),
-                DeclineReason.DRAINING,
-                UnixSeconds(0),
-                UnixSeconds(self.at),
-            )
-            self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
-        else:
-            super()._run(party, assignment, spec)
-
-
-@pytest.mark.rule("5.34")
-def test_provider_that_declined_once_is_asked_again() -> None:
-    """Of three owners one lies and one declines once. If the decliner were not asked again, nobody
-    could outvote the liar.
-    """
-    market = MarketWithOneDecline(Party(0, lies=True), Party(1), Party(2))
-    job_id = market.order(0, 1)
-    market.until_decided(job_id)
-    phase = market.job(job_id).phase
-    assert market.hesitant == -1, "it was asked, and declined"
-    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.ACCEPTED
-    assert len(phase.verdict.message.group) == 2 and len(phase.verdict.message.faulted) == 1
 
 
 @pytest.mark.rule("5.119")
@@ -165,12 +113,11 @@ def test_a_fault_counts_once_its_client_has_paid_enough_fees() -> None:
     assert seen == [0, 1, 1, 1, 1], "none before it has paid, and one in 90 days"
     job_id = market.order(1, 6)
     market.until_decided(job_id)
-    phase = market.job(job_id).phase
-    assert isinstance(phase, Decided) and phase.verdict.message.faulted, "unpaid all the same"
+    assert market.verdict(job_id).faulted, "unpaid all the same"
     assert not market.earned(liar) and market.core.state.trust[liar].checked == 1
     market.at += 90 * DAY
     market.beat()
-    context, job = turn_of(market), market.core.state.jobs.get(job_id) or market.job(job_id)
+    context, job = market.context(), market.core.state.jobs.get(job_id) or market.job(job_id)
     lease = next(item for item in market.core.state.leases.values() if item.provider == liar)
     assert faults.counted(context, job, [lease]) == [lease]
 
@@ -193,7 +140,7 @@ def market_with_held_jobs() -> tuple[LargeMarket, Address]:
     for number in range(2, 60):
         market.until_decided(market.order(number % 2, number, accept_unwitnessed=True))
         for owner in market.parties:
-            mine = held_pay.held_jobs_of(turn_of(market), owner)
+            mine = held_pay.held_jobs_of(market.context(), owner)
             if len(mine) > 3 and len({job.submission.order.message.client for job in mine}) == 2:
                 return market, owner
     raise AssertionError("nobody has enough jobs that are held")
@@ -201,7 +148,7 @@ def market_with_held_jobs() -> tuple[LargeMarket, Address]:
 
 def accuse(market: Market, owner: Address) -> None:
     """Records faults for the newest held jobs of a provider."""
-    jobs = held_pay.held_jobs_of(turn_of(market), owner)
+    jobs = held_pay.held_jobs_of(market.context(), owner)
     one = jobs[-1].submission.order.message.client
     other = next(job for job in jobs if job.submission.order.message.client != one)
     for job in (other, jobs[-1]):
@@ -233,7 +180,7 @@ def contradict(market: Market, job: Job, execution: Hash32 | None = None) -> Non
 def stopped(market: Market, owner: Address) -> list[Effect]:
     with market.core.state.transaction():
         accuse(market, owner)
-        context = turn_of(market)
+        context = market.context()
         faults._accuse_if_due(context, owner)
     return context.effects
 
@@ -241,10 +188,10 @@ def stopped(market: Market, owner: Address) -> list[Effect]:
 @pytest.mark.rule("5.157")
 def test_a_provider_with_faults_of_two_clients_is_accused_and_its_held_jobs_run_again() -> None:
     market, owner = market_with_held_jobs()
-    jobs = held_pay.held_jobs_of(turn_of(market), owner)
+    jobs = held_pay.held_jobs_of(market.context(), owner)
     (case,) = stopped(market, owner)
     assert isinstance(case, OpenCase)
-    assert not held_pay.held_jobs_of(turn_of(market), owner)
+    assert not held_pay.held_jobs_of(market.context(), owner)
     assert all(isinstance(market.job(job.id).phase, AwaitingRound) for job in jobs)
     found = market.core.state.cases[digest(DOMAIN, case.execution.run.assignment.message)]
     assert found.burned == 7 * (case.pay + DEVNET.jury_gas_fee)
@@ -260,7 +207,7 @@ def test_a_fault_too_old_for_the_court_still_counts_for_its_client() -> None:
         older, newest = market.core.state.faults[owner]
         archived = replace(older, job_id=Hash32(bytes(32)), at=UnixSeconds(market.at - 80 * DAY))
         market.core.state.faults[owner] = (archived, newest)
-        context = turn_of(market)
+        context = market.context()
         faults._accuse_if_due(context, owner)
         assert set(market.core.state.cases) == {newest.assignment_hash}
 
@@ -276,7 +223,7 @@ def test_a_coordinator_accuses_within_its_budget() -> None:
     def accuse_again() -> list[Effect]:
         with market.core.state.transaction():
             earlier = [fault.assignment_hash for fault in market.core.state.faults[owner]]
-            context = turn_of(market)
+            context = market.context()
             faults._accuse_if_due(context, owner)
         assert all(digest in earlier for digest in market.core.state.cases)
         return context.effects
@@ -298,18 +245,17 @@ def test_a_conviction_has_held_jobs_executed_again_and_changes_nothing_else(
     state = market.core.state
     named = state.faults[owner][0].assignment_hash
     other = keccak256(b"contradiction" + named)
-    at, block = UnixSeconds(market.at), BlockNumber(state.own.block + 1)
     opening = ev.ChainCaseOpened(named, other, owner, keccak256(b"filing"))
     jury = ev.ChainJuryDrawn(named, (owner,))
-    market.send(ev.ChainAdvanced(block, ZERO_HASH, at, (opening, jury)))
+    market.chain_says(opening, jury)
     case = state.cases[named]
     assert case.evidence is not None and case.jurors == (owner,) and not case.key
-    assert case.job_id in faults.in_court(turn_of(market)), "jurors read its inputs"
-    assert held_pay.held_jobs_of(turn_of(market), owner), "a case alone changes nothing"
+    assert case.job_id in faults.in_court(market.context()), "jurors read its inputs"
+    assert held_pay.held_jobs_of(market.context(), owner), "a case alone changes nothing"
     end = ev.ChainCaseDecided(named, is_convicted, Amount(5))
-    market.send(ev.ChainAdvanced(BlockNumber(block + 1), ZERO_HASH, at, (opening, end)))
-    assert (not held_pay.held_jobs_of(turn_of(market), owner)) == is_convicted
-    assert not faults.in_court(turn_of(market))
+    market.chain_says(opening, end)
+    assert (not held_pay.held_jobs_of(market.context(), owner)) == is_convicted
+    assert not faults.in_court(market.context())
 
 
 def test_case_with_an_unknown_execution_is_only_recorded() -> None:
@@ -328,7 +274,7 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
     monkeypatch.setattr(held_pay, "OTHERS_MAX", 1)
     market, owner = market_with_held_jobs()
     before = market.core.snapshot()
-    jobs = held_pay.held_jobs_of(turn_of(market), owner)
+    jobs = held_pay.held_jobs_of(market.context(), owner)
     by_client = [
         [job for job in jobs if job.submission.order.message.client == client.address]
         for client in market.clients
@@ -340,9 +286,9 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
         market.core.restore(before)
         with market.core.state.transaction():
             held_pay.reexecute_after_fault(
-                turn_of(market, random=Hash32(bytes([random]) * 32)), owner, faulty
+                market.context(random=Hash32(bytes([random]) * 32)), owner, faulty
             )
-        drawn.add(frozenset(job.id for job in held_pay.held_jobs_of(turn_of(market), owner)))
+        drawn.add(frozenset(job.id for job in held_pay.held_jobs_of(market.context(), owner)))
     assert len(drawn) == 1 and len(min(drawn)) == len(others) - 1
 
 
@@ -350,14 +296,12 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
 def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
     market, owner = market_with_held_jobs()
     slots = market.core.state.hosts[HOST.id()].slots
-    count = len(held_pay.held_jobs_of(turn_of(market), owner))
+    count = len(held_pay.held_jobs_of(market.context(), owner))
     other = next(party for party in market.parties if party != owner)
-    for block, leaver in enumerate((other, owner), market.core.state.own.block + 1):
-        held = held_pay.held_jobs_of(turn_of(market), owner)
+    for leaver in (other, owner):
+        held = held_pay.held_jobs_of(market.context(), owner)
         assert len(held) == count, "somebody else's exit changes nothing"
         left = [slot.index for slot in slots if slot.owner == leaver]
-        closed = BlockNumber(block + 1)
-        notes = tuple(ev.ChainSlotClosed(HOST.id(), index, closed) for index in left)
-        at = UnixSeconds(market.at)
-        market.send(ev.ChainAdvanced(BlockNumber(block), ZERO_HASH, at, notes))
-    assert not held_pay.held_jobs_of(turn_of(market), owner)
+        closed = BlockNumber(market.next_block + 1)
+        market.chain_says(*(ev.ChainSlotClosed(HOST.id(), index, closed) for index in left))
+    assert not held_pay.held_jobs_of(market.context(), owner)

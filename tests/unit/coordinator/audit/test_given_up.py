@@ -6,14 +6,12 @@ away (PROTOCOL §4).
 
 import pytest
 
-from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Ended
 from quorate_coordinator.core.model.lease import Lapsed, Revealed
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.messages import job_spec
-from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.signed import Accept, Assignment, Decline, Stop
-from quorate_protocol.units import DeclineReason, Hash32, Seconds, UnixSeconds
+from quorate_protocol.messages.signed import Assignment
+from quorate_protocol.units import DeclineReason, Hash32
 from support.markets.scripted_market import DOMAIN, Market, Party
 
 
@@ -30,20 +28,17 @@ class MarketWithGivingUp(Market):
         if party.number not in self.giving_up:
             super()._run(party, assignment, spec)
             return
-        accept = Accept(
-            digest(DOMAIN, assignment), Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.at)
-        )
-        self.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
+        hashed = digest(DOMAIN, assignment)
+        self.accept(party, hashed)
         if self.is_told:
-            self.gives_up(party, accept.assignment_hash)
+            self.gives_up(party, hashed)
 
     def primary(self, job_id: Hash32) -> Party:
         """Returns the provider that got the job first."""
         return self.parties[self.core.state.leases[self.job(job_id).leases[0]].provider]
 
     def gives_up(self, party: Party, lease: Hash32) -> None:
-        decline = Decline(lease, self.reason, UnixSeconds(self.at + 5), UnixSeconds(self.at))
-        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+        self.decline(party, lease, self.reason, self.at + 5)
 
 
 @pytest.mark.rule("4.9")
@@ -97,14 +92,13 @@ def test_stopped_run_ends_when_its_provider_gives_up() -> None:
     market.giving_up, market.is_told = (market.primary(job_id).number,), False
     market.deliver()
     (lease,) = market.job(job_id).leases
-    stop = seal(DOMAIN, Stop(job_id, UnixSeconds(market.at)), market.sessions[0].sign)
-    market.send(ev.StopReceived(stop, market.sessions[0].address))
+    market.stop(job_id)
     market.beat()
     assert not isinstance(market.job(job_id).phase, Ended), "it may have run for a while"
     market.gives_up(market.primary(job_id), lease)
     phase = market.job(job_id).phase
     assert isinstance(phase, Ended) and "stopped" in phase.reason
-    assert market.core.state.clients[market.clients[0].address].reserved == 0
+    assert market.client().reserved == 0
 
 
 @pytest.mark.rule("4.46")
@@ -113,14 +107,13 @@ def test_a_job_that_nobody_can_run_ends_without_a_charge(owners: int, asked: int
     market = MarketWithGivingUp(*[Party(number) for number in range(owners)])
     market.giving_up, market.reason = tuple(range(owners)), DeclineReason.MISMATCH
     job_id = market.order(0, 1, accept_unverified=True)
-    for _ in range(30):
-        market.beat()
+    market.beats(30)
     job = market.job(job_id)
     assert isinstance(job.phase, Ended)
     assert job.phase.reason == (
         f"lapsed: declined by {asked} providers: {', '.join(['mismatch'] * asked)}"
     )
-    client = market.core.state.clients[market.clients[0].address]
+    client = market.client()
     assert len(job.leases) == asked and client.charged == client.reserved == 0
 
 

@@ -2,13 +2,12 @@
 
 import pytest
 
-from quorate_coordinator.core.model import events as ev
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.codec.hashing import hash_list
 from quorate_protocol.messages import job_spec
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, validate
-from quorate_protocol.messages.signed import Assignment, Decline
+from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import DeclineReason, Sequence, UnixSeconds
 from quorate_protocol.values import replace
@@ -22,19 +21,14 @@ class DecliningMarket(Market):
     """
 
     slots = 8
-    reason = DeclineReason.DRAINING
-    ahead = 0  # the Decline asks to wait for this many seconds; 0 for no wait
     declined = 0
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
-        hashed = digest(DOMAIN, assignment)
-        if party.number or not self.core.state.leases[hashed].index:
+        if party.number or not self.core.state.leases[digest(DOMAIN, assignment)].index:
             super()._run(party, assignment, spec)
             return
         self.declined += 1
-        start_by = UnixSeconds(self.at + self.ahead if self.ahead else 0)
-        decline = Decline(hashed, self.reason, start_by, UnixSeconds(self.at))
-        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+        self.decline(party, assignment, DeclineReason.DRAINING)
 
     @property
     def decliner(self) -> Party:
@@ -43,14 +37,6 @@ class DecliningMarket(Market):
     @property
     def offer(self) -> Offer | None:
         return self.core.state.providers[self.decliner.owner].offer
-
-    def offers(self, offer: Offer) -> None:
-        self.send(
-            ev.OfferReceived(
-                OfferEnvelope(offer, seal(DOMAIN, offer.signed(), self.decliner.key.sign)),
-                self.decliner.key.address,
-            )
-        )
 
     def run_jobs(self, first: int, declines: int, **changes: object) -> int:
         """Runs jobs until the first provider has declined `declines` draws; returns the next
@@ -71,13 +57,7 @@ class BusyMarket(Market):
         if party.number:
             super()._run(party, assignment, spec)
             return
-        decline = Decline(
-            digest(DOMAIN, assignment),
-            DeclineReason.BUSY,
-            UnixSeconds(self.at + 1),
-            UnixSeconds(self.at),
-        )
-        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+        self.decline(party, assignment, DeclineReason.BUSY, self.at + 1)
 
 
 @pytest.mark.rule("4.2")
@@ -97,7 +77,7 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     waiting = [
         market.order(number % 2, number) for number in range(1, 13)
     ]  # ordered while the provider is on the list
-    market.offers(replace(offered, seq=Sequence(2), expires=WITHDRAWN))
+    market.send_offer(market.decliner, replace(offered, seq=Sequence(2), expires=WITHDRAWN))
     market.until_decided(*waiting)
     skips = {
         batch.commit_set.message.skips_hash
@@ -119,7 +99,9 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
     assert market.decliner.owner not in asked
     eligible = market.core.state.market.eligible(HOST.id())
     assert market.decliner.owner not in {slot.owner for slot in eligible.slots}
-    market.offers(replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900)))
+    market.send_offer(
+        market.decliner, replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900))
+    )
     market.run_jobs(14, 1)
     assert market.offer is not None
 

@@ -3,7 +3,6 @@
 Nobody may choose that round (I9, PROTOCOL §5 Batches and Holding).
 """
 
-import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -12,18 +11,15 @@ from quorate_coordinator.core.audit.batches import CLOSINGS_MAX
 from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import beacon_time
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Job, Revealing
+from quorate_coordinator.core.model.entities import AwaitingRound, Job, Revealing
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay
-from quorate_protocol.codec import canonical
-from quorate_protocol.codec.eip712 import digest
-from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import Timing, round_time
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.receipt import Receipt
-from quorate_protocol.messages.signed import Assignment, Decline
+from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.rules.receipts.receipt_bill import paid_by_client
 from quorate_protocol.units import (
     ZERO_HASH,
@@ -36,9 +32,8 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
-from quorate_runtime.keys.bls import sign_round
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import BLS, DOMAIN, INFO, STATEMENT, Market, Party
+from support.markets.scripted_market import DOMAIN, INFO, STATEMENT, Market, Party
 from support.receipts import failures, verdict_again, with_batch
 
 
@@ -69,27 +64,11 @@ def test_a_later_batch_uses_the_first_round_a_period_after_its_reveals_were_due(
     )
 
 
-@pytest.mark.rule("5.27")
-def test_next_batch_is_drawn_by_the_round_that_follows_from_the_closing() -> None:
-    """The draw once used the newest round plus two. The coordinator could then choose when to
-    decide, and so choose a round.
-    """
-    market, job = disputed()
-    timing, limits = market.core.rules.timing, market.core.rules.limits
-    first, second, _ = (batch.commit_set.message for batch in job.batches)
-    assert second.beacon_round == timing.later_round(first.closed_at)
-    assert (
-        round_time(INFO, second.beacon_round)
-        >= first.closed_at + limits.reveal_within + limits.beacon_period
-    )
-    assert not failures(canonical.decode(Receipt, market.receipts[-1]))
-
-
 @pytest.mark.rule("5.28")
 @pytest.mark.parametrize("seconds", [-6, -2, 2, 20, 3600])
 def test_receipt_with_another_round_for_a_later_batch_is_refused(seconds: int) -> None:
     market, job = disputed()
-    body = canonical.decode(Receipt, market.receipts[-1])
+    body = market.receipt()
     moved = with_batch(body, 0, closed_at=UnixSeconds(closed_at(job, 0) + seconds))
     before_its_round = closed_at(job, 0) + seconds < round_time(
         INFO, body.batches[0].message.beacon_round
@@ -114,18 +93,13 @@ def test_coordinator_that_dates_a_closing_later_gets_another_round(
             )
             market, job = disputed()
         rounds.add(job.batches[1].commit_set.message.beacon_round)
-        assert not failures(canonical.decode(Receipt, market.receipts[-1]))
+        assert not failures(market.receipt())
     assert len(rounds) == 3
 
 
 @pytest.mark.rule("5.29")
 def test_a_commit_set_is_signed_three_times_at_most_and_the_newest_closing_counts() -> None:
-    market = Market(
-        Party(0, lies=True), Party(1, is_mute=True), *[Party(number) for number in range(2, 5)]
-    )
-    market.parties = {owner: dataclasses.replace(party) for owner, party in market.parties.items()}
-    for party in market.parties.values():
-        party.is_mute = True
+    market = Market(*[Party(number, lies=not number, is_mute=True) for number in range(5)])
     job_id = market.order(0, 1)
     closings = set()
     for _ in range(60):
@@ -150,45 +124,13 @@ class MarketWithDecliningAuditors(Market):
         if self.asked in (1, 2) or self.asked > 2 + 2 * self.declines:
             super()._run(party, assignment, spec)
             return
-        decline = Decline(
-            digest(DOMAIN, assignment), DeclineReason.DRAINING, UnixSeconds(0), UnixSeconds(self.at)
-        )
-        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
-
-
-@pytest.mark.rule("5.30")
-def test_empty_draw_is_retried_with_the_same_round() -> None:
-    """A retry once used a later round. A coordinator could then report empty draws until a round
-    suited it.
-    """
-    market = MarketWithDecliningAuditors(
-        Party(0, lies=True), *[Party(number) for number in range(1, 4)]
-    )
-    job_id = market.order(0, 1)
-    seen = set()
-    for _ in range(120):
-        market.beat()
-        phase = market.job(job_id).phase
-        if isinstance(phase, AwaitingRound) and phase.batch:
-            seen.add((phase.round, phase.is_again))
-        if isinstance(phase, Decided):
-            break
-    job = market.job(job_id)
-    assert isinstance(job.phase, Decided) and {is_again for _, is_again in seen} == {False, True}, (
-        "both who were left declined first"
-    )
-    assert job.batches[1].commit_set.message.beacon_round == market.core.rules.timing.later_round(
-        closed_at(job, 0)
-    )
-    assert len(job.beacons) == 2 and not failures(canonical.decode(Receipt, market.receipts[-1]))
+        self.decline(party, assignment, DeclineReason.DRAINING)
 
 
 @pytest.mark.rule("5.21", "5.30")
 def test_an_empty_draw_is_retried_while_the_beacon_is_away() -> None:
     """The later round is only a clock: the round of the first try draws."""
-    market = MarketWithDecliningAuditors(
-        Party(0, lies=True), *[Party(number) for number in range(1, 4)]
-    )
+    market = MarketWithDecliningAuditors(*[Party(number, lies=not number) for number in range(4)])
     job_id = market.order(0, 1)
     while not (isinstance(phase := market.job(job_id).phase, AwaitingRound) and phase.is_again):
         market.beat()
@@ -199,22 +141,19 @@ def test_an_empty_draw_is_retried_while_the_beacon_is_away() -> None:
             market.beat()
         assert market.job(job_id).phase == phase, "the round may still come"
         market.until_decided(job_id)
-    job = market.job(job_id)
-    assert isinstance(job.phase, Decided) and len(job.beacons) == 2
-    assert job.phase.verdict.message.outcome is Outcome.ACCEPTED
-    assert not failures(canonical.decode(Receipt, market.receipts[-1]))
+    assert len(market.job(job_id).beacons) == 2
+    assert market.verdict(job_id).outcome is Outcome.ACCEPTED
+    assert not failures(market.receipt())
 
 
 def test_a_decline_hidden_in_the_last_empty_draw_still_verifies() -> None:
     """This is a known limit (docs/trust.md): no CommitSet binds the skips of the last draw, if it
     found nobody. Who declined looks silent, and need not be asked again.
     """
-    market = MarketWithDecliningAuditors(
-        Party(0, lies=True), *[Party(number) for number in range(1, 4)]
-    )
+    market = MarketWithDecliningAuditors(*[Party(number, lies=not number) for number in range(4)])
     market.declines = 2
     market.until_decided(market.order(0, 1), seconds=400)
-    body = canonical.decode(Receipt, market.receipts[-1])
+    body = market.receipt()
     assert body.exhausted_by and not failures(body)
     assert [skip.batch for skip in body.skips if skip.decline is not None] == [1, 1, 1, 1]
     silent = tuple(replace(skip, decline=None) for skip in body.skips[:2])
@@ -227,16 +166,8 @@ def test_with_a_late_clock_a_commit_set_is_dated_by_the_newest_round_seen() -> N
     market = Market(*[Party(number) for number in range(3)])
     market.ran_ms = 0
     job_id = market.order(0, 1)
-    for _ in range(30):
-        market.beat()
-        if isinstance(market.job(job_id).phase, AwaitingRound):
-            break
-    phase = market.job(job_id).phase
-    assert isinstance(phase, AwaitingRound)
-    signature = sign_round(BLS, phase.round)
-    market.send(
-        ev.RoundAppeared(phase.round, signature, sha256(signature))
-    )  # the round is public before the coordinator's clock expects it
+    phase = market.until(job_id, AwaitingRound)
+    market.appears(phase.round)  # it is public before the coordinator's clock expects it
     market.deliver()
     assert closed_at(market.job(job_id), 0) == round_time(INFO, phase.round) > market.at
 
@@ -268,9 +199,7 @@ def test_a_held_job_is_drawn_again_by_a_round_that_follows_from_signed_times() -
         for later in (1, 30):
             market.core.restore(before)
             with market.core.state.transaction():
-                context = StepContext(
-                    market.core.state, market.core.rules, UnixSeconds(market.at + later), ZERO_HASH
-                )
+                context = market.context(later)
                 held_pay._await_redraw(context, market.job(job.id), wanted=1, since=since)
             phase = market.job(job.id).phase
             assert isinstance(phase, AwaitingRound) and phase.round == expected
@@ -289,11 +218,7 @@ def test_rounds_of_held_jobs_follow_from_fault_or_exit() -> None:
     def of(act: Callable[[StepContext], None]) -> Round:
         market.core.restore(before)
         with market.core.state.transaction():
-            act(
-                StepContext(
-                    market.core.state, market.core.rules, UnixSeconds(market.at + 9), ZERO_HASH
-                )
-            )
+            act(market.context(9))
         phase = market.job(job.id).phase
         assert isinstance(phase, AwaitingRound)
         return phase.round
@@ -321,11 +246,11 @@ def test_rounds_of_held_jobs_follow_from_fault_or_exit() -> None:
 def executed_again() -> tuple[Job, Receipt]:
     """Returns a held job that was executed again, and its receipt."""
     market, job = held_job()
-    context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    context = market.context()
     with market.core.state.transaction():
         held_pay.reexecute_all(context, market.core.state.held[job.id].owner)
     market.until_decided(job.id)
-    return job, canonical.decode(Receipt, market.receipts[-1])
+    return job, market.receipt()
 
 
 @pytest.mark.rule("5.50")
@@ -372,15 +297,12 @@ def test_who_could_not_be_heard_during_a_restart_is_not_silent() -> None:
     """Heartbeats are old after a restart. A draw waits for new ones, and skips nobody meanwhile."""
     market = Market(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
-    while not isinstance(market.job(job_id).phase, AwaitingRound):
-        market.beat()
+    market.until(job_id, AwaitingRound)
     market.at += market.core.rules.limits.heartbeat_alive + 1
     market.send(ev.Restarted())
     (wanted,) = market.core.rounds_wanted()
-    signature = sign_round(BLS, wanted)
-    market.send(ev.RoundAppeared(wanted, signature, sha256(signature)))
+    market.appears(wanted)
     assert not market.core.state.jobs[job_id].phase.skipped  # type: ignore[union-attr]
     market.until_decided(job_id)
-    phase = market.job(job_id).phase
-    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.ACCEPTED
+    assert market.verdict(job_id).outcome is Outcome.ACCEPTED
     assert not [skip for batch in market.job(job_id).batches for skip in batch.skips]

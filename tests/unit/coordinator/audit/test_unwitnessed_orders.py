@@ -10,14 +10,11 @@ import pytest
 from quorate.base.errors import EvidenceError
 from quorate.cli import rendering
 from quorate.trust.charge_verification import check_receipt, none_witnessed
-from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound, Job
-from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.receipt import Receipt, document
-from quorate_protocol.messages.signed import Witness
+from quorate_protocol.messages.receipt import document
 from quorate_protocol.messages.views import PlanView
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.refusals import Code
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import ZERO_HASH, Amount, Bps, Hash32, Label, Outcome, Price, Small
 from quorate_protocol.values import replace
@@ -27,6 +24,7 @@ from support.markets.large_market import LargeMarket
 from support.markets.scripted_market import DOMAIN, STATEMENT
 from support.receipt_readers import own_record
 from support.receipts import verdict_again
+from support.refusals import refuses
 
 PAY = 1_000  # 36 s at 0.10 USD an hour
 FEE = 20  # the premium of one execution
@@ -63,7 +61,7 @@ def test_a_witness_that_was_taken_and_is_left_out_is_refused_by_its_client() -> 
     """
     market = LargeMarket()
     witnessed(market, 1)
-    found = canonical.decode(Receipt, market.receipts[-1])
+    found = market.receipt()
     primary = found.executions[0].commit
     witnessed_commit = (primary.message.assignment_hash, primary.digest(DOMAIN))
     known = own_record(market, found, lambda *commit: commit == witnessed_commit)
@@ -88,7 +86,7 @@ def test_a_receipt_without_a_batch_is_refused() -> None:
     """The coordinator ends a job that nobody ran without a verdict."""
     market = LargeMarket()
     witnessed(market, 1)
-    found = canonical.decode(Receipt, market.receipts[-1])
+    found = market.receipt()
     lapsed = verdict_again(
         replace(
             found,
@@ -113,16 +111,8 @@ def test_a_receipt_without_a_batch_is_refused() -> None:
 def witnessed(market: LargeMarket, number: int) -> Job:
     """Returns a decided job that its client witnessed."""
     job_id = market.order(0, number)
-    while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
-        market.beat()
-    witness = Witness(
-        market.job(job_id).commits[0], market.job(job_id).ack.digest(DOMAIN), phase.round, market.at
-    )  # type: ignore[arg-type]
-    market.send(
-        ev.WitnessReceived(
-            seal(DOMAIN, witness, market.sessions[0].sign), market.sessions[0].address
-        )
-    )
+    market.until(job_id, AwaitingRound)
+    market.witness(job_id)
     return decided(market, job_id)
 
 
@@ -132,9 +122,8 @@ def test_budget_covers_three_executions() -> None:
     one = 200_000 * 60 // 3_600  # the highest cost of a minute
     three = 3 * one + 3 * one * 200 // 10_000
     for accepts in (False, True):
-        with pytest.raises(Refused, match="3 executions") as refused:
+        with refuses(Code.BAD_AMOUNT, "3 executions"):
             market.order(0, 1, budget=Amount(three - 1), accept_unwitnessed=accepts)
-        assert refused.value.code is Code.BAD_AMOUNT
         market.order(0, 2 + accepts, budget=Amount(three), accept_unwitnessed=accepts)
 
 

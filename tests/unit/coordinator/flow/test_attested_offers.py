@@ -12,7 +12,6 @@ from quorate_coordinator.core.model import events as ev
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.signed import AttestationRecord
 from quorate_protocol.messages.views import PlanView
 from quorate_protocol.refusals import Code, Refused
@@ -32,6 +31,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.scripted_market import COORDINATOR, DOMAIN, STATEMENT, Market, Party
 from support.messages import a_spec
+from support.refusals import refuses
 
 CPU_MODEL = hash_tuple("gpu-model", "cpu")
 
@@ -108,8 +108,7 @@ class Attested(Market):
         assert offer is not None
         slot = replace(offer.slots[0], attestation_level=Small(1), record=hash_tuple(document))
         changed = replace(offer, seq=Number(seq), slots=(slot,))
-        sealed = seal(DOMAIN, changed.signed(), party.key.sign)
-        self.send(ev.OfferReceived(OfferEnvelope(changed, sealed), party.key.address))
+        self.send_offer(party, changed)
 
     def levels(self) -> list[int]:
         rows = views.offer_views(self.core.state, UnixSeconds(self.at), 10)
@@ -128,6 +127,8 @@ def test_a_claimed_level_counts_once_its_records_are_checked() -> None:
     assert market.levels() == [0, 0, 0, 0], "a claim alone is not believed"
     market.send(market.event())
     assert market.levels() == [1, 0, 0, 0]
+    market.core.restore(market.core.snapshot())
+    assert market.levels() == [1, 0, 0, 0]
     market.at += DEVNET.attestation_ttl
     assert market.levels() == [0, 0, 0, 0], "records expire"
 
@@ -144,7 +145,7 @@ def test_a_job_that_asks_for_level_1_meets_only_attested_slots() -> None:
     assert market.plan_attested().offers == 1
 
 
-@pytest.mark.rule("10.20")
+@pytest.mark.rule("10.3", "10.20")
 def test_records_of_another_provider_key_gpu_or_signer_are_not_believed() -> None:
     market = Attested()
     second = market.everybody[1]
@@ -156,24 +157,15 @@ def test_records_of_another_provider_key_gpu_or_signer_are_not_believed() -> Non
         (market.event(gpu=gpu_hash("GPU-of-somebody")), Code.NOT_YOURS),
         (market.event(keys=(STATEMENT, second.key, stranger)), Code.WRONG_SIGNER),
         (market.event(keys=(stranger, second.key, market.everybody[2].key)), Code.WRONG_SIGNER),
+        (replace(market.event(), coordinator=market.everybody[3].owner), Code.WRONG_SIGNER),
         (market.event(verifiers=Small(2)), Code.UNKNOWN),
         (market.event(expires=UnixSeconds(market.at + 10_000)), Code.EXPIRED),
         (market.event(issued=UnixSeconds(market.at + 100)), Code.TOO_EARLY),
     ]
     for event, code in cases:
-        with pytest.raises(Refused) as refused:
+        with refuses(code):
             market.send(event)
-        assert refused.value.code is code
     assert market.levels() == [0, 0, 0, 0]
-
-
-@pytest.mark.rule("10.3", "10.20")
-def test_a_provider_cannot_stand_in_for_the_coordinator() -> None:
-    market = Attested()
-    event = replace(market.event(), coordinator=market.everybody[3].owner)
-    with pytest.raises(Refused) as refused:
-        market.send(event)
-    assert refused.value.code is Code.WRONG_SIGNER
 
 
 @pytest.mark.rule("10.15")
@@ -181,13 +173,11 @@ def test_replayed_and_older_records_are_refused() -> None:
     market = Attested()
     market.claim(market.first)
     market.send(market.event())
-    with pytest.raises(Refused) as refused:
+    with refuses(Code.REPLAYED):
         market.send(market.event())
-    assert refused.value.code is Code.REPLAYED
     for number in (399, 400):
-        with pytest.raises(Refused) as refused:
+        with refuses(Code.STALE):
             market.send(market.event("older", beacon_round=Round(number)))
-        assert refused.value.code is Code.STALE
     market.send(market.event("newer", beacon_round=Round(415)))
     assert [item.beacon_round for item in market.core.state.attestations[market.first.owner]] == [
         415
@@ -250,13 +240,3 @@ def test_a_slot_has_the_level_only_with_enough_gpus_of_its_model() -> None:
     market.claim(market.first)
     market.send(market.event(model=hash_tuple("gpu-model", "H100 SXM")))
     assert market.levels() == [0, 0, 0, 0], "no GPU stands for a CPU"
-
-
-@pytest.mark.rule("10.21")
-def test_a_restored_core_believes_the_same() -> None:
-    market = Attested()
-    market.claim(market.first)
-    market.send(market.event())
-    data = market.core.snapshot()
-    market.core.restore(data)
-    assert market.levels() == [1, 0, 0, 0]

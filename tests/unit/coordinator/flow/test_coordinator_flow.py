@@ -9,42 +9,33 @@ from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model import lease
 from quorate_coordinator.core.model.effects import OpenCase
-from quorate_coordinator.core.model.entities import Decided, Matching
-from quorate_protocol.codec.cids import document_cid
-from quorate_protocol.codec.eip712 import digest
+from quorate_coordinator.core.model.entities import Matching
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.signed import Commit, Decline, Witness
-from quorate_protocol.refusals import Code, Refused
+from quorate_protocol.messages.receipt import document
+from quorate_protocol.messages.signed import Commit
+from quorate_protocol.refusals import Code
 from quorate_protocol.rules.receipts import receipt_checks
 from quorate_protocol.units import (
     ZERO_HASH,
     Amount,
     DeclineReason,
-    Hash32,
     Label,
     Milliseconds,
     Outcome,
     Price,
     Round,
-    UnixSeconds,
 )
 from quorate_protocol.values import replace
 from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import DOMAIN, Market, Party
+from support.refusals import refuses
 
 
 @pytest.fixture
 def market() -> Market:
-    made = Market(*[Party(i) for i in range(5)])
-    return made
-
-
-def verdict_of(market: Market, job_id: Hash32):  # type: ignore[no-untyped-def]
-    phase = market.job(job_id).phase
-    assert isinstance(phase, Decided)
-    return phase.verdict.message
+    return Market(*[Party(i) for i in range(5)])
 
 
 @pytest.mark.rule("I3", "4.16", "4.22", "5.39", "5.41")
@@ -52,7 +43,7 @@ def test_two_agree_and_are_paid(market: Market) -> None:
     job_id = market.order(0, 1)
     market.until_decided(job_id)
     market.beat()
-    verdict = verdict_of(market, job_id)
+    verdict = market.verdict(job_id)
     assert verdict.outcome is Outcome.ACCEPTED and verdict.label is Label.QUORUM_2
     assert len(verdict.group) == 2 and not verdict.faulted
     state = market.core.state
@@ -90,10 +81,7 @@ def test_liar_is_outvoted_struck_and_taken_to_court() -> None:
 def test_receipt_verifies_and_every_flip_is_found(market: Market) -> None:
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    body = market.receipts[0]
-    from quorate_protocol.codec import canonical
-
-    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
+    data = document(market.receipt())
     report = receipt_checks.verify(data, recover, verify_round)
     assert report.valid, report.failures
     for position in range(0, len(data), 97):
@@ -107,7 +95,7 @@ def test_provider_that_receives_no_frames_costs_nobody_anything() -> None:
     market = Market(Party(0, is_deaf=True), *[Party(i) for i in range(1, 5)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    assert verdict_of(market, job_id).outcome is Outcome.ACCEPTED
+    assert market.verdict(job_id).outcome is Outcome.ACCEPTED
 
 
 @pytest.mark.rule("5.54")
@@ -147,24 +135,21 @@ def test_second_commit_is_refused_as_equivocation(market: Market) -> None:
         Milliseconds(1),
         Round(0),
     )
-    with pytest.raises(Refused) as caught:
+    with refuses(Code.EQUIVOCATION):
         market.send(
             ev.CommitReceived(
                 seal(DOMAIN, other, party.key.sign), party.key.address, is_stored=True
             )
         )
-    assert caught.value.code is Code.EQUIVOCATION
 
 
 @pytest.mark.rule("I4")
 def test_order_beyond_what_is_locked_is_refused(market: Market) -> None:
-    with pytest.raises(Refused) as caught:
+    with refuses(Code.INSUFFICIENT_FUNDS):
         market.order(0, 1, max_price_per_hour=Price(2_000_000_000), budget=Amount(2**90))
-    assert caught.value.code is Code.INSUFFICIENT_FUNDS
     market.order(0, 2)
-    with pytest.raises(Refused) as caught:
+    with refuses(Code.REPLAYED):
         market.order(0, 2, budget=Amount(999_999))
-    assert caught.value.code is Code.REPLAYED
 
 
 @pytest.mark.rule("3.12", "4.2")
@@ -172,13 +157,7 @@ def test_busy_primary_is_matched_again(market: Market) -> None:
     job_id = market.order(0, 1)
     assignment = market.pending.pop().frame.assignment.message  # type: ignore[union-attr]
     party = market.parties[assignment.provider]
-    decline = Decline(
-        digest(DOMAIN, assignment),
-        DeclineReason.BUSY,
-        UnixSeconds(market.at + 5),
-        UnixSeconds(market.at),
-    )
-    market.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+    market.decline(party, assignment, DeclineReason.BUSY, market.at + 5)
     assert isinstance(market.job(job_id).phase, Matching)
     market.until_decided(job_id)
 
@@ -186,22 +165,11 @@ def test_busy_primary_is_matched_again(market: Market) -> None:
 def test_witness_counts_only_before_its_round(market: Market) -> None:
     job_id = market.order(0, 1)
     market.deliver()
-    held = next(iter(market.core.state.leases.values()))
-    assert isinstance(held.phase, lease.Committed)
-    message = Witness(
-        digest(DOMAIN, held.phase.commit.message),
-        digest(DOMAIN, market.job(job_id).ack.message),
-        held.phase.commit.message.beacon_round,
-        UnixSeconds(market.at),
-    )
-    signed = seal(DOMAIN, message, market.sessions[0].sign)
-    market.send(ev.WitnessReceived(signed, market.sessions[0].address))
+    signed = market.witness(job_id)
     assert market.job(job_id).witness == signed
     market.until_decided(job_id)
-    market.send(
-        ev.WitnessReceived(signed, market.sessions[0].address)
-    )  # a repeated witness changes nothing
-    late = seal(DOMAIN, replace(message, time=UnixSeconds(market.at)), market.sessions[0].sign)
-    with pytest.raises(Refused) as caught:
-        market.send(ev.WitnessReceived(late, market.sessions[0].address))
-    assert caught.value.code is Code.TOO_LATE
+    again = ev.WitnessReceived(signed, market.sessions[0].address)
+    market.send(again)
+    late = seal(DOMAIN, replace(signed.message, time=market.at), market.sessions[0].sign)
+    with refuses(Code.TOO_LATE):
+        market.send(replace(again, witness=late))

@@ -7,21 +7,15 @@ import pytest
 
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended
-from quorate_protocol.codec import canonical
-from quorate_protocol.codec.cids import document_cid
-from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import round_at, round_time
-from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.signed import Stop, Witness
-from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.rules.receipts import receipt_checks
-from quorate_protocol.units import Hash32, Outcome, Round, Seconds, UnixSeconds
+from quorate_protocol.refusals import Code
+from quorate_protocol.units import Hash32, Outcome, Round, Seconds
 from quorate_protocol.values import replace
-from quorate_runtime.keys.bls import sign_round, verify_round
-from quorate_runtime.keys.crypto import recover
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import BLS, DOMAIN, INFO, Market, Party
+from support.markets.scripted_market import INFO, Market, Party
+from support.receipts import failures
+from support.refusals import refuses
 
 
 def _awaited(market: Market, job_id: Hash32) -> Round:
@@ -31,11 +25,6 @@ def _awaited(market: Market, job_id: Hash32) -> Round:
     return phase.round
 
 
-def _appears(market: Market, number: Round) -> None:
-    signature = sign_round(BLS, number)
-    market.send(ev.RoundAppeared(number, signature, sha256(signature)))
-
-
 def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
     """The primary names a round that is ahead of the coordinator's clock and has already appeared.
     The beacon is then the better clock.
@@ -43,7 +32,7 @@ def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
     market = Market(*[Party(number) for number in range(6)])
     seen = _awaited(market, market.order(0, 1))
     assert seen > round_at(INFO, market.at), "ahead of the clock"
-    _appears(market, seen)
+    market.appears(seen)
     assert _awaited(market, market.order(1, 1)) > seen
 
 
@@ -51,7 +40,7 @@ def test_late_clock_does_not_draw_by_a_round_that_was_seen() -> None:
 def test_round_that_no_job_waits_for_is_not_used_as_a_clock() -> None:
     """The coordinator asks for rounds by number, so no round that it asked for lies far ahead."""
     market = Market(*[Party(number) for number in range(6)])
-    _appears(market, Round(round_at(INFO, market.at) + 1_000))
+    market.appears(Round(round_at(INFO, market.at) + 1_000))
     assert _awaited(market, market.order(0, 1)) <= round_at(INFO, market.at) + 10
 
 
@@ -64,21 +53,13 @@ def test_a_witness_comes_before_its_round_appears(early: int) -> None:
     market = Market(*[Party(number) for number in range(6)])
     job_id = market.order(0, 1)
     number = _awaited(market, job_id)
-    (commit_hash,) = market.job(job_id).commits
     market.at = round_time(INFO, number) - early
-    message = Witness(
-        commit_hash, market.job(job_id).ack.digest(DOMAIN), number, UnixSeconds(market.at)
-    )
-    event = ev.WitnessReceived(
-        seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address
-    )
     if early:
-        market.send(event)
-        assert market.job(job_id).witness == event.witness
+        assert market.witness(job_id) == market.job(job_id).witness
         return
-    with pytest.raises(Refused) as refused:
-        market.send(event)
-    assert refused.value.code is Code.TOO_LATE and market.job(job_id).witness is None
+    with refuses(Code.TOO_LATE):
+        market.witness(job_id)
+    assert market.job(job_id).witness is None
 
 
 def _passes(market: Market, seconds: int) -> None:
@@ -96,16 +77,14 @@ def test_a_job_can_be_stopped_while_the_beacon_is_away(is_stopped_late: bool) ->
     market = Market(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
     number = _awaited(market, job_id)
-    key = market.sessions[0]
-    stop = seal(DOMAIN, Stop(job_id, UnixSeconds(market.at)), key.sign)
     missing = round_time(INFO, number) + DEVNET.beacon_missing_after - market.at
     if not is_stopped_late:
-        market.send(ev.StopReceived(stop, key.address))
+        market.stop(job_id)
         _passes(market, missing - 1)
         assert isinstance(market.job(job_id).phase, AwaitingRound), "the round may still come"
     else:
         _passes(market, missing + 5)
-        market.send(ev.StopReceived(stop, key.address))
+        market.stop(job_id)
     _passes(market, 3)
     job = market.job(job_id)
     assert isinstance(job.phase, Decided)
@@ -124,17 +103,8 @@ def test_a_job_ends_at_its_expiry_while_the_beacon_is_away() -> None:
     assert isinstance(market.job(job_id).phase, AwaitingRound)
     _passes(market, 1)
     assert isinstance(market.job(job_id).phase, Ended)
-    client = market.core.state.clients[market.clients[0].address]
+    client = market.client()
     assert not client.reserved and not client.charged and not market.core.state.live
-
-
-def _is_valid(market: Market) -> bool:
-    """Whether the newest receipt is consistent."""
-    body = market.receipts[-1]
-    data = canonical.canonical({"body": canonical.parse(body, 1 << 20), "cid": document_cid(body)})
-    report = receipt_checks.verify(data, recover, verify_round)
-    assert report.valid, report.failures
-    return report.valid
 
 
 @pytest.mark.rule("5.21", "5.36")
@@ -155,7 +125,7 @@ def test_a_job_that_waits_for_a_later_draw_ends_while_the_beacon_is_away(hold: i
     assert isinstance(job.phase, Decided) and not job.split.charged
     assert job.phase.verdict.message.outcome is Outcome.UNRESOLVED
     assert not market.core.state.faults and not market.core.state.live
-    assert _is_valid(market)
+    assert not failures(market.receipt())
 
 
 @pytest.mark.rule("5.21", "5.111")
@@ -179,4 +149,4 @@ def test_held_pay_becomes_final_while_the_beacon_is_away() -> None:
     after = market.payee(owner)
     assert after.final - before.final == before.held - after.held >= credit.amount > 0
     assert not market.core.state.held and not market.core.state.live
-    assert _is_valid(market)
+    assert not failures(market.receipt())

@@ -19,7 +19,7 @@ from quorate_protocol.messages.ports import Verdict
 from quorate_protocol.messages.signed import Heartbeat
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.rules.offer_gate import OFFERS_BURST
-from quorate_protocol.units import ZERO_HASH, Address, BlockNumber, Sequence, UnixSeconds
+from quorate_protocol.units import Address, BlockNumber, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import DOMAIN, HOST, Market
@@ -52,9 +52,7 @@ class Gossiped:
         """Registers the provider with one more stake slot."""
         note = ev.ChainProviderRegistered(OWNER, OPERATOR.address, OWNER, hash_tuple("net"))
         slot = ev.ChainSlotOpened(HOST.id(), first - 1, OWNER, BlockNumber(1))
-        block = BlockNumber(self.market.core.state.own.block + 1)
-        notes = (note, slot) if first == 1 else (slot,)
-        self.market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(self.market.at), notes))
+        self.market.chain_says(*((note, slot) if first == 1 else (slot,)))
 
     async def take(self, envelope: OfferEnvelope) -> None:
         """Takes an offer as the frame handler does."""

@@ -235,6 +235,7 @@ ANY: Facts = (0, 1 << 53, 124)
 Machine = tuple[Size, int, int, int, int, bool, tuple[JobKind, ...], int, int, bool, Facts]
 
 
+PLAIN: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
 LIES_ABOUT_ITS_CACHE = 8  # the number of a provider that never had what its offer names
 
 
@@ -377,12 +378,11 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
 @pytest.mark.rule("4.69")
 def test_content_that_a_provider_has_never_fetched_is_not_believed() -> None:
     state, host = State(), HOSTS[0]
-    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     asked = waiting_for(job_spec.Resources(), host, 5000)
     with state.transaction():
         for number in range(4):
-            fill(state, (*plain[:7], number, 0, False, ANY), number, host)
-        fill(state, (*plain[:7], 8, 0, True, ANY), LIES_ABOUT_ITS_CACHE, host)
+            fill(state, (*PLAIN[:7], number, 0, False, ANY), number, host)
+        fill(state, (*PLAIN[:7], 8, 0, True, ANY), LIES_ABOUT_ITS_CACHE, host)
     liar = owner_of(LIES_ABOUT_ITS_CACHE + 1)
     seen = {offers.choose(turn_of(state, step), asked)[0].provider.owner for step in range(40)}
     assert len(seen) > 2, "its price counts like every other's"
@@ -397,12 +397,11 @@ def test_content_that_a_provider_has_never_fetched_is_not_believed() -> None:
 @pytest.mark.rule("5.119")
 def test_at_equal_price_a_provider_with_the_image_and_without_strikes_is_taken() -> None:
     state, host = State(), HOSTS[0]
-    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     with state.transaction():
         for number in range(5):
-            fill(state, plain, number, host)
-        fill(state, (*plain[:7], 1, 0, True, ANY), 5, host)
-        fill(state, (*plain[:7], 2, 1, False, ANY), 6, host)
+            fill(state, PLAIN, number, host)
+        fill(state, (*PLAIN[:7], 1, 0, True, ANY), 5, host)
+        fill(state, (*PLAIN[:7], 2, 1, False, ANY), 6, host)
     asked = waiting_for(job_spec.Resources(), host, 5000)
     for step in range(20):
         ranked = [item.provider.owner for item in offers.choose(turn_of(state, step), asked, 3)]
@@ -418,19 +417,6 @@ def test_a_record_ranks_an_offer_beside_its_price() -> None:
     worse.
     """
     state, host = State(), HOSTS[0]
-    plain: Machine = (
-        (4000, 4 * GIB, "", 0),
-        1000,
-        1,
-        0,
-        5,
-        False,
-        (JobKind.TASK,),
-        0,
-        0,
-        False,
-        ANY,
-    )
     records = (
         Trusts(answers=(True,) * 18 + (False,) * 2),  # two of twenty missed: 5 %
         Trusts(times=(CompletionTime(Seconds(10), Seconds(14)),)),  # 40 % later than quoted: 8 %
@@ -438,9 +424,10 @@ def test_a_record_ranks_an_offer_beside_its_price() -> None:
     )
     with state.transaction():
         for number, known in enumerate(records):
-            fill(state, (*plain[:7], number, 0, False, ANY), number, host)
+            dear = (PLAIN[0], 1000, *PLAIN[2:7])
+            fill(state, (*dear, number, 0, False, ANY), number, host)
             state.trust[owner_of(number + 1)] = known
-        fill(state, (plain[0], 1030, *plain[2:7], 9, 0, False, ANY), 9, host)
+        fill(state, (PLAIN[0], 1030, *PLAIN[2:7], 9, 0, False, ANY), 9, host)
     asked = waiting_for(job_spec.Resources(), host, 5_000_000)
     for step in range(20):
         first, *_, last = offers.choose(turn_of(state, step), asked, 4)
@@ -496,11 +483,10 @@ def test_a_class_with_fewer_gpus_in_a_slot_is_matched_first() -> None:
 
 def test_an_image_named_by_cid_counts_as_cached() -> None:
     state, host = State(), HOSTS[0]
-    plain: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
     image = document_cid(b"archive")
     with state.transaction():
         for number in range(4):
-            fill(state, (*plain[:7], number, 0, False, ANY), number, host)
+            fill(state, (*PLAIN[:7], number, 0, False, ANY), number, host)
         provider = state.providers[owner_of(3)]
         assert provider.offer is not None
         state.fetched[owner_of(3)] = cached = (job_spec.image_digest(image)[:8],)

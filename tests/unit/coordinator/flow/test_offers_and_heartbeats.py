@@ -7,16 +7,16 @@ from quorate_coordinator.core.coordinator_core import CoordinatorCore
 from quorate_coordinator.core.matching import offers
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.entities import Matching, Provider, Running, WorkWindow
-from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.market.frame_handler import PendingRefreshes
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope, validate
 from quorate_protocol.messages.signed import FreeSlots, Heartbeat
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Hash32, Sequence, Small, UnixSeconds
+from quorate_protocol.units import Hash32, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
 from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.refusals import refuses
 
 ALIVE_SECONDS = 10
 
@@ -73,10 +73,14 @@ class Provided(Market):
             for owner in self.parties:
                 self.core.state.work_windows[owner] = (WorkWindow(HOST.id(), slots),)
 
+    def deafen(self) -> None:
+        """No provider receives frames from now on."""
+        for party in self.parties.values():
+            party.is_deaf = True
+
     def free(self) -> int:
         """Run slots of the first provider that the coordinator would assign."""
-        context = StepContext(self.core.state, self.core.rules, UnixSeconds(self.at), ZERO_HASH)
-        return offers.free_slots(context, self.provider, HOST.id())
+        return offers.free_slots(self.context(), self.provider, HOST.id())
 
 
 # ------------------------------------------------------------------------------------------- stake
@@ -86,9 +90,8 @@ class Provided(Market):
 def test_an_offer_of_more_run_slots_than_stake_slots_is_refused_with_both_numbers() -> None:
     market = Provided()
     slot = replace(market.offer.slots[0], count=Small(200))
-    with pytest.raises(Refused, match=r"200 run slots .* has 2 active stake slots") as caught:
+    with refuses(Code.OVER_STAKE, r"200 run slots .* has 2 active stake slots"):
         market.take(market.signed(seq=Sequence(2), slots=(slot,)))
-    assert caught.value.code is Code.OVER_STAKE
     other = replace(slot, host=replace(HOST, level="v4"), count=Small(1))
     with pytest.raises(Refused, match="has 0 active stake slots"):
         market.take(market.signed(seq=Sequence(2), slots=(other,)))
@@ -100,11 +103,8 @@ def test_a_refresh_is_refused_once_its_stake_is_gone() -> None:
     market = Provided()
     slots = market.core.state.hosts[HOST.id()].slots
     mine = next(slot for slot in slots if slot.owner == market.first.owner)
-    block = market.core.state.own.block
-    closed = ev.ChainSlotClosed(HOST.id(), mine.index, type(block)(block + 1))
-    for number in (block + 1, block + 2):
-        notes = (closed,) if number == block + 1 else ()
-        market.send(ev.ChainAdvanced(type(block)(number), ZERO_HASH, UnixSeconds(market.at), notes))
+    market.chain_says(ev.ChainSlotClosed(HOST.id(), mine.index, market.next_block))
+    market.chain_says()
     with pytest.raises(Refused, match="has 1 active stake slots"):
         market.take(market.signed(seq=Sequence(2)))
 
@@ -141,13 +141,11 @@ def test_a_provider_whose_first_offer_comes_after_a_heartbeat_waits_for_the_next
 @pytest.mark.rule("3.47")
 def test_a_heartbeat_that_revives_a_provider_matches_the_jobs_that_wait() -> None:
     market = Provided()
-    for party in market.parties.values():
-        party.is_deaf = True
+    market.deafen()
     waiting = market.order(0, 1)
     running = market.job(waiting).leases
     assert len(running) == 1
-    for _ in range(4 * ALIVE_SECONDS):
-        market.beat()
+    market.beats(4 * ALIVE_SECONDS)
     assert isinstance(market.job(waiting).phase, Matching)
     market.at += ALIVE_SECONDS
     market.heartbeat()
@@ -192,8 +190,7 @@ def test_a_refresh_does_not_renew_another_offer_than_its_own() -> None:
     later = UnixSeconds(market.at + 900)
     market.take(market.signed(seq=Sequence(5), expires=later))
     changed = replace(market.offer, seq=Sequence(3), region="us")
-    envelope = OfferEnvelope(changed, seal(DOMAIN, changed.signed(), market.first.key.sign))
-    market.send(ev.OfferReceived(envelope, market.first.key.address))
+    market.send_offer(market.first, changed)
     market.heartbeat()
     assert market.offer == changed
 
@@ -229,8 +226,7 @@ def test_slots_that_another_coordinator_took_are_not_assigned() -> None:
     assert market.free() == 0
     [view, *_] = views.offer_views(market.core.state, UnixSeconds(market.at), 10)
     assert view.free_slots == 0
-    for party in market.parties.values():
-        party.is_deaf = True
+    market.deafen()
     assigned = [market.order(0, number) for number in range(1, 6)]
     used = [item for item in market.core.state.leases.values() if item.occupies_slot]
     assert len(assigned) == 5 and all(item.provider != market.first.owner for item in used)
@@ -264,23 +260,11 @@ def test_an_offer_that_comes_again_by_gossip_is_not_journaled() -> None:
 
 def lease_of_the_first(market: Provided) -> Hash32:
     """Lets the first provider take a job that it does not finish, and returns the lease."""
-    for party in market.parties.values():
-        party.is_deaf = True
+    market.deafen()
     for number in range(1, 7):
         market.order(0, number)
     [lease, *_] = market.core.state.leases_in_slots[market.first.owner]
     return lease
-
-
-def accept(market: Provided, lease: Hash32, time: int) -> None:
-    """The first provider accepts a lease."""
-    from quorate_protocol.messages.signed import Accept
-    from quorate_protocol.units import Seconds
-
-    message = Accept(lease, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(time))
-    market.send(
-        ev.AcceptReceived(seal(DOMAIN, message, market.first.key.sign), market.first.key.address)
-    )
 
 
 @pytest.mark.rule("3.48")
@@ -288,7 +272,7 @@ def test_a_lease_of_ours_is_not_held_for_one_of_another_coordinator() -> None:
     market = Provided()
     lease = lease_of_the_first(market)
     assert market.free() == 0, "both slots are ours"
-    accept(market, lease, market.at)
+    market.accept(market.first, lease)
     market.at += 1
     market.heartbeat(free=1)
     assert market.provider.elsewhere == (), "the second Assignment is not answered yet"
@@ -300,5 +284,5 @@ def test_an_accept_that_arrives_after_its_heartbeat_is_counted_once() -> None:
     lease = lease_of_the_first(market)
     market.heartbeat(free=1, time=market.at + 2)
     assert market.provider.taken_elsewhere(HOST.id()) == 1, "not known to be ours yet"
-    accept(market, lease, market.at + 1)
+    market.accept(market.first, lease, market.at + 1)
     assert market.provider.elsewhere == ()

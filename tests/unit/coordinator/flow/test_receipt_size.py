@@ -8,13 +8,14 @@ import pytest
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect, StoreReceipt, StoreSpec
 from quorate_coordinator.core.model.entities import AwaitingRound, BeaconUsed, Decided, HostList
+from quorate_coordinator.core.model.state import DocumentCache
 from quorate_coordinator.core.money import receipts
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.messages import receipt
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.receipts import receipt_checks
-from quorate_protocol.units import BlockNumber, Hash32, Round, Sequence, UnixSeconds
+from quorate_protocol.units import Hash32, Round, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.bls import verify_round
@@ -53,19 +54,17 @@ def test_receipts_stay_small(slots: int) -> None:
         assert len(data) < BASE_BYTES + len(body.slots) * SHOWN_BYTES, (
             f"{len(data)} bytes after {tries} tries over {slots} slots"
         )
-    print(f"{slots} slots: receipts of {sorted(len(data) for data in market.receipts)} bytes")
 
 
 @pytest.mark.rule("3.39")
 def test_a_receipt_has_the_hash_of_the_block_of_its_slots() -> None:
     market = market_of(5)
-    block, hashed = BlockNumber(market.core.state.own.block + 1), Hash32(b"\x7c" * 32)
+    block, hashed = market.next_block, Hash32(b"\x7c" * 32)
     market.send(ev.ChainAdvanced(block, hashed, UnixSeconds(market.at), ()))
     job_id = market.order(0, 1)
-    later = BlockNumber(block + 1)
-    market.send(ev.ChainAdvanced(later, Hash32(b"\x01" * 32), UnixSeconds(market.at), ()))
+    market.chain_says()
     market.until_decided(job_id)
-    chain = canonical.decode(receipt.Receipt, market.receipts[0]).taken_from_chain
+    chain = market.receipt(0).taken_from_chain
     assert (chain.block, chain.block_hash) == (block, hashed)
 
 
@@ -88,7 +87,6 @@ def test_the_journal_of_a_job_stays_small(slots: int) -> None:
     market.until_decided(market.order(0, 1))
     events = sum(len(CODEC.encode_event(item.event)) for item in market.log[begun:])
     performed = sum(len(CODEC.encode_effect(effect)) for effect in market.effects[effects:])
-    print(f"{slots} slots: {events} bytes of events and {performed} of effects a job")
     assert events + performed < JOURNAL_BYTES
 
 
@@ -125,13 +123,31 @@ def test_a_job_leaves_the_state_only_after_its_receipt_is_stored() -> None:
     market = market_of(8)
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    found = {
-        cid: write()
-        for cid, write in receipts.job_documents(market.core.state, market.core.rules, job_id)
-    }
+    made = receipts.job_documents(market.core.state, market.core.rules, job_id)
+    found, ordered = {cid: write() for cid, write in made}, market.job(job_id).submission
     assert all(document_cid(data) == cid for cid, data in found.items())
-    assert list(found.values()) == [
-        market.core.state.jobs[job_id].submission.spec.encode(),
-        market.core.state.jobs[job_id].submission.terms.encode(),
-        market.receipts[0],
-    ]
+    expected = [ordered.spec.encode(), ordered.terms.encode(), market.receipts[0]]
+    assert list(found.values()) == expected
+
+
+def test_the_oldest_documents_are_dropped_when_the_cache_is_full() -> None:
+    waiting = DocumentCache(bytes_max=10)
+    waiting.put("a", b"12345")
+    waiting.put("b", b"12345")
+    waiting.put("b", b"1234")
+    assert waiting.take("a") == b"12345" and waiting.take("a") is None
+    waiting.put("c", b"1234567")
+    assert waiting.take("b") is None and waiting.take("c") == b"1234567"
+    waiting.put("d", b"more than there is room for")
+    assert waiting.take("d") is None
+
+
+def test_cached_receipt_is_the_one_that_would_be_built() -> None:
+    market = market_of(8)
+    market.until_decided(market.order(0, 1))
+    effect = next(item for item in market.chain if isinstance(item, StoreReceipt))
+    state, rules = market.core.state, market.core.rules
+    kept = receipts.document(state, rules, effect)
+    assert state.receipts.take(effect.cid) is None, "it was given away"
+    made = receipts.document(state, rules, effect)
+    assert kept is not None and kept == made and document_cid(made) == effect.cid

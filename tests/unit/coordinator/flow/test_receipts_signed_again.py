@@ -9,7 +9,6 @@ from functools import lru_cache
 
 import pytest
 
-from quorate_protocol.codec import canonical
 from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.messages.receipt import Receipt
 from quorate_protocol.rules.audit_draw import is_audited, seed
@@ -25,7 +24,7 @@ def small() -> Receipt:
     market = Market(*[Party(number) for number in range(3)])
     for nonce in range(1, 20):
         market.until_decided(market.order(0, nonce))
-        body: Receipt = canonical.decode(Receipt, market.receipts[-1])
+        body: Receipt = market.receipt()
         if body.batches[0].message.slots == (0,):
             return body
     raise AssertionError("no first try gave an auditor")
@@ -63,7 +62,7 @@ def test_an_audit_that_the_round_did_not_ask_for_is_noticed() -> None:
     market = LargeMarket()
     first = market.order(0, 1, accept_unwitnessed=True, verify_tier=VerifyTier.LEAN)
     market.until_decided(first)
-    body = canonical.decode(Receipt, market.receipts[0])
+    body = market.receipt(0)
     assert failures(body) == set() and body.batches[0].message.slots, (
         "a newcomer's: audited at a rate of one"
     )

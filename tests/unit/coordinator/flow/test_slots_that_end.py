@@ -13,15 +13,7 @@ from quorate_coordinator.core.model import events as ev
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
-from quorate_protocol.units import (
-    ZERO_ADDRESS,
-    ZERO_HASH,
-    Address,
-    Amount,
-    BlockNumber,
-    Hash32,
-    UnixSeconds,
-)
+from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Hash32
 from quorate_runtime.keys.bls import keygen, public_key
 from support.markets.scripted_market import COORDINATOR, HOST, Market, Party
 
@@ -51,8 +43,7 @@ def test_an_event_of_stakes_becomes_a_note(event: Event, note: ev.ChainNote | No
 
 def told(market: Market, *notes: ev.ChainNote) -> tuple[StakeSlot, ...]:
     """Returns the slots after notes of the next block."""
-    block = BlockNumber(market.core.state.own.block + 1)
-    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
+    market.chain_says(*notes)
     return market.core.state.hosts[HOST.id()].slots
 
 

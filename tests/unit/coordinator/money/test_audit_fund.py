@@ -2,10 +2,9 @@
 
 import pytest
 
-from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger
 from quorate_protocol.rules.settlement import Credit
-from quorate_protocol.units import ZERO_HASH, Amount, UnixSeconds
+from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
 from support.markets.scripted_market import Market, Party
 
@@ -20,7 +19,7 @@ def paid_from_the_fund(who: int, amount: int, paid_in: int) -> tuple[int, int, l
     market = Market(*[Party(number) for number in range(5)])
     job_id = market.order(who, 1)
     market.until_decided(job_id)
-    context = StepContext(market.core.state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
+    context = market.context()
     job, account = market.job(job_id), market.clients[who].address
     client = context.state.clients[account]
     with context.state.transaction():
@@ -57,8 +56,7 @@ def test_what_a_job_pays_into_the_fund_counts_for_its_client() -> None:
     market = Market(*[Party(number) for number in range(5)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    for _ in range(3):
-        market.beat()
+    market.beats(3)
     clients, own = market.core.state.clients, market.core.state.own
     mine, other = (clients.get(market.clients[who].address) for who in (0, 1))
     assert mine is not None and mine.fund_paid == own.fund == market.job(job_id).split.fund > 0

@@ -3,13 +3,10 @@
 The rules are PROTOCOL §6. `Market.escrow` is the chain, and confirms once a second.
 """
 
-from typing import TypeVar
-
 import pytest
 
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import (
-    Effect,
     PaidVoucher,
     Send,
     SendGiveBack,
@@ -19,12 +16,11 @@ from quorate_coordinator.core.model.effects import (
 )
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import ledger, payees
-from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import DAY, DEVNET
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.signed import Assignment, Decline, Session, Voucher
+from quorate_protocol.messages.signed import Assignment, Session, Voucher
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.reputation.fold import Trusts
 from quorate_protocol.rules.tabs import Tab
@@ -39,6 +35,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from support.markets.scripted_market import COORDINATOR, DOMAIN, STATEMENT, Market, Party
+from support.refusals import refuses
 
 US = COORDINATOR.address
 
@@ -47,29 +44,9 @@ def a_market(count: int = 3) -> Market:
     return Market(*[Party(number) for number in range(count)])
 
 
-E = TypeVar("E", bound=Effect)
-
-
-def sent(market: Market, kind: type[E]) -> list[E]:
-    return [effect for effect in market.effects if isinstance(effect, kind)]
-
-
 def vouchers(market: Market) -> list[Voucher]:
-    return [
-        effect.frame.voucher.message
-        for effect in market.effects
-        if isinstance(effect, Send) and isinstance(effect.frame, frames.VoucherSent)
-    ]
-
-
-def beats(market: Market, seconds: int) -> None:
-    for _ in range(seconds):
-        market.beat()
-
-
-def chain_says(market: Market, *notes: ev.ChainNote) -> None:
-    block = BlockNumber(market.core.state.own.block + 1)
-    market.send(ev.ChainAdvanced(block, ZERO_HASH, UnixSeconds(market.at), notes))
+    found = [effect.frame for effect in market.sent(Send)]
+    return [frame.voucher.message for frame in found if isinstance(frame, frames.VoucherSent)]
 
 
 def works(market: Market, jobs: int = 3) -> None:
@@ -86,22 +63,19 @@ def test_final_pay_is_vouched_and_paid_from_what_clients_vouchers_bring() -> Non
     newest = {item.payee: item.cumulative for item in vouchers(market)}
     assert newest == {owner: amount for owner, amount in owed.items() if amount}
     assert all(item.payer == US for item in vouchers(market))
-    frame = next(
-        effect.frame
-        for effect in market.effects
-        if isinstance(effect, Send) and isinstance(effect.frame, frames.VoucherSent)
-    )
+    sent = [effect.frame for effect in market.sent(Send)]
+    frame = next(frame for frame in sent if isinstance(frame, frames.VoucherSent))
     assert frame.voucher == seal(DOMAIN, frame.voucher.message, STATEMENT.sign)
-    beats(market, DEVNET.redeem_every + DEVNET.pay_every + 5)
+    market.beats(DEVNET.redeem_every + DEVNET.pay_every + 5)
     paid = {payee.account: payee.tab.paid for payee in market.core.state.payees.values()}
     assert {owner: paid.get(owner, 0) for owner in owed} == owed
-    payrolls = sent(market, SendPayroll)
+    payrolls = market.sent(SendPayroll)
     assert payrolls and len({effect.key for effect in payrolls}) == len(payrolls)
     assert payrolls[-1].root == market.core.state.own.log.root()
     for client in market.core.state.clients.values():
         assert client.tab.paid >= client.charged > 0, "redeemed after a while"
     before = len(market.chain)
-    beats(market, 3 * DEVNET.redeem_every)
+    market.beats(3 * DEVNET.redeem_every)
     assert len(market.chain) == before and not market.core.needs_tick(), "nothing is left to do"
 
 
@@ -109,41 +83,41 @@ def test_final_pay_is_vouched_and_paid_from_what_clients_vouchers_bring() -> Non
 def test_a_payroll_stays_inside_balance_and_limit_and_one_is_under_way() -> None:
     market = a_market()
     market.escrow.balance = market.escrow.limit = 0
-    chain_says(market, *market.escrow.own_notes())
+    market.chain_says(*market.escrow.own_notes())
     works(market)
-    beats(market, DEVNET.pay_every)
-    assert not sent(market, SendPayroll)
+    market.beats(DEVNET.pay_every)
+    assert not market.sent(SendPayroll)
     market.escrow.balance, market.escrow.limit = 10_000, 700
-    chain_says(market, *market.escrow.own_notes())
+    market.chain_says(*market.escrow.own_notes())
     market.confirm = lambda: None  # type: ignore[method-assign]
-    beats(market, 3 * DEVNET.pay_every)
-    (payroll,) = sent(market, SendPayroll)
+    market.beats(3 * DEVNET.pay_every)
+    (payroll,) = market.sent(SendPayroll)
     assert sum(pay.cumulative for pay in payroll.pays) == 700
     market.send(ev.TransactionRefused(payroll.key, "limit"))
-    beats(market, 3 * DEVNET.pay_every)
-    assert len(sent(market, SendPayroll)) == 2, "it is built again"
+    market.beats(3 * DEVNET.pay_every)
+    assert len(market.sent(SendPayroll)) == 2, "it is built again"
     market.send(ev.TransactionRefused(payroll.key, "limit"))
-    beats(market, 3 * DEVNET.pay_every)
-    assert len(sent(market, SendPayroll)) == 2, "the same refusal again is of the first one"
+    market.beats(3 * DEVNET.pay_every)
+    assert len(market.sent(SendPayroll)) == 2, "the same refusal again is of the first one"
 
 
 @pytest.mark.rule("6.85")
 def test_a_live_owner_with_stake_gets_a_guarantee_and_a_closing_tab_none() -> None:
     market = a_market(2)
-    beats(market, 3)
+    market.beats(3)
     first = DEVNET.slot_stake // 20
     assert [market.payee(owner).tab.free for owner in market.parties] == [first, first]
-    locks = len(sent(market, SendLocks))
-    beats(market, 30)
-    assert len(sent(market, SendLocks)) == locks, "half of it is enough"
+    locks = len(market.sent(SendLocks))
+    market.beats(30)
+    assert len(market.sent(SendLocks)) == locks, "half of it is enough"
     owner = next(iter(market.parties))
     market.escrow.tabs[US, owner] = first, first
-    chain_says(market, ev.ChainTabChanged(US, owner, Amount(first), Amount(first)))
-    beats(market, 3)
+    market.chain_says(ev.ChainTabChanged(US, owner, Amount(first), Amount(first)))
+    market.beats(3)
     assert market.payee(owner).tab.free == first
     closing = UnixSeconds(market.at + 90)
-    chain_says(market, ev.ChainTabChanged(US, owner, Amount(0), Amount(0), closing))
-    beats(market, 3)
+    market.chain_says(ev.ChainTabChanged(US, owner, Amount(0), Amount(0), closing))
+    market.beats(3)
     assert not market.payee(owner).tab.free
 
 
@@ -158,9 +132,7 @@ class Cautious(Market):
             super()._run(party, assignment, spec)
             return
         self.declined += 1
-        hashed, at = digest(DOMAIN, assignment), UnixSeconds(self.at)
-        decline = Decline(hashed, DeclineReason.UNSECURED, UnixSeconds(0), at)
-        self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))
+        self.decline(party, assignment, DeclineReason.UNSECURED)
 
 
 @pytest.mark.rule("6.83")
@@ -168,7 +140,7 @@ def test_an_unsecured_decline_counts_against_nobody_and_ends_with_a_larger_guara
     market = Cautious(*[Party(number) for number in range(4)])
     owner = next(iter(market.parties))
     for nonce in range(1, 15):
-        beats(market, 20)  # it is left out for so long
+        market.beats(20)  # it is left out for so long
         before = market.declined
         market.until_decided(market.order(0, nonce))
         if market.declined > before:
@@ -177,7 +149,7 @@ def test_an_unsecured_decline_counts_against_nobody_and_ends_with_a_larger_guara
     answered, executions = (market.core.state.trust.get(owner) or Trusts()).availability()
     assert (answered, executions) == (0, 0), "the public log has none of it"
     market.escrow.tabs[US, owner] = (7_000_000, 0)
-    chain_says(market, ev.ChainTabChanged(US, owner, Amount(7_000_000), Amount(0)))
+    market.chain_says(ev.ChainTabChanged(US, owner, Amount(7_000_000), Amount(0)))
     assert not market.core.state.providers[owner].unsecured_until
     declined = market.declined
     for nonce in range(20, 25):
@@ -193,19 +165,19 @@ def test_a_voucher_is_redeemed_at_once_when_a_clock_runs_against_it(clock: str) 
     market.core.rules = replace(market.core.rules, limits=limits)
     if clock == "balance":
         market.escrow.balance = 100
-        chain_says(market, *market.escrow.own_notes())
+        market.chain_says(*market.escrow.own_notes())
     market.until_decided(market.order(0, 1))
-    client = market.core.state.clients[market.clients[0].address]
+    client = market.client()
     if clock == "closing":
         locked, closing = client.tab.locked, UnixSeconds(market.at + 60)
-        chain_says(market, ev.ChainTabChanged(client.account, US, locked, Amount(0), closing))
+        market.chain_says(ev.ChainTabChanged(client.account, US, locked, Amount(0), closing))
     if clock == "leaving":
-        chain_says(market, ev.ChainSlotsClosed(US, BlockNumber(1)))
+        market.chain_says(ev.ChainSlotsClosed(US, BlockNumber(1)))
     if clock == "session":
         assert client.voucher_session is not None
         market.at = client.voucher_session.message.expires
-    beats(market, 2 * DEVNET.pay_every)
-    redeemed = [item for effect in sent(market, SendRedeem) for item in effect.vouchers]
+    market.beats(2 * DEVNET.pay_every)
+    redeemed = [item for effect in market.sent(SendRedeem) for item in effect.vouchers]
     paid = market.core.state.clients[client.account].tab.paid
     if clock == "none":
         assert not redeemed and not paid
@@ -218,20 +190,20 @@ def test_a_voucher_that_the_chain_refuses_holds_back_no_other() -> None:
     market = a_market()
     market.confirm = lambda: None  # type: ignore[method-assign]
     market.until_decided(market.order(0, 1), market.order(1, 2))
-    beats(market, DEVNET.redeem_every + 5)
-    (both,) = sent(market, SendRedeem)
+    market.beats(DEVNET.redeem_every + 5)
+    (both,) = market.sent(SendRedeem)
     assert len(both.vouchers) == 2
     market.send(ev.TransactionRefused(both.key, "expired"))
-    beats(market, 5)
-    alone = sent(market, SendRedeem)[-1]
+    market.beats(5)
+    alone = market.sent(SendRedeem)[-1]
     assert len(alone.vouchers) == 1
     market.send(ev.TransactionRefused(alone.key, "expired"))
-    beats(market, 5)
-    other = sent(market, SendRedeem)[-1]
+    market.beats(5)
+    other = market.sent(SendRedeem)[-1]
     assert other.vouchers[0] != alone.vouchers[0]
     market.send(ev.TransactionConfirmed(other.key, tuple(market.escrow.take(other))))
-    beats(market, DEVNET.pay_every)
-    again = sent(market, SendRedeem)[-1]
+    market.beats(DEVNET.pay_every)
+    again = market.sent(SendRedeem)[-1]
     assert again.vouchers == alone.vouchers and again.key != alone.key, "after a day"
 
 
@@ -239,18 +211,17 @@ def test_a_voucher_that_the_chain_refuses_holds_back_no_other() -> None:
 def test_no_order_on_a_closing_tab_and_no_voucher_of_a_session_that_is_nearly_over() -> None:
     market = a_market()
     market.until_decided(market.order(0, 1))
-    client = market.core.state.clients[market.clients[0].address]
+    client = market.client()
     assert client.voucher_session is not None
     over = client.voucher_session.message.expires + DEVNET.client_close
     market.at = over - DEVNET.client_close // 2
     market.vouch(0, Amount(client.vouched + 1))
     market.at += 1
-    with pytest.raises(Refused) as refused:
+    with refuses(Code.EXPIRED):
         market.vouch(0, Amount(client.vouched + 2))
-    assert refused.value.code is Code.EXPIRED
     market = a_market()
     locked, closing = client.tab.locked, UnixSeconds(market.at + 60)
-    chain_says(market, ev.ChainTabChanged(client.account, US, locked, Amount(0), closing))
+    market.chain_says(ev.ChainTabChanged(client.account, US, locked, Amount(0), closing))
     with pytest.raises(Refused, match="closing"):
         market.order(0, 2)
 
@@ -259,12 +230,12 @@ def test_a_voucher_counts_as_far_as_is_locked() -> None:
     market = a_market()
     account = market.clients[0].address
     market.until_decided(market.order(0, 1))
-    chain_says(market, ev.ChainTabChanged(account, US, Amount(4_000), Amount(0)))
+    market.chain_says(ev.ChainTabChanged(account, US, Amount(4_000), Amount(0)))
     market.vouch(0, Amount(9_000_000))
     assert market.core.state.clients[account].vouched == 4_000
-    chain_says(market, ev.ChainTabChanged(account, US, Amount(50_000_000), Amount(0)))
+    market.chain_says(ev.ChainTabChanged(account, US, Amount(50_000_000), Amount(0)))
     assert market.core.state.clients[account].vouched == 9_000_000
-    chain_says(market, ev.ChainTabChanged(account, US, Amount(50_000_000), Amount(9_500_000)))
+    market.chain_says(ev.ChainTabChanged(account, US, Amount(50_000_000), Amount(9_500_000)))
     assert market.core.state.clients[account].vouched == 9_500_000, "somebody relayed a newer one"
 
 
@@ -273,25 +244,25 @@ def test_a_client_gets_back_what_nothing_needs_and_what_it_paid_beyond_its_charg
     market = a_market()
     account = market.clients[0].address
     market.until_decided(market.order(0, 1))
-    beats(market, DEVNET.redeem_every + 5)
+    market.beats(DEVNET.redeem_every + 5)
     client = market.core.state.clients[account]
     excess = client.tab.paid - client.charged
     assert excess > 0, "its voucher covered what the job reserved"
     market.confirm = lambda: None  # type: ignore[method-assign]
     asked = ev.GiveBackAsked(account, Amount(10**9))
     assert market.send(asked) == market.send(asked) == 50_000_000 - client.tab.paid
-    assert len(sent(market, SendGiveBack)) == 1
+    assert len(market.sent(SendGiveBack)) == 1
     with pytest.raises(Refused, match="available"):
         market.order(0, 2)
     del market.confirm
-    beats(market, DEVNET.pay_every + 3)
+    market.beats(DEVNET.pay_every + 3)
     client = market.core.state.clients[account]
     assert client.tab == Tab(client.tab.paid, client.tab.paid) and client.charged == client.tab.paid
     assert market.payee(account).tab.paid == excess, "by payroll"
     assert not any(item.payee == account for item in vouchers(market))
     assert market.send(asked) == market.send(asked) == 0
-    chain_says(market, ev.ChainTabChanged(STATEMENT.address, US, Amount(5), Amount(0)))
-    chain_says(market, ev.ChainTabChanged(STATEMENT.address, US, Amount(0), Amount(0)))
+    market.chain_says(ev.ChainTabChanged(STATEMENT.address, US, Amount(5), Amount(0)))
+    market.chain_says(ev.ChainTabChanged(STATEMENT.address, US, Amount(0), Amount(0)))
     assert STATEMENT.address not in market.core.state.clients, "it never ordered"
 
 
@@ -345,7 +316,7 @@ def test_a_refund_lowers_what_is_charged(is_leaving: bool) -> None:
 def test_the_core_knows_when_others_have_more_than_it_signed_and_never_signs_less() -> None:
     market = a_market()
     works(market)
-    beats(market, 2 * DEVNET.pay_every)
+    market.beats(2 * DEVNET.pay_every)
     owner = max(market.parties, key=market.earned)
     vouched = market.payee(owner).vouched
     state = market.core.state
@@ -355,11 +326,11 @@ def test_the_core_knows_when_others_have_more_than_it_signed_and_never_signs_les
     paid = Amount(vouched + 50_000)
     market.escrow.tabs |= {(US, party): (paid, paid) for party in market.parties}
     notes = [ev.ChainTabChanged(US, party, paid, paid) for party in market.parties]
-    chain_says(market, *notes)
+    market.chain_says(*notes)
     assert set(payees.paid_beyond(state)) == set(market.parties)
     before = len(vouchers(market))
     market.until_decided(*(market.order(0, nonce) for nonce in range(10, 13)))
-    beats(market, 1)
+    market.beats(1)
     later = [item.cumulative for item in vouchers(market)[before:]]
     assert later and min(later) == paid
 
@@ -384,7 +355,7 @@ def test_daily_pay_is_an_average_of_a_week() -> None:
 def test_a_longer_session_of_the_same_voucher_is_kept() -> None:
     market = a_market()
     market.until_decided(market.order(0, 1))
-    client = market.core.state.clients[market.clients[0].address]
+    client = market.client()
     assert client.voucher is not None and client.voucher_session is not None
     before = client.voucher_session.message
     for later in (100, 50):

@@ -6,23 +6,19 @@ import pytest
 
 from quorate.trust.charge_verification import check_receipt
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Job, MedianPrice
+from quorate_coordinator.core.model.entities import AwaitingRound, Ended, Job, MedianPrice
 from quorate_coordinator.core.model.lease import Lease, Revealed
-from quorate_protocol.codec import canonical
-from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages.beacon_rounds import round_time
-from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import JobSpec
-from quorate_protocol.messages.receipt import Receipt, document
-from quorate_protocol.messages.signed import Assignment, Stop
+from quorate_protocol.messages.receipt import document
+from quorate_protocol.messages.signed import Assignment
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Label, Milliseconds, Price, UnixSeconds
 from quorate_protocol.values import replace
-from quorate_runtime.keys.bls import sign_round
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import BLS, DOMAIN, HOST, INFO, Market, Party
+from support.markets.scripted_market import HOST, INFO, Market, Party
 from support.receipt_readers import own_record
 from vectors.generate import message_of
 
@@ -30,8 +26,12 @@ RAN_MS = 36_000  # the run time that the scripted providers claim
 
 
 def _group(market: Market, job: Job) -> list[Lease]:
-    assert isinstance(job.phase, Decided)
-    return [market.core.state.leases[hashed] for hashed in job.phase.verdict.message.group]
+    return [market.core.state.leases[hashed] for hashed in market.verdict(job.id).group]
+
+
+def _paid(job: Job, lease: Lease) -> int:
+    paid = {credit.assignment_hash: credit.amount for credit in job.split.credits}
+    return paid[lease.assignment_hash]
 
 
 @pytest.mark.rule("4.14")
@@ -51,12 +51,8 @@ def test_a_provider_is_believed_how_long_a_program_ran() -> None:
         passed = job.batches[0].stored_at[place] - (
             assignment.accept_by - market.core.rules.limits.accept_within
         )
-        paid = next(
-            item.amount
-            for item in job.split.credits
-            if item.assignment_hash == lease.assignment_hash
-        )
-        assert passed * 1000 <= RAN_MS and paid == RAN_MS * assignment.price_per_hour // 3_600_000
+        pay = RAN_MS * assignment.price_per_hour // 3_600_000
+        assert passed * 1000 <= RAN_MS and _paid(job, lease) == pay
 
 
 class MarketWithInflatedUsage(Market):
@@ -69,7 +65,9 @@ class MarketWithInflatedUsage(Market):
 
 @pytest.mark.rule("4.18")
 def test_usage_beyond_the_elapsed_time_is_not_paid() -> None:
-    """Client and fund once paid for an hour although less than a minute had passed."""
+    """Client and fund once paid for an hour although less than a minute had passed. The client
+    computes the same charge, and needs only the receipt (I10).
+    """
     market = MarketWithInflatedUsage(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
     market.until_decided(job_id)
@@ -77,15 +75,12 @@ def test_usage_beyond_the_elapsed_time_is_not_paid() -> None:
     stored_at = job.batches[0].stored_at
     for number, lease in enumerate(_group(market, job)):
         assignment = lease.assignment.message
-        by = stored_at[number]
-        paid = next(
-            item.amount
-            for item in job.split.credits
-            if item.assignment_hash == lease.assignment_hash
-        )
-        sent = assignment.accept_by - market.core.rules.limits.accept_within
-        assert by - sent < 2, "both commit at once"
-        assert paid == (by - sent + 1) * 1000 * assignment.price_per_hour // 3_600_000
+        passed = stored_at[number] - assignment.accept_by + market.core.rules.limits.accept_within
+        assert passed < 2, "both commit at once"
+        assert _paid(job, lease) == (passed + 1) * 1000 * assignment.price_per_hour // 3_600_000
+    found = market.receipt()
+    checked = check_receipt(own_record(market, found), document(found), found.verdict)
+    assert checked.charged == job.split.charged > 0
 
 
 TIMES = [(0, 1_000, 1_000), (0, 1_001, 1_000), (-200, 1, 0), (3_600, 3_601_001, 3_601_000)]
@@ -116,21 +111,6 @@ def test_execution_that_used_all_its_time_is_paid_in_full() -> None:
         assert settlement.payable_usage(usage, assignment, by, within) == ran_ms
 
 
-@pytest.mark.rule("4.18")
-def test_client_and_coordinator_compute_the_same_pay_of_an_inflated_claim() -> None:
-    """The client needs only the receipt (I10)."""
-    market = MarketWithInflatedUsage(*[Party(number) for number in range(3)])
-    job_id = market.order(0, 1)
-    market.until_decided(job_id)
-    found = canonical.decode(Receipt, market.receipts[0])
-    known = own_record(market, found)
-    assert (
-        check_receipt(known, document(found), found.verdict).charged
-        == market.job(job_id).split.charged
-        > 0
-    )
-
-
 class MarketWithLateCommits(MarketWithInflatedUsage):
     """A market whose client stops each run, and whose providers then take a quarter of an hour to
     commit.
@@ -141,15 +121,7 @@ class MarketWithLateCommits(MarketWithInflatedUsage):
 
         def slowly(event: ev.Event) -> object:
             if isinstance(event, ev.CommitReceived):
-                stop = Stop(
-                    self.core.state.leases[event.commit.message.assignment_hash].job_id,
-                    UnixSeconds(self.at),
-                )
-                send(
-                    ev.StopReceived(
-                        seal(DOMAIN, stop, self.sessions[0].sign), self.sessions[0].address
-                    )
-                )
+                self.stop(self.core.state.leases[event.commit.message.assignment_hash].job_id)
                 self.at += 900
             return send(event)
 
@@ -165,18 +137,17 @@ def test_a_stop_frees_the_money_of_the_rest_at_once_and_a_late_commit_is_not_pai
     market = MarketWithLateCommits(*[Party(number) for number in range(3)])
     market.limit = 24 * 3600
     job_id = market.order(0, 1, budget=Amount(20_000_000))
-    account = market.clients[0].address
-    before = market.core.state.clients[account].reserved
+    before = market.client().reserved
     with pytest.raises(Refused, match="was due by"):
         market.deliver()
     assert market.job(job_id).stop is not None
-    assert market.core.state.clients[account].reserved < before // 100
+    assert market.client().reserved < before // 100
     market.pending.clear()
     market.beat()
     ended = market.job(job_id).phase
     assert isinstance(ended, Ended) and "stopped by its client" in ended.reason
-    assert not market.core.state.clients[account].reserved
-    assert not market.core.state.clients[account].charged
+    assert not market.client().reserved
+    assert not market.client().charged
 
 
 @pytest.mark.rule("5.8", "5.9")
@@ -215,11 +186,9 @@ def test_a_run_is_paid_whole_although_the_coordinators_clock_is_behind() -> None
     market = Market(*[Party(number) for number in range(3)])
     job_id = market.order(0, 1)
     market.deliver()
-    while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
-        market.beat()
+    phase = market.until(job_id, AwaitingRound)
     market.at = max(market.at, round_time(INFO, phase.round) - 10)
-    signature = sign_round(BLS, phase.round)
-    market.send(ev.RoundAppeared(phase.round, signature, sha256(signature)))
+    market.appears(phase.round)
     market.until_decided(job_id)
     pays = [credit.amount for credit in market.job(job_id).split.credits]
     assert pays == [RAN_MS * 100_000 // 3_600_000] * 2

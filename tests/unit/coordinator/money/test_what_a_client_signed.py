@@ -9,19 +9,19 @@ from quorate.base.errors import EvidenceError
 from quorate.trust.charge_verification import check_ordered, check_receipt
 from quorate_coordinator.core.jobs import orders
 from quorate_coordinator.core.model import events as ev
-from quorate_coordinator.core.model.entities import AwaitingRound, Decided, Ended, Matching, Running
+from quorate_coordinator.core.model.entities import AwaitingRound, Ended, Matching, Running
 from quorate_coordinator.core.model.lease import Accepted, Committed
-from quorate_protocol.codec import canonical
 from quorate_protocol.messages.envelope import seal
-from quorate_protocol.messages.receipt import Receipt, document
-from quorate_protocol.messages.signed import Stop, Voucher, Witness
+from quorate_protocol.messages.receipt import document
+from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Outcome, Small, UnixSeconds
+from quorate_protocol.units import Address, Amount, Bps, Hash32, Label, Outcome, Small
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
+from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party, StoppingMarket
 from support.receipt_readers import own_record
+from support.refusals import refuses
 
 WATCHER, STRANGER = KeySigner(b"\x61" * 32), KeySigner(b"\x62" * 32)
 
@@ -35,9 +35,8 @@ def test_a_fee_above_the_one_that_it_signed_is_refused() -> None:
         if is_taken:
             market.order(0, fee)
             continue
-        with pytest.raises(Refused) as refused:
+        with refuses(Code.PRICE_TOO_HIGH, "maxFeeBps 500"):
             market.order(0, fee)
-        assert refused.value.code is Code.PRICE_TOO_HIGH and "maxFeeBps 500" in refused.value.detail
 
 
 def vouch(
@@ -67,17 +66,15 @@ def test_a_voucher_only_grows_covers_what_was_charged_and_needs_its_session() ->
         (charged, None, STRANGER.address, Code.WRONG_SIGNER),
     ]
     for amount, signer, coordinator, code in refusals:
-        with pytest.raises(Refused) as refused:
+        with refuses(code):
             vouch(market, amount, signer, coordinator)
-        assert refused.value.code is code
     vouch(market, charged - 1)
     assert market.core.state.clients[everybody[0].address].vouched == charged - 1
     assert not any(payee.final for payee in market.core.state.payees.values()), (
         "one unit is missing: it stays held"
     )
-    with pytest.raises(Refused) as refused:
+    with refuses(Code.STALE):
         vouch(market, charged - 2)
-    assert refused.value.code is Code.STALE
     vouch(market, charged)
     assert sum(payee.final for payee in market.core.state.payees.values()) == 2000
 
@@ -94,8 +91,7 @@ def _order(market: Market, everybody: list[KeySigner]) -> Hash32:
 def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySigner | None) -> None:
     market = LargeMarket()
     job_id = market.order(0, 1) if watcher is None else _watched(market, watcher)
-    while not isinstance(phase := market.job(job_id).phase, AwaitingRound):
-        market.beat()
+    phase = market.until(job_id, AwaitingRound)
     right = watcher or market.sessions[0]
     wrong = [
         STRANGER,
@@ -103,20 +99,13 @@ def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySig
         market.sessions[1],
         market.sessions[0] if watcher else WATCHER,
     ]
-    message = Witness(
-        market.job(job_id).commits[0],
-        market.job(job_id).ack.digest(DOMAIN),
-        phase.round,
-        UnixSeconds(market.at),
-    )
     for key in wrong:
-        with pytest.raises(Refused) as refused:
-            market.send(ev.WitnessReceived(seal(DOMAIN, message, key.sign), key.address))
-        assert refused.value.code is Code.WRONG_SIGNER and market.job(job_id).witness is None
-    other = replace(message, beacon_round=phase.round + 1)
+        with refuses(Code.WRONG_SIGNER):
+            market.witness(job_id, key)
+        assert market.job(job_id).witness is None
     with pytest.raises(Refused):
-        market.send(ev.WitnessReceived(seal(DOMAIN, other, right.sign), right.address))
-    market.send(ev.WitnessReceived(seal(DOMAIN, message, right.sign), right.address))
+        market.witness(job_id, right, beacon_round=phase.round + 1)
+    market.witness(job_id, right)
     assert market.job(job_id).witness is not None
 
 
@@ -169,12 +158,8 @@ def test_two_different_results_that_nobody_settles_cost_the_client_nothing() -> 
     market = Market(Party(0, lies=True), Party(1), Party(2, is_deaf=True))
     job_id = market.order(0, 1)
     market.until_decided(job_id)
-    phase, client = market.job(job_id).phase, market.core.state.clients[market.clients[0].address]
-    assert (
-        isinstance(phase, Decided)
-        and phase.verdict.message.outcome is Outcome.UNRESOLVED
-        and not phase.verdict.message.faulted
-    )
+    verdict, client = market.verdict(job_id), market.client()
+    assert verdict.outcome is Outcome.UNRESOLVED and not verdict.faulted
     assert client.charged == client.reserved == 0 and not market.core.state.faults
 
 
@@ -184,8 +169,7 @@ def test_silent_provider_is_not_paid_for_an_unstable_program() -> None:
     market = Market(*[Party(number, lies=True) for number in range(3)], mute)
     job_id = market.order(0, 1, max_executions=Small(4))
     market.until_decided(job_id, seconds=200)
-    phase = market.job(job_id).phase
-    assert isinstance(phase, Decided) and phase.verdict.message.outcome is Outcome.UNRESOLVED
+    assert market.verdict(job_id).outcome is Outcome.UNRESOLVED
     paid = {owner: market.earned(owner) for owner in market.parties}
     assert (
         mute.commits and paid[mute.owner] == 0 and sum(amount > 0 for amount in paid.values()) == 3
@@ -202,21 +186,13 @@ def test_a_stop_before_any_run_needs_the_clients_session_and_costs_nothing(
     jobs = [market.order(0, number) for number in range(1, 5)]
     job_id = jobs[0] if is_assigned else jobs[-1]
     assert isinstance(market.job(job_id).phase, Running if is_assigned else Matching)
-    client = market.clients[0].address
-    before, reserved = market.core.state.clients[client].reserved, market.job(job_id).reserved
-    message = Stop(job_id, UnixSeconds(market.at))
+    before, reserved = market.client().reserved, market.job(job_id).reserved
     for key in (STRANGER, market.sessions[1], market.clients[0]):
-        with pytest.raises(Refused) as refused:
-            market.send(ev.StopReceived(seal(DOMAIN, message, key.sign), key.address))
-        assert refused.value.code is Code.UNKNOWN, "as for a job that does not exist"
-    market.send(
-        ev.StopReceived(seal(DOMAIN, message, market.sessions[0].sign), market.sessions[0].address)
-    )
+        with refuses(Code.UNKNOWN):
+            market.stop(job_id, key)
+    market.stop(job_id)
     assert isinstance(market.job(job_id).phase, Ended) and reserved > 0
-    assert (
-        market.core.state.clients[client].reserved == before - reserved
-        and not market.core.state.clients[client].charged
-    )
+    assert market.client().reserved == before - reserved and not market.client().charged
 
 
 @pytest.mark.rule("5.42")
@@ -257,10 +233,20 @@ def test_a_receipt_with_a_fee_above_the_signed_one_is_no_evidence(
     market = Market(*[Party(number) for number in range(3)])
     market.core.rules = replace(market.core.rules, fee_bps=Bps(fee))
     market.until_decided(market.order(0, 1))
-    found = canonical.decode(Receipt, market.receipts[0])
+    found = market.receipt(0)
     known = own_record(market, found)
     if is_taken:
         assert check_receipt(known, document(found), found.verdict).charged == 2_100
         return
     with pytest.raises(EvidenceError, match="maxFeeBps"):
         check_receipt(known, document(found), found.verdict)
+
+
+@pytest.mark.rule("I4")
+def test_a_stopped_run_is_marked_as_stopped_and_its_time_is_paid() -> None:
+    """Its receipt differs from that of an abandoned run."""
+    market = StoppingMarket(*[Party(number) for number in range(4)])
+    market.until_decided(market.order(0, 1))
+    found = market.receipt()
+    stopped = check_receipt(own_record(market, found), document(found), found.verdict)
+    assert stopped.is_stopped and stopped.verdict.outcome is Outcome.LAPSED and stopped.charged > 0
