@@ -186,6 +186,7 @@ def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: 
         ("--payout", "zz"),
         ("--public-url", "foo"),
         ("--public-url", "http://gpu.example:7710"),
+        ("--public-url", "http://203.0.113.7/" + "x" * settings.PUBLIC_URL_MAX),
         ("--image", "python:3.11"),
         ("--coordinator", "foo:80"),
         ("--price-floor", "7"),
@@ -193,7 +194,7 @@ def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: 
         ("--trust", "-1"),
         ("--max-held", "1e3"),
         ("--chain-url", "foo"),
-        ("--region", "x" * 65),
+        ("--region", "x" * (settings.REGION_MAX + 1)),
     ],
 )
 def test_invalid_option_is_refused_by_name_before_anything_is_written(
