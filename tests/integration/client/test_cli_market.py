@@ -1,52 +1,24 @@
 """The command line against the fake market: printed text, JSON and exit codes."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quorate.base.exit_codes import ExitCode
-from quorate.cli.main import run_main
 from quorate.client.base.profile import create_profile
 from quorate.job.host_class import parse_host_class
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_protocol.refusals import Code
 from support.executors.image_archives import entry, image_entries, tar
+from support.markets.cli_calls import IMAGE, Call, cli_calls
 from support.markets.fake_market import Cheat, FakeMarket
-
-IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
-Call = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
 @pytest.fixture
 def call(fake: FakeMarket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Returns a function that runs a command as a devnet's first client: (exit code, stdout,
-    stderr).
-    """
-    create_profile(tmp_path / "alice", fake.url, "pass", "devnet")
-    password = tmp_path / "password"
-    password.write_text("pass\n")
-    password.chmod(0o600)
-    devnet = {
-        "coordinator": fake.url,
-        "clients": [
-            {"name": "alice", "home": str(tmp_path / "alice"), "passwordFile": str(password)}
-        ],
-    }
-    (tmp_path / "devnet.json").write_text(json.dumps(devnet))
-
-    async def run(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = await asyncio.to_thread(
-            run_main, ["--devnet", str(tmp_path / "devnet.json"), *words]
-        )
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+    return cli_calls(fake, tmp_path, capsys)
 
 
 def job_file(tmp_path: Path, **changes: Any) -> str:

@@ -11,16 +11,14 @@ import pytest
 from quorate.base.exit_codes import MEANING, ExitCode
 from quorate.cli.context import from_environment
 from quorate.cli.main import main, run_main
+from support.cli_prompt import password_file
 
 HEAVY = ("docker", "sqlalchemy", "numpy", "web3", "eth_tester", "libp2p", "vyper")
 
 
 @pytest.fixture
 def password(tmp_path: Path) -> Path:
-    path = tmp_path / "password"
-    path.write_text("secret\n")
-    path.chmod(0o600)
-    return path
+    return password_file(tmp_path)
 
 
 def test_every_exit_code_has_a_meaning() -> None:

@@ -34,6 +34,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner, PeerKey, recover
 from quorate_runtime.keys.keystore import Keystore
+from support.cli_prompt import password_file
 from support.markets.provider_world import (
     COORDINATOR,
     NOW,
@@ -93,34 +94,19 @@ def test_needed_keys_are_in_the_keystore_after_a_crash_in_any_step_of_a_rotation
 
 def test_rotate_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
     """If the owner types it again before the daemon uses the new key, it makes no further key."""
-    (tmp_path / "password").write_text("secret\n")
-    (tmp_path / "password").chmod(0o600)
+    flags = f"--home {tmp_path / 'node'} --password-file {password_file(tmp_path)} --json"
 
-    def typed(*words: str) -> dict[str, object]:
-        command = [
-            *words,
-            "--home",
-            str(tmp_path / "node"),
-            "--password-file",
-            str(tmp_path / "password"),
-            "--json",
-        ]
-        result = CliRunner().invoke(app, command)
+    def typed(line: str) -> dict[str, object]:
+        result = CliRunner().invoke(app, f"{line} {flags}".split())
         assert result.exit_code == 0, result.output
         found: dict[str, object] = json.loads(result.stdout)
         return found
 
-    first = typed("init", "--coordinator", "http://127.0.0.1:7700", "--limits", "devnet")[
-        "operator"
-    ]
-    new = typed("rotate")
-    assert (
-        new["is_new"] and new["operator"] != first and typed("rotate") == {**new, "is_new": False}
-    )
-    assert (
-        typed("init", "--coordinator", "http://127.0.0.1:7700", "--limits", "devnet")["operator"]
-        == new["operator"]
-    )
+    init = "init --coordinator http://127.0.0.1:7700 --limits devnet"
+    first, new = typed(init)["operator"], typed("rotate")
+    assert new["is_new"] and new["operator"] != first
+    assert typed("rotate") == {**new, "is_new": False}
+    assert typed(init)["operator"] == new["operator"]
     key = Address(bytes.fromhex(str(new["operator"])[2:]))
     write_validities(tmp_path / "node" / FILE, KeyValidities((KeyValidity(key, SINCE, FOREVER),)))
     assert typed("rotate")["is_new"], "the chain knows that one: another may follow"
