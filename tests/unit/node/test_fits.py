@@ -83,6 +83,7 @@ CASES = (  # job spec, provider -> reason and a word of the sentence
     (PLAIN, Provider(store_bytes=GIB), DeclineReason.RESOURCES, "store"),
     (PLAIN, Provider(kinds=()), DeclineReason.KIND, "kind"),
     (FROM_REGISTRY, Provider("bwrap", cuda=""), DeclineReason.SANDBOX, "CID"),
+    (FROM_REGISTRY, Provider("process", cuda=""), DeclineReason.SANDBOX, "CID"),
     (FROM_REGISTRY, Provider(cuda="", store_bytes=GIB), None, ""),
     (on_gpu(cuda_min=124), Provider(), None, ""),
     (on_gpu(cuda_min=125), Provider(), DeclineReason.RESOURCES, "CUDA 12.4"),

@@ -29,7 +29,7 @@ from quorate_protocol.messages.classes import determinism_class
 from quorate_protocol.messages.commitment import check_opens, opens
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import image_digest
-from quorate_protocol.messages.signed import CommitEntry, Decline
+from quorate_protocol.messages.signed import Decline
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
     EXIT_TIMEOUT,
@@ -44,7 +44,6 @@ from quorate_protocol.values import replace
 from support.markets.provider_world import (
     COORDINATOR,
     DOMAIN,
-    JOB,
     NOW,
     OPERATOR,
     PROVIDER,
@@ -52,7 +51,6 @@ from support.markets.provider_world import (
     STRANGER,
     Driver,
     commit_set,
-    foreign_commit_set,
     make_terms,
     receipt,
     script,
@@ -239,35 +237,7 @@ def test_commit_set_reveals_only_a_committed_result(phase: type) -> None:
     assert driver.refusal(replace(event, assignment_hash=lease)) is Code.WRONG_PHASE
 
 
-@pytest.mark.rule("3.20")
-def test_verdict_of_another_job_is_refused() -> None:
-    """The revealed CommitSet names the job."""
-    driver, lease = at_phase(Revealed)
-    event = verdict(lease)
-    message = replace(event.verdict.message, job_id=Hash32(b"\x01" * 32))
-    assert message.job_id != JOB
-    assert (
-        driver.refusal(replace(event, verdict=seal(DOMAIN, message, STATEMENT_KEY.sign)))
-        is Code.UNKNOWN
-    )
-
-
 # ------------------------------------------------------------------------------------------ reveals
-
-
-@pytest.mark.rule("I8", "2.10", "5.23", "5.24")
-@pytest.mark.parametrize("phase", [Committed, Receipted])
-def test_stale_early_foreign_or_unsigned_commit_set_reveals_nothing(phase: type) -> None:
-    """Only a CommitSet makes the provider reveal its result, so the checks are strict."""
-    driver, lease = at_phase(phase)
-    held, now = driver.execution(lease), driver.now
-    assert driver.refusal(commit_set(held, UnixSeconds(now - 5))) is Code.STALE
-    assert driver.refusal(commit_set(held, UnixSeconds(now + 3))) is Code.TOO_EARLY
-    assert driver.refusal(foreign_commit_set(held, now)) is Code.UNKNOWN
-    assert driver.refusal(commit_set(held, now, signer=STRANGER)) is Code.WRONG_SIGNER
-    assert isinstance(driver.execution(lease).phase, phase)
-    (reveal,) = driver.do(commit_set(held, UnixSeconds(now - 4)))
-    assert isinstance(reveal, effects.SendReveal)
 
 
 @pytest.mark.rule("4.18")
@@ -296,20 +266,6 @@ def test_a_commit_receipt_with_a_wrong_time_keeps_the_result_closed(
     assert isinstance(driver.do(closed)[0], effects.SendReveal), "it was mended"
     (shown,) = status_of(driver.core, OPERATOR.address, "", {}).leases
     assert not shown.closed
-
-
-@pytest.mark.rule("5.24")
-def test_commit_set_signed_again_may_change_only_closed_at() -> None:
-    """Other members would make it a second batch, whose members could copy the result."""
-    driver, lease = at_phase(Revealed)
-    held = driver.execution(lease)
-    other = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
-    assert driver.refusal(commit_set(held, driver.now, (other,))) is Code.EQUIVOCATION
-    again = driver.do(commit_set(held, UnixSeconds(driver.now + 1)), after=1)
-    assert [effect.key for effect in again] != [effect.key for effect in execution.duties(held)], (
-        "it is sent once more"
-    )
-    assert isinstance(again[0], effects.SendReveal)
 
 
 @pytest.mark.rule("I8", "2.20", "4.17")
@@ -497,16 +453,6 @@ def test_time_out_is_a_result() -> None:
     assert isinstance(publish, effects.PublishOutput) and publish.exit_status == EXIT_TIMEOUT
     phase = driver.advance(lease, Committed).phase
     assert isinstance(phase, Committed) and phase.reveal.exit_status == EXIT_TIMEOUT
-
-
-@pytest.mark.rule("3.20")
-def test_newer_verdict_replaces_an_older_one() -> None:
-    """An older verdict never replaces a newer one."""
-    driver, lease = at_phase(Done)
-    driver.do(verdict(lease, 3))
-    driver.do(verdict(lease, 2))
-    phase = driver.execution(lease).phase
-    assert isinstance(phase, Done) and phase.verdict.message.seq == 3
 
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
