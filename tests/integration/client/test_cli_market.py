@@ -75,12 +75,8 @@ async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_
     code, out, err = await call("classes")
     assert code == 0 and row["name"] in out and "0x" + fake.owners[0].hex()[:12] in out
     code, _, err = await call("apply", "-f", job_file(tmp_path, host_class=row["name"]))
-    assert (
-        code == 8
-        and not fake.jobs
-        and all(owner in err for owner in row["owners"])
-        and "decide which result is accepted" in err
-    )
+    assert code == 8 and not fake.jobs and all(owner in err for owner in row["owners"])
+    assert "decide which result is accepted" in err
     code, _, err = await call(
         "apply", "-f", job_file(tmp_path, host_class=row["id"]), "-y", "--json"
     )
@@ -233,11 +229,8 @@ async def test_a_class_without_offers_is_reported_by_name(
     for named in ("aarch64/armv8/ARM", "0x" + parse_host_class("aarch64/armv8/ARM").hex()):
         file = job_file(tmp_path, host_class=named)
         code, _, err = await call("apply", "-f", file, "-y")
-        assert (
-            code == 3
-            and not fake.jobs
-            and "no live offer of host class aarch64/armv8/ARM fits (no-offer)" in err
-        )
+        assert code == 3 and not fake.jobs
+        assert "no live offer of host class aarch64/armv8/ARM fits (no-offer)" in err
         assert "Next: `quorate classes` lists" in err
         code, _, err = await call("plan", "-f", file)
         assert (
@@ -273,10 +266,8 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     assert code == 0 and run in out
     code, out, _ = await call("spend", "--json")
     tree = json.loads(out)
-    assert (
-        tree["checkedMicroUsd"] == fake.charged <= tree["vouchedMicroUsd"]
-        and tree["openOrdersMicroUsd"] == 0
-    )
+    assert tree["checkedMicroUsd"] == fake.charged <= tree["vouchedMicroUsd"]
+    assert tree["openOrdersMicroUsd"] == 0
 
 
 async def test_ps_filters_runs_and_get_takes_wildcards(call: Call, tmp_path: Path) -> None:
@@ -358,11 +349,8 @@ async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path
     await call("stop", run)
     assert (await call("get", run, str(tmp_path / "got")))[0] == 0
     code, out, err = await call("logs", run, "--json")
-    assert (
-        code == 0
-        and json.loads(out)["text"] == ""
-        and "The program printed nothing, or the text was lost" in err
-    )
+    assert code == 0 and json.loads(out)["text"] == ""
+    assert "The program printed nothing, or the text was lost" in err
 
 
 async def test_a_history_waits_for_its_first_event(
@@ -417,11 +405,8 @@ async def test_a_missing_input_is_reported_before_any_request(call: Call, fake: 
     code, _, err = await call(
         "run", IMAGE, "--max-price", "0.5", "-i", "data=table.csv", "--", "true"
     )
-    assert (
-        code == 2
-        and "inputs./inputs/data: 'table.csv' is neither a CID nor a file here" in err
-        and not fake.jobs
-    )
+    assert code == 2 and "inputs./inputs/data: 'table.csv' is neither a CID nor a file here" in err
+    assert not fake.jobs
 
 
 async def test_an_unknown_run_is_a_usage_error(call: Call) -> None:

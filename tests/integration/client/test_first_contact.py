@@ -55,7 +55,6 @@ class Says:
         self.info, self.url, self.is_away = FIRST, "", False
 
     async def answer(self, _request: web.Request) -> web.Response:
-        """GET /v1/info"""
         return (
             web.Response(status=503)
             if self.is_away
@@ -65,7 +64,6 @@ class Says:
 
 @pytest.fixture
 async def coordinator() -> AsyncIterator[Says]:
-    """Starts one on its own port."""
     says, app = Says(), web.Application()
     app.router.add_get("/v1/info", says.answer)
     async with on_loopback(app) as says.url:

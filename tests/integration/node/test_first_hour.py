@@ -49,7 +49,6 @@ class Stranger:
         }
 
     def type(self, *words: str, **changed: str) -> tuple[int, str]:
-        """Runs a command: its exit status and both streams."""
         return typed(*words, folder=self.folder, environment=self._changed(changed))
 
     def starts(self, *words: str) -> tuple[int, str]:
@@ -72,7 +71,6 @@ class Stranger:
         return {name: value for name, value in {**self.environment, **changed}.items() if value}
 
     def fails(self, words: str, *told: str, status: int, **changed: str) -> None:
-        """Asserts that the command ends with this status and prints all of this."""
         code, said = self.type(*words.split(), **changed)
         assert code == status, said
         for part in told:
@@ -206,11 +204,8 @@ def test_full_disk_is_named(stranger: Stranger) -> None:
         check=False,
     )
     assert done.returncode == 4, done.stderr
-    assert (
-        "the disk is full" in done.stderr
-        and "df -h" in done.stderr
-        and "Traceback" not in done.stderr
-    )
+    assert "the disk is full" in done.stderr and "df -h" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_coordinator_that_is_down_is_named(stranger: Stranger) -> None:

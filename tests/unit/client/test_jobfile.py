@@ -75,10 +75,8 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
         spec.max_duration == 5400 and job.price() == 1_100_000 and job.budget_amount() == 12_000_000
     )
     assert job.tier() is VerifyTier.STRICT and job.accept_unverified and job.max_executions == 5
-    assert (
-        job.outputs == tmp_path / "out"
-        and job.host() == HostClass("hopper", sm_count=132, driver_branch="550").id()
-    )
+    assert job.outputs == tmp_path / "out"
+    assert job.host() == HostClass("hopper", sm_count=132, driver_branch="550").id()
 
 
 def test_the_same_file_gives_the_same_spec() -> None:

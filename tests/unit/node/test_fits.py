@@ -42,7 +42,6 @@ def terms_of(sandbox: str, images: tuple[str, ...], cuda: str, kinds: tuple[JobK
 
 
 def offer_of(terms: Terms, store_bytes: int) -> Offer:
-    """The offer as the provider publishes it."""
     said = terms.promise(store_bytes)
     return replace(
         an_offer(PROVIDER, 1, 0, terms.slots),

@@ -160,12 +160,10 @@ def execution(order: Order | None = None) -> FundedExecution:
 
 
 def job(count: int = 0, last: int = NOW, until: int = UNTIL, is_over: int = 0) -> jobs.Job:
-    """Returns an escrow as the chain has it."""
     return jobs.Job(BUDGET, UnixSeconds(until), last, last, count, is_over)
 
 
 def shown(*owners: tuple[Address, Hash32]) -> tuple[jobs.Shown, ...]:
-    """Returns the events of executions that were shown."""
     return tuple(
         jobs.Shown(CLIENT, ZERO_HASH, owner, Amount(1), group, 1) for owner, group in owners
     )

@@ -28,12 +28,10 @@ from support.markets.provider_world import (
 
 
 def bid(spec: JobSpec, **changes: object) -> Bid:
-    """Returns a bid on a spec whose assignment fits it."""
     return Bid(replace(make_assignment(spec), **changes), spec, make_terms())  # type: ignore[arg-type]
 
 
 def reason(asked: Bid) -> DeclineReason | None:
-    """Returns the reason to decline, or None."""
     answer = decide(asked)
     assert answer is None or answer.text, "a reason has a sentence"
     return answer.reason if answer else None
@@ -119,7 +117,6 @@ def test_busy_decline_says_when_a_slot_frees() -> None:
 
 @pytest.mark.rule("3.8", "3.9")
 def test_draining_provider_declines_and_announces_no_free_slots() -> None:
-    """The provider drains until its owner ends the drain."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(events.DrainRequested(True))
     phase = driver.execution(driver.assign(1)).phase
@@ -129,11 +126,8 @@ def test_draining_provider_declines_and_announces_no_free_slots() -> None:
     assert isinstance(withdrawn, effects.SendOffer) and withdrawn.expires == WITHDRAWN
     driver.do(events.DrainRequested(False))
     (renewed,) = driver.do(events.OfferDue())
-    assert (
-        isinstance(renewed, effects.SendOffer)
-        and renewed.expires > NOW
-        and renewed.seq > withdrawn.seq
-    )
+    assert isinstance(renewed, effects.SendOffer) and renewed.expires > NOW
+    assert renewed.seq > withdrawn.seq
     assert driver.execution(driver.assign(2)).occupies_slot
 
 

@@ -266,7 +266,6 @@ def test_cpu_class_comes_from_the_first_processor() -> None:
 
 
 def keys(has_owner: bool = True) -> ProviderKeys:
-    """The keys of a provider."""
     return ProviderKeys(
         PROVIDER, PROVIDER, OPERATOR, PeerKey(SECRET), SECRET, STRANGER if has_owner else None
     )
@@ -328,7 +327,6 @@ def test_missing_registration_and_money_come_with_a_remedy() -> None:
 
 @pytest.mark.rule("0.11")
 def test_network_is_the_first_part_of_an_ip_address() -> None:
-    """The network is the /24 or /48 of the address. A host name has no network."""
     assert (
         network_of("http://127.0.3.1:7710")
         == network_of("http://127.0.3.200")

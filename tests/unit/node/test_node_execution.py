@@ -71,7 +71,6 @@ DUTY = {
 
 
 def fresh() -> Driver:
-    """Returns a provider with one run slot."""
     return Driver(ProviderCore(make_terms()))
 
 
@@ -98,7 +97,6 @@ def at_phase(kind: type) -> tuple[Driver, Hash32]:
 
 
 def test_each_step_of_an_execution_asks_for_the_next_effect() -> None:
-    """The machine returns the effects of the new phase and no others."""
     driver = fresh()
     lease = driver.assign()
     for event, phase in zip(script(lease), ORDER[1:6], strict=True):
@@ -124,7 +122,6 @@ OWN_EVENTS: dict[type, Callable[[Hash32], events.Event]] = {
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 @pytest.mark.parametrize("fits", OWN_EVENTS)
 def test_report_counts_only_in_its_phase(phase: type, fits: type) -> None:
-    """Late and repeated reports of the shell change nothing."""
     driver, lease = at_phase(phase)
     before = driver.execution(lease)
     due = driver.do(OWN_EVENTS[fits](lease))
@@ -186,11 +183,8 @@ def test_stop_commits_a_running_task_and_ends_one_that_has_not_started(phase: ty
     due = driver.do(stop(lease))
     after = driver.execution(lease).phase
     if phase in (Accepted, Fetching):
-        assert (
-            isinstance(after, Lapsed)
-            and after.decline is not None
-            and any(isinstance(effect, effects.SendDecline) for effect in due)
-        )
+        assert isinstance(after, Lapsed) and after.decline is not None
+        assert any(isinstance(effect, effects.SendDecline) for effect in due)
     elif phase is Running:
         assert (
             due == (effects.StopTask(lease),) and isinstance(after, Running) and after.is_stopping
@@ -224,7 +218,6 @@ def test_verdict_ends_an_execution_in_every_phase(phase: type) -> None:
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 def test_commit_set_reveals_only_a_committed_result(phase: type) -> None:
-    """Before the Commit and after the verdict the provider refuses a CommitSet."""
     driver, lease = at_phase(phase)
     if phase in (Committed, Receipted, Revealed):
         assert any(
@@ -270,7 +263,6 @@ def test_a_commit_receipt_with_a_wrong_time_keeps_the_result_closed(
 
 @pytest.mark.rule("I8", "2.20", "4.17")
 def test_reveal_opens_the_commit() -> None:
-    """Class, usage and status in the Commit are those of the task."""
     driver, lease = at_phase(Committed)
     phase, held = driver.execution(lease).phase, driver.execution(lease)
     assert isinstance(phase, Committed) and opens(phase.commit, phase.reveal)
@@ -296,7 +288,6 @@ def test_salt_is_journaled_before_anything_uses_it() -> None:
 
 @pytest.mark.rule("5.10")
 def test_beacon_round_is_three_to_four_periods_ahead() -> None:
-    """This holds at each offset within a period. The round is at most ten rounds ahead."""
     terms = make_terms()
     for offset in range(-5, 12):
         at = UnixSeconds(NOW + offset)
@@ -314,7 +305,6 @@ def test_beacon_round_is_three_to_four_periods_ahead() -> None:
 
 
 def test_commit_is_sent_again_unchanged_and_ever_more_slowly() -> None:
-    """A repeated report of the output makes no other Commit."""
     driver, lease = at_phase(Committed)
     first = driver.execution(lease).commit()
     sent = []
@@ -333,7 +323,6 @@ def test_commit_is_sent_again_unchanged_and_ever_more_slowly() -> None:
 
 @pytest.mark.rule("3.16")
 def test_receipt_counts_only_for_a_commit_made_here_and_signed_by_its_coordinator() -> None:
-    """A repeated receipt changes nothing."""
     driver, lease = at_phase(Committed)
     good = receipt(driver.execution(lease))
     assert driver.refusal(receipt(driver.execution(lease), STRANGER)) is Code.WRONG_SIGNER
@@ -354,10 +343,8 @@ def test_lapsed_execution_keeps_its_commit() -> None:
     commit = driver.execution(lease).commit()
     driver.do(events.TaskFailed(lease, "commit refused: too-late"))
     driver.do(published(lease))
-    assert (
-        isinstance(driver.execution(lease).phase, Lapsed)
-        and driver.execution(lease).commit() == commit
-    )
+    assert isinstance(driver.execution(lease).phase, Lapsed)
+    assert driver.execution(lease).commit() == commit
 
 
 # ---------------------------------------------------------------------------------------- deadlines
@@ -399,10 +386,8 @@ def test_output_published_after_commit_by_is_not_committed() -> None:
     driver, lease = at_phase(Publishing)
     driver.now = UnixSeconds(driver.execution(lease).commit_by + 1)
     driver.do(published(lease))
-    assert (
-        isinstance(driver.execution(lease).phase, Lapsed)
-        and driver.execution(lease).commit() is None
-    )
+    assert isinstance(driver.execution(lease).phase, Lapsed)
+    assert driver.execution(lease).commit() is None
 
 
 @pytest.mark.parametrize("phase", [Committed, Receipted, Revealed])
@@ -457,14 +442,11 @@ def test_time_out_is_a_result() -> None:
 
 @pytest.mark.parametrize("phase", [*ORDER, Declined, Lapsed])
 def test_restored_snapshot_has_the_same_state_and_effects_due(phase: type) -> None:
-    """After a restart the provider goes on where it was."""
     driver, lease = at_phase(phase)
     twin = ProviderCore(make_terms())
     twin.restore(driver.core.snapshot())
-    assert (
-        twin.executions[lease] == driver.execution(lease)
-        and twin.snapshot() == driver.core.snapshot()
-    )
+    assert twin.executions[lease] == driver.execution(lease)
+    assert twin.snapshot() == driver.core.snapshot()
     due = twin.resume()
     assert due == driver.core.resume()
     if phase in DUTY:

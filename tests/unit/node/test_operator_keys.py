@@ -118,11 +118,8 @@ def test_key_of_a_message_follows_from_its_time(tmp_path: Path) -> None:
         "nothing is known yet: the oldest"
     )
     operator_keys.learn(BEFORE)
-    assert (
-        operator_keys.current is OPERATOR
-        and operator_keys.valid_at(FOREVER) is OPERATOR
-        and not operator_keys.may_take_work(COORDINATOR)
-    )
+    assert operator_keys.current is OPERATOR and operator_keys.valid_at(FOREVER) is OPERATOR
+    assert not operator_keys.may_take_work(COORDINATOR)
     operator_keys.learn(AFTER)
     assert [operator_keys.valid_at(UnixSeconds(SINCE + n)) for n in (-1, 0, 1)] == [
         OPERATOR,
@@ -179,7 +176,6 @@ async def test_another_key_is_tried_only_after_a_refusal_of_the_key() -> None:
 
 
 def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
-    """The old key is needed for each offer that it signed and that has not expired."""
     operator_keys = OperatorKeys(BOTH)
     late = UnixSeconds(SINCE + DEVNET.offer_ttl + 1)
     operator_keys.learn(BEFORE)
@@ -190,10 +186,8 @@ def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign()
     (live,) = driver.core.live()
-    assert (
-        live.assignment_hash == lease
-        and operator_keys.valid_at(live.assignment.message.accept_by) is OPERATOR
-    )
+    assert live.assignment_hash == lease
+    assert operator_keys.valid_at(live.assignment.message.accept_by) is OPERATOR
     duty = jury_duty.JuryDuty(case_opened(), PROVIDER, (PROVIDER,), late, jury_duty.Waiting())
     assert unneeded_keys(operator_keys, (live,), (), late, DEVNET.offer_ttl) == ()
     assert unneeded_keys(operator_keys, (), (duty,), late, DEVNET.offer_ttl) == ()
@@ -226,9 +220,6 @@ def test_check_says_what_a_rotation_waits_for() -> None:
         missing(found, replace(BOTH, owner=None), 10**9),
     )
     assert not here.is_blocking and here.remedy == "quorate node up"
-    assert (
-        not elsewhere.is_blocking
-        and PROVIDER.hex() in elsewhere.remedy
-        and NEW.address.hex() in elsewhere.remedy
-    )
+    assert not elsewhere.is_blocking and PROVIDER.hex() in elsewhere.remedy
+    assert NEW.address.hex() in elsewhere.remedy
     assert missing(replace(found, operator_key=NEW.address), BOTH, 10**9) == ()

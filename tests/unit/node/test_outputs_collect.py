@@ -191,7 +191,6 @@ def test_cut_stream_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_hundred_thousand_files_are_refused_at_the_first_too_many(tmp_path: Path) -> None:
-    """The walk stops at the first entry too many, without reading another name."""
     source = tmp_path / "outputs"
     for number in range(40):
         (source / f"{number:02}").mkdir(parents=True)
