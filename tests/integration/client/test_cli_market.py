@@ -21,6 +21,9 @@ def call(fake: FakeMarket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     return cli_calls(fake, tmp_path, capsys)
 
 
+RUN = ("run", IMAGE, "--max-price", "0.5", "--ttl", "1m")
+
+
 def job_file(tmp_path: Path, **changes: Any) -> str:
     tree = {
         "image": IMAGE,
@@ -100,9 +103,7 @@ async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Pa
 
 
 async def test_a_flipped_byte_of_a_receipt_is_reported(call: Call, tmp_path: Path) -> None:
-    _, out, _ = await call(
-        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python"
-    )
+    _, out, _ = await call(*RUN, "--json", "--", "python")
     data = bytearray(Path(json.loads(out)["receipt"]).read_bytes())
     at = data.index(b'"sig":"0x') + 12
     data[at] = ord("1") if data[at] != ord("1") else ord("2")
@@ -117,18 +118,16 @@ async def test_a_program_that_fails_ends_the_command_with_one(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
     fake.cheat = Cheat(exit_status=3)
-    code, out, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "false")
+    code, out, err = await call(*RUN, "--", "false")
     assert code == 1 and "exited with 3" in out
     assert f"quorate --devnet {tmp_path / 'devnet.json'} logs 0x" in err
     fake.cheat = Cheat(no_files=True)
-    code, _, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "true")
+    code, _, err = await call(*RUN, "--", "true")
     assert code == 0 and "it left no files" in err and "logs 0x" in err
-    code, out, _ = await call(
-        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "true"
-    )
+    code, out, _ = await call(*RUN, "--json", "--", "true")
     assert code == 0 and json.loads(out)["outputIsEmpty"] is True
     fake.cheat = Cheat(exit_status=512)
-    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "sleep")
+    code, out, _ = await call(*RUN, "--", "sleep")
     assert code == 1 and "longer than max_duration" in out
 
 
@@ -146,9 +145,7 @@ async def test_exit_codes(
     call: Call, fake: FakeMarket, cheat: Cheat, code: int, named: str
 ) -> None:
     fake.cheat = cheat
-    got, out, err = await call(
-        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python"
-    )
+    got, out, err = await call(*RUN, "--json", "--", "python")
     assert got == code and named in err
     assert json.loads(out)["exitCode"] == code
 
@@ -248,9 +245,7 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
     fake.auto_finish = False
-    code, out, _ = await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json")
-    run = json.loads(out)["jobId"]
-    assert code == 0
+    run = await submitted(call, tmp_path)
     code, out, _ = await call("ps")
     assert code == 0 and run[:14] in out and "tile" in out and "running" in out
     assert (await call("stop", run))[0] == 0
@@ -336,14 +331,19 @@ async def test_a_profile_for_another_network_is_refused(call: Call, tmp_path: Pa
     assert code == ExitCode.NO_PROFILE and "init --limits devnet" in err
 
 
+async def submitted(call: Call, folder: Path) -> str:
+    code, out, err = await call("apply", "-f", job_file(folder), "-y", "-d", "--json")
+    assert code == 0, err
+    run: str = json.loads(out)["jobId"]
+    return run
+
+
 async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
     """Once nothing was printed with exit code 0, so users could not tell a silent program from a
     lost log.
     """
     fake.cheat, fake.auto_finish = Cheat(no_text=True), False
-    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
-        "jobId"
-    ]
+    run = await submitted(call, tmp_path)
     code, out, err = await call("logs", run)
     assert (code, out) == (0, "") and "no log text yet" in err and f"logs -f {run[:14]}" in err
     await call("stop", run)
@@ -357,9 +357,7 @@ async def test_a_history_waits_for_its_first_event(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once the history was empty, with exit code 0, if the coordinator took more than a second."""
-    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
-        "jobId"
-    ]
+    run = await submitted(call, tmp_path)
     monkeypatch.setattr("quorate.client.run.HISTORY_SECONDS", 0.0)
     assert "acked" in (await call("events", run))[1]
 
