@@ -183,6 +183,7 @@ NO_JOB = jobs.Job(Amount(0), UnixSeconds(0), 0, 0, 0, 0)
         (JobOnChain(job()), 0, State.SHOWABLE, SHOW_AT),
         (JobOnChain(job(until=NOW + WINDOW)), 0, State.SHOWABLE, NOW),
         (JobOnChain(job(1), shown(THEIRS)), 0, State.SHOWABLE, SHOW_AT),
+        (JobOnChain(job()), 1000, State.SHOWABLE, SHOW_AT),
         (JobOnChain(job()), 1001, State.LOST, 0),
         (JobOnChain(job(1), shown(MINE)), 0, State.ALONE, UNTIL),
         (JobOnChain(job(2), shown(MINE, UNLIKE)), 0, State.ALONE, UNTIL),
