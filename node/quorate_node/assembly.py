@@ -252,7 +252,7 @@ def terms_of(
                 "daemon for the other deployment",
                 0,
             )
-    laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
+    laid_out = lay_out(inventory, config)
     for problem in laid_out.problems:
         log.warning("GPUs: %s", problem)
     gpus = laid_out.classes if executor.sandbox in SANDBOXES_WITH_GPUS else ()

@@ -36,3 +36,11 @@ def typed(
         stack.enter_context(contextlib.redirect_stdout(said))
         stack.enter_context(contextlib.redirect_stderr(said))
         return run_main(list(words)), said.getvalue()
+
+
+def password_file(folder: Path, passphrase: str = "secret") -> Path:
+    """Writes a password file that only its owner can read."""
+    path = folder / "password"
+    path.write_text(passphrase + "\n")
+    path.chmod(0o600)
+    return path

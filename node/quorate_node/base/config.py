@@ -13,7 +13,14 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from quorate_content.store.disk_share import disk_bytes, half_of_disk
-from quorate_node.base.gpu_settings import EVERY_GPU, GpuLayout, GpuPrice, layouts_of, prices_of
+from quorate_node.base.gpu_settings import (
+    COUNT_MAX,
+    EVERY_GPU,
+    GpuLayout,
+    GpuPrice,
+    layouts_of,
+    prices_of,
+)
 from quorate_node.base.typed_values import (
     address_of,
     bytes_of,
@@ -24,10 +31,32 @@ from quorate_node.base.typed_values import (
     usd_price,
 )
 from quorate_node.core.terms import MAX_HELD_DEFAULT
-from quorate_protocol.messages.offer import IMAGES_MAX
+from quorate_protocol.limits import OFFER_BYTES_MAX
+from quorate_protocol.messages.classes import CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS, HostClass
+from quorate_protocol.messages.job_spec import CUDA_MAX
+from quorate_protocol.messages.offer import (
+    BYTES_OF_SLOT_MAX,
+    CPU_MILLIS_MAX,
+    IMAGES_MAX,
+    PRICE_MAX,
+    Offer,
+    SlotOffer,
+)
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.quantity_input import SIZE_MAX
 from quorate_protocol.rules.tabs import TRUST_DEFAULT
-from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Price, usd
+from quorate_protocol.units import (
+    ZERO_ADDRESS,
+    ZERO_HASH,
+    Address,
+    Amount,
+    JobKind,
+    Price,
+    Sequence,
+    Small,
+    UnixSeconds,
+    usd,
+)
 from quorate_runtime.http.urls import chain_urls
 from quorate_runtime.process.settings_flags import Option
 
@@ -252,3 +281,49 @@ def store_bytes(given: int, home: Path) -> int:
 def store_spare_bytes(home: Path) -> int:
     """Returns how much of the disk the content store leaves free, whatever its quota is."""
     return min(STORE_SPARE_BYTES_MAX, disk_bytes(home) // 20)
+
+
+def offer_room_bytes(settings: Settings) -> int:
+    """Returns how many bytes of the offer are left to GPU slots, whatever becomes of its numbers.
+
+    A coordinator takes no longer offer, and then the provider would have no work at all.
+    """
+    listens_at = f"http://{settings.listen_host}:65535"
+    longest = (max(names, key=len) for names in (CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS))
+    architecture, level, vendor = longest
+    cpu = HostClass(architecture, level, vendor)
+    offer = Offer(
+        provider=ZERO_ADDRESS,
+        seq=Sequence((1 << 64) - 1),
+        expires=UnixSeconds((1 << 53) - 1),
+        slots=(largest_slot(cpu, ""),) if settings.slots else (),
+        inventory=ZERO_HASH,
+        sandboxes=(max(Sandbox, key=len).value,),
+        kinds=(JobKind.TASK,),
+        region=settings.region,
+        peer_key=ZERO_HASH,
+        box_key=ZERO_HASH,
+        addresses=(settings.public_url or listens_at,),
+        images=(ZERO_HASH,) * len(settings.images),
+        store_bytes=BYTES_OF_SLOT_MAX,
+    )
+    return OFFER_BYTES_MAX - len(offer.encode())
+
+
+def largest_slot(host: HostClass, gpu: str) -> SlotOffer:
+    """The slots of a class in the most bytes that an offer may need for them."""
+    return SlotOffer(
+        host=host,
+        gpu=gpu,
+        count=Small(COUNT_MAX),
+        vram_bytes=BYTES_OF_SLOT_MAX,
+        cpu_millis=CPU_MILLIS_MAX,
+        memory_bytes=BYTES_OF_SLOT_MAX,
+        scratch_bytes=BYTES_OF_SLOT_MAX,
+        output_bytes=BYTES_OF_SLOT_MAX,
+        input_bytes=BYTES_OF_SLOT_MAX,
+        spot=Price(0),
+        on_demand=Price(PRICE_MAX),
+        reserved=Price(0),
+        cuda=CUDA_MAX,
+    )

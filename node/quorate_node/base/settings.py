@@ -21,6 +21,7 @@ FILE = "node.json"
 LOCK_FILE = "settings.lock"
 LOCKED_SECONDS = 2.0
 REGION_MAX = 64  # characters; a coordinator keeps no longer region
+PUBLIC_URL_MAX = 256  # characters; the offer names it, and has little room
 FILE_BYTES_MAX = 64 * 1024
 DEVNET_FILE_BYTES_MAX = 1 << 20
 
@@ -104,6 +105,11 @@ def _check(settings: Settings) -> None:
         raise Refused(
             Code.MALFORMED,
             f"region {settings.region[:80]!r}: at most {REGION_MAX} letters, on one line",
+        )
+    if len(settings.public_url) > PUBLIC_URL_MAX:
+        raise Refused(
+            Code.MALFORMED,
+            f"publicUrl {settings.public_url[:300]!r}: at most {PUBLIC_URL_MAX} characters",
         )
     if not settings.price:
         raise Refused(Code.MALFORMED, "price: no job is matched at 0; name one above 0")

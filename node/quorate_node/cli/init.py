@@ -92,7 +92,7 @@ def _stake_of(settings: Settings, gpus: LaidOut) -> int:
 def _gpus(settings: Settings) -> LaidOut:
     from quorate_node.machine.nvml_probe import NvmlProbe
 
-    return lay_out(read_gpus(NvmlProbe()), settings.gpu_slots, settings.gpu_prices)
+    return lay_out(read_gpus(NvmlProbe()), settings)
 
 
 def _facts(

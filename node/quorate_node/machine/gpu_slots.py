@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 
 from quorate_attestation.catalogue import model_of_driver_name
 from quorate_attestation.gpu_match import names_called
-from quorate_node.base.gpu_settings import GpuLayout, GpuPrice
+from quorate_node.base.config import Settings, largest_slot, offer_room_bytes
+from quorate_node.base.gpu_settings import COUNT_MAX, GpuLayout, GpuPrice
+from quorate_protocol.codec import canonical
+from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.classes import HostClass
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuDevice, GpuInventory, MigPartition
 from quorate_protocol.messages.offer import offered_gpu_name
@@ -63,8 +66,7 @@ def host_class_of(
     return host
 
 
-COUNT_MAX = 255  # run slots of one host class in an offer
-CLASSES_MAX = 5  # of GPUs in an offer, so that its 4 KiB hold them and their records
+SEPARATOR_BYTES = 1  # the comma between two slots of an offer
 PRICE_REMEDY = "name a price: quorate node init --gpu-price USD"
 
 
@@ -105,17 +107,18 @@ class _Work:
 
     inventory: GpuInventory
     units: list[_Unit]
+    room_bytes: int  # of the offer
     found: dict[Hash32, GpuSlots] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
-def lay_out(
-    inventory: GpuInventory, layouts: tuple[GpuLayout, ...], prices: tuple[GpuPrice, ...]
-) -> LaidOut:
-    """A GPU is in one slot at most. GPUs without a price are not offered."""
-    work = _Work(inventory, _units(inventory))
-    for layout in layouts:
-        _follow(work, layout, prices)
+def lay_out(inventory: GpuInventory, settings: Settings) -> LaidOut:
+    """A GPU is in one slot at most. GPUs without a price are not offered, and no class for which
+    the offer has no room.
+    """
+    work = _Work(inventory, _units(inventory), offer_room_bytes(settings))
+    for layout in settings.gpu_slots:
+        _follow(work, layout, settings.gpu_prices)
     return LaidOut(tuple(work.found.values()), tuple(work.problems))
 
 
@@ -196,10 +199,12 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
         work.problems.append(refused.detail)  # not re-raised: the other GPUs can be offered
         return False
     known = work.found.get(host.id())
-    if known is None and len(work.found) >= CLASSES_MAX:
+    needed = len(canonical.encode(largest_slot(host, first.model))) + SEPARATOR_BYTES
+    if known is None and needed > work.room_bytes:
         work.problems.append(
-            f"{first.model} is not offered: an offer has at most {CLASSES_MAX} classes of GPUs; "
-            "run a second provider for it, or choose fewer with --gpu-slots"
+            f"{first.model} is not offered: an offer has at most {OFFER_BYTES_MAX} bytes, which "
+            f"{len(work.found)} classes of GPUs and what you name with --image fill; run a second "
+            "provider for it, or choose fewer"
         )
         return False
     if known is not None and (known.model != first.model or len(known.groups) >= COUNT_MAX):
@@ -211,6 +216,7 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
     uuids = tuple(unit.uuid for unit in group)
     vram = min(unit.vram_bytes for unit in group)
     groups = (*known.groups, uuids) if known else (uuids,)
+    work.room_bytes -= 0 if known else needed
     work.found[host.id()] = GpuSlots(
         host,
         first.model,

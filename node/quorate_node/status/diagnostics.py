@@ -66,7 +66,7 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
     """A failed check is a result and raises nothing."""
     init = f"quorate node init --home {shlex.quote(str(config.home))} --coordinator URL"
     inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
-    laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
+    laid_out = lay_out(inventory, config)
     with TemporaryDirectory() as elsewhere:
         # A check makes no folder for a provider that does not exist
         tried = config if config.coordinators else replace(config, home=Path(elsewhere))
@@ -87,7 +87,7 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
 
 async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mapping[Hash32, int]:
     inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
-    laid_out = lay_out(inventory, config.gpu_slots, config.gpu_prices)
+    laid_out = lay_out(inventory, config)
     _, sandbox = await _engine(config, keys, clock)
     return _wanted(config, detect_cpu_class(sandbox), sandbox, laid_out)
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from quorate.base.exit_codes import ExitCode
 from quorate.cli.main import run_main
 from support.executors.executor_cases import BWRAP, RUNC
-from support.markets.cli_calls import IMAGE, cli_calls
+from support.markets.cli_calls import IMAGE, Call, cli_calls
 from support.markets.fake_market import Cheat, FakeMarket
 
 TIMED = "import sys, time; open(sys.argv[1], 'w').write(f'at {time.time_ns()}')"
@@ -96,9 +97,6 @@ async def test_what_cannot_be_checked_is_said(
     path = job_file(tmp_path, image, STEADY, inputs=given, sandbox="bwrap")
     code, _, err = await checked(capsys, "check", "-f", path)
     assert code == ExitCode.USAGE and "inputs: /inputs/x: bafk" in err
-
-
-Call = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
 @pytest.fixture

@@ -1,52 +1,27 @@
 """The command line against the fake market: printed text, JSON and exit codes."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from quorate.base.exit_codes import ExitCode
-from quorate.cli.main import run_main
 from quorate.client.base.profile import create_profile
 from quorate.job.host_class import parse_host_class
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_protocol.refusals import Code
 from support.executors.image_archives import entry, image_entries, tar
+from support.markets.cli_calls import IMAGE, Call, cli_calls
 from support.markets.fake_market import Cheat, FakeMarket
-
-IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
-Call = Callable[..., Awaitable[tuple[int, str, str]]]
 
 
 @pytest.fixture
 def call(fake: FakeMarket, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Returns a function that runs a command as a devnet's first client: (exit code, stdout,
-    stderr).
-    """
-    create_profile(tmp_path / "alice", fake.url, "pass", "devnet")
-    password = tmp_path / "password"
-    password.write_text("pass\n")
-    password.chmod(0o600)
-    devnet = {
-        "coordinator": fake.url,
-        "clients": [
-            {"name": "alice", "home": str(tmp_path / "alice"), "passwordFile": str(password)}
-        ],
-    }
-    (tmp_path / "devnet.json").write_text(json.dumps(devnet))
+    return cli_calls(fake, tmp_path, capsys)
 
-    async def run(*words: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = await asyncio.to_thread(
-            run_main, ["--devnet", str(tmp_path / "devnet.json"), *words]
-        )
-        out, err = capsys.readouterr()
-        return code, out, err
 
-    return run
+RUN = ("run", IMAGE, "--max-price", "0.5", "--ttl", "1m")
 
 
 def job_file(tmp_path: Path, **changes: Any) -> str:
@@ -103,12 +78,8 @@ async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_
     code, out, err = await call("classes")
     assert code == 0 and row["name"] in out and "0x" + fake.owners[0].hex()[:12] in out
     code, _, err = await call("apply", "-f", job_file(tmp_path, host_class=row["name"]))
-    assert (
-        code == 8
-        and not fake.jobs
-        and all(owner in err for owner in row["owners"])
-        and "decide which result is accepted" in err
-    )
+    assert code == 8 and not fake.jobs and all(owner in err for owner in row["owners"])
+    assert "decide which result is accepted" in err
     code, _, err = await call(
         "apply", "-f", job_file(tmp_path, host_class=row["id"]), "-y", "--json"
     )
@@ -132,9 +103,7 @@ async def test_json_is_one_document_and_can_be_verified(call: Call, tmp_path: Pa
 
 
 async def test_a_flipped_byte_of_a_receipt_is_reported(call: Call, tmp_path: Path) -> None:
-    _, out, _ = await call(
-        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python"
-    )
+    _, out, _ = await call(*RUN, "--json", "--", "python")
     data = bytearray(Path(json.loads(out)["receipt"]).read_bytes())
     at = data.index(b'"sig":"0x') + 12
     data[at] = ord("1") if data[at] != ord("1") else ord("2")
@@ -149,18 +118,16 @@ async def test_a_program_that_fails_ends_the_command_with_one(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
     fake.cheat = Cheat(exit_status=3)
-    code, out, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "false")
+    code, out, err = await call(*RUN, "--", "false")
     assert code == 1 and "exited with 3" in out
     assert f"quorate --devnet {tmp_path / 'devnet.json'} logs 0x" in err
     fake.cheat = Cheat(no_files=True)
-    code, _, err = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "true")
+    code, _, err = await call(*RUN, "--", "true")
     assert code == 0 and "it left no files" in err and "logs 0x" in err
-    code, out, _ = await call(
-        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "true"
-    )
+    code, out, _ = await call(*RUN, "--json", "--", "true")
     assert code == 0 and json.loads(out)["outputIsEmpty"] is True
     fake.cheat = Cheat(exit_status=512)
-    code, out, _ = await call("run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--", "sleep")
+    code, out, _ = await call(*RUN, "--", "sleep")
     assert code == 1 and "longer than max_duration" in out
 
 
@@ -178,9 +145,7 @@ async def test_exit_codes(
     call: Call, fake: FakeMarket, cheat: Cheat, code: int, named: str
 ) -> None:
     fake.cheat = cheat
-    got, out, err = await call(
-        "run", IMAGE, "--max-price", "0.5", "--ttl", "1m", "--json", "--", "python"
-    )
+    got, out, err = await call(*RUN, "--json", "--", "python")
     assert got == code and named in err
     assert json.loads(out)["exitCode"] == code
 
@@ -261,11 +226,8 @@ async def test_a_class_without_offers_is_reported_by_name(
     for named in ("aarch64/armv8/ARM", "0x" + parse_host_class("aarch64/armv8/ARM").hex()):
         file = job_file(tmp_path, host_class=named)
         code, _, err = await call("apply", "-f", file, "-y")
-        assert (
-            code == 3
-            and not fake.jobs
-            and "no live offer of host class aarch64/armv8/ARM fits (no-offer)" in err
-        )
+        assert code == 3 and not fake.jobs
+        assert "no live offer of host class aarch64/armv8/ARM fits (no-offer)" in err
         assert "Next: `quorate classes` lists" in err
         code, _, err = await call("plan", "-f", file)
         assert (
@@ -283,9 +245,7 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
     fake.auto_finish = False
-    code, out, _ = await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json")
-    run = json.loads(out)["jobId"]
-    assert code == 0
+    run = await submitted(call, tmp_path)
     code, out, _ = await call("ps")
     assert code == 0 and run[:14] in out and "tile" in out and "running" in out
     assert (await call("stop", run))[0] == 0
@@ -301,10 +261,8 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     assert code == 0 and run in out
     code, out, _ = await call("spend", "--json")
     tree = json.loads(out)
-    assert (
-        tree["checkedMicroUsd"] == fake.charged <= tree["vouchedMicroUsd"]
-        and tree["openOrdersMicroUsd"] == 0
-    )
+    assert tree["checkedMicroUsd"] == fake.charged <= tree["vouchedMicroUsd"]
+    assert tree["openOrdersMicroUsd"] == 0
 
 
 async def test_ps_filters_runs_and_get_takes_wildcards(call: Call, tmp_path: Path) -> None:
@@ -373,33 +331,33 @@ async def test_a_profile_for_another_network_is_refused(call: Call, tmp_path: Pa
     assert code == ExitCode.NO_PROFILE and "init --limits devnet" in err
 
 
+async def submitted(call: Call, folder: Path) -> str:
+    code, out, err = await call("apply", "-f", job_file(folder), "-y", "-d", "--json")
+    assert code == 0, err
+    run: str = json.loads(out)["jobId"]
+    return run
+
+
 async def test_a_log_without_text_says_so(call: Call, fake: FakeMarket, tmp_path: Path) -> None:
     """Once nothing was printed with exit code 0, so users could not tell a silent program from a
     lost log.
     """
     fake.cheat, fake.auto_finish = Cheat(no_text=True), False
-    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
-        "jobId"
-    ]
+    run = await submitted(call, tmp_path)
     code, out, err = await call("logs", run)
     assert (code, out) == (0, "") and "no log text yet" in err and f"logs -f {run[:14]}" in err
     await call("stop", run)
     assert (await call("get", run, str(tmp_path / "got")))[0] == 0
     code, out, err = await call("logs", run, "--json")
-    assert (
-        code == 0
-        and json.loads(out)["text"] == ""
-        and "The program printed nothing, or the text was lost" in err
-    )
+    assert code == 0 and json.loads(out)["text"] == ""
+    assert "The program printed nothing, or the text was lost" in err
 
 
 async def test_a_history_waits_for_its_first_event(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once the history was empty, with exit code 0, if the coordinator took more than a second."""
-    run = json.loads((await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json"))[1])[
-        "jobId"
-    ]
+    run = await submitted(call, tmp_path)
     monkeypatch.setattr("quorate.client.run.HISTORY_SECONDS", 0.0)
     assert "acked" in (await call("events", run))[1]
 
@@ -445,11 +403,8 @@ async def test_a_missing_input_is_reported_before_any_request(call: Call, fake: 
     code, _, err = await call(
         "run", IMAGE, "--max-price", "0.5", "-i", "data=table.csv", "--", "true"
     )
-    assert (
-        code == 2
-        and "inputs./inputs/data: 'table.csv' is neither a CID nor a file here" in err
-        and not fake.jobs
-    )
+    assert code == 2 and "inputs./inputs/data: 'table.csv' is neither a CID nor a file here" in err
+    assert not fake.jobs
 
 
 async def test_an_unknown_run_is_a_usage_error(call: Call) -> None:

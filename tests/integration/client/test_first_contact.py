@@ -31,7 +31,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.chain import ChainClient, Rpc, Sender
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner, PeerKey
-from support.cli_prompt import typed
+from support.cli_prompt import password_file, typed
 from support.http_server import on_loopback
 
 NAMES = CONTRACTS
@@ -55,7 +55,6 @@ class Says:
         self.info, self.url, self.is_away = FIRST, "", False
 
     async def answer(self, _request: web.Request) -> web.Response:
-        """GET /v1/info"""
         return (
             web.Response(status=503)
             if self.is_away
@@ -65,7 +64,6 @@ class Says:
 
 @pytest.fixture
 async def coordinator() -> AsyncIterator[Says]:
-    """Starts one on its own port."""
     says, app = Says(), web.Application()
     app.router.add_get("/v1/info", says.answer)
     async with on_loopback(app) as says.url:
@@ -203,10 +201,16 @@ def test_a_wrong_deployment_file_makes_no_profile(tmp_path: Path) -> None:
     """Both programs say what is wrong with the file and make no keys. A devnet.json contains a
     deployment too.
     """
-    devnet, password = tmp_path / "devnet.json", tmp_path / "password"
+    devnet, home = tmp_path / "devnet.json", tmp_path / "home"
     devnet.write_text(json.dumps({"deployment": canonical.to_json(TRUSTED), "chainUrl": ""}))
-    password.write_text("correct horse")
-    password.chmod(0o600)
+    password = password_file(tmp_path)
+
+    def init(deployment: Path, more: str = "") -> tuple[int, str]:
+        market = f"--limits devnet --coordinator http://127.0.0.1:1 --deployment {deployment}"
+        flags = f"--home {home} --password-file {password} {more}"
+        made = CliRunner().invoke(node, f"init {market} {flags}".split())
+        return made.exit_code, made.output
+
     assert trusted_deployment.read(devnet) == TRUSTED
     for content, told in (
         ("{}", "describes no deployment"),
@@ -217,26 +221,9 @@ def test_a_wrong_deployment_file_makes_no_profile(tmp_path: Path) -> None:
         bad.unlink(missing_ok=True)
         if content is not None:
             bad.write_text(content)
-        home = tmp_path / "home"
-        asked = [
-            "--limits",
-            "devnet",
-            "--coordinator",
-            "http://127.0.0.1:1",
-            "--deployment",
-            str(bad),
-        ]
-        made = CliRunner().invoke(
-            node, ["init", *asked, "--home", str(home), "--password-file", str(password)]
-        )
-        assert made.exit_code and told in made.output and not home.exists()
-    good = [*asked[:-1], str(devnet), "--fee-cap-gwei", "70"]
-    assert (
-        CliRunner()
-        .invoke(node, ["init", *good, "--home", str(home), "--password-file", str(password)])
-        .exit_code
-        == 0
-    )
+        code, said = init(bad)
+        assert code and told in said and not home.exists()
+    assert init(devnet, "--fee-cap-gwei 70")[0] == 0
     assert deploy.decode((home / "deployment.json").read_bytes()) == TRUSTED
     assert settings.read(home).fee_cap_gwei == 70
 
@@ -248,11 +235,9 @@ def test_a_wrong_deployment_file_makes_no_profile(tmp_path: Path) -> None:
 )
 def test_the_trusted_file_is_written_before_the_profile(tmp_path: Path, words: list[str]) -> None:
     """Once a full disk or a kill between the two left a profile that trusted any coordinator."""
-    password, file, home = tmp_path / "password", tmp_path / "from-the-web.json", tmp_path / "home"
-    password.write_text("correct horse")
-    password.chmod(0o600)
+    file, home = tmp_path / "from-the-web.json", tmp_path / "home"
     file.write_bytes(deploy.encode(TRUSTED))
-    options = ["--home", str(home), "--password-file", str(password)]
+    options = ["--home", str(home), "--password-file", str(password_file(tmp_path))]
     before, after = ([], options) if words[0] == "node" else (options, [])
     command = [*before, *words, *after, "--limits", "devnet", "--deployment", str(file)]
     full = home / "deployment.json.part"  # as good as a disk that takes nothing more

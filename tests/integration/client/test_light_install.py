@@ -40,7 +40,6 @@ print(json.dumps({{
 
 
 def run(*command: str | Path, folder: Path) -> str:
-    """Returns the stdout of a command that must succeed."""
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )

@@ -54,7 +54,6 @@ def giving(market: ClientMoney, at_most: int) -> GiveBack:
 
 
 def order(market: ClientMoney, number: int) -> OrderRecord:
-    """Records an order that the coordinator may still charge."""
     spec = pack(JOB, {}).spec
     client, coordinator = market.profile.account.address, market.identity.coordinator
     draft = draft_order(JOB, spec, client, coordinator, Bps(200))
@@ -68,7 +67,6 @@ def order(market: ClientMoney, number: int) -> OrderRecord:
 
 
 def vouch(market: ClientMoney, number: int, charged: int) -> Voucher:
-    """Signs a voucher for one more order."""
     market.ledger.settle(order(market, number).job_id, Amount(charged))
     coordinator = market.identity.coordinator
     account, lead = market.profile.account.address, Amount(0)

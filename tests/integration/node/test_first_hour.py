@@ -48,14 +48,13 @@ class Stranger:
             "QUORATE_PASSWORD_FILE": str(self.folder / "password"),
         }
 
-    def type(self, *words: str, **changed: str) -> tuple[int, str]:
-        """Runs a command: its exit status and both streams."""
-        return typed(*words, folder=self.folder, environment=self._changed(changed))
+    def type(self, line: str, **changed: str) -> tuple[int, str]:
+        return typed(*line.split(), folder=self.folder, environment=self._changed(changed))
 
-    def starts(self, *words: str) -> tuple[int, str]:
+    def starts(self, line: str) -> tuple[int, str]:
         """As `type`, in a process of its own."""
         done = subprocess.run(
-            [QUORATE, *words],
+            [QUORATE, *line.split()],
             cwd=self.folder,
             env=self._changed({}),
             stdin=subprocess.DEVNULL,
@@ -72,8 +71,7 @@ class Stranger:
         return {name: value for name, value in {**self.environment, **changed}.items() if value}
 
     def fails(self, words: str, *told: str, status: int, **changed: str) -> None:
-        """Asserts that the command ends with this status and prints all of this."""
-        code, said = self.type(*words.split(), **changed)
+        code, said = self.type(words, **changed)
         assert code == status, said
         for part in told:
             assert part in said, said
@@ -87,14 +85,12 @@ def stranger(tmp_path: Path) -> Stranger:
 @pytest.fixture(scope="module")
 def market(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
     somebody = Stranger(tmp_path_factory.mktemp("hour"))
-    code, said = somebody.starts(
-        "devnet", "up", "--detach", "--providers", "3", "--executor", "noop"
-    )
+    code, said = somebody.starts("devnet up --detach --providers 3 --executor noop")
     assert code == 0, said
     try:
         yield somebody
     finally:
-        somebody.starts("devnet", "down")
+        somebody.starts("devnet down")
 
 
 @pytest.fixture
@@ -183,18 +179,11 @@ def test_full_disk_is_named(stranger: Stranger) -> None:
         f"mount -t tmpfs -o size=8k none {small} && head -c 8192 /dev/zero > {small}/full; "
         f"exec {QUORATE} node init --home {small}/n"
     )
-    words = [
-        "unshare",
-        "--user",
-        "--map-root-user",
-        "--mount",
-        "sh",
-        "-c",
-        f"{script} --coordinator {DEAD}",
-    ]
+    isolated = ("unshare", "--user", "--map-root-user", "--mount")
+    words = [*isolated, "sh", "-c", f"{script} --coordinator {DEAD}"]
     if (
         not shutil.which("unshare")
-        or subprocess.run([*words[:4], "true"], check=False, capture_output=True).returncode
+        or subprocess.run([*isolated, "true"], check=False, capture_output=True).returncode
     ):
         pytest.skip("unshare: no mount namespace can be made here")
     done = subprocess.run(
@@ -206,17 +195,14 @@ def test_full_disk_is_named(stranger: Stranger) -> None:
         check=False,
     )
     assert done.returncode == 4, done.stderr
-    assert (
-        "the disk is full" in done.stderr
-        and "df -h" in done.stderr
-        and "Traceback" not in done.stderr
-    )
+    assert "the disk is full" in done.stderr and "df -h" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_coordinator_that_is_down_is_named(stranger: Stranger) -> None:
-    assert stranger.type("init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
+    assert stranger.type(f"init --coordinator {DEAD} --limits devnet")[0] == 0
     stranger.fails("offers", DEAD, "does not answer", "ask its operator", status=4)
-    assert stranger.type("node", "init", "--coordinator", DEAD, "--limits", "devnet")[0] == 0
+    assert stranger.type(f"node init --coordinator {DEAD} --limits devnet")[0] == 0
     stranger.fails(
         "node check", f"{DEAD}", "does not answer", "fix: start it, or name another", status=3
     )
@@ -233,9 +219,9 @@ def test_image_tag_is_valid_and_becomes_a_digest_later(stranger: Stranger) -> No
     (stranger.folder / "job.yaml").write_text(
         "image: python:3.12\nmax_price: 1\ncommand: [python3]\n"
     )
-    code, said = stranger.type("validate", "-f", "job.yaml")
+    code, said = stranger.type("validate -f job.yaml")
     assert code == 0 and "resolves it to a digest" in said and "job.yaml: valid" in said
-    code, said = stranger.type("validate", "-f", "job.yaml", "--json")
+    code, said = stranger.type("validate -f job.yaml --json")
     assert code == 0 and json.loads(said.splitlines()[-1])["specCid"] is None
     (stranger.folder / "job.yaml").write_text(
         "image: python:3.12\nmax_price: 1\ncommand: [python3]\nresources: {cpu: none}\n"
@@ -270,9 +256,7 @@ def test_second_devnet_in_a_folder_is_refused(market: Stranger) -> None:
 
 
 def test_owner_without_money_and_a_wrong_passphrase_are_named(market: Stranger) -> None:
-    made = market.type(
-        "node", "init", "--devnet", "devnet/devnet.json", "--home", "owner", "--executor", "process"
-    )
+    made = market.type("node init --devnet devnet/devnet.json --home owner --executor process")
     assert made[0] == 0 and "quorate devnet fund owner" in made[1], made[1]
     market.fails(
         "node check --home owner",
@@ -299,9 +283,7 @@ def test_owner_without_money_and_a_wrong_passphrase_are_named(market: Stranger) 
 
 
 def test_port_that_is_taken_is_named(market: Stranger, taken: int) -> None:
-    market.type(
-        "node", "init", "--devnet", "devnet/devnet.json", "--home", "busy", "--executor", "process"
-    )
+    market.type("node init --devnet devnet/devnet.json --home busy --executor process")
     market.fails(
         f"node up --home busy --port {taken}",
         f"port {taken}",
@@ -313,7 +295,7 @@ def test_port_that_is_taken_is_named(market: Stranger, taken: int) -> None:
 
 def test_operator_without_money_and_the_wrong_chain_are_named(market: Stranger) -> None:
     facts = json.loads((market.folder / "devnet/devnet.json").read_text())
-    market.type("coordinator", "init", "--devnet", "devnet/devnet.json", "--home", "operator")
+    market.type("coordinator init --devnet devnet/devnet.json --home operator")
     market.fails(
         "coordinator up --home operator --port 0",
         "needs a bond of 1000",
@@ -337,26 +319,15 @@ def test_operator_without_money_and_the_wrong_chain_are_named(market: Stranger) 
         (market.folder / f"{name}.json").write_text(
             json.dumps({**facts, "deployment": {**facts["deployment"], **changed}})
         )
-        market.type("coordinator", "init", "--devnet", f"{name}.json", "--home", name)
+        market.type(f"coordinator init --devnet {name}.json --home {name}")
         market.fails(f"coordinator up --home {name} --port 0", *told, status=3)
-    market.type(
-        "coordinator",
-        "init",
-        "--devnet",
-        "devnet/devnet.json",
-        "--chain-url",
-        DEAD,
-        "--home",
-        "away",
-    )
+    market.type(f"coordinator init --devnet devnet/devnet.json --chain-url {DEAD} --home away")
     market.fails("coordinator up --home away --port 0", DEAD, "--chain-url URL", status=4)
 
 
 def test_client_without_money_is_named(market: Stranger) -> None:
     url = json.loads((market.folder / "devnet/devnet.json").read_text())["coordinator"]["url"]
-    assert (
-        market.type("--home", "client", "init", "--coordinator", url, "--limits", "devnet")[0] == 0
-    )
+    assert market.type(f"--home client init --coordinator {url} --limits devnet")[0] == 0
     market.fails(
         "--home client deposit 25", "cannot pay for gas", "quorate devnet fund client", status=3
     )
@@ -369,15 +340,15 @@ def test_client_without_money_is_named(market: Stranger) -> None:
         "quorate --home client deposit 3.825",
         status=3,
     )
-    assert market.type("devnet", "fund", "client")[0] == 0
+    assert market.type("devnet fund client")[0] == 0
     market.fails(
         "--home client deposit 9999999",
         "2000.00 of the 9999999.00 USD",
         "send 9997999.00 qUSD (token 0x",
         status=3,
     )
-    assert market.type("--home", "client", "deposit", "25")[0] == 0
-    code, told = market.type("--home", "client", "balance")
+    assert market.type("--home client deposit 25")[0] == 0
+    code, told = market.type("--home client balance")
     assert code == 0 and "tab        25.00 USD for" in told and "qUSD (token 0x" in told, told
     money_comes_out_without_a_coordinator(market)
     market.fails(
@@ -395,13 +366,13 @@ def money_comes_out_without_a_coordinator(market: Stranger) -> None:
     tree = json.loads(kept) | {"coordinator": DEAD}
     settings.write_text(json.dumps(tree))
     for _ in range(2):
-        code, told = market.type("--home", "client", "withdraw", "5")
+        code, told = market.type("--home client withdraw 5")
         assert code == 0, told
         assert (
             "your tab closes: 5.00 USD" in told and "then `quorate --home client withdraw`" in told
         )
         assert "open orders count as promised" in told
-    code, told = market.type("--home", "client", "balance")
+    code, told = market.type("--home client balance")
     assert code == 0 and "25.00 USD for coordinator" in told and "; it closes " in told, told
     for command in ("balance", "withdraw"):
         market.fails(

@@ -36,7 +36,6 @@ class FadingProbe:
         self.found: GpuInventory = FOUR
 
     def inventory(self) -> GpuInventory:
-        """The inventory as it is now."""
         return self.found
 
     def lose(self, uuid: str) -> None:
@@ -51,7 +50,6 @@ class RecordingExecutor(NoopExecutor):
     gpus: dict[str, tuple[str, ...]]
 
     async def start(self, task: Task) -> None:
-        """Remembers the task's GPUs."""
         self.gpus = {**getattr(self, "gpus", {}), task.lease_id: task.gpus}
         await super().start(task)
 
@@ -66,7 +64,6 @@ def provider(market: Stage, probe: FadingProbe) -> tuple[ProviderDaemon, Recordi
 
 
 async def assign(market: Stage, daemon: ProviderDaemon, number: int) -> Hash32:
-    """Sends a job for two GPUs."""
     assert daemon.core is not None
     host_class = daemon.core.terms.slots[1].host.id()
     sent = market.coordinator.assignment(JOB, number, host_class)
@@ -81,7 +78,6 @@ def counts(market: Stage) -> list[int]:
 
 
 def gave_up(market: Stage, lease: Hash32) -> bool:
-    """Whether the provider told the coordinator that it gives up a lease."""
     sent = [item.decline.message for item in market.coordinator.got(frames.DeclineSent)]
     said = {(item.assignment_hash, item.reason) for item in sent}
     return (lease, DeclineReason.GAVE_UP) in said

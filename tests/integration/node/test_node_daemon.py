@@ -69,10 +69,8 @@ async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
         assert [item.free for item in beat.heartbeat.message.free_slots] == [1]
         lease = await market.assign(daemon)
         accept = await coordinator.first(frames.AcceptSent)
-        assert (
-            accept.accept.message.assignment_hash == lease
-            and signer(domain, accept.accept, recover) == OPERATOR.address
-        )
+        assert accept.accept.message.assignment_hash == lease
+        assert signer(domain, accept.accept, recover) == OPERATOR.address
         sent = await coordinator.first(frames.CommitSent)
         commit = sent.commit.message
         assert signer(domain, sent.commit, recover) == OPERATOR.address

@@ -9,6 +9,7 @@ import pytest
 
 from quorate.cli.main import run_main
 from quorate.client.base.profile import create_profile
+from support.cli_prompt import password_file
 from support.markets.fake_market import FakeMarket
 
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
@@ -18,9 +19,7 @@ Call = Callable[..., Awaitable[tuple[int, str, str]]]
 def cli_calls(fake: FakeMarket, folder: Path, capsys: pytest.CaptureFixture[str]) -> Call:
     """Returns a function that runs a command as a devnet's client: (exit code, stdout, stderr)."""
     create_profile(folder / "alice", fake.url, "pass", "devnet")
-    password = folder / "password"
-    password.write_text("pass\n")
-    password.chmod(0o600)
+    password = password_file(folder, "pass")
     alice = {"name": "alice", "home": str(folder / "alice"), "passwordFile": str(password)}
     devnet = {"coordinator": fake.url, "clients": [alice]}
     (folder / "devnet.json").write_text(json.dumps(devnet))

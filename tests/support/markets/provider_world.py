@@ -225,16 +225,6 @@ def commit_set(
     )
 
 
-def foreign_commit_set(execution: Execution, closed_at: UnixSeconds) -> events.CommitSetReceived:
-    """Returns a signed, fresh CommitSet that holds another provider's commit in place of this
-    one.
-    """
-    event = commit_set(execution, closed_at)
-    entry = CommitEntry(execution.assignment_hash, PROVIDER, Hash32(b"\x77" * 32))
-    message = replace(event.commit_set.message, ordered=(entry,))
-    return replace(event, commit_set=seal(DOMAIN, message, STATEMENT_KEY.sign))
-
-
 def verdict(
     lease: Hash32, seq: int = 1, signer: KeySigner = STATEMENT_KEY
 ) -> events.VerdictReceived:

@@ -11,16 +11,14 @@ import pytest
 from quorate.base.exit_codes import MEANING, ExitCode
 from quorate.cli.context import from_environment
 from quorate.cli.main import main, run_main
+from support.cli_prompt import password_file
 
 HEAVY = ("docker", "sqlalchemy", "numpy", "web3", "eth_tester", "libp2p", "vyper")
 
 
 @pytest.fixture
 def password(tmp_path: Path) -> Path:
-    path = tmp_path / "password"
-    path.write_text("secret\n")
-    path.chmod(0o600)
-    return path
+    return password_file(tmp_path)
 
 
 def test_every_exit_code_has_a_meaning() -> None:
@@ -57,11 +55,8 @@ def test_a_wrong_coordinator_url_is_reported_before_the_passphrase_prompt(
         run_main(["--home", str(tmp_path / "home"), "init", "--coordinator", url]) == ExitCode.USAGE
     )
     said = capsys.readouterr().err
-    assert (
-        "--coordinator" in said
-        and "such as http://127.0.0.1:7700" in said
-        and not (tmp_path / "home").exists()
-    )
+    assert "--coordinator" in said and "such as http://127.0.0.1:7700" in said
+    assert not (tmp_path / "home").exists()
 
 
 def test_a_wrong_url_in_client_json_is_reported_with_its_file(
@@ -129,11 +124,8 @@ def test_an_unusable_local_image_is_a_usage_error(
         path.write_text(f"image: {image}\nmax_price: 0.5\ncommand: [python]\n")
         assert run_main(["validate", "-f", str(path)]) == ExitCode.USAGE
         error = capsys.readouterr().err
-        assert (
-            said in error
-            and "quorate image build --python" in error
-            and "The message cannot be read" not in error
-        )
+        assert said in error and "quorate image build --python" in error
+        assert "The message cannot be read" not in error
 
 
 def test_a_missing_package_is_a_usage_error(
@@ -150,11 +142,8 @@ def test_a_missing_package_is_a_usage_error(
     ]
     assert run_main(words) == ExitCode.USAGE
     error = capsys.readouterr().err
-    assert (
-        "'no-such-package-here' is not installed" in error
-        and "pip install" in error
-        and "It is not known here" not in error
-    )
+    assert "'no-such-package-here' is not installed" in error and "pip install" in error
+    assert "It is not known here" not in error
 
 
 def test_wrong_options_are_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:

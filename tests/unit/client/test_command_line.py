@@ -19,6 +19,7 @@ from quorate_contracts.deploy import Deployment, encode
 from quorate_protocol.units import Address, BlockNumber, Seconds
 from quorate_runtime.p2p import REMEDY
 from quorate_runtime.version import version_number
+from support.cli_prompt import password_file
 
 
 @pytest.mark.parametrize(
@@ -39,10 +40,7 @@ def test_flags_before_a_command_move_behind_it(words: str, expected: str) -> Non
 
 @pytest.fixture
 def password(tmp_path: Path) -> str:
-    path = tmp_path / "password"
-    path.write_text("secret\n")
-    path.chmod(0o600)
-    return str(path)
+    return str(password_file(tmp_path))
 
 
 @pytest.mark.parametrize("order", ["before", "between", "after"])

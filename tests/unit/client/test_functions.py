@@ -31,7 +31,6 @@ class Point:
 
 
 def point(x: int, data: bytes = b"\x00z", y: float | None = None) -> Point:
-    """Returns a dict of the result's form."""
     if x < 0:
         raise ValueError("negative")
     return {"x": math.sqrt(x) * SCALE, "tags": [data.decode(), str(y)]}  # type: ignore[return-value]

@@ -41,20 +41,9 @@ STRANGE = st.builds(
     st.text(),
     st.text(),
 )
-WRONG = (
-    "v100",
-    "x86_64",
-    "x86_64/v9/AuthenticAMD",
-    "hopper/550",
-    "hopper/0/550",
-    "hopper/99999999/550",
-    "hopper/132/550/-/0",
-    "0x12",
-    "0x" + "0" * 64,
-    "hopper/132/550/-/1/1",
-    "hopper/²/550",
-    "a" * 999,
-)
+NO_CLASS = "v100 x86_64 x86_64/v9/AuthenticAMD hopper/550 hopper/0/550 hopper/99999999/550"
+NO_GROUP = "hopper/132/550/-/0 hopper/132/550/-/1/1 hopper/²/550"
+WRONG = [*f"{NO_CLASS} {NO_GROUP} 0x12".split(), "0x" + "0" * 64, "a" * 999]
 
 
 def offering(host: HostClass, owner: int, price: int = 300_000) -> OfferView:
@@ -77,12 +66,8 @@ def test_impossible_classes_are_not_listed(host: HostClass) -> None:
     (row,) = classes_of(
         [offering(host, 1), offering(known, 2), offering(known, 2), offering(known, 3, 200_000)]
     )
-    assert (row.name, len(row.owners), row.slots, row.cheapest) == (
-        "x86_64/v3/AuthenticAMD",
-        2,
-        6,
-        200_000,
-    )
+    assert row.name == "x86_64/v3/AuthenticAMD"
+    assert (len(row.owners), row.slots, row.cheapest) == (2, 6, 200_000)
 
 
 @pytest.mark.parametrize("text", WRONG)

@@ -54,31 +54,18 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
     assert (
         spec.argv == ("python", "-c", "print(1)", "7") and spec.shell == "" and job.name == "render"
     )
-    assert {item.name: item.value for item in spec.env} == {
-        "SEED": "42",
-        "MODE": "on",
-        "RATE": "1.10",
-        "FLAG": "true",
-    }
+    variables = {item.name: item.value for item in spec.env}
+    assert variables == {"SEED": "42", "MODE": "on", "RATE": "1.10", "FLAG": "true"}
     assert [item.mount for item in spec.inputs] == ["/inputs/other/name.json", "/inputs/scene.json"]
-    assert spec.resources.gpu is not None and (
-        spec.resources.gpu.count,
-        spec.resources.gpu.vram_bytes_min,
-    ) == (2, 24 * 10**9)
-    assert spec.resources.gpu.compute_capability_min == 89
-    assert (
-        spec.resources.cpu_millis,
-        spec.resources.memory_bytes,
-        spec.resources.output_bytes,
-    ) == (4000, 8 * 10**9, 1 << 30)
-    assert (
-        spec.max_duration == 5400 and job.price() == 1_100_000 and job.budget_amount() == 12_000_000
-    )
+    asked, gpu = spec.resources, spec.resources.gpu
+    assert gpu is not None and (gpu.count, gpu.vram_bytes_min) == (2, 24 * 10**9)
+    assert gpu.compute_capability_min == 89
+    assert (asked.cpu_millis, asked.memory_bytes) == (4000, 8 * 10**9)
+    assert asked.output_bytes == 1 << 30 and spec.max_duration == 5400
+    assert (job.price(), job.budget_amount()) == (1_100_000, 12_000_000)
     assert job.tier() is VerifyTier.STRICT and job.accept_unverified and job.max_executions == 5
-    assert (
-        job.outputs == tmp_path / "out"
-        and job.host() == HostClass("hopper", sm_count=132, driver_branch="550").id()
-    )
+    assert job.outputs == tmp_path / "out"
+    assert job.host() == HostClass("hopper", sm_count=132, driver_branch="550").id()
 
 
 def test_the_same_file_gives_the_same_spec() -> None:
@@ -91,69 +78,67 @@ def test_commands_become_a_shell_script() -> None:
     assert spec.command() == ("/bin/sh", "-c", "set -e\ncd /tmp\nls")
 
 
+IN_A_FILE = [  # what follows the image and the price
+    ("resources: {memry: 1GB}\n", "resources.memry: unknown key; did you mean 'memory'?"),
+    ("verify: {teir: lean}\n", "verify.teir: unknown key; did you mean 'tier'?"),
+    ("inputs: [{pth: x}]\n", "inputs.0.pth: unknown key; did you mean 'path'?"),
+    ("xyzzy: 1\n", "xyzzy: unknown key; known here are"),
+    (
+        "resources: {accelerators: H100}\n",
+        "resources.accelerators: this is a SkyPilot key; write resources.gpu",
+    ),
+    ("run: ls\n", "run: this is a SkyPilot key; write commands"),
+    ("setup: pip\n", "setup: this is a SkyPilot key"),
+    ("ports: [80]\n", "ports: this key is not supported yet"),
+    ("spot_policy: spot\n", "spot_policy: this key is not supported yet"),
+    ("type: service\n", "type:"),
+    ("budget: 0\n", "budget: 0 must be above zero"),
+    ("budget: 1e3\n", "budget: '1e3' is no amount"),
+    ("budget: .inf\n", "budget: '.inf' is no amount"),
+    ("max_duration: 1:30\n", "max_duration: '1:30' is not a duration"),
+    ("resources: {memory: 8}\n", "resources.memory:"),
+    ("command: [a]\ncommands: [b]\n", "command: give either"),
+    ("image: other\n", "line 3: the key 'image' is given twice"),
+    (
+        "inputs: [{cid: nonsense, mount: /inputs/a}]\n",
+        "inputs./inputs/a: 'nonsense' is neither a CID",
+    ),
+    ("inputs: [{path: '', mount: /inputs/a}]\n", "inputs.0.path"),
+    ("inputs: {data: a.csv}\n", "inputs: write a list, such as"),
+    ("inputs: [a.csv]\n", "inputs.0: write a mapping of mount, cid, path, size"),
+    ("resources: big\n", "resources: write a mapping of gpu, cpu"),
+    ("inputs: [{path: /no/such/file}]\n", "does not exist"),
+    ("inputs: [{path: a, cid: b, mount: /inputs/a}]\n", "give exactly one of cid and path"),
+    ("inputs: [{path: a}, {path: b/a}]\n", "/inputs/a is given twice"),
+    ("env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
+    ("host_class: v100\n", "host_class: 'v100' is not a host class; CPUs are x86_64"),
+    ("attestation: L2\n", "attestation: 'L2'; write L1"),
+    ("host_class: 0x12\n", "host_class: '0x12' is not a class id"),
+    ("name: Not Good\n", "job: name: 'Not Good' is no name; use lower-case"),
+]
+AS_A_FILE = [
+    ("imge: x\nmax_price: 1\n", "imge: unknown key; did you mean 'image'?"),
+    (f"image: {IMAGE}\n", "max_price: this key is missing"),
+    (f"image: {IMAGE}\nmax_price: -1\n", "max_price: '-1' is negative"),
+    (
+        f"image: {IMAGE}\nmax_price: 99999999999\n",
+        "max_price: 99999999999 must be above zero and at most",
+    ),
+    (f"image: {IMAGE}\nmax_price: {'9' * 30}\n", "max_price:"),
+    ("image: absent.tar\nmax_price: 1\nname: Not Good\n", "job: name:"),  # before the image
+    ("image: python:3.12\nmax_price: 1\n", "image: 'python:3.12' is not a valid image name"),
+    ("image: ./absent.tar\nmax_price: 1\n", "quorate image build"),
+    ("- 1\n", "it must be a mapping"),
+    ("", "it must be a mapping"),
+    ("a: [\n", "not valid YAML"),
+    ("!!python/object/apply:os.system [ls]\n", "not valid YAML"),
+    ("a: &a [*a]\n", "not valid YAML"),
+    ("? [1]\n: 2\n", "a key must be plain text"),
+]
+
+
 @pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("imge: x\nmax_price: 1\n", "imge: unknown key; did you mean 'image'?"),
-        (
-            MINIMAL + "resources: {memry: 1GB}\n",
-            "resources.memry: unknown key; did you mean 'memory'?",
-        ),
-        (MINIMAL + "verify: {teir: lean}\n", "verify.teir: unknown key; did you mean 'tier'?"),
-        (MINIMAL + "inputs: [{pth: x}]\n", "inputs.0.pth: unknown key; did you mean 'path'?"),
-        (MINIMAL + "xyzzy: 1\n", "xyzzy: unknown key; known here are"),
-        (
-            MINIMAL + "resources: {accelerators: H100}\n",
-            "resources.accelerators: this is a SkyPilot key; write resources.gpu",
-        ),
-        (MINIMAL + "run: ls\n", "run: this is a SkyPilot key; write commands"),
-        (MINIMAL + "setup: pip\n", "setup: this is a SkyPilot key"),
-        (MINIMAL + "ports: [80]\n", "ports: this key is not supported yet"),
-        (MINIMAL + "spot_policy: spot\n", "spot_policy: this key is not supported yet"),
-        (MINIMAL + "type: service\n", "type:"),
-        (f"image: {IMAGE}\n", "max_price: this key is missing"),
-        (f"image: {IMAGE}\nmax_price: -1\n", "max_price: '-1' is negative"),
-        (
-            f"image: {IMAGE}\nmax_price: 99999999999\n",
-            "max_price: 99999999999 must be above zero and at most",
-        ),
-        (f"image: {IMAGE}\nmax_price: {'9' * 30}\n", "max_price:"),
-        (MINIMAL + "budget: 0\n", "budget: 0 must be above zero"),
-        (MINIMAL + "budget: 1e3\n", "budget: '1e3' is no amount"),
-        (MINIMAL + "budget: .inf\n", "budget: '.inf' is no amount"),
-        (MINIMAL + "max_duration: 1:30\n", "max_duration: '1:30' is not a duration"),
-        (MINIMAL + "resources: {memory: 8}\n", "resources.memory:"),
-        (MINIMAL + "command: [a]\ncommands: [b]\n", "command: give either"),
-        (MINIMAL + "image: other\n", "line 3: the key 'image' is given twice"),
-        (
-            MINIMAL + "inputs: [{cid: nonsense, mount: /inputs/a}]\n",
-            "inputs./inputs/a: 'nonsense' is neither a CID",
-        ),
-        (MINIMAL + "inputs: [{path: '', mount: /inputs/a}]\n", "inputs.0.path"),
-        (MINIMAL + "inputs: {data: a.csv}\n", "inputs: write a list, such as"),
-        (MINIMAL + "inputs: [a.csv]\n", "inputs.0: write a mapping of mount, cid, path, size"),
-        (MINIMAL + "resources: big\n", "resources: write a mapping of gpu, cpu"),
-        (MINIMAL + "inputs: [{path: /no/such/file}]\n", "does not exist"),
-        (
-            MINIMAL + "inputs: [{path: a, cid: b, mount: /inputs/a}]\n",
-            "give exactly one of cid and path",
-        ),
-        (MINIMAL + "inputs: [{path: a}, {path: b/a}]\n", "/inputs/a is given twice"),
-        (MINIMAL + "env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
-        (MINIMAL + "host_class: v100\n", "host_class: 'v100' is not a host class; CPUs are x86_64"),
-        (MINIMAL + "attestation: L2\n", "attestation: 'L2'; write L1"),
-        (MINIMAL + "host_class: 0x12\n", "host_class: '0x12' is not a class id"),
-        (MINIMAL + "name: Not Good\n", "job: name: 'Not Good' is no name; use lower-case"),
-        ("image: absent.tar\nmax_price: 1\nname: Not Good\n", "job: name:"),  # before the image
-        ("image: python:3.12\nmax_price: 1\n", "image: 'python:3.12' is not a valid image name"),
-        (f"image: ./absent.tar\nmax_price: 1\n", "quorate image build"),  # noqa: F541
-        ("- 1\n", "it must be a mapping"),
-        ("", "it must be a mapping"),
-        ("a: [\n", "not valid YAML"),
-        ("!!python/object/apply:os.system [ls]\n", "not valid YAML"),
-        ("a: &a [*a]\n", "not valid YAML"),
-        ("? [1]\n: 2\n", "a key must be plain text"),
-    ],
+    ("text", "named"), [*((MINIMAL + text, named) for text, named in IN_A_FILE), *AS_A_FILE]
 )
 def test_mistakes_are_named(text: str, named: str) -> None:
     assert named in mistake(text)

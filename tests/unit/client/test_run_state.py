@@ -29,7 +29,6 @@ def run(
     is_final: bool = True,
     name: str = "tile",
 ) -> RunView:
-    """Returns a run with one execution."""
     provider = Address(b"\2" * 20)
     one = ExecutionView(ZERO, provider, "primary", 0, lease, None, status, None, True, None)
     verdict = None

@@ -18,6 +18,7 @@ from quorate.programs import functions
 from quorate_protocol.messages.signed import Stop
 from quorate_protocol.readable import text_of
 from quorate_protocol.units import Amount, ExitStatus, Hash32, Label, UnixSeconds
+from support.cli_prompt import password_file
 
 TWINS = (
     (asynchronous.Market, sync.Market),
@@ -44,9 +45,7 @@ def test_the_blocking_twin_has_every_method_with_the_same_parameters(
 
 @pytest.fixture
 def devnet(tmp_path: Path) -> Path:
-    password = tmp_path / "password"
-    password.write_text("pass\n")
-    password.chmod(0o600)
+    password_file(tmp_path, "pass")
     for name in ("alice", "bob"):
         create_profile(tmp_path / name, f"http://{name}:1", "pass", "devnet")
     clients = [

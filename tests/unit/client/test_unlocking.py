@@ -20,6 +20,7 @@ from quorate_runtime.keys import key_agent, unlock_command
 from quorate_runtime.keys.crypto import recover
 from quorate_runtime.keys.keystore import Keystore, KeystoreError
 from quorate_runtime.keys.locked_keys import LockedKeys
+from support.cli_prompt import password_file
 
 DIGEST = Hash32(b"\7" * 32)
 
@@ -53,10 +54,7 @@ def test_a_locked_profile_knows_its_address_and_asks_once(home: Path) -> None:
 def test_an_agent_signs_until_it_is_locked(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    password = tmp_path / "password"
-    password.write_text("secret\n")
-    password.chmod(0o600)
-    words = ["--home", str(home), "--password-file", str(password)]
+    words = ["--home", str(home), "--password-file", str(password_file(tmp_path))]
     assert run_main(["unlock", "--for", "5m", "--json", *words]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["home"] == str(home)
     try:

@@ -50,7 +50,6 @@ class Connection:
     refusal: Refused | Unavailable | None = None
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """Takes a frame, hangs until the deadline, or refuses."""
         if self.hangs:
             await asyncio.sleep(deadline)
             raise Unavailable("no answer", 1.0)
@@ -67,11 +66,9 @@ class Connection:
         """Holds nothing."""
 
     def offers(self) -> list[Offer]:
-        """The offers that were taken."""
         return [item.offer.offer for item in self.taken if isinstance(item, frames.OfferSent)]
 
     def heartbeats(self) -> int:
-        """How many heartbeats were taken."""
         return sum(1 for item in self.taken if isinstance(item, frames.HeartbeatSent))
 
 
@@ -93,7 +90,6 @@ class Node:
 
     @property
     def core(self) -> ProviderCore:
-        """The core."""
         return self.driver.core
 
     async def submit(self, event: events.Event) -> object:

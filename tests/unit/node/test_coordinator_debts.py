@@ -27,13 +27,11 @@ OTHER = Hash32(b"\x0a" * 32)
 
 
 def owner(slots: int = 4, **policy: object) -> Driver:
-    """Returns a provider with this policy of its owner."""
     terms = make_terms(slots)
     return Driver(ProviderCore(replace(terms, policy=replace(terms.policy, **policy))))
 
 
 def tab_seen(locked: int = 0, paid: int = 0, closes_at: int = 0) -> events.TabSeen:
-    """Returns the event of the coordinator's tab."""
     return events.TabSeen(COORDINATOR, Amount(locked), Amount(paid), UnixSeconds(closes_at))
 
 
@@ -48,7 +46,6 @@ def answer(driver: Driver, number: int) -> str:
 
 
 def finished(driver: Driver, number: int = 1) -> Hash32:
-    """Runs a job until its Verdict pays it; returns its lease."""
     lease = driver.assign(number)
     driver.advance(lease, Revealed)
     driver.do(verdict(lease))

@@ -31,7 +31,6 @@ class Line:
     asked: int = 0
 
     async def run(self) -> None:
-        """Runs until cancelled, or until its bug shows."""
         self.is_running = True
         try:
             while self.bug is None:
@@ -41,17 +40,14 @@ class Line:
             self.is_running = self.is_up = False
 
     def connect(self, is_up: bool = True) -> None:
-        """Connects or loses the connection."""
         self.connections += is_up
         self.is_up = is_up
 
     async def request(self, peer: Address, frame: bytes, deadline: Seconds) -> bytes:
-        """Answers with its name."""
         self.asked += 1
         return self.name
 
     def connected(self) -> frozenset[Address]:
-        """The coordinator, while it is up."""
         return frozenset([COORDINATOR]) if self.is_up else frozenset()
 
     async def close(self) -> None:

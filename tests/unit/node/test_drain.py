@@ -15,14 +15,19 @@ from support.markets.provider_world import Driver, make_terms
 from support.virtual_clock import VirtualClock
 
 
+@pytest.fixture
+def driver() -> Driver:
+    return Driver(ProviderCore(make_terms()))
+
+
 class Daemon:
     """An actor that drops events until the journal is replayed.
 
     A real actor keeps them in its inbox. They are lost when its process ends.
     """
 
-    def __init__(self, driver: Driver) -> None:
-        self._driver, self.is_replayed = driver, False
+    def __init__(self, driver: Driver, is_replayed: bool = True) -> None:
+        self._driver, self.is_replayed = driver, is_replayed
 
     async def submit(self, event: events.Event) -> object:
         return self._driver.do(event) if self.is_replayed else None
@@ -37,13 +42,12 @@ def make_drain(driver: Driver, daemon: Daemon, marker: Path) -> Drain:
 
 @pytest.mark.parametrize("drains", [False, True])
 async def test_signal_during_replay_does_not_undo_what_the_owner_asked_for(
-    tmp_path: Path, drains: bool
+    driver: Driver, tmp_path: Path, drains: bool
 ) -> None:
     """Before the replay ends the daemon does not know that the owner drains. It must not note
     that it drained by itself.
     """
-    driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
-    daemon = Daemon(driver)
+    daemon, marker = Daemon(driver, is_replayed=False), tmp_path / "stopping"
     first = make_drain(driver, daemon, marker)
     await (first.drain_for_exit() if drains else first.announce_exit())
     # the owner's earlier command, which comes with the replay
@@ -54,11 +58,9 @@ async def test_signal_during_replay_does_not_undo_what_the_owner_asked_for(
 
 
 async def test_next_start_takes_work_again_after_the_daemon_drained_by_itself(
-    tmp_path: Path,
+    driver: Driver, tmp_path: Path
 ) -> None:
-    driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
-    daemon = Daemon(driver)
-    daemon.is_replayed = True
+    daemon, marker = Daemon(driver), tmp_path / "stopping"
     drain = make_drain(driver, daemon, marker)
     await drain.undo_exit()
     await drain.announce_exit()
@@ -69,11 +71,9 @@ async def test_next_start_takes_work_again_after_the_daemon_drained_by_itself(
 
 @pytest.mark.parametrize("wish", [leaving.PAUSE, leaving.RESUME])
 async def test_what_the_owner_asked_for_while_no_daemon_ran_is_done_at_the_next_start(
-    tmp_path: Path, wish: str
+    driver: Driver, tmp_path: Path, wish: str
 ) -> None:
-    driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
-    daemon = Daemon(driver)
-    daemon.is_replayed = True
+    daemon, marker = Daemon(driver), tmp_path / "stopping"
     driver.do(events.DrainRequested(wish == leaving.RESUME))
     leaving.put_wish(tmp_path, wish)
     await make_drain(driver, daemon, marker).undo_exit()
@@ -81,10 +81,10 @@ async def test_what_the_owner_asked_for_while_no_daemon_ran_is_done_at_the_next_
     assert not leaving.read_wish(tmp_path), "a later start does not do it again"
 
 
-async def test_provider_that_leaves_takes_no_work_after_a_restart(tmp_path: Path) -> None:
-    driver, marker = Driver(ProviderCore(make_terms())), tmp_path / "stopping"
-    daemon = Daemon(driver)
-    daemon.is_replayed = True
+async def test_provider_that_leaves_takes_no_work_after_a_restart(
+    driver: Driver, tmp_path: Path
+) -> None:
+    daemon, marker = Daemon(driver), tmp_path / "stopping"
     leaving.begin_leaving(tmp_path)
     await make_drain(driver, daemon, marker).undo_exit()
     assert driver.core.scalars.is_draining

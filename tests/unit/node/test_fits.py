@@ -1,5 +1,7 @@
 """What an offer says, the matcher and the node decide alike whether a job fits (PROTOCOL 4.82)."""
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,7 +42,6 @@ def terms_of(sandbox: str, images: tuple[str, ...], cuda: str, kinds: tuple[JobK
 
 
 def offer_of(terms: Terms, store_bytes: int) -> Offer:
-    """The offer as the provider publishes it."""
     said = terms.promise(store_bytes)
     return replace(
         an_offer(PROVIDER, 1, 0, terms.slots),
@@ -59,75 +60,45 @@ def by_node(spec: JobSpec, terms: Terms, store_bytes: int) -> bidding.DeclineCau
 
 
 TASK = (JobKind.TASK,)
-CASES = (  # job spec, sandbox, image list, CUDA, kinds, store -> reason and a word of the sentence
-    (PLAIN, "docker-runc", (), "12.4", TASK, 2 * GIB, None, ""),
-    (PLAIN, "docker-runc", (CID, REGISTRY), "12.4", TASK, 2 * GIB, None, ""),
-    (PLAIN, "docker-runc", (REGISTRY,), "12.4", TASK, 2 * GIB, DeclineReason.IMAGE, "list"),
-    (PLAIN, "docker-runc", (), "12.4", TASK, GIB, DeclineReason.RESOURCES, "store"),
-    (PLAIN, "docker-runc", (), "12.4", (), 2 * GIB, DeclineReason.KIND, "kind"),
-    (
-        replace(PLAIN, image=REGISTRY, image_bytes=0),
-        "bwrap",
-        (),
-        "",
-        TASK,
-        2 * GIB,
-        DeclineReason.SANDBOX,
-        "CID",
-    ),
-    (replace(PLAIN, image=REGISTRY, image_bytes=0), "docker-runc", (), "", TASK, GIB, None, ""),
-    (on_gpu(cuda_min=124), "docker-runc", (), "12.4", TASK, 2 * GIB, None, ""),
-    (
-        on_gpu(cuda_min=125),
-        "docker-runc",
-        (),
-        "12.4",
-        TASK,
-        2 * GIB,
-        DeclineReason.RESOURCES,
-        "CUDA 12.4",
-    ),
-    (
-        on_gpu(cuda_min=110),
-        "docker-runc",
-        (),
-        "",
-        TASK,
-        2 * GIB,
-        DeclineReason.RESOURCES,
-        "names no CUDA",
-    ),
-    (
-        replace(PLAIN, inputs=(Input(CID, "/inputs/x", 2 * GIB),)),
-        "docker-runc",
-        (),
-        "",
-        TASK,
-        3 * GIB,
-        DeclineReason.RESOURCES,
-        "store",
-    ),
-    (
-        asks(scratch_bytes=2 << 40),
-        "docker-runc",
-        (),
-        "",
-        TASK,
-        2 * GIB,
-        DeclineReason.RESOURCES,
-        "scratch",
-    ),
+
+
+@dataclass(frozen=True)
+class Provider:
+    """What a provider offers, beside its run slots."""
+
+    sandbox: str = "docker-runc"
+    images: tuple[str, ...] = ()
+    cuda: str = "12.4"
+    kinds: tuple[JobKind, ...] = TASK
+    store_bytes: int = 2 * GIB
+
+
+FROM_REGISTRY = replace(PLAIN, image=REGISTRY, image_bytes=0)
+LARGE_INPUT = replace(PLAIN, inputs=(Input(CID, "/inputs/x", 2 * GIB),))
+CASES = (  # job spec, provider -> reason and a word of the sentence
+    (PLAIN, Provider(), None, ""),
+    (PLAIN, Provider(images=(CID, REGISTRY)), None, ""),
+    (PLAIN, Provider(images=(REGISTRY,)), DeclineReason.IMAGE, "list"),
+    (PLAIN, Provider(store_bytes=GIB), DeclineReason.RESOURCES, "store"),
+    (PLAIN, Provider(kinds=()), DeclineReason.KIND, "kind"),
+    (FROM_REGISTRY, Provider("bwrap", cuda=""), DeclineReason.SANDBOX, "CID"),
+    (FROM_REGISTRY, Provider("process", cuda=""), DeclineReason.SANDBOX, "CID"),
+    (FROM_REGISTRY, Provider(cuda="", store_bytes=GIB), None, ""),
+    (on_gpu(cuda_min=124), Provider(), None, ""),
+    (on_gpu(cuda_min=125), Provider(), DeclineReason.RESOURCES, "CUDA 12.4"),
+    (on_gpu(cuda_min=110), Provider(cuda=""), DeclineReason.RESOURCES, "names no CUDA"),
+    (LARGE_INPUT, Provider(cuda="", store_bytes=3 * GIB), DeclineReason.RESOURCES, "store"),
+    (asks(scratch_bytes=2 << 40), Provider(cuda=""), DeclineReason.RESOURCES, "scratch"),
 )
 
 
 @pytest.mark.rule("4.82")
-@pytest.mark.parametrize(
-    ("spec", "sandbox", "images", "cuda", "kinds", "store", "why", "word"), CASES
-)
-def test_a_job_that_an_offer_does_not_promise_names_what_is_missing(  # type: ignore[no-untyped-def]
-    spec, sandbox, images, cuda, kinds, store, why, word
+@pytest.mark.parametrize(("spec", "provider", "why", "word"), CASES)
+def test_a_job_that_an_offer_does_not_promise_names_what_is_missing(
+    spec: JobSpec, provider: Provider, why: DeclineReason | None, word: str
 ) -> None:
-    terms = terms_of(sandbox, images, cuda, kinds)
+    store = provider.store_bytes
+    terms = terms_of(provider.sandbox, provider.images, provider.cuda, provider.kinds)
     offer, slot = offer_of(terms, store), terms.slots[1 if spec.resources.gpu else 0]
     found = next(iter(fits.shortfalls(spec, slot, offer)), None)
     assert (found and found[0]) == why and word in (found[1] if found else "")

@@ -160,12 +160,10 @@ def execution(order: Order | None = None) -> FundedExecution:
 
 
 def job(count: int = 0, last: int = NOW, until: int = UNTIL, is_over: int = 0) -> jobs.Job:
-    """Returns an escrow as the chain has it."""
     return jobs.Job(BUDGET, UnixSeconds(until), last, last, count, is_over)
 
 
 def shown(*owners: tuple[Address, Hash32]) -> tuple[jobs.Shown, ...]:
-    """Returns the events of executions that were shown."""
     return tuple(
         jobs.Shown(CLIENT, ZERO_HASH, owner, Amount(1), group, 1) for owner, group in owners
     )
@@ -185,6 +183,7 @@ NO_JOB = jobs.Job(Amount(0), UnixSeconds(0), 0, 0, 0, 0)
         (JobOnChain(job()), 0, State.SHOWABLE, SHOW_AT),
         (JobOnChain(job(until=NOW + WINDOW)), 0, State.SHOWABLE, NOW),
         (JobOnChain(job(1), shown(THEIRS)), 0, State.SHOWABLE, SHOW_AT),
+        (JobOnChain(job()), 1000, State.SHOWABLE, SHOW_AT),
         (JobOnChain(job()), 1001, State.LOST, 0),
         (JobOnChain(job(1), shown(MINE)), 0, State.ALONE, UNTIL),
         (JobOnChain(job(2), shown(MINE, UNLIKE)), 0, State.ALONE, UNTIL),

@@ -24,7 +24,6 @@ PAY = 1_000  # for RUN: 0.10 USD an hour
 
 
 def juror(slots: int = 1, **policy: object) -> Driver:
-    """Returns a provider with this policy of its owner."""
     terms = make_terms(slots)
     return Driver(ProviderCore(replace(terms, policy=replace(terms.policy, **policy))))
 
@@ -52,10 +51,8 @@ def test_a_juror_works_for_its_price_and_votes_void_below(price: int, is_taken: 
     driver = juror(jury_price=Price(price))
     due = drawn(driver)
     if is_taken:
-        assert (
-            isinstance(due[0], effects.Reexecute)
-            and not driver.core.jury[case_names(1)[1]].declined
-        )
+        assert isinstance(due[0], effects.Reexecute)
+        assert not driver.core.jury[case_names(1)[1]].declined
     else:
         check_void(driver, due, 1, "--jury-price")
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate_node import market_entry
-from quorate_node.core import bidding, effects, events
+from quorate_node.core import bidding, effects, events, execution
 from quorate_node.core import provider_core as provider_module
 from quorate_node.core.effects import Effect
 from quorate_node.core.phases import Committed, Declined, Done, Lapsed, Receipted, Revealed, Running
@@ -33,6 +33,7 @@ from quorate_protocol.units import (
     Label,
     Outcome,
     Price,
+    PriceTier,
     Round,
     Seconds,
     Sequence,
@@ -107,6 +108,7 @@ SPEC = make_spec()
 HONEST = make_assignment(SPEC)
 
 
+@pytest.mark.rule("2.10")
 @pytest.mark.parametrize(
     ("lie", "key", "code"),
     [
@@ -136,6 +138,7 @@ def test_invalid_assignment_is_refused(lie: dict[str, object], key: KeySigner, c
         ({"host_class": Hash32(b"\x01" * 32)}, SPEC, DeclineReason.MISMATCH),
         ({"price_per_hour": Price(0)}, SPEC, DeclineReason.PRICE),
         ({"price_per_hour": Price(99_999)}, SPEC, DeclineReason.PRICE),
+        ({"price_tier": PriceTier.SPOT}, SPEC, DeclineReason.PRICE),
     ],
 )
 def test_assignment_that_does_not_match_its_spec_is_declined_and_never_runs(
@@ -153,11 +156,13 @@ def test_assignment_that_does_not_match_its_spec_is_declined_and_never_runs(
 
 
 @pytest.mark.rule("I2")
-def test_one_slot_runs_one_of_many_assignments() -> None:
-    node, answers = fresh(), []
+@pytest.mark.parametrize("slots", [1, 2])
+def test_no_more_assignments_are_accepted_than_there_are_slots(slots: int) -> None:
+    node, answers = fresh(slots), []
     for number in range(1, 40):
         answers += node.deliver(sent(make_assignment(SPEC, number), SPEC))
-    assert [type(item).__name__ for item in answers] == ["SendAccept"] + ["SendDecline"] * 38
+    accepted = [type(item).__name__ for item in answers]
+    assert accepted == ["SendAccept"] * slots + ["SendDecline"] * (39 - slots)
 
 
 def test_flood_of_assignments_is_bounded_and_the_accepted_run_goes_on() -> None:
@@ -225,15 +230,11 @@ def test_accept_that_the_coordinator_never_takes_frees_its_slot() -> None:
     assignment = replace(HONEST, accept_by=UnixSeconds(NOW + bidding.ACCEPT_AHEAD_MAX))
     node.deliver(sent(assignment, SPEC))
     held = node.execution(lease_of(assignment))
-    assert (
-        node.core.free_slots()[0].free == 0
-        and node.core.next_due() == held.commit_by + 1 < NOW + 500
-    )
+    assert node.core.free_slots()[0].free == 0
+    assert node.core.next_due() == held.commit_by + 1 < NOW + 500
     node.do(events.Tick(), after=held.commit_by + 1 - node.now)
-    assert (
-        isinstance(node.execution(lease_of(assignment)).phase, Lapsed)
-        and node.core.free_slots()[0].free == 1
-    )
+    assert isinstance(node.execution(lease_of(assignment)).phase, Lapsed)
+    assert node.core.free_slots()[0].free == 1
 
 
 # ------------------------------------------------------------------------- frames after the commit
@@ -247,11 +248,18 @@ def committed(kind: type = Committed) -> tuple[Node, Hash32]:
 
 
 def set_frame(
-    node: Node, lease: Hash32, change: Callable[[CommitSet, CommitEntry], CommitSet]
+    node: Node,
+    lease: Hash32,
+    change: Callable[[CommitSet, CommitEntry], CommitSet],
+    key: KeySigner = STATEMENT_KEY,
 ) -> frames.CommitSetSent:
     honest = commit_set(node.execution(lease), node.now)
     message = change(honest.commit_set.message, honest.commit_set.message.ordered[0])
-    return frames.CommitSetSent(lease, seal(DOMAIN, message, STATEMENT_KEY.sign))
+    return frames.CommitSetSent(lease, seal(DOMAIN, message, key.sign))
+
+
+def later(seconds: int) -> Callable[[CommitSet, CommitEntry], CommitSet]:
+    return lambda found, _: replace(found, closed_at=UnixSeconds(found.closed_at + seconds))
 
 
 OTHER = CommitEntry(Hash32(b"\x88" * 32), PROVIDER, Hash32(b"\x89" * 32))
@@ -274,25 +282,28 @@ SETS: dict[str, tuple[Callable[[CommitSet, CommitEntry], CommitSet], Code]] = {
         lambda found, mine: replace(found, ordered=(replace(mine, assignment_hash=ZERO_HASH),)),
         Code.UNKNOWN,
     ),
-    "old": (
-        lambda found, _: replace(found, closed_at=UnixSeconds(found.closed_at - 60)),
-        Code.STALE,
-    ),
-    "ahead": (lambda found, _: replace(found, closed_at=UnixSeconds(2**63)), Code.TOO_EARLY),
+    "old": (later(-5), Code.STALE),
+    "ahead": (later(3), Code.TOO_EARLY),
     "of the beginning of time": (
         lambda found, _: replace(found, closed_at=UnixSeconds(0)),
         Code.STALE,
     ),
+    "of the end of time": (
+        lambda found, _: replace(found, closed_at=UnixSeconds(2**63)),
+        Code.TOO_EARLY,
+    ),
 }
 
 
+@pytest.mark.rule("I8", "2.10", "5.23", "5.24")
 @pytest.mark.parametrize("phase", [Committed, Receipted])
 @pytest.mark.parametrize("name", SETS)
 def test_false_commit_set_reveals_nothing(phase: type, name: str) -> None:
     node, lease = committed(phase)
     change, code = SETS[name]
     assert node.refuses(set_frame(node, lease, change)) is code
-    (reveal,) = node.deliver(set_frame(node, lease, lambda found, _: found))
+    assert node.refuses(set_frame(node, lease, later(-4), STRANGER)) is Code.WRONG_SIGNER
+    (reveal,) = node.deliver(set_frame(node, lease, later(-4)))
     assert isinstance(reveal, effects.SendReveal)
 
 
@@ -311,10 +322,16 @@ def test_false_commit_set_reveals_nothing(phase: type, name: str) -> None:
 def test_second_commit_set_of_a_batch_is_refused_as_equivocation(
     change: Callable[[CommitSet, CommitEntry], CommitSet],
 ) -> None:
+    """Other members could copy the result. Only `closed_at` may change."""
     node, lease = committed(Revealed)
     assert node.refuses(set_frame(node, lease, change)) is Code.EQUIVOCATION
+    due = execution.duties(node.execution(lease))
+    again = node.deliver(set_frame(node, lease, later(1)))
+    assert isinstance(again[0], effects.SendReveal)
+    assert [effect.key for effect in again] != [effect.key for effect in due], "it is sent again"
 
 
+@pytest.mark.rule("3.20")
 def test_newest_of_contradicting_verdicts_counts() -> None:
     """A final verdict replaces a provisional one. An older verdict changes nothing, and another
     job's verdict is refused.

@@ -4,6 +4,7 @@ network is used.
 
 import dataclasses
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.keys import key_agent
 from quorate_runtime.keys.crypto import PeerKey
 from quorate_runtime.process.command_errors import EXIT_REFUSED, EXIT_UNAVAILABLE
-from support.cli_prompt import typed
+from support.cli_prompt import password_file, typed
 from support.markets.gpu_provider import PAIR, assign, gpu_driver, gpu_slots, gpu_spec
 from support.markets.provider_world import OPERATOR, PROVIDER, STRANGER, make_terms
 from support.offers import a_slot
@@ -49,131 +50,74 @@ URL = "http://127.0.0.1:7700"
 SECRET = Hash32(b"\x01" * 32)
 
 
-def run(home: Path, *words: str) -> tuple[int, str]:
+def run(home: Path, line: str) -> tuple[int, str]:
     """Runs a command with --home; returns its exit code and output."""
-    result = CliRunner().invoke(app, [*words, "--home", str(home)])
+    result = CliRunner().invoke(app, [*shlex.split(line), "--home", str(home)])
     return result.exit_code, result.stdout
 
 
 @pytest.fixture
-def password(tmp_path: Path) -> str:
-    """Returns a password file that only its owner can read."""
-    path = tmp_path / "password"
-    path.write_text("secret\n")
-    path.chmod(0o600)
-    return str(path)
+def secret(tmp_path: Path) -> str:
+    """The flag of a password file."""
+    return f"--password-file {password_file(tmp_path)}"
 
 
-def test_second_init_keeps_the_keys(tmp_path: Path, password: str) -> None:
+@pytest.fixture
+def init(secret: str) -> str:
+    """The command that makes a provider."""
+    return f"init --coordinator {URL} --limits devnet {secret}"
+
+
+def test_second_init_keeps_the_keys(tmp_path: Path, secret: str) -> None:
     """A lost key means lost money."""
-    market = ("--coordinator", URL + "/", "--limits", "devnet")
-    nodes = ("--rpc", "http://127.0.0.1:9999/", "--rpc", "http://127.0.0.1:9998")
-    more = ("--store-size", "50GiB", *nodes)
-    words = (
-        "init",
-        *market,
-        *more,
-        "--slots",
-        "2",
-        "--price",
-        "0.25",
-        "--password-file",
-        password,
-        "--json",
-    )
-    code, text = run(tmp_path / "node", *words)
+    nodes = "--rpc http://127.0.0.1:9999/ --rpc http://127.0.0.1:9998"
+    market = f"--coordinator {URL}/ --limits devnet --store-size 50GiB {nodes}"
+    words = f"init {market} --slots 2 --price 0.25 {secret} --json"
+    code, text = run(tmp_path / "node", words)
     facts = json.loads(text)
     assert code == 0 and facts["stake"] == 200_000_000 and facts["has_owner_key"]
-    assert json.loads(run(tmp_path / "node", *words)[1]) == facts
+    assert json.loads(run(tmp_path / "node", words)[1]) == facts
     stored = settings.read(tmp_path / "node")
-    assert (
-        stored.coordinators == (URL,) and stored.price == 250_000 and stored.owner == ZERO_ADDRESS
-    )
+    assert stored.coordinators == (URL,)
+    assert stored.price == 250_000 and stored.owner == ZERO_ADDRESS
     config = Config.of(
         stored, tmp_path, executor=ExecutorKind.NOOP, listen_port=0, stop_on_exit=True
     )
-    assert (config.executor, config.listen_port, config.stop_on_exit, config.slots) == (
-        ExecutorKind.NOOP,
-        0,
-        True,
-        2,
-    )
+    assert (config.executor, config.listen_port) == (ExecutorKind.NOOP, 0)
+    assert config.stop_on_exit and config.slots == 2
     assert config.store_bytes == 50 << 30
     assert config.chain_urls("http://named") == ["http://127.0.0.1:9999", "http://127.0.0.1:9998"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / "node" / "keys").iterdir())
 
 
-def test_second_init_changes_only_the_named_settings(tmp_path: Path, password: str) -> None:
+def test_second_init_changes_only_the_named_settings(
+    tmp_path: Path, init: str, secret: str
+) -> None:
     """To name another coordinator must change neither the price nor the owner."""
-    home, end = tmp_path / "node", ("--password-file", password, "--json")
-    chosen = (
-        "--price",
-        "0.40",
-        "--price-floor",
-        "0.25",
-        "--slots",
-        "2",
-        "--limits",
-        "devnet",
-        "--owner",
-        "0x" + "11" * 20,
-    )
-    more = (
-        "--public-url",
-        "http://203.0.113.7:7710",
-        "--host",
-        "0.0.0.0",
-        "--port",
-        "7711",
-        "--executor",
-        "bwrap",
-        "--region",
-        "eu",
-    )
-    facts = json.loads(
-        run(
-            home,
-            "init",
-            "--coordinator",
-            URL,
-            *chosen,
-            *more,
-            "--image",
-            f"python@sha256:{'0' * 64}",
-            *end,
-        )[1]
-    )
+    home = tmp_path / "node"
+    chosen = f"--price 0.40 --price-floor 0.25 --slots 2 --owner 0x{'11' * 20}"
+    more = "--public-url http://203.0.113.7:7710 --host 0.0.0.0 --port 7711"
+    image = f"--executor bwrap --region eu --image python@sha256:{'0' * 64}"
+    facts = json.loads(run(home, f"{init} {chosen} {more} {image} --json")[1])
     before = settings.read(home)
-    code, text = run(home, "init", "--coordinator", "http://127.0.0.1:7702", *end)
+    other = "http://127.0.0.1:7702"
+    code, text = run(home, f"init --coordinator {other} {secret} --json")
     assert code == 0 and json.loads(text) == facts
-    assert settings.read(home) == replace(before, coordinators=("http://127.0.0.1:7702",))
-    assert run(home, "init", "--price", "0.30", "--port", "0", *end)[0] == 0
+    assert settings.read(home) == replace(before, coordinators=(other,))
+    assert run(home, f"init --price 0.30 --port 0 {secret}")[0] == 0
     assert settings.read(home) == replace(
-        before, coordinators=("http://127.0.0.1:7702",), price=Price(300_000), listen_port=0
+        before, coordinators=(other,), price=Price(300_000), listen_port=0
     )
-    code, text = run(home, "init", "--price", "0.20", *end)
+    code, text = run(home, f"init --price 0.20 {secret} --json")
     assert code == EXIT_REFUSED and "below the price floor of 0.25" in json.loads(text)["detail"]
 
 
-def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: str) -> None:
-    """The facts that `init` prints say that the owner's key is elsewhere."""
-    words = (
-        "--coordinator",
-        URL,
-        "--limits",
-        "devnet",
-        "--owner",
-        "0x" + "11" * 20,
-        "--password-file",
-        password,
-        "--json",
-    )
-    code, text = run(tmp_path / "node", "init", *words)
-    assert code == 0 and json.loads(text)["provider"] == "0x" + "11" * 20
-    assert (
-        not json.loads(text)["has_owner_key"]
-        and not (tmp_path / "node" / "keys" / "owner.json").exists()
-    )
+def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, init: str) -> None:
+    owner = "0x" + "11" * 20
+    code, text = run(tmp_path / "node", f"{init} --owner {owner} --json")
+    assert code == 0 and json.loads(text)["provider"] == owner
+    assert not json.loads(text)["has_owner_key"]
+    assert not (tmp_path / "node" / "keys" / "owner.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -186,6 +130,7 @@ def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: 
         ("--payout", "zz"),
         ("--public-url", "foo"),
         ("--public-url", "http://gpu.example:7710"),
+        ("--public-url", "http://203.0.113.7/" + "x" * settings.PUBLIC_URL_MAX),
         ("--image", "python:3.11"),
         ("--coordinator", "foo:80"),
         ("--price-floor", "7"),
@@ -193,25 +138,13 @@ def test_owner_whose_key_is_elsewhere_has_no_key_here(tmp_path: Path, password: 
         ("--trust", "-1"),
         ("--max-held", "1e3"),
         ("--chain-url", "foo"),
-        ("--region", "x" * 65),
+        ("--region", "x" * (settings.REGION_MAX + 1)),
     ],
 )
 def test_invalid_option_is_refused_by_name_before_anything_is_written(
-    tmp_path: Path, password: str, words: tuple[str, str]
+    tmp_path: Path, init: str, words: tuple[str, str]
 ) -> None:
-    """The message names the option's value."""
-    code, text = run(
-        tmp_path / "node",
-        "init",
-        "--coordinator",
-        URL,
-        "--limits",
-        "devnet",
-        "--password-file",
-        password,
-        "--json",
-        *words,
-    )
+    code, text = run(tmp_path / "node", f"{init} --json {' '.join(words)}")
     assert code == EXIT_REFUSED and words[1] in json.loads(text)["detail"]
     assert not (tmp_path / "node" / "node.json").exists()
 
@@ -235,40 +168,29 @@ def test_invalid_option_is_refused_by_name_before_anything_is_written(
     ],
 )
 def test_damaged_settings_are_refused_with_the_file_and_the_remedy(
-    tmp_path: Path, password: str, was: str, now: str
+    tmp_path: Path, init: str, secret: str, was: str, now: str
 ) -> None:
     """An editor or a crash may damage the files in the provider's home."""
     home = tmp_path / "node"
-    assert (
-        run(home, "init", "--coordinator", URL, "--limits", "devnet", "--password-file", password)[
-            0
-        ]
-        == 0
-    )
+    assert run(home, init)[0] == 0
     text = (home / "node.json").read_text()
     assert was in text
     (home / "node.json").write_text(text.replace(was, now))
     for command in ("up", "check", "rotate"):
-        code, told = run(home, command, "--password-file", password, "--json")
+        code, told = run(home, f"{command} {secret} --json")
         detail = json.loads(told.splitlines()[-1])["detail"]
-        assert (
-            code == EXIT_REFUSED
-            and str(home / "node.json") in detail
-            and "quorate node init" in detail
-        )
+        assert code == EXIT_REFUSED
+        assert str(home / "node.json") in detail and "quorate node init" in detail
     (home / "status.json").write_text("{")
-    code, told = run(home, "status", "--json")
+    code, told = run(home, "status --json")
     assert code == EXIT_REFUSED and str(home / "status.json") in told
 
 
 def test_old_settings_survive_a_disk_that_fills_during_the_write(
-    tmp_path: Path, password: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, init: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, words = (
-        tmp_path / "node",
-        ("--coordinator", URL, "--limits", "devnet", "--password-file", password),
-    )
-    assert run(home, "init", *words)[0] == 0
+    home = tmp_path / "node"
+    assert run(home, init)[0] == 0
     before = settings.read(home)
 
     def full(descriptor: int) -> None:
@@ -281,22 +203,17 @@ def test_old_settings_survive_a_disk_that_fills_during_the_write(
 
 
 def test_commands_without_a_provider_have_stable_exit_codes(tmp_path: Path) -> None:
-    """Scripts rely on these exit codes."""
-    assert run(tmp_path / "node", "up", "--json")[0] == EXIT_REFUSED
-    assert run(tmp_path / "node", "status", "--json")[0] == EXIT_UNAVAILABLE
+    assert run(tmp_path / "node", "up --json")[0] == EXIT_REFUSED
+    assert run(tmp_path / "node", "status --json")[0] == EXIT_UNAVAILABLE
     assert run(tmp_path / "node", "drain")[0] == EXIT_UNAVAILABLE
 
 
 def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path) -> None:
-    """`check` needs no settings to check the machine."""
-    code, text = run(tmp_path / "node", "check", "--json")
+    code, text = run(tmp_path / "node", "check --json")
     view = json.loads(text)
     names = {item["name"] for item in view["findings"]}
-    assert (
-        code == EXIT_REFUSED
-        and not view["good"]
-        and {"provider", "machine", "host class", "engine"} <= names
-    )
+    assert code == EXIT_REFUSED and not view["good"]
+    assert {"provider", "machine", "host class", "engine"} <= names
     assert all(item["fix"] for item in view["findings"] if not item["is_good"])
 
 
@@ -326,7 +243,6 @@ async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
     ],
 )
 def test_one_missing_cpu_flag_gives_the_level_below(flags: frozenset[str], level: str) -> None:
-    """The levels are those of x86-64."""
     host = cpu_class("x86_64", CpuInfo("GenuineIntel", "", flags))
     assert host == HostClass("x86_64", level, "GenuineIntel")
     host.validate()
@@ -350,7 +266,6 @@ def test_cpu_class_comes_from_the_first_processor() -> None:
 
 
 def keys(has_owner: bool = True) -> ProviderKeys:
-    """The keys of a provider."""
     return ProviderKeys(
         PROVIDER, PROVIDER, OPERATOR, PeerKey(SECRET), SECRET, STRANGER if has_owner else None
     )
@@ -412,7 +327,6 @@ def test_missing_registration_and_money_come_with_a_remedy() -> None:
 
 @pytest.mark.rule("0.11")
 def test_network_is_the_first_part_of_an_ip_address() -> None:
-    """The network is the /24 or /48 of the address. A host name has no network."""
     assert (
         network_of("http://127.0.3.1:7710")
         == network_of("http://127.0.3.200")
@@ -442,28 +356,24 @@ def test_status_file_round_trips_and_the_token_stays(tmp_path: Path) -> None:
     assert (tmp_path / "control-token").stat().st_mode & 0o077 == 0
 
 
-def test_a_price_is_kept_in_the_settings_and_checked(tmp_path: Path, password: str) -> None:
+def test_a_price_is_kept_in_the_settings_and_checked(tmp_path: Path, init: str) -> None:
     home = tmp_path / "home"
-    more = ("--limits", "devnet", "--password-file", password, "--price-floor", "0.05")
-    assert run(home, "init", "--coordinator", URL, *more)[0] == 0
-    code, text = run(home, "price", "0.25", "--json")
-    assert code == 0 and json.loads(text) == {
-        "priceMicroUsd": 250_000,
-        "isOffered": False,
-        "isKept": True,
-    }
+    assert run(home, f"{init} --price-floor 0.05")[0] == 0
+    code, text = run(home, "price 0.25 --json")
+    told = {"priceMicroUsd": 250_000, "isOffered": False, "isKept": True}
+    assert code == 0 and json.loads(text) == told
     assert settings.read(home).price == 250_000
     for amount, gpu in (("1.20", "all"), ("2.00", "H100"), ("2.50", "h100")):
-        assert run(home, "price", amount, "--gpu", gpu, "--json")[0] == 0
+        assert run(home, f"price {amount} --gpu {gpu} --json")[0] == 0
     kept = settings.read(home)
     assert kept.price == 250_000 and kept.gpu_prices == (
         GpuPrice(Price(1_200_000)),
         GpuPrice(Price(2_500_000), "h100"),
     )
-    code, text = run(home, "price", "0.04", "--gpu", "H100", "--json")
+    code, text = run(home, "price 0.04 --gpu H100 --json")
     assert code == EXIT_REFUSED and "below the price floor" in json.loads(text)["detail"]
     for wrong in ("0.04", "0", "much", "1234567"):
-        code, text = run(home, "price", wrong, "--json")
+        code, text = run(home, f"price {wrong} --json")
         assert code == EXIT_REFUSED and "price" in json.loads(text)["detail"]
     assert settings.read(home).price == 250_000
 
@@ -474,85 +384,86 @@ FRIEND = "0x" + "12" * 20
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("withdraw", "5"), "--to"),
-        (("withdraw", "1.1234567", "--to", FRIEND), "AMOUNT: '1.1234567' has 7 decimals"),
-        (("withdraw", "many", "--to", FRIEND), "write US dollars"),
-        (("withdraw", "0", "--to", FRIEND), "more than 0"),
-        (("withdraw", "--to", "0x12"), "40 hexadecimal digits"),
-        (("withdraw", "--to", "0x" + "00" * 20), "zero address"),
-        (("leave", "--to", "me"), "40 hexadecimal digits"),
-        (("leave",), "node init"),
-        (("withdraw",), "node init"),
+        ("withdraw 5", "--to"),
+        (f"withdraw 1.1234567 --to {FRIEND}", "AMOUNT: '1.1234567' has 7 decimals"),
+        (f"withdraw many --to {FRIEND}", "write US dollars"),
+        (f"withdraw 0 --to {FRIEND}", "more than 0"),
+        ("withdraw --to 0x12", "40 hexadecimal digits"),
+        (f"withdraw --to 0x{'00' * 20}", "zero address"),
+        ("leave --to me", "40 hexadecimal digits"),
+        ("leave", "node init"),
+        ("withdraw", "node init"),
     ],
 )
-def test_money_commands_name_what_is_wrong(
-    tmp_path: Path, words: tuple[str, ...], told: str
-) -> None:
-    result = CliRunner().invoke(app, [*words, "--home", str(tmp_path / "node")])
+def test_money_commands_name_what_is_wrong(tmp_path: Path, words: str, told: str) -> None:
+    result = CliRunner().invoke(app, [*words.split(), "--home", str(tmp_path / "node")])
     assert result.exit_code == EXIT_REFUSED and told in result.stderr
     assert not (tmp_path / "node").exists(), "nothing is made"
 
 
-def test_pause_and_resume_wait_for_the_next_start(tmp_path: Path, password: str) -> None:
+def test_pause_and_resume_wait_for_the_next_start(tmp_path: Path, init: str) -> None:
     home = tmp_path / "node"
     for command in ("pause", "resume"):
         assert run(home, command)[0] == EXIT_UNAVAILABLE, "there is no provider"
-    market = ("--coordinator", URL, "--limits", "devnet", "--password-file", password)
-    assert run(home, "init", *market)[0] == 0
+    assert run(home, init)[0] == 0
     for command, wish in (("pause", leaving.PAUSE), ("resume", leaving.RESUME)):
         code, text = run(home, command)
         assert code == 0 and "from its next start on" in text
         assert leaving.read_wish(home) == wish
 
 
-def test_init_with_fewer_slots_says_when_the_stake_comes_back(
-    tmp_path: Path, password: str
-) -> None:
-    home, end = tmp_path / "node", ("--password-file", password)
-    market = ("--coordinator", URL, "--limits", "devnet")
-    assert "slot fewer" not in run(home, "init", *market, "--slots", "3", *end)[1]
-    text = run(home, "init", "--slots", "1", *end)[1]
+def test_init_with_fewer_slots_says_when_the_stake_comes_back(tmp_path: Path, init: str) -> None:
+    home = tmp_path / "node"
+    assert "slot fewer" not in run(home, f"{init} --slots 3")[1]
+    text = run(home, f"{init} --slots 1")[1]
     assert "2 slots fewer" in text and "200.00 USD of stake come back" in text
     assert "to the owner 180 seconds later" in text
-    assert "slot fewer" not in run(home, "init", "--slots", "1", *end)[1]
+    assert "slot fewer" not in run(home, f"{init} --slots 1")[1]
 
 
-def test_two_commands_that_change_the_settings_at_once(tmp_path: Path) -> None:
+@pytest.mark.rule("5.92")
+def test_probation_offers_one_run_slot(tmp_path: Path, init: str) -> None:
+    home = tmp_path / "node"
+    code, text = run(home, f"{init} --probation --slots 2 --json")
+    assert code == EXIT_REFUSED
+    assert "--slots 1 and no --gpu-price" in json.loads(text)["detail"]
+    code, text = run(home, f"{init} --probation")
+    assert code == 0, text
+    assert "its pay is held until it is 100.00 USD, and becomes the stake" in text
+    assert settings.read(home).probation
+
+
+def test_two_commands_that_change_the_settings_at_once(tmp_path: Path, init: str) -> None:
     """The daemon would offer the price of one, and the file would keep that of the other."""
-    password = tmp_path / "password"
-    password.write_text("secret\n")
-    password.chmod(0o600)
-    secret = ("--password-file", str(password))
-    home, init = tmp_path / "home", ("init", *secret, "--coordinator", URL, "--limits", "devnet")
-    assert run(home, *init)[0] == 0
-    for words in (("price", "0.25"), (*init, "--slots", "2")):
+    home = tmp_path / "home"
+    assert run(home, init)[0] == 0
+    for words in ("price 0.25", f"{init} --slots 2"):
         with settings.changing(home):
-            code, text = run(home, *words, "--json")
+            code, text = run(home, f"{words} --json")
         assert code == EXIT_UNAVAILABLE and "another command" in json.loads(text)["detail"]
-        assert run(home, *words)[0] == 0
+        assert run(home, words)[0] == 0
     assert (settings.read(home).price, settings.read(home).slots) == (250_000, 2)
 
 
-def test_an_agent_holds_the_account_keys_until_it_is_locked(tmp_path: Path) -> None:
-    home, password = tmp_path / "node", tmp_path / "password"
-    password.touch(mode=0o600)
-    password.write_text("secret\n")
-    end = ("--password-file", str(password), "--json")
+def test_an_agent_holds_the_account_keys_until_it_is_locked(
+    tmp_path: Path, init: str, secret: str
+) -> None:
+    home = tmp_path / "node"
 
-    def run(*words: str) -> tuple[int, str]:
-        return typed("node", *words, "--home", str(home))
+    def run(line: str) -> tuple[int, str]:
+        return typed("node", *line.split(), "--home", str(home), "--json")
 
-    code, text = run("init", "--coordinator", URL, "--limits", "devnet", *end)
+    code, text = run(init)
     assert code == 0, text
     facts = json.loads(text)
-    assert run("unlock", "--for", "5m", *end)[0] == 0
+    assert run(f"unlock --for 5m {secret}")[0] == 0
     try:
         agent = key_agent.agent_of(home / "keys")
         assert agent is not None
         held = {"0x" + address.hex() for address in agent.addresses.values()}
         assert held == {facts["provider"], facts["operator"]}
     finally:
-        assert json.loads(run("lock", "--json")[1]) == {"wasUnlocked": True}
+        assert json.loads(run("lock")[1]) == {"wasUnlocked": True}
     assert key_agent.agent_of(home / "keys") is None
 
 

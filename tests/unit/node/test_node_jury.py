@@ -46,12 +46,10 @@ OTHER = Address(b"\x88" * 20)
 
 
 def voted(driver: Driver, ballot: Hash32, juror: Address = PROVIDER) -> None:
-    """Steps the event of a ballot on chain."""
     driver.do(events.ChainVoted(EXECUTION, events.Vote(juror, ballot)))
 
 
 def juror(slots: int = 1) -> Driver:
-    """Returns a provider that is a juror in the case."""
     driver = Driver(ProviderCore(make_terms(slots)))
     driver.do(case_opened())
     driver.do(jury_drawn(OTHER, PROVIDER))
@@ -84,7 +82,6 @@ def test_juror_repeats_the_job_votes_and_opens_its_ballot() -> None:
 
 @pytest.mark.rule("5.146")
 def test_ballot_is_not_opened_before_voting_has_ended() -> None:
-    """Neither a repeated vote nor the passing of time opens the ballot."""
     driver = juror()
     driver.do(events.Reexecuted(CASE, DIGEST))
     driver.do(events.VoteConfirmed(CASE))
@@ -135,7 +132,6 @@ def test_other_juries_make_no_duty() -> None:
 
 
 def test_jury_duty_waits_for_a_slot_and_gets_it_before_the_next_lease() -> None:
-    """So I2 holds for jury duty too."""
     driver = Driver(ProviderCore(make_terms()))
     driver.do(case_opened())
     lease = driver.assign(1)
@@ -240,7 +236,6 @@ def test_containers_that_no_lease_needs_are_strays() -> None:
 
 
 def test_start_by_follows_from_recent_run_times() -> None:
-    """It does not follow from the maximum duration of a job."""
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign(1)
     driver.advance(lease, Running)

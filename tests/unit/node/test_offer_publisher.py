@@ -29,7 +29,6 @@ def offer(seq: int) -> OfferEnvelope:
 
 
 def attested_offer(seq: int, records: tuple[Hash32, ...]) -> OfferEnvelope:
-    """An offer with one slot for each record."""
     slots = tuple(
         replace(
             a_slot(replace(HOST, level=level), 100_000), attestation_level=Small(1), record=record

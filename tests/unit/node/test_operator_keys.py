@@ -34,6 +34,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSeconds
 from quorate_runtime.keys.crypto import KeySigner, PeerKey, recover
 from quorate_runtime.keys.keystore import Keystore
+from support.cli_prompt import password_file
 from support.markets.provider_world import (
     COORDINATOR,
     NOW,
@@ -93,34 +94,19 @@ def test_needed_keys_are_in_the_keystore_after_a_crash_in_any_step_of_a_rotation
 
 def test_rotate_command_makes_one_key_at_a_time(tmp_path: Path) -> None:
     """If the owner types it again before the daemon uses the new key, it makes no further key."""
-    (tmp_path / "password").write_text("secret\n")
-    (tmp_path / "password").chmod(0o600)
+    flags = f"--home {tmp_path / 'node'} --password-file {password_file(tmp_path)} --json"
 
-    def typed(*words: str) -> dict[str, object]:
-        command = [
-            *words,
-            "--home",
-            str(tmp_path / "node"),
-            "--password-file",
-            str(tmp_path / "password"),
-            "--json",
-        ]
-        result = CliRunner().invoke(app, command)
+    def typed(line: str) -> dict[str, object]:
+        result = CliRunner().invoke(app, f"{line} {flags}".split())
         assert result.exit_code == 0, result.output
         found: dict[str, object] = json.loads(result.stdout)
         return found
 
-    first = typed("init", "--coordinator", "http://127.0.0.1:7700", "--limits", "devnet")[
-        "operator"
-    ]
-    new = typed("rotate")
-    assert (
-        new["is_new"] and new["operator"] != first and typed("rotate") == {**new, "is_new": False}
-    )
-    assert (
-        typed("init", "--coordinator", "http://127.0.0.1:7700", "--limits", "devnet")["operator"]
-        == new["operator"]
-    )
+    init = "init --coordinator http://127.0.0.1:7700 --limits devnet"
+    first, new = typed(init)["operator"], typed("rotate")
+    assert new["is_new"] and new["operator"] != first
+    assert typed("rotate") == {**new, "is_new": False}
+    assert typed(init)["operator"] == new["operator"]
     key = Address(bytes.fromhex(str(new["operator"])[2:]))
     write_validities(tmp_path / "node" / FILE, KeyValidities((KeyValidity(key, SINCE, FOREVER),)))
     assert typed("rotate")["is_new"], "the chain knows that one: another may follow"
@@ -132,11 +118,8 @@ def test_key_of_a_message_follows_from_its_time(tmp_path: Path) -> None:
         "nothing is known yet: the oldest"
     )
     operator_keys.learn(BEFORE)
-    assert (
-        operator_keys.current is OPERATOR
-        and operator_keys.valid_at(FOREVER) is OPERATOR
-        and not operator_keys.may_take_work(COORDINATOR)
-    )
+    assert operator_keys.current is OPERATOR and operator_keys.valid_at(FOREVER) is OPERATOR
+    assert not operator_keys.may_take_work(COORDINATOR)
     operator_keys.learn(AFTER)
     assert [operator_keys.valid_at(UnixSeconds(SINCE + n)) for n in (-1, 0, 1)] == [
         OPERATOR,
@@ -193,7 +176,6 @@ async def test_another_key_is_tried_only_after_a_refusal_of_the_key() -> None:
 
 
 def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
-    """The old key is needed for each offer that it signed and that has not expired."""
     operator_keys = OperatorKeys(BOTH)
     late = UnixSeconds(SINCE + DEVNET.offer_ttl + 1)
     operator_keys.learn(BEFORE)
@@ -204,10 +186,8 @@ def test_old_key_is_kept_while_leases_ballots_or_offers_need_it() -> None:
     driver = Driver(ProviderCore(make_terms()))
     lease = driver.assign()
     (live,) = driver.core.live()
-    assert (
-        live.assignment_hash == lease
-        and operator_keys.valid_at(live.assignment.message.accept_by) is OPERATOR
-    )
+    assert live.assignment_hash == lease
+    assert operator_keys.valid_at(live.assignment.message.accept_by) is OPERATOR
     duty = jury_duty.JuryDuty(case_opened(), PROVIDER, (PROVIDER,), late, jury_duty.Waiting())
     assert unneeded_keys(operator_keys, (live,), (), late, DEVNET.offer_ttl) == ()
     assert unneeded_keys(operator_keys, (), (duty,), late, DEVNET.offer_ttl) == ()
@@ -240,9 +220,6 @@ def test_check_says_what_a_rotation_waits_for() -> None:
         missing(found, replace(BOTH, owner=None), 10**9),
     )
     assert not here.is_blocking and here.remedy == "quorate node up"
-    assert (
-        not elsewhere.is_blocking
-        and PROVIDER.hex() in elsewhere.remedy
-        and NEW.address.hex() in elsewhere.remedy
-    )
+    assert not elsewhere.is_blocking and PROVIDER.hex() in elsewhere.remedy
+    assert NEW.address.hex() in elsewhere.remedy
     assert missing(replace(found, operator_key=NEW.address), BOTH, 10**9) == ()

@@ -64,7 +64,6 @@ def spoiled(shown: Inclusion) -> list[Inclusion]:
 
 
 def test_roots_of_different_logs_differ() -> None:
-    """A prefix, another order and a repeated entry each give another root."""
     entries = entries_of(12)
     roots = [log_of(entries[:count]).root() for count in range(13)]
     roots += [

@@ -58,13 +58,11 @@ CHECK = partial(
 
 
 def ordered(**changes: object) -> Submission:
-    """The same order with changes, signed again by its session."""
     message: Order = replace(GOOD.order.message, **changes)  # type: ignore[arg-type]
     return replace(GOOD, order=seal(DOMAIN, message, MARKET.sessions[0].sign))
 
 
 def in_session(**changes: object) -> Submission:
-    """The same session with changes, signed again by its client."""
     message: Session = replace(GOOD.session.message, **changes)  # type: ignore[arg-type]
     return replace(GOOD, session=seal(DOMAIN, message, MARKET.clients[0].sign))
 

@@ -1,7 +1,5 @@
 """The core chooses the GPUs of each lease, and gives none of them twice (I2)."""
 
-import itertools
-
 import pytest
 
 from quorate_node.core import effects, events
@@ -31,6 +29,7 @@ from support.markets.provider_world import (
     case_opened,
     jury_drawn,
     make_spec,
+    script,
 )
 
 CASE = case_names()[1]
@@ -142,7 +141,7 @@ def test_a_juror_whose_gpu_is_gone_votes_void() -> None:
 def test_a_lease_whose_gpu_is_gone_is_given_up_in_every_phase(steps: int) -> None:
     driver = gpu_driver(gpu_slots(PAIR, ("A", "B")), gpu_slots(ONE, ("C",)))
     lease, other = assign(driver, 1, PAIR, gpu_spec(2)), assign(driver, 2, ONE, gpu_spec())
-    for event in itertools.islice(_until_published(driver, lease), steps):
+    for event in script(lease)[:steps]:
         driver.do(event)
     due = driver.do(events.GpusRead(("A", "C")))
     phase = driver.execution(lease).phase
@@ -153,12 +152,6 @@ def test_a_lease_whose_gpu_is_gone_is_given_up_in_every_phase(steps: int) -> Non
     assert isinstance(driver.execution(other).phase, Accepted)
     driver.do(events.OutputPublished(lease, Hash32(b"\x55" * 32), Hash32(b"\x66" * 32)))
     assert driver.execution(lease).commit() is None, "wrong work is not committed"
-
-
-def _until_published(driver: Driver, lease: Hash32):  # type: ignore[no-untyped-def]
-    from support.markets.provider_world import script
-
-    yield from script(lease)[:4]
 
 
 @pytest.mark.rule("4.35")

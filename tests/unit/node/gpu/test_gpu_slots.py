@@ -4,19 +4,22 @@ import itertools
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from quorate_node.base import gpu_settings
 from quorate_node.base.config import Config
 from quorate_node.base.gpu_settings import EVERY_GPU, GpuLayout, GpuPrice
+from quorate_node.base.settings import PUBLIC_URL_MAX, REGION_MAX
 from quorate_node.core.terms import RunSlots
-from quorate_node.machine.gpu_slots import CLASSES_MAX, LaidOut, lay_out
+from quorate_node.machine.gpu_slots import LaidOut, lay_out
 from quorate_node.machine.host_class_probe import read_gpus
 from quorate_node.machine.run_slots import divide
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuInventory, GpuPath
-from quorate_protocol.messages.offer import Hardware, check_form
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.offer import IMAGES_MAX, Hardware, check_form
+from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, UnixSeconds
 from quorate_protocol.values import replace
@@ -25,18 +28,20 @@ from support.markets.provider_world import HOST, make_terms
 from support.offers import an_offer
 
 GIB = 1 << 30
-ROOM_BYTES = 900  # of an offer, for four addresses and the records of six classes
 PRICED = (GpuPrice(Price(1_000_000)),)
 MACHINE = Hardware(64, 1000 * GIB, 1 << 41)
 
 
+CONFIG = Config(home=Path("/"), coordinators=("http://127.0.0.1",), slots=2, gpu_prices=PRICED)
+
+
 def laid(name: str, *texts: str, prices: tuple[GpuPrice, ...] = PRICED) -> LaidOut:
-    return lay_out(recorded(name), gpu_settings.layouts_of(list(texts)), prices)
+    layouts = gpu_settings.layouts_of(list(texts))
+    return lay_out(recorded(name), replace(CONFIG, gpu_slots=layouts, gpu_prices=prices))
 
 
 def divided(name: str, slots: int, *texts: str) -> tuple[RunSlots, ...]:
-    config = Config(home=Path("/"), coordinators=("http://127.0.0.1",), slots=slots)
-    return divide(config, MACHINE, HOST, laid(name, *texts).classes)
+    return divide(replace(CONFIG, slots=slots), MACHINE, HOST, laid(name, *texts).classes)
 
 
 def test_each_gpu_is_a_slot_unless_the_owner_says_otherwise() -> None:
@@ -67,7 +72,7 @@ def test_a_slot_has_the_gpus_with_the_fastest_paths() -> None:
         for path in inventory.paths
     )
     swapped = replace(inventory, devices=(first, third, second, fourth), paths=paths)
-    [pairs] = lay_out(swapped, (GpuLayout(size=2),), PRICED).classes
+    [pairs] = lay_out(swapped, replace(CONFIG, gpu_slots=(GpuLayout(size=2),))).classes
     assert pairs.groups == ((first.uuid, second.uuid), (third.uuid, fourth.uuid))
 
 
@@ -126,19 +131,24 @@ def test_cpu_slots_get_what_gpu_slots_leave() -> None:
         divided("four-rtx-4090", 0, "none")
 
 
-def test_more_classes_than_an_offer_can_hold_are_named() -> None:
-    inventory = recorded("a100-mig")
-    device = inventory.devices[0]
-    many = tuple(
+def partitioned(count: int) -> GpuInventory:
+    """A machine whose A100s have partitions of as many classes."""
+    device = recorded("a100-mig").devices[0]
+    devices = tuple(
         replace(
             device,
             uuid=f"GPU-{number}",
-            partitions=(replace(device.partitions[0], uuid=f"MIG-{number}", sm_count=number + 1),),
+            partitions=(replace(device.partitions[0], uuid=f"MIG-{number}", sm_count=number + 14),),
         )
-        for number in range(CLASSES_MAX + 2)
+        for number in range(count)
     )
-    found = lay_out(replace(inventory, devices=many, paths=()), EVERY_GPU, PRICED)
-    assert len(found.classes) == CLASSES_MAX and "a second provider" in found.problems[0]
+    return replace(recorded("a100-mig"), devices=devices, paths=())
+
+
+@pytest.mark.parametrize(("images", "classes"), [(0, 6), (5, 5), (IMAGES_MAX, 3)])
+def test_more_classes_than_an_offer_can_hold_are_named(images: int, classes: int) -> None:
+    found = lay_out(partitioned(8), replace(CONFIG, images=image_names(images)))
+    assert len(found.classes) == classes and "a second provider" in found.problems[0]
 
 
 def test_options_are_read_and_bad_ones_name_the_form() -> None:
@@ -206,21 +216,53 @@ layouts = st.builds(
 )
 
 
+def image_names(count: int) -> tuple[str, ...]:
+    return tuple(f"example@sha256:{number:064x}" for number in range(count))
+
+
 @pytest.mark.rule("I2", "4.34")
 @settings(max_examples=150, deadline=None)
-@given(machines(), st.lists(layouts, max_size=4), st.booleans())
+@given(
+    machines(),
+    st.lists(layouts, max_size=4).map(tuple),
+    st.booleans(),
+    st.builds(image_names, st.integers(0, IMAGES_MAX)),
+    st.text(max_size=REGION_MAX),
+    st.integers(0, PUBLIC_URL_MAX),
+)
+@example(partitioned(5), EVERY_GPU, True, image_names(IMAGES_MAX), "eu", 0)
+@example(partitioned(8), EVERY_GPU, True, image_names(IMAGES_MAX), "é" * REGION_MAX, PUBLIC_URL_MAX)
 def test_whatever_the_owner_wants_the_slots_can_be_offered_and_share_no_gpu(
-    inventory: GpuInventory, wanted: list[GpuLayout], is_priced: bool
+    inventory: GpuInventory,
+    wanted: tuple[GpuLayout, ...],
+    is_priced: bool,
+    images: tuple[str, ...],
+    region: str,
+    url_characters: int,
 ) -> None:
-    found = lay_out(inventory, tuple(wanted), PRICED if is_priced else ())
-    config = Config(home=Path("/"), coordinators=("http://127.0.0.1",), slots=2)
+    config = replace(
+        CONFIG,
+        gpu_slots=wanted,
+        gpu_prices=PRICED if is_priced else (),
+        images=images,
+        region=region,
+        public_url="u" * url_characters,
+    )
+    found = lay_out(inventory, config)
     classes = divide(config, MACHINE, HOST, found.classes)
-    replace(make_terms(), classes=classes).check_gpus()
+    terms = replace(make_terms(), classes=classes)
+    terms.check_gpus()
     names = {device.uuid: device.model for device in inventory.devices}
     for item in found.classes:
         for group in item.groups:
             assert len({names.get(uuid) for uuid in group}) == 1, "a slot has GPUs of one model"
             assert len(group) == 1 or all(uuid in names for uuid in group), "no slot of partitions"
-    offer = an_offer(Address(b"\x01" * 20), 1, UnixSeconds(10**9), [item.offer for item in classes])
+    offer = replace(
+        an_offer(Address(b"\x01" * 20), 1, UnixSeconds(10**9), terms.slots),
+        sandboxes=(Sandbox.DOCKER_RUNSC.value,),
+        region=region,
+        addresses=(config.public_url or "http://255.255.255.255:65535",),
+        images=tuple(image_digest(name) for name in images),
+    )
     check_form(offer)
-    assert len(offer.encode()) <= OFFER_BYTES_MAX - ROOM_BYTES
+    assert len(offer.encode()) <= OFFER_BYTES_MAX
