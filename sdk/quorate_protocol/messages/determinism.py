@@ -96,6 +96,11 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
+def digests() -> dict[str, str]:
+    """Profile -> its digest in hex: what a provider of this version makes of each name."""
+    return {name: f"0x{profile.digest().hex()}" for name, profile in PROFILES.items()}
+
+
 def profile_of(name: str, needs_gpu: bool) -> Profile:
     """An empty name is the default: `torch` with GPUs, else `none`. Raises Refused(MALFORMED)."""
     found = PROFILES.get(name or (TORCH if needs_gpu else NONE))

@@ -13,6 +13,7 @@ from quorate.cli.main import run_main
 from quorate.client.base.profile import create_profile
 from quorate.job.host_class import parse_host_class
 from quorate_content.dag.disk_tree import cid_of_path
+from quorate_protocol.messages.determinism import PROFILES
 from quorate_protocol.refusals import Code
 from support.executors.image_archives import entry, image_entries, tar
 from support.markets.fake_market import Cheat, FakeMarket
@@ -283,7 +284,8 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
     fake.auto_finish = False
-    code, out, _ = await call("apply", "-f", job_file(tmp_path), "-y", "-d", "--json")
+    file = job_file(tmp_path, determinism="jax")
+    code, out, _ = await call("apply", "-f", file, "-y", "-d", "--json")
     run = json.loads(out)["jobId"]
     assert code == 0
     code, out, _ = await call("ps")
@@ -299,6 +301,10 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     assert (await call("logs", "tile"))[1] == "hello from the job\n"
     code, out, _ = await call("describe", run)
     assert code == 0 and run in out
+    [pinned] = [line for line in out.splitlines() if line.startswith("pinned ")]
+    assert pinned == f"pinned   jax 0x{PROFILES['jax'].digest().hex()[:12]}: 10 variables"
+    code, out, _ = await call("describe", run, "--json")
+    assert json.loads(out)["determinism"]["variables"] == dict(PROFILES["jax"].variables)
     code, out, _ = await call("spend", "--json")
     tree = json.loads(out)
     assert (
