@@ -6,6 +6,7 @@
 #   make machine              the contracts and their models in Python, for thousands of steps
 #   make contracts-on CHAIN=anvil   the contracts' tests on anvil or eth-tester, by web3.py; tens of minutes
 #   make contract-mutants      breaks the contracts, one rule at a time: tests must notice each; tens of minutes
+#   make gpu-fixture REPORT=selftest.json NAME=two-l40s   makes a test's inventory of what `quorate node selftest --gpu --json` printed
 #   make prove                 proves properties of the contracts' code with halmos (installs it into .venv-prove)
 #   make crash                 kill -9 at every crash point; tens of minutes. CI tries another part with every commit
 #   make bench-peers           the same no-op work on Ray, Dask, Celery and Quorate (installs them into .venv-peers)
@@ -14,7 +15,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contracts-on contract-mutants prove claims
+.PHONY: help demo test check sim bench fuzz soak bench-peers crash adversary machine contracts-on contract-mutants prove claims gpu-fixture
 
 ARGS ?=
 SEEDS ?= 300
@@ -92,6 +93,9 @@ contract-mutants: .venv/installed-dev
 
 prove: .venv-prove/bin/halmos
 	@PYTHONPATH=tests $(BIN)/python -m contracts.prove.run $(ARGS)
+
+gpu-fixture: .venv/installed-dev
+	@PYTHONPATH=tests $(BIN)/python -m support.gpu.record_inventory "$(REPORT)" "$(NAME)"
 
 # Every crash point of every program in real markets, one after the other; tens of minutes.
 crash: .venv/installed-dev

@@ -9,6 +9,7 @@ app = program(
     {
         "init": f"{_CLI}.init:init",
         "check": f"{_CLI}.daemon:check",
+        "selftest": f"{_CLI}.selftest:selftest_command",
         "up": f"{_CLI}.daemon:up",
         "health": f"{_CLI}.control:health",
         "status": f"{_CLI}.status:status",

@@ -10,6 +10,7 @@ from quorate_node.base.dates import date_text
 from quorate_node.cli import options
 from quorate_node.cli.control import ask_daemon
 from quorate_node.owner.own_cases import OwnCase, case_line
+from quorate_node.status.diagnostics import profiles_text
 from quorate_protocol.codec import canonical
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import usd
@@ -40,6 +41,8 @@ def status_lines(tree: canonical.Json) -> list[str]:
         f"not on offer: {why}" if why else "on offer",
     ]
     lines += [f"  {slot_line(slot)}" for slot in tree.get("slots", [])]
+    if profiles := tree.get("profiles"):
+        lines.append(f"profiles: {profiles_text(profiles)}")
     ended = f"{tree.get('jobsPaid', 0)} paid, {tree.get('jobsUnpaid', 0)} not paid"
     lines.append(f"jobs: {len(tree['leases'])} live, {ended} · jury duties {len(tree['jury'])}")
     lines += [f"  {lease_line(lease)}" for lease in tree["leases"]]

@@ -28,6 +28,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT, ExitStatus, Hash32
 from quorate_runtime.files import write_atomic
 from quorate_runtime.process.crash_points import crash_point
+from quorate_runtime.process.hook_folder import write_hook
 
 _LEASE = "lease:"  # prefix of the name under which the content store pins a lease's inputs
 CIPHERTEXT_KEEP_SECONDS = 14 * DAY  # at most seven days until the verdict, and seven after it
@@ -55,6 +56,7 @@ class JobRunner:
     ) -> None:
         self.executor, self.store = executor, store
         self._outputs, self._clock = home / "outputs", clock
+        self._hooks = home / "hooks"
         self._classes, self._check_gpus = classes, check_gpus
         self._gateways = gateways or OwnerGateways()
         # Lease id -> ciphertext, so that a retried upload seals only once.
@@ -207,9 +209,9 @@ class JobRunner:
             await self._path(parse(spec.image)) if is_image_cid(spec.image) else spec.image
         )
         mounts = [Mount(await self._path(parse(item.cid)), item.mount) for item in spec.inputs]
-        # The determinism environment overrides the job's: it is part of the determinism class that
-        # the Commit names.
-        env = {**{item.name: item.value for item in spec.env}, **dict(host.environment())}
+        # The host class's variables override all others: they are part of the determinism class
+        # that the Commit names.
+        env, profile = spec.environment(host.environment()), spec.profile()
         return Task(
             lease_id=lease_id,
             image=image,
@@ -226,6 +228,7 @@ class JobRunner:
             pids=asked.pids,
             max_duration=spec.max_duration,
             gpus=gpus,
+            hook=write_hook(self._hooks / profile.name, profile),
         )
 
     async def _path(self, cid: Cid) -> Path:

@@ -15,6 +15,7 @@ from pathlib import Path
 from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.image_info import LABEL_PYTHON, ImageInfo, refuse_shell_command
 from quorate_node.executors.base.hardened_profile import check_targets, standard_env
+from quorate_node.executors.base.lease import HOOK_TARGET, mounts_of, python_path
 from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.executors.sandbox.supervised_leases import SupervisedExecutor, spawn_supervisor
 from quorate_protocol.messages.ports import Sandbox, Task
@@ -40,7 +41,7 @@ class ProcessExecutor(SupervisedExecutor):
         delete_tree(folder)  # a killed supervisor may have left it; the program runs again
         for name in _FOLDERS:
             (folder / name).mkdir(parents=True)
-        for mount in task.mounts:
+        for mount in mounts_of(task):
             view = folder / mount.target.lstrip("/")
             view.parent.mkdir(parents=True, exist_ok=True)
             view.symlink_to(mount.source.resolve())
@@ -67,6 +68,7 @@ def plan_of(task: Task, image: ImageInfo, folder: Path) -> dict[str, object]:
         **standard_env(*places),
         **{name: _rewritten(value, folder) for name, value in task.env.items()},
     }
+    env |= python_path(task, env, f"{folder}{HOOK_TARGET}")
     working = _rewritten(task.working_dir, folder)
     return {
         "argv": [sys.executable, *(_rewritten(word, folder) for word in argv[1:])],

@@ -36,6 +36,7 @@ from quorate_node.owner.registration import (
     slots_to_stake,
 )
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages import determinism
 from quorate_protocol.messages.classes import GVISOR, HostClass
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.ports import Clock, Sandbox
@@ -121,7 +122,13 @@ def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[Check
             f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})",
             NEWER_CPU,
         ),
+        CheckResult("profiles", True, profiles_text(determinism.digests())),
     ]
+
+
+def profiles_text(digests: Mapping[str, str]) -> str:
+    """Returns each determinism profile with the beginning of its digest."""
+    return ", ".join(f"{name} {digest[:14]}" for name, digest in digests.items())
 
 
 def _existing(home: Path) -> Path:

@@ -12,6 +12,7 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.owner.account_state import AccountState
 from quorate_node.status.income import DayIncome, Income
 from quorate_protocol.codec import canonical
+from quorate_protocol.messages import determinism
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.signed import FreeSlots, Voucher
@@ -155,6 +156,7 @@ class Status(Struct, frozen=True):
     jobs_paid: int = 0  # of all days that are kept
     jobs_unpaid: int = 0
     account: AccountState = AccountState()
+    profiles: dict[str, str] = {}  # determinism profile -> its digest (2.37)
 
 
 def status_of(
@@ -210,6 +212,7 @@ def status_of(
         jobs_paid=sum(day.paid for day in facts.income.days),
         jobs_unpaid=sum(day.unpaid for day in facts.income.days),
         account=facts.account,
+        profiles=determinism.digests(),
     )
 
 

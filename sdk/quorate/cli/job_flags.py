@@ -88,6 +88,9 @@ class JobFlags(Struct, frozen=True):
     attestation: Annotated[
         str, Option("L1: only a run slot whose GPU (or CPU) was challenged.")
     ] = ""
+    determinism: Annotated[
+        str, Option("What is pinned so that bits repeat: torch, jax, vllm or none.")
+    ] = ""
     ipfs: Annotated[
         bool, Option("Upload nothing: image and inputs are in IPFS already.", "--ipfs")
     ] = False
@@ -110,7 +113,7 @@ class JobFlags(Struct, frozen=True):
 
 CHECKED = (
     *("file", "requirements", "workdir", "python", "build", "inputs", "env"),
-    *("cpu", "memory", "disk", "max_duration"),
+    *("cpu", "memory", "disk", "max_duration", "determinism"),
 )
 
 
@@ -148,6 +151,7 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
         outputs=flags.output,
         host_class=flags.host_class,
         attestation=flags.attestation,
+        determinism=flags.determinism,
         source="ipfs" if flags.ipfs else "",
         ipfs_gateway=flags.ipfs_gateway,
         gateways=tuple(flags.gateway or ()),

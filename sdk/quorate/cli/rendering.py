@@ -13,12 +13,13 @@ from quorate_contracts.announced_coordinators import AnnouncedCoordinator
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.peer_ids import peer_id
 from quorate_protocol.limits import EXECUTIONS_MAX
+from quorate_protocol.messages.determinism import Profile
 from quorate_protocol.messages.job_spec import JobSpec
 from quorate_protocol.messages.offer import Offer, SlotOffer, price_per_gpu_hour
 from quorate_protocol.messages.order_terms import NAME_DEFAULT
 from quorate_protocol.messages.views import JobEvent, OfferView, PlanView
 from quorate_protocol.rules import settlement
-from quorate_protocol.units import PPM_ONE, JobKind, Label, Price
+from quorate_protocol.units import PPM_ONE, ZERO_HASH, JobKind, Label, Price
 
 if TYPE_CHECKING:
     from quorate.trust.attestation_verification import CheckedSlot
@@ -35,6 +36,20 @@ def short(identity: bytes) -> str:
 def rule_name(rule: Label) -> str:
     """Returns a rule's name as documents write it: quorum-2."""
     return rule.name.lower().replace("_", "-")
+
+
+def profile_json(profile: Profile) -> dict[str, Any]:
+    """Returns a determinism profile; `hook` is "" for one without."""
+    hook = "" if profile.hook == ZERO_HASH else f"0x{profile.hook.hex()}"
+    digest = f"0x{profile.digest().hex()}"
+    variables = dict(profile.variables)
+    return {"profile": profile.name, "digest": digest, "variables": variables, "hook": hook}
+
+
+def profile_text(profile: Profile) -> str:
+    """Returns what a profile pins: "torch 0x12ab34cd56ef: 14 variables, an import hook"."""
+    hook = "" if profile.hook == ZERO_HASH else ", an import hook"
+    return f"{profile.name} {short(profile.digest())}: {len(profile.variables)} variables{hook}"
 
 
 def event_line(event: JobEvent) -> str:

@@ -15,6 +15,7 @@ from quorate.client.background_settlement import is_over
 from quorate.client.base.result import describe_exit
 from quorate.client.money.moments import moment
 from quorate.job.quantities import format_amount, parse_duration
+from quorate_protocol.messages.job_spec import decode
 
 NO_TEXT = (
     "there is no log text. The program printed nothing, or the text was lost: a provider's "
@@ -127,9 +128,11 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
                 entry = None  # not re-raised: a public run, or one that was ordered elsewhere
         checked = None if entry is None else entry.charged
         until = None if entry is None else entry.funded_until or None
+        profile = None if entry is None else decode(entry.spec).profile()
         if json:
             tree = run_state.run_json(view, time.time()) | {"cause": run_state.cause(view)}
-            emit({"run": tree, "checkedChargeMicroUsd": checked, "escrowUntil": until})
+            more = {} if profile is None else {"determinism": rendering.profile_json(profile)}
+            emit({"run": tree, "checkedChargeMicroUsd": checked, "escrowUntil": until, **more})
             return
         table(run_state.RUN_COLUMNS, [run_state.run_row(view, time.time())])
         typer.echo(f"job      {run.id}")
@@ -147,6 +150,8 @@ def describe(ctx: typer.Context, name: Name, json: JsonFlag = False) -> None:
             typer.echo(
                 f"escrow   of its own until {moment(until)}; then `quorate reclaim {run.id[:14]}`"
             )
+        if profile is not None:
+            typer.echo(f"pinned   {rendering.profile_text(profile)}")
         typer.echo(f"receipt  {plain(view.receipt_cid or 'none yet')}")
         rows = [
             [

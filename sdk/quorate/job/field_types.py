@@ -78,6 +78,7 @@ _TYPES: dict[str, tuple[Check, str]] = {
     "working_dir": _TEXT,
     "sandbox": _TEXT,
     "attestation": _TEXT,
+    "determinism": _TEXT,
     "host_class": _TEXT,
     "resources": (_is_resources, 'a mapping such as {"cpu": 2, "memory": "8GB"}'),
     "verify": _TEXT,

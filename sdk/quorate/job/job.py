@@ -23,6 +23,7 @@ from quorate.job.sweep import check_sweep
 from quorate_protocol.codec.cids import document_cid
 from quorate_protocol.limits import EXECUTIONS_MAX, EXECUTIONS_VERIFIED
 from quorate_protocol.messages import order_terms
+from quorate_protocol.messages.determinism import profile_of
 from quorate_protocol.messages.job_spec import (
     MIB,
     START_WITHIN_DEFAULT,
@@ -130,6 +131,9 @@ class Job:
 
     sandbox: the required isolation (docker-runc, docker-runsc, bwrap); "" is the provider's choice.
 
+    determinism: the profile that pins what decides bits: torch, jax, vllm or none; "" is torch with
+    GPUs and none without.
+
     source: "ipfs" uploads nothing: image and inputs are in IPFS already, local paths only give
     their CIDs, and sizes come from root blocks read from `ipfs_gateway` or `gateways`.
 
@@ -165,6 +169,7 @@ class Job:
     working_dir: str = "/"
     sandbox: str = ""
     attestation: str = ""
+    determinism: str = ""
     host_class: str = ""
     resources: Mapping[str, str | int] | Resources = field(default_factory=dict)
     max_duration: str | int = "15m"
@@ -245,6 +250,7 @@ class Job:
             sandbox=self.sandbox,
             attestation_level=self.attestation_level(),
             gateways=tuple(self.gateways),
+            determinism=self.profile(),
         )
         try:
             validate(spec)
@@ -337,6 +343,11 @@ class Job:
                 "was challenged, or leave it out"
             )
         return ATTESTATION_LEVELS[self.attestation]
+
+    def profile(self) -> str:
+        """Returns the determinism profile as a spec names it: "" for the default."""
+        default = profile_of("", needs_gpu=self.limits().gpu is not None)
+        return "" if self.determinism == default.name else self.determinism
 
     def argv(self) -> tuple[str, ...]:
         """Returns the command's words, or () if it is a shell line."""

@@ -132,6 +132,7 @@ class JobFileModel(BaseModel):
     sandbox: Text = ""
     host_class: Text = ""
     attestation: Text = ""
+    determinism: Text = ""
     env: dict[str, str | int | bool] | list[Text] = Field(default_factory=dict)
     inputs: list[InputModel] = Field(default_factory=list)
     outputs: Text | None = None
@@ -252,6 +253,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         sandbox=model.sandbox,
         host_class=model.host_class,
         attestation=model.attestation,
+        determinism=model.determinism,
         resources=resources,
         max_duration=model.max_duration,
         start_within=model.start_within,

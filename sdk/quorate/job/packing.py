@@ -122,6 +122,7 @@ def pack(job: Job, sizes: Mapping[str, int]) -> PackedJob:
         attestation_level=job.attestation_level(),
         gateways=tuple(job.gateways),
         public=job.public,
+        determinism=job.profile(),
         start_within=job.start_seconds(),
     )
     try:

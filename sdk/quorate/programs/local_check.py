@@ -28,6 +28,7 @@ from quorate_protocol.messages.ports import Executor, Mount, Task
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import EXIT_MEMORY_KILL, EXIT_TIMEOUT
 from quorate_runtime.clock import SystemClock
+from quorate_runtime.process.hook_folder import write_hook
 
 GROUP = "quorate.executors"
 FETCH_SECONDS = 1800.0
@@ -170,7 +171,7 @@ def _task(lease: str, packed: PackedJob, home: Path, is_second: bool) -> Task:
         lease_id=lease,
         image=image,
         argv=spec.command(),
-        env={**{item.name: item.value for item in spec.env}, **dict(CPU_ENVIRONMENT)},
+        env=spec.environment(CPU_ENVIRONMENT),
         working_dir=spec.working_dir,
         mounts=tuple(Mount(places[number], item.mount) for number, item in inputs),
         cpu_millis=max(10, asked.cpu_millis // 2) if is_second else asked.cpu_millis,
@@ -181,6 +182,7 @@ def _task(lease: str, packed: PackedJob, home: Path, is_second: bool) -> Task:
         output_inodes=asked.output_inodes,
         pids=asked.pids,
         max_duration=spec.max_duration,
+        hook=write_hook(home / "hook", spec.profile()),
     )
 
 

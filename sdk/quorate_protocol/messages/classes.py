@@ -43,7 +43,6 @@ GPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
     *CPU_ENVIRONMENT,
     ("CUBLAS_WORKSPACE_CONFIG", ":4096:8"),
     ("NVIDIA_TF32_OVERRIDE", "0"),
-    ("TORCH_DETERMINISTIC", "1"),
 )
 
 

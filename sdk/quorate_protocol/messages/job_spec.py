@@ -4,11 +4,13 @@ A spec is a canonical document with a CID. `Order.spec_hash` is its digest.
 """
 
 import re
+from collections.abc import Iterable
 from typing import ClassVar
 
 from quorate_protocol.codec import canonical, cids, text_writer
 from quorate_protocol.codec.merkle import merkle_root
 from quorate_protocol.limits import SPEC_BYTES_MAX, TREE_ENTRIES_MAX
+from quorate_protocol.messages.determinism import Profile, check_variables, profile_of
 from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.readable import Readable
@@ -85,7 +87,7 @@ class Compare(Readable, frozen=True):
 class JobSpec(Document, frozen=True):
     """One job: its program, inputs, limits and the way its results are compared."""
 
-    LATER_FIELDS: ClassVar[tuple[str, ...]] = ("public",)  # left out at their defaults
+    LATER_FIELDS: ClassVar[tuple[str, ...]] = ("public", "determinism")  # left out at defaults
 
     kind: JobKind
     image: str  # CID of a docker archive, or name@sha256:digest
@@ -105,6 +107,8 @@ class JobSpec(Document, frozen=True):
     # IPFS gateways that have image and inputs: base URLs, which are asked in this order.
     gateways: tuple[str, ...] = ()
     public: bool = False  # anybody may read the run once it is over (PROTOCOL 4.60)
+    # A name of `determinism.PROFILES` (2.35); empty = torch for a job with GPUs, none without.
+    determinism: str = ""
     # After the Ack. A job that has not started by then, and waits for a provider, ends unpaid.
     start_within: Seconds = START_WITHIN_DEFAULT
     version: int = 1
@@ -120,6 +124,15 @@ class JobSpec(Document, frozen=True):
     def command(self) -> tuple[str, ...]:
         """Words of the command that runs: argv, or `sh -c` with the shell's command line."""
         return ("/bin/sh", "-c", self.shell) if self.shell else self.argv
+
+    def profile(self) -> Profile:
+        """Its determinism profile. Raises Refused(MALFORMED) for an unknown name."""
+        return profile_of(self.determinism, needs_gpu=self.resources.gpu is not None)
+
+    def environment(self, pinned: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """Its variables, the profile's, then those of the host class, the last one winning."""
+        own = {item.name: item.value for item in self.env}
+        return {**own, **dict(self.profile().variables), **dict(pinned)}
 
 
 text_writer.keep(
@@ -191,6 +204,7 @@ def validate(spec: JobSpec) -> None:
     )
     _check(spec.attestation_level <= ATTESTATION_LEVEL_MAX, "attestationLevel", "0 or 1")
     _validate_env(spec.env)
+    check_variables(spec.profile(), ((item.name, item.value) for item in spec.env))
     _validate_inputs(spec.inputs)
     _validate_gateways(spec.gateways)
     _validate_resources(spec.resources)

@@ -93,6 +93,7 @@ class Task(Struct, frozen=True):
     pids: int
     max_duration: Seconds
     gpus: tuple[str, ...] = ()  # GPU UUIDs
+    hook: Path | None = None  # a folder whose sitecustomize.py each Python of the job runs
 
 
 class TaskState(StrEnum):

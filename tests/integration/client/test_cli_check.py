@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

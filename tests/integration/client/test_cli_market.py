@@ -10,6 +10,7 @@ from quorate.base.exit_codes import ExitCode
 from quorate.client.base.profile import create_profile
 from quorate.job.host_class import parse_host_class
 from quorate_content.dag.disk_tree import cid_of_path
+from quorate_protocol.messages.determinism import PROFILES
 from quorate_protocol.refusals import Code
 from support.executors.image_archives import entry, image_entries, tar
 from support.markets.cli_calls import IMAGE, Call, cli_calls
@@ -245,7 +246,7 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
     fake.auto_finish = False
-    run = await submitted(call, tmp_path)
+    run = await submitted(call, tmp_path, determinism="jax")
     code, out, _ = await call("ps")
     assert code == 0 and run[:14] in out and "tile" in out and "running" in out
     assert (await call("stop", run))[0] == 0
@@ -259,6 +260,10 @@ async def test_detach_then_get_ps_events_logs_describe_stop_spend(
     assert (await call("logs", "tile"))[1] == "hello from the job\n"
     code, out, _ = await call("describe", run)
     assert code == 0 and run in out
+    [pinned] = [line for line in out.splitlines() if line.startswith("pinned ")]
+    assert pinned == f"pinned   jax 0x{PROFILES['jax'].digest().hex()[:12]}: 10 variables"
+    code, out, _ = await call("describe", run, "--json")
+    assert json.loads(out)["determinism"]["variables"] == dict(PROFILES["jax"].variables)
     code, out, _ = await call("spend", "--json")
     tree = json.loads(out)
     assert tree["checkedMicroUsd"] == fake.charged <= tree["vouchedMicroUsd"]
@@ -331,8 +336,8 @@ async def test_a_profile_for_another_network_is_refused(call: Call, tmp_path: Pa
     assert code == ExitCode.NO_PROFILE and "init --limits devnet" in err
 
 
-async def submitted(call: Call, folder: Path) -> str:
-    code, out, err = await call("apply", "-f", job_file(folder), "-y", "-d", "--json")
+async def submitted(call: Call, folder: Path, **fields: object) -> str:
+    code, out, err = await call("apply", "-f", job_file(folder, **fields), "-y", "-d", "--json")
     assert code == 0, err
     run: str = json.loads(out)["jobId"]
     return run

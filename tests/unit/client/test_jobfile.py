@@ -41,6 +41,7 @@ inputs: [{{path: scene.json}}, {{path: scene.json, mount: /inputs/other/name.jso
 outputs: out
 host_class: hopper/132/550
 attestation: L1
+determinism: vllm
 resources: {{gpu: "24GB..:2", cpu: 4, memory: 8GB.., disk: 1GiB, shm_size: 1GB,
   min_compute_capability: 8.9}}
 max_duration: 1h30m
@@ -50,7 +51,7 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
 """
     job = parse_job(text.encode(), tmp_path)
     spec = pack(job, {}).spec
-    assert spec.attestation_level == 1
+    assert spec.attestation_level == 1 and spec.determinism == "vllm"
     assert (
         spec.argv == ("python", "-c", "print(1)", "7") and spec.shell == "" and job.name == "render"
     )
@@ -112,6 +113,7 @@ IN_A_FILE = [  # what follows the image and the price
     ("inputs: [{path: a}, {path: b/a}]\n", "/inputs/a is given twice"),
     ("env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
     ("host_class: v100\n", "host_class: 'v100' is not a host class; CPUs are x86_64"),
+    ("determinism: tf\n", "determinism: 'tf' is not a profile; write one of none"),
     ("attestation: L2\n", "attestation: 'L2'; write L1"),
     ("host_class: 0x12\n", "host_class: '0x12' is not a class id"),
     ("name: Not Good\n", "job: name: 'Not Good' is no name; use lower-case"),

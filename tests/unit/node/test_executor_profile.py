@@ -24,6 +24,7 @@ from quorate_node.executors.base.start_program import (
     MAKE_READ_ONLY,
     NEW_NAMESPACES,
 )
+from quorate_protocol.messages.determinism import PROFILES
 from quorate_protocol.messages.ports import Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Milliseconds, Seconds
@@ -227,3 +228,20 @@ def test_words_of_an_image_that_are_no_variables_are_ignored() -> None:
         "B": "",
         "C": "=",
     }
+
+
+@pytest.mark.rule("2.36", "2.38")
+def test_profile_and_hook_win_over_the_image() -> None:
+    pinned = dict(PROFILES["torch"].variables)
+    task = python_task("x", "", env=pinned, hook=Path("/hooks/torch"))
+    named = ("CUBLAS_WORKSPACE_CONFIG=:16:8", "PYTHONPATH=/opt/lib")
+    image = replace(IMAGE, env=named)
+    places = replace(PLACES, inputs=(*PLACES.inputs, ("/leases/x/inputs/1", "/scratch/.quorate")))
+    listed = request(task, image=image, places=places)["Env"]
+    assert isinstance(listed, list)
+    assert program_env(task, named).items() >= pinned.items()
+    assert {"CUBLAS_WORKSPACE_CONFIG=:4096:8", "PYTHONPATH=/scratch/.quorate:/opt/lib"} <= {*listed}
+    assert program_env(task, ())["PYTHONPATH"] == "/scratch/.quorate"
+    assert "PYTHONPATH" not in program_env(python_task("x", ""), ())
+    with pytest.raises(Refused, match="/scratch/.quorate"):
+        request(python_task("x", ""), places=places)  # no input of a job can stand there

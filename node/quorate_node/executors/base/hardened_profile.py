@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from quorate_node.executors.base.images import volumes_to_mount_over
+from quorate_node.executors.base.lease import HOOK_TARGET, python_path
 from quorate_node.executors.base.slot_users import SHOWN_USER
 from quorate_node.executors.base.start_program import (
     BIND_ALL,
@@ -177,7 +178,8 @@ def container_request(
     task: Task, owner: str, engine: EngineFacts, image: ImageFacts, mounts: ContainerMounts
 ) -> dict[str, object]:
     """The body of the engine's create call. Raises Refused(UNSUPPORTED) with the field."""
-    check_targets([target for _, target in mounts.inputs])
+    ours = () if task.hook is None else (HOOK_TARGET,)
+    check_targets([target for _, target in mounts.inputs if target not in ours])
     _, env = _environment(task, image)
     start = [START_TARGET] if mounts.start else []
     return {
@@ -296,7 +298,12 @@ def program_env(task: Task, image_env: Sequence[str]) -> dict[str, str]:
     named = dict(item.partition("=")[::2] for item in image_env if "=" in item[1:])
     wanted = {
         name: value
-        for name, value in {**named, **standard_env(), **task.env}.items()
+        for name, value in {
+            **named,
+            **standard_env(),
+            **task.env,
+            **python_path(task, {**named, **task.env}),
+        }.items()
         if name not in _GPU_CONTROLS
     }
     wanted["NVIDIA_DRIVER_CAPABILITIES"] = "compute,utility"
@@ -312,7 +319,8 @@ def _is_below(path: str, parent: str) -> bool:
 def _environment(task: Task, image: ImageFacts) -> tuple[dict[str, str], list[str]]:
     """Returns (loader variables to restore, engine's list). A bare name removes a variable."""
     named = dict(item.partition("=")[::2] for item in image.env)
-    wanted = {**standard_env(), **task.env, "PWD": task.working_dir or "/scratch"}
+    path = python_path(task, {**named, **task.env})
+    wanted = {**standard_env(), **task.env, **path, "PWD": task.working_dir or "/scratch"}
     hidden = {
         name: value
         for name, value in {**named, **wanted}.items()

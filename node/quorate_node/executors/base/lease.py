@@ -2,10 +2,10 @@
 
 import os
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from quorate_protocol.messages.ports import Clock, Mount
+from quorate_protocol.messages.ports import Clock, Mount, Task
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import (
     EXIT_MEMORY_KILL,
@@ -15,6 +15,7 @@ from quorate_protocol.units import (
     Seconds,
 )
 
+HOOK_TARGET = "/scratch/.quorate"  # every sandbox has /scratch, and no image has files there
 _READABLE_BY_ALL = 0o004
 _LEASE_ID = re.compile(r"[0-9a-zA-Z][0-9a-zA-Z_.-]{0,99}")
 _SHELL_SIGNAL_BASE = 128
@@ -30,6 +31,21 @@ def check_lease_id(lease_id: str, named: str) -> None:
     """Raises Refused for an id that cannot name a file; `named` is what has it as its name."""
     if not _LEASE_ID.fullmatch(lease_id):
         raise Refused(Code.MALFORMED, f"lease_id: {lease_id[:100]!r} cannot name {named}")
+
+
+def mounts_of(task: Task) -> tuple[Mount, ...]:
+    """The inputs, and the folder of the import hook behind them."""
+    return task.mounts if task.hook is None else (*task.mounts, Mount(task.hook, HOOK_TARGET))
+
+
+def python_path(task: Task, env: Mapping[str, str], hook: str = HOOK_TARGET) -> Mapping[str, str]:
+    """Returns the variable by which each Python of the job finds the hook: in front of the folders
+    that `env`, of image and job, names.
+    """
+    if task.hook is None:
+        return {}
+    known = env.get("PYTHONPATH", "")
+    return {"PYTHONPATH": f"{hook}:{known}" if known else hook}
 
 
 def checked_source(mount: Mount, user_of: str) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import docker
+import docker.errors
 from docker.transport.unixconn import UnixHTTPAdapter, UnixHTTPConnection, UnixHTTPConnectionPool
 from docker.utils import kwargs_from_env
 from requests.adapters import BaseAdapter
@@ -16,7 +17,7 @@ from quorate_node.executors.base import cgroups
 from quorate_node.executors.base.hardened_profile import RUNTIME_GVISOR, EngineFacts
 from quorate_node.executors.base.start_program import MACHINE
 from quorate_protocol.messages.ports import Sandbox
-from quorate_protocol.refusals import Unavailable
+from quorate_protocol.refusals import Code, Refused, Unavailable
 
 CALL_SECONDS = 60
 
@@ -29,6 +30,38 @@ def connect(
     if engine_url:
         options = {"base_url": engine_url}
     return _Client(timeout=timeout, version=version, **options)
+
+
+def digest_name(name: str) -> str:
+    """Returns `name@sha256:...` of a registry's image; the engine fetches a tag that it lacks.
+
+    Raises Unavailable without an engine or the image, Refused for one that no registry has.
+    """
+    if "@" in name:
+        return name
+    try:
+        api = connect()
+        try:
+            digests = _digests(api, name)
+        finally:
+            api.close()
+    except docker.errors.DockerException as error:
+        raise Unavailable(f"the container engine has no image {name} ({error})", 0) from error
+    if not digests:
+        raise Refused(
+            Code.UNSUPPORTED,
+            f"image: {name} is of this machine only; name one of a registry, or an archive",
+        )
+    return str(digests[0])
+
+
+def _digests(api: docker.APIClient, name: str) -> list[str]:
+    try:
+        found = api.inspect_image(name)  # type: ignore[no-untyped-call]
+    except docker.errors.ImageNotFound:
+        api.pull(name, tag=None if ":" in name else "latest")
+        found = api.inspect_image(name)  # type: ignore[no-untyped-call]
+    return list(found["RepoDigests"])
 
 
 class _Client(docker.APIClient):

@@ -24,7 +24,7 @@ import docker.errors
 
 from quorate_node.executors.base import cgroups, mounts
 from quorate_node.executors.base.hardened_profile import LABEL_LEASE, LABEL_OWNER, ContainerMounts
-from quorate_node.executors.base.lease import checked_source, is_root
+from quorate_node.executors.base.lease import checked_source, is_root, mounts_of
 from quorate_node.executors.base.outputs import (
     Allowance,
     OutputCaps,
@@ -88,7 +88,7 @@ class LeaseDirs:
         folder = self.folder(task.lease_id)
         inputs = tuple(
             (str(self._input(folder, index, mount)), mount.target)
-            for index, mount in enumerate(task.mounts)
+            for index, mount in enumerate(mounts_of(task))
         )
         if self.kind is DockerOutputs.LOOP:
             mounts.mount_sized(

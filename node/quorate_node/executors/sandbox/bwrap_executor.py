@@ -29,7 +29,7 @@ from quorate_node.executors.base.hardened_profile import (
     program_env,
 )
 from quorate_node.executors.base.images import ArchiveInfoCache, volumes_to_mount_over
-from quorate_node.executors.base.lease import checked_source, is_root
+from quorate_node.executors.base.lease import checked_source, is_root, mounts_of
 from quorate_node.executors.base.outputs import OutputCaps, open_up
 from quorate_node.executors.base.seccomp_bpf import ARCHITECTURES, filter_for
 from quorate_node.executors.base.slot_users import SlotUsers
@@ -182,7 +182,7 @@ class BwrapExecutor(SupervisedExecutor):
         sources = [
             str(root),
             str(folder / "outputs"),
-            *(str(checked_source(mount, "sandbox")) for mount in task.mounts),
+            *(str(checked_source(mount, "sandbox")) for mount in mounts_of(task)),
         ]
         seen = [f"{STAGE}/{index}" for index in range(len(sources))] if is_root() else sources
         masks = [path for path in _MASKED if os.path.isfile(path)]
@@ -437,7 +437,7 @@ def bwrap_command(
     for target in sources.covered:
         words += _sized(target, task.scratch_bytes)
     words += ["--perms", "0755", "--tmpfs", "/inputs"]
-    for source, mount in zip(sources.inputs, task.mounts, strict=True):
+    for source, mount in zip(sources.inputs, mounts_of(task), strict=True):
         words += ["--ro-bind", source, mount.target]
     words += ["--remount-ro", "/inputs", "--bind", sources.outputs, "/outputs"]
     folder = working_folder(task.working_dir)
