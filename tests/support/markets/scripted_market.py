@@ -374,7 +374,16 @@ class Market:
         if self.hears_blocks and self.at > self.core.state.own.block_time + DEVNET.ack_age_max // 2:
             self.chain_says()
         lacks_content = bool(changes.pop("lacks_content", False))
-        up_to, prepays = changes.pop("up_to", Amount(40_000_000)), changes.pop("prepays", True)
+        prepays = changes.pop("prepays", True)
+        submission = self.submission(who, nonce, **changes)
+        if prepays:
+            self.prepay(who, submission.order.message.budget, submission.session)
+        self.send(ev.OrderReceived(submission, lacks_content=lacks_content))
+        return digest(DOMAIN, submission.order.message)
+
+    def submission(self, who: int, nonce: int, **changes: object) -> Submission:
+        """Returns an order that nobody has sent yet."""
+        up_to = changes.pop("up_to", Amount(40_000_000))
         spec_changes = {
             name: changes.pop(name)
             for name in ("gateways", "inputs", "resources", "start_within")
@@ -397,16 +406,12 @@ class Market:
             up_to,
             UnixSeconds(self.at + 3600),  # type: ignore[arg-type]
         )
-        submission = Submission(
+        return Submission(
             seal(DOMAIN, message, self.sessions[who].sign),
             seal(DOMAIN, session, self.clients[who].sign),
             spec,
             terms,
         )
-        if prepays:
-            self.prepay(who, message.budget, submission.session)
-        self.send(ev.OrderReceived(submission, lacks_content=lacks_content))
-        return digest(DOMAIN, message)
 
     def plan(self, spec: job_spec.JobSpec, price: int, **changes: object) -> PlanView:
         """What an order for this spec would find now, for a client that is not known."""

@@ -22,11 +22,7 @@ def a_market() -> Market:
 @pytest.mark.rule("4.76", "I4")
 def test_an_order_without_cover_is_refused_and_taken_after_its_voucher() -> None:
     market = a_market()
-    sent: list[ev.Event] = []
-    send, market.send = market.send, sent.append  # type: ignore[method-assign]
-    market.order(0, 1, prepays=False)
-    market.send = send  # type: ignore[method-assign]
-    (order,) = [event for event in sent if isinstance(event, ev.OrderReceived)]
+    order = ev.OrderReceived(market.submission(0, 1))
     market.send(ev.SessionReceived(order.submission.session))
     with refuses(Code.NO_VOUCHER, r"at least 0\.023797 USD"):
         market.send(order)

@@ -90,7 +90,7 @@ def _order(market: Market, everybody: list[KeySigner]) -> Hash32:
 @pytest.mark.parametrize("watcher", [None, WATCHER])
 def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySigner | None) -> None:
     market = LargeMarket()
-    job_id = market.order(0, 1) if watcher is None else _watched(market, watcher)
+    job_id = market.order(0, 1, **({"witness": watcher.address} if watcher else {}))
     phase = market.until(job_id, AwaitingRound)
     right = watcher or market.sessions[0]
     wrong = [
@@ -107,23 +107,6 @@ def test_only_its_session_or_the_watcher_that_it_named_witnesses(watcher: KeySig
         market.witness(job_id, right, beacon_round=phase.round + 1)
     market.witness(job_id, right)
     assert market.job(job_id).witness is not None
-
-
-def _watched(market: Market, watcher: KeySigner) -> Hash32:
-    """Returns an order that names a watcher. The market's own orders name none, so this one is
-    changed and signed again.
-    """
-    taken: list[ev.Event] = []
-    send, market.send = market.send, taken.append  # type: ignore[method-assign]
-    market.order(0, 1, prepays=False)
-    market.send = send  # type: ignore[method-assign]
-    event = next(item for item in taken if isinstance(item, ev.OrderReceived))
-    message = replace(event.submission.order.message, witness=watcher.address)
-    submission = replace(event.submission, order=seal(DOMAIN, message, market.sessions[0].sign))
-    market.prepay(0, message.budget, submission.session)
-    market.send(ev.OrderReceived(submission))
-    (job_id,) = market.core.state.live.keys()
-    return job_id
 
 
 @pytest.mark.rule("3.16", "4.12")
