@@ -20,6 +20,7 @@ from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime.chain import Outgoing, Receipt, Sender, SendPolicy, SendRecords
 from quorate_runtime.chain.send_records import SendRecord
+from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.chain.transactions import Transaction, sign
 from support.chain.chain_nodes import Key, Node, calldata, node, pinger_code
 from support.chain.meddler import SINK, Instead, forwarded, meddled, mining, new_sender, pay
@@ -190,7 +191,7 @@ async def test_a_purpose_that_no_node_accepts_is_refused_and_its_nonce_is_used_u
     async with node("devnet") as chain:
         sender = new_sender(chain.client, tmp_path / "outbox")
         async with mining(chain):
-            with pytest.raises(Refused, match="insufficient funds"):
+            with pytest.raises(Unfunded, match="insufficient funds"):
                 await sender.send(
                     "too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10
                 )

@@ -16,13 +16,12 @@ from quorate_contracts.generated.contract_calls import Call
 from quorate_coordinator.effect_performer import EffectPerformer
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_runtime.chain import Sender, SendPolicy, SendRecords
-from quorate_runtime.chain.sender import Unfunded
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.durable import open_whole
 from quorate_runtime.keys.crypto import KeySigner
 from support.chain.chain_nodes import CHAIN_ID, node
 from support.chain.chain_proxy import through
-from support.chain.meddler import SINK, Meddler, meddled, new_sender
+from support.chain.meddler import SINK, Meddler, meddled, mining, new_sender, pay
 
 QUICK = SendPolicy(poll_seconds=0.02, resend_seconds=0.05, bump_seconds=0.1)
 
@@ -99,14 +98,9 @@ async def test_the_sender_waits_while_its_file_is_locked_or_the_disk_is_full(
                 "pay", SINK, b"\x01" * 40_000, value=1, gas=900_000, deadline_seconds=0.1
             )
         box._db.execute("PRAGMA max_page_count = 1000000")
-        paying = asyncio.create_task(
-            sender.send("pay", SINK, b"", value=1, gas=21_000, deadline_seconds=5)
-        )
-        while await chain.client.nonce(sender.address, "pending") < 1:
-            assert not paying.done()
-            await asyncio.sleep(0.01)
-        await chain.mine()
-        assert (await paying).success and await chain.client.nonce(sender.address) == 1
+        async with mining(chain):
+            await pay(sender, "pay", 1)
+        assert await chain.client.nonce(sender.address) == 1
         sender.close()
 
 
@@ -152,14 +146,6 @@ async def test_an_error_of_the_node_is_not_taken_for_a_refusal(error: dict[str, 
                     await client.call(SINK, b"")
 
 
-async def test_lack_of_coins_has_its_own_refusal_code(tmp_path: Path) -> None:
-    async with node("devnet") as chain:
-        sender = new_sender(chain.client, tmp_path / "outbox", policy=QUICK)
-        with pytest.raises(Unfunded, match="insufficient funds"):
-            await sender.send("too much", SINK, b"", value=10**30, gas=21_000, deadline_seconds=10)
-        sender.close()
-
-
 async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> None:
     """A refused effect is final. The coordinator would drop the case and release the provider,
     because the posting key had no coins.
@@ -175,18 +161,9 @@ async def test_an_effect_waits_for_coins_and_is_not_refused(tmp_path: Path) -> N
             await performer._transact("case-1", Call(SINK, b"", 21_000))
         assert await sender.known("case-1"), "it keeps its nonce"
         rich = new_sender(chain.client, tmp_path / "rich", policy=QUICK)
-        giving = asyncio.create_task(
-            rich.send("give", poor.address, b"", value=10**18, gas=21_000, deadline_seconds=5)
-        )
-        while not await chain.client.nonce(rich.address, "pending"):
-            await asyncio.sleep(0.01)
-        await chain.mine()
-        await giving
-        opening = asyncio.create_task(performer._transact("case-1", Call(SINK, b"", 21_000)))
-        while not await chain.client.nonce(poor.address, "pending"):
-            await asyncio.sleep(0.01)
-        await chain.mine()
-        await opening
+        async with mining(chain):
+            await rich.send("give", poor.address, b"", value=10**18, deadline_seconds=5)
+            await performer._transact("case-1", Call(SINK, b"", 21_000))
         sender.close()
         rich.close()
 
@@ -197,7 +174,7 @@ async def test_settled_transaction_that_a_reorganisation_removed_is_sent_again_o
     async with node("devnet") as chain:
         sender = new_sender(chain.client, tmp_path / "outbox", policy=QUICK)
 
-        async def pay() -> bool:
+        async def paid() -> bool:
             paying = asyncio.create_task(
                 sender.send("pay", SINK, b"", value=9, gas=21_000, deadline_seconds=5)
             )
@@ -206,11 +183,11 @@ async def test_settled_transaction_that_a_reorganisation_removed_is_sent_again_o
             await chain.mine()
             return (await paying).success
 
-        assert await pay() and await chain.client.balance(SINK) == 9
+        assert await paid() and await chain.client.balance(SINK) == 9
         await chain.drop(1)
         assert await chain.client.balance(SINK) == 0
-        assert await pay() and await chain.client.balance(SINK) == 9, (
+        assert await paid() and await chain.client.balance(SINK) == 9, (
             "else a step of a case would be missing for ever"
         )
-        assert await pay() and await chain.client.nonce(sender.address) == 1
+        assert await paid() and await chain.client.nonce(sender.address) == 1
         sender.close()
