@@ -15,6 +15,7 @@ from quorate_content.images.archive_reader import read_archive
 from quorate_content.images.registry_http import TransferRate
 from quorate_content.store.content_store import ContentStore
 from quorate_node.executors.docker.docker_executor import FETCHES_MAX
+from quorate_node.executors.docker.engine_connection import digest_name
 from quorate_node.executors.docker.image_loader import ImageCache, ImageLoader
 from quorate_node.executors.job_runner import JobRunner
 from quorate_node.market.content_sources import JobSources
@@ -269,3 +270,21 @@ async def test_images_of_jobs_are_labelled_and_removed_at_the_next_start(
         os.utime(folder / f"{fresh.config.removeprefix('sha256:')}.json", (0, 0))
         await executor.check()
         assert fresh.config in image_ids(engine), "the other provider's jobs still use it"
+
+
+async def test_a_name_for_the_self_test_is_pinned_by_its_digest(
+    tmp_path: Path, engine: docker.APIClient
+) -> None:
+    pinned = "registry.example/x@sha256:" + "ab" * 32
+    assert digest_name(pinned) == pinned
+    archive = small_archive(tmp_path)
+    with archive.open("rb") as file:
+        list(engine.load_image(file, quiet=True))
+    engine.tag(read_archive(archive).config_digest, "quorate-test-only-here", "1")
+    try:
+        with pytest.raises(Refused, match="quorate-test-only-here:1 is of this machine only"):
+            digest_name("quorate-test-only-here:1")
+    finally:
+        engine.remove_image("quorate-test-only-here:1")
+    with pytest.raises(Unavailable, match="the container engine has no image 127.0.0.1:9/none"):
+        digest_name("127.0.0.1:9/none")

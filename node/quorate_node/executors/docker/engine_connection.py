@@ -33,9 +33,9 @@ def connect(
 
 
 def digest_name(name: str) -> str:
-    """Returns `name@sha256:...` of a registry's image; the engine fetches a tag that it lacks.
+    """Returns `name@sha256:...` of a registry's image; the engine pulls a tag that it lacks.
 
-    Raises Unavailable without an engine or the image, Refused for one that no registry has.
+    Raises Unavailable without an engine or the image, Refused for one of this machine only.
     """
     if "@" in name:
         return name
