@@ -202,9 +202,8 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
     needed = len(canonical.encode(largest_slot(host, first.model))) + SEPARATOR_BYTES
     if known is None and needed > work.room_bytes:
         work.problems.append(
-            f"{first.model} is not offered: an offer has at most {OFFER_BYTES_MAX} bytes, which "
-            f"{len(work.found)} classes of GPUs and what you name with --image fill; run a second "
-            "provider for it, or choose fewer"
+            f"{first.model} is not offered: {len(work.found)} classes of GPUs and your --image "
+            f"fill the {OFFER_BYTES_MAX} bytes of an offer; run a second provider for it"
         )
         return False
     if known is not None and (known.model != first.model or len(known.groups) >= COUNT_MAX):
