@@ -27,6 +27,8 @@ ARRAYS_MAX = 16_384  # in one file
 DIMENSIONS_MAX = 32
 VALUES_MAX = 1 << 40
 INFLATED_MAX = 64 << 30  # bytes of one npz
+JSON_DEPTH_MAX = 128
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{}]', re.DOTALL)  # and texts
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_HEAD = re.compile(
     r"\{'descr': '([<>|=])([fiubc])(\d{1,2})', 'fortran_order': (False|True), "
@@ -259,6 +261,7 @@ def _object(data: bytes) -> dict[str, object]:
             raise Malformed("its head has two entries of one name")
         return made
 
+    check_depth(data)
     try:
         head = json.loads(data, object_pairs_hook=unique)
     except (ValueError, RecursionError) as error:
@@ -266,6 +269,17 @@ def _object(data: bytes) -> dict[str, object]:
     if not isinstance(head, dict):
         raise Malformed("its head is no JSON object")
     return head
+
+
+def check_depth(document: bytes) -> None:
+    """Raises `Malformed` for JSON of many levels. A program that raised Python's recursion limit
+    would crash on it.
+    """
+    depth = 0
+    for found in _BRACKETS.finditer(document):
+        depth += {b"[": 1, b"{": 1, b"]": -1, b"}": -1}.get(found[0], 0)
+        if depth > JSON_DEPTH_MAX:
+            raise Malformed(f"its JSON has more than {JSON_DEPTH_MAX} levels")
 
 
 def _tensor(name: str, entry: object) -> tuple[str, tuple[int, ...], tuple[int, int]]:

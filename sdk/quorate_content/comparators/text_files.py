@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from quorate_content.comparators import distance
-from quorate_content.comparators.array_files import Malformed
+from quorate_content.comparators.array_files import Malformed, check_depth
 from quorate_content.comparators.report import DIFFERENT, PPB_ONE
 
 TEXT_BYTES_MAX = 8 << 20
@@ -91,8 +91,10 @@ def _json_leaves(path: Path) -> Iterator[Leaf]:
             raise Malformed("an object has two entries of one name")
         return made
 
+    text = _text(path)
+    check_depth(text.encode())
     try:
-        document = json.loads(_text(path), object_pairs_hook=unique, parse_int=_whole)
+        document = json.loads(text, object_pairs_hook=unique, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"it is no JSON: {error}") from error
     waiting = [document]
