@@ -237,12 +237,14 @@ def _struct_reader(kind: Any, has_tag: bool) -> Reader:
         for f in fields(kind)
         if f.default is NODEFAULT and f.default_factory is NODEFAULT
     ]
-    readers: list[tuple[str, Reader]] = []
+    readers: list[tuple[str, Reader]] | None = None
 
     def run(tree: Json) -> Any:
-        if not readers:
-            # Built at the first use, so that types may refer to each other.
-            readers.extend((camel(f.name), reader_of(f.type)) for f in fields(kind))
+        nonlocal readers
+        if readers is None:
+            # Built at the first use, so that types may refer to each other. Threads may build it
+            # twice, and each sets a whole list: one that they filled together would refuse all.
+            readers = [(camel(f.name), reader_of(f.type)) for f in fields(kind)]
         if type(tree) is not dict:
             expected(f"an object ({kind.__name__})", tree)
         if tree.keys() != keys:

@@ -15,6 +15,7 @@ from quorate import Market
 from quorate.base.errors import NotVerifiedError, QuorateError, RefusedError, UnavailableError
 from quorate.client.run import Run
 from quorate.images import build_python_image
+from quorate_devnet.market.child_processes import ChildProcess
 from quorate_devnet.market.config import DevnetConfig, ExecutorChoice
 from quorate_devnet.market.devnet import Devnet, running
 from quorate_node.base.config import AttestationChoice
@@ -130,24 +131,11 @@ class CrashMarket:
     async def _revive_alone(self, name: str, armed: Sequence[Armed]) -> None:
         began = time.monotonic()
         for _ in range(RESTARTS_MAX):
-            child = self.devnet.processes.children[name]
-            if child.is_running:
+            child = self.devnet.processes.children.get(name)  # None after a start that hung
+            if child is not None and child.is_running:
                 return  # another caller has started it already
-            meant = next(
-                (item for item in armed if item.name == name and not item.is_reached), None
-            )
-            if (
-                meant is not None
-                and child.process.returncode == -signal.SIGKILL
-                and not self._file(name).exists()
-            ):
-                meant.is_reached = True
-                if self.is_arming:
-                    self._arm_next(name, armed)
-            else:
-                self.violations.append(
-                    f"{name} ended with {child.process.returncode}: {child.tail()[-400:]}"
-                )
+            if child is not None:
+                self._note_death(name, child, armed)
             self.restarts += 1
             try:
                 await self.devnet.restart(name)
@@ -159,8 +147,23 @@ class CrashMarket:
                 if self.devnet.processes.children[name].is_running:
                     self.devnet.kill(name)
         raise AssertionError(
-            f"{name} does not come up again: {self.devnet.processes.children[name].tail()}"
+            f"{name} does not come up again: see {self.devnet.config.folder / 'logs'}"
         )
+
+    def _note_death(self, name: str, child: ChildProcess, armed: Sequence[Armed]) -> None:
+        meant = next((item for item in armed if item.name == name and not item.is_reached), None)
+        if (
+            meant is not None
+            and child.process.returncode == -signal.SIGKILL
+            and not self._file(name).exists()
+        ):
+            meant.is_reached = True
+            if self.is_arming:
+                self._arm_next(name, armed)
+        else:
+            self.violations.append(
+                f"{name} ended with {child.process.returncode}: {child.tail()[-400:]}"
+            )
 
     def _arm_next(self, name: str, armed: Sequence[Armed]) -> None:
         """Arms the child's next point before its start, because the start may pass the point."""
