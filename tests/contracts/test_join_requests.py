@@ -11,8 +11,8 @@ from contracts.foreign_market import foreign_market
 from contracts.market import CHAIN_ID, Market, key
 from quorate_contracts.account.relayed_requests import RequestFile, calls_to_relay
 from quorate_contracts.encodings import OPEN_MAX
-from quorate_node.base.config import Config
-from quorate_node.base.gpu_settings import EVERY_GPU, GpuPrice
+from quorate_node.base.config import Config, Settings
+from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli.owner_desk import OwnerDesk
 from quorate_node.cli.requesting import Wish, requests_for
@@ -31,7 +31,8 @@ from support.markets.provider_world import HOST
 
 FEE = Amount(USD)
 CPU_SLOTS = OPEN_MAX + 2
-GPUS = lay_out(recorded("eight-h100-sxm"), EVERY_GPU, (GpuPrice(Price(1_000_000)),))
+SETTINGS = Settings(("http://127.0.0.1",), gpu_prices=(GpuPrice(Price(1_000_000)),))
+GPUS = lay_out(recorded("eight-h100-sxm"), SETTINGS)
 
 
 class Node(EvmNode):

@@ -13,7 +13,8 @@ from quorate_attestation.proof_document import StageShown
 from quorate_attestation.provers.cuda_device import open_gpu
 from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.prover import Prover
-from quorate_node.base.gpu_settings import EVERY_GPU, GpuPrice
+from quorate_node.base.config import Settings
+from quorate_node.base.gpu_settings import GpuPrice
 from quorate_node.machine.gpu_slots import host_class_of, lay_out
 from quorate_node.machine.nvml_probe import NvmlProbe, uuids_of
 from quorate_protocol.messages.gpu_inventory import GpuDevice
@@ -52,7 +53,9 @@ def test_the_inventory_of_this_machine_is_whole() -> None:
 
 def test_each_gpu_of_this_machine_is_in_one_run_slot() -> None:
     inventory = NvmlProbe().inventory()
-    found = lay_out(inventory, EVERY_GPU, (GpuPrice(Price(1_000_000)),))
+    found = lay_out(
+        inventory, Settings(("http://127.0.0.1",), gpu_prices=(GpuPrice(Price(1_000_000)),))
+    )
     slots = [uuid for item in found.classes for group in item.groups for uuid in group]
     print([(item.model, item.host, len(item.groups)) for item in found.classes], found.problems)
     assert slots and len(set(slots)) == len(slots) and set(slots) <= uuids_of(inventory)
