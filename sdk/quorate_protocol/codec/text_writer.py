@@ -140,12 +140,13 @@ def _sparse_writer(kind: Any) -> Writer:
     """Returns a writer of a Struct class with `omit_defaults`, for fields that came later. It
     leaves out a field that has its default, so older documents keep their bytes.
     """
-    found: list[tuple[str, str, Any, Writer]] = []
+    found: list[tuple[str, str, Any, Writer]] | None = None
 
     def run(value: Any) -> str:
-        if not found:
+        nonlocal found
+        if found is None:  # a whole list at once, as in `value_reader`
             members = sorted((camel(f.name), f) for f in fields(kind))
-            found.extend((key, f.name, f.default, writer_of(f.type)) for key, f in members)
+            found = [(key, f.name, f.default, writer_of(f.type)) for key, f in members]
         held = [(key, getattr(value, name), default, write) for key, name, default, write in found]
         parts = [f'"{key}":{write(item)}' for key, item, default, write in held if item != default]
         return f"{{{','.join(parts)}}}"
