@@ -43,6 +43,9 @@ class Node(EvmNode):
     async def fees(self) -> Fees:
         return Fees(1, 1)
 
+    async def known(self, purpose: str) -> bool:
+        return purpose in self.purposes
+
     async def send(
         self, purpose: str, to: Address, data: bytes, *, gas: int, **_: object
     ) -> object:

@@ -65,7 +65,7 @@ async def test_end_of_an_abandoned_transaction_is_stored(tmp_path: Path) -> None
     async with node("devnet") as chain:
         sender = new_sender(chain.client, tmp_path / "outbox", policy=QUICK)
         with pytest.raises(Unavailable):
-            await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=0.05)
+            await sender.send("left alone", SINK, b"", value=1, gas=21_000, deadline_seconds=1)
         await chain.mine()
         with pytest.raises(Unavailable):
             await sender.send("later", SINK, b"", value=2, gas=21_000, deadline_seconds=2)
