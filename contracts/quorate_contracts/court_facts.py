@@ -69,7 +69,7 @@ class CaseEvidence(Struct, frozen=True):
             self.session.sig,
             self.order.message,
             self.order.sig,
-            assigned.host_class,
+            assigned.pool,
             self.run.commit.message.class_id,
             _case_run(self.run),
             _case_run(self.contradiction),

@@ -22,7 +22,7 @@ from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.reconcile import reconcile, unwanted_pins
-from quorate_node.machine.host_class_probe import detect_hardware, read_gpus
+from quorate_node.machine.host_probe import detect_hardware, read_gpus
 from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_node.market.announcements import OfferDetails
 from quorate_node.market.coordinator_client import fetch_info, saved_info_path

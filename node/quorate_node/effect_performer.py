@@ -137,7 +137,7 @@ class EffectPerformer:
                 await self._fetch(effect)
             case effects.StartTask():
                 await self.job_runner.start(
-                    effect.assignment_hash.hex(), effect.spec, effect.host_class, effect.gpus
+                    effect.assignment_hash.hex(), effect.spec, effect.pool, effect.gpus
                 )
                 await self.submit(events.TaskStarted(effect.assignment_hash))
             case effects.WatchTask():

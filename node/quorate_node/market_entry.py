@@ -12,7 +12,7 @@ from quorate_node.assembly import Parts
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core.debts import Debt
-from quorate_node.machine.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_node.market.coordinator_client import Coordinator
 from quorate_node.market.coordinator_dialer import Dialer
 from quorate_node.owner import stake_classes
@@ -233,7 +233,7 @@ class MarketEntry:
         wanted: Mapping[Hash32, int] = {
             slot.host.id(): int(slot.count) for slot in self.parts.terms.slots
         }
-        classes = " ".join(f"{host_class.hex()} {count}" for host_class, count in wanted.items())
+        classes = " ".join(f"{pool.hex()} {count}" for pool, count in wanted.items())
         mark = (
             f"{self.parts.contracts.deployment.stakes.hex()} {self.keys.operator.address.hex()} "
             f"{classes}"
@@ -253,8 +253,8 @@ class MarketEntry:
         if not now:
             self._stake_later()
             return None
-        names = ", ".join(host_class.hex()[:16] for host_class in wanted)
-        log.info("%s in host class %s", registered, names)
+        names = ", ".join(pool.hex()[:16] for pool in wanted)
+        log.info("%s in pool %s", registered, names)
         self._marker.write_text(mark)
         stake_classes.remember(self.config.home, wanted)
         self.board.put("stake")

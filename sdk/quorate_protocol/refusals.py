@@ -83,7 +83,7 @@ MEANINGS: dict[Code, Meaning] = {
     Code.UNSUPPORTED: Meaning(501, "This coordinator or provider does not offer that."),
     Code.NO_OFFER: Meaning(409, "No live offer fits; relax the named limit."),
     Code.TOO_FEW_OWNERS: Meaning(
-        409, "Too few owners to verify by redundancy; set acceptUnverified or another host class."
+        409, "Too few owners to verify by redundancy; set acceptUnverified or another pool."
     ),
     Code.NOT_REGISTERED: Meaning(403, "The account is not registered on chain."),
     Code.BUSY: Meaning(429, "Too many requests; retry later."),

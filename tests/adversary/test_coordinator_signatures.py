@@ -185,7 +185,7 @@ def test_a_coordinator_cannot_use_other_terms_than_the_order(attack: Attack) -> 
         session = seal(DOMAIN, foreign, client.sign)
         assert wrong in failures(signed_again(body, session=session))
     other = replace(body.host, vendor="GenuineIntel")
-    assert "hostClass" in failures(signed_again(body, host=other))
+    assert "pool" in failures(signed_again(body, host=other))
     assert "class" in failures(signed_again(body, image=Hash32(b"\x01" * 32)))
     attack(
         name="coordinator charges above maxFeeBps, or uses a session for another one",

@@ -5,7 +5,7 @@ import pytest
 from quorate_attestation import fits
 from quorate_coordinator.core.matching.nearest_offer import nearest_gpu
 from quorate_coordinator.core.model import events as ev
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, Resources, image_digest
 from quorate_protocol.messages.offer import OfferEnvelope
@@ -93,7 +93,7 @@ def test_a_job_that_no_offer_promises_is_refused_before_anybody_fetches(  # type
 
 @pytest.mark.rule("4.82", "4.71")
 def test_a_gpu_job_for_cuda_99_is_refused_with_both_versions() -> None:
-    host = HostClass("ada", sm_count=142, driver_branch="550")
+    host = Pool("ada", sm_count=142, driver_branch="550")
     slot = replace(a_slot(host, 1000), cuda=124)
     spec = replace(scripted_market.a_spec("bait"), resources=Resources(gpu=GpuRequest(1, "", 0)))
     asked = replace(spec, resources=Resources(gpu=GpuRequest(1, "", 0, cuda_min=990)))

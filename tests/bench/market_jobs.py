@@ -238,7 +238,7 @@ class Market:
         who = number % CLIENTS
         spec = a_spec(f"job-{number}")
         coordinator, now = self.core.rules.coordinator, now_seconds()
-        wanted = {"budget": Amount(1_000_000), "max_executions": Small(7), "host_class": HOST.id()}
+        wanted = {"budget": Amount(1_000_000), "max_executions": Small(7), "pool": HOST.id()}
         client = self.clients[who].address
         message = an_order(client, coordinator, spec, number + 1, now + 3600, **wanted)
         until = UnixSeconds(now + MAINNET.session_max)

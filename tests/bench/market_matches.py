@@ -25,7 +25,7 @@ from quorate_coordinator.core.model.tables import OWN
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import job_spec
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
 from quorate_protocol.messages.signed import Assignment
@@ -72,7 +72,7 @@ class Market:
         rules = Rules(DOMAIN, NOBODY, NOBODY, lambda _: UNSIGNED, MAINNET, Bps(0), 0, b"", ())
         self.core = CoordinatorCore(rules)
         self.hosts = [
-            HostClass(
+            Pool(
                 "hopper",
                 sm_count=64 + number,
                 driver_branch="550",
@@ -165,7 +165,7 @@ class Market:
             Assignment,
             assignment_id=Hash32(number.to_bytes(32, "big")),
             provider=owner,
-            host_class=wanted.ack.message.host_class,
+            pool=wanted.ack.message.pool,
             price_tier=PriceTier.ON_DEMAND,
         )
         digest = message.assignment_id

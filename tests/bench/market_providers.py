@@ -20,7 +20,7 @@ from quorate_protocol.codec.eip712 import Domain, struct_hash
 from quorate_protocol.codec.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
-from quorate_protocol.messages.classes import HostClass, determinism_class
+from quorate_protocol.messages.classes import Pool, determinism_class
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, Sign
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Reveal
@@ -38,7 +38,7 @@ from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.process import gc_tuning
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+HOST = Pool("x86_64", "v3", "AuthenticAMD")
 IMAGE = document_cid(b"image")
 FIRST_SEED = 1_000
 CHUNK_BYTES = 1 << 20
@@ -200,7 +200,7 @@ class _Fleet:
         self._send(party.address, frames.encode(frames.AcceptSent(accept)))
         output, salt = assignment.spec_hash, hash_tuple("salt", party.address, hashed)
         self.reveals[hashed] = Reveal(hashed, party.address, ExitStatus(0), output, salt)
-        class_id = _class_of(assignment.host_class, spec.image)
+        class_id = _class_of(assignment.pool, spec.image)
         value = commitment(hashed, party.address, salt, result_digest(ExitStatus(0), output))
         commit = Commit(hashed, class_id, value, output, Milliseconds(3_600), Round(0))
         self.commits[self.sent] = frames.encode(frames.CommitSent(seal(DOMAIN, commit, party.sign)))
@@ -216,12 +216,10 @@ def _accepted_at(assignment: Assignment) -> UnixSeconds:
 _CLASSES: dict[tuple[Hash32, str], Hash32] = {}
 
 
-def _class_of(host_class: Hash32, image: str) -> Hash32:
-    key = (host_class, image)
+def _class_of(pool: Hash32, image: str) -> Hash32:
+    key = (pool, image)
     if key not in _CLASSES:
-        _CLASSES[key] = determinism_class(
-            host_class, job_spec.image_digest(image), HOST.environment()
-        )
+        _CLASSES[key] = determinism_class(pool, job_spec.image_digest(image), HOST.environment())
     return _CLASSES[key]
 
 

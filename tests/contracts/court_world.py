@@ -81,13 +81,13 @@ class CourtWorld(World):
             self, evm=self.evm.fork(), contracts=dict(self.contracts), owners=dict(self.owners)
         )
 
-    def owner(self, number: int, slots: int = 1, host_class: Hash32 = CLASS) -> str:
+    def owner(self, number: int, slots: int = 1, pool: Hash32 = CLASS) -> str:
         """Registers owner `number`, with slots, and with a balance in Escrow."""
         label = f"owner{number}"
         self.provider(label, 0)
         self.rich(label, 1000)
         if slots:
-            self.send(label, self.stakes, "open_slots", host_class, slots)
+            self.send(label, self.stakes, "open_slots", pool, slots)
         self.owners[account(label)] = label
         return label
 
@@ -196,7 +196,7 @@ def deployed_court(limits: Limits, **made: dict[str, Any]) -> CourtWorld:
 
 
 def peopled_court(limits: Limits = DEVNET, owners: int = 9) -> CourtWorld:
-    """A market with a coordinator, an accuser and owners of one host class whose slots are old
+    """A market with a coordinator, an accuser and owners of one pool whose slots are old
     enough; seven judge where two are parties. Each process deploys once and forks the result.
     """
     return _peopled(limits, owners).fork()

@@ -21,7 +21,7 @@ from quorate_runtime.keys.bls import beacon_round, keygen, public_key
 
 CHAIN_ID = 31337
 SECRET = keygen(b"contract tests, local beacon")
-CLASS = keccak256(b"host class")
+CLASS = keccak256(b"pool")
 START = 10**12  # token units of each account
 
 
@@ -84,7 +84,7 @@ class Market:
                 self.evm.send(who.address, c.token.approve(spender, Amount(2**256 - 1)))
         return who
 
-    def provider(self, number: int, slots: int = 1, host_class: Hash32 = CLASS) -> Address:
+    def provider(self, number: int, slots: int = 1, pool: Hash32 = CLASS) -> Address:
         """Registers provider `number` with its own payout address, network and slots."""
         owner, operator, payout = (
             self.fund(key(f"owner{number}")),
@@ -98,7 +98,7 @@ class Market:
             self.contracts.stakes.register(operator.address, payout.address, peer, box, network),
         )
         if slots:
-            self.evm.send(owner.address, self.contracts.stakes.open_slots(host_class, slots))
+            self.evm.send(owner.address, self.contracts.stakes.open_slots(pool, slots))
         self.operators[owner.address] = operator
         return owner.address
 
@@ -176,7 +176,7 @@ def _peopled(limits: Limits, providers: int, kind: str) -> Market:
 
 
 def peopled_on(made: Market, providers: int) -> Market:
-    """Registers providers of one host class and three clients."""
+    """Registers providers of one pool and three clients."""
     for number in range(providers):
         made.provider(number)
     for number in range(3):
@@ -186,5 +186,5 @@ def peopled_on(made: Market, providers: int) -> Market:
 
 
 def peopled(limits: Limits = DEVNET, providers: int = 9) -> Market:
-    """Returns a market with providers of one host class and three clients."""
+    """Returns a market with providers of one pool and three clients."""
     return _peopled(limits, providers, chain_kind()).fork()

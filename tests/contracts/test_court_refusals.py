@@ -12,7 +12,7 @@ from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.units import ZERO_HASH
 
 PAY, AGE, LONGEST = DEVNET.jury_pay_min, DEVNET.case_evidence_age, DEVNET.case_duration_max
-OTHER_CLASS = keccak256(b"another host class")
+OTHER_CLASS = keccak256(b"another pool")
 
 # What of the evidence is changed, and why the court refuses it. A changed message has another
 # digest, so a signature over anything that the evidence does not repeat names no key of its signer.
@@ -20,9 +20,9 @@ EVIDENCE: dict[str, tuple[str, dict[str, Any]]] = {
     "the contradiction is the accused's own": ("contradiction", {"other": "owner0"}),
     "another comparator": ("caseable", {"both": {"comparator": 2}}),
     "an order that is not caseable": ("caseable", {"both": {"caseable": False}}),
-    "an order of another host class": ("class", {"both": {"hostClass": OTHER_CLASS}}),
-    "a run of another host class": ("assignment", {"run": {"hostClass": OTHER_CLASS}}),
-    "a contradiction of another": ("assignment", {"contradiction": {"hostClass": OTHER_CLASS}}),
+    "an order of another pool": ("class", {"both": {"pool": OTHER_CLASS}}),
+    "a run of another pool": ("assignment", {"run": {"pool": OTHER_CLASS}}),
+    "a contradiction of another": ("assignment", {"contradiction": {"pool": OTHER_CLASS}}),
     "another determinism class": ("commit", {"run": {"classId": OTHER_CLASS}}),
     "that of the contradiction": ("commit", {"contradiction": {"classId": OTHER_CLASS}}),
     "another spec": ("assignment", {"run": {"specHash": OTHER_CLASS}}),

@@ -11,7 +11,7 @@ from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DAY, DEVNET, USD
 
 ACK = (
-    "Ack(bytes32 jobId,bytes32 hostClass,uint64 ackTime,uint64 slotBlock,bytes32 eligibleRoot,"
+    "Ack(bytes32 jobId,bytes32 pool,uint64 ackTime,uint64 slotBlock,bytes32 eligibleRoot,"
     "bytes32 stateRoot,bytes32 logRoot,uint64 logLength,bytes32 secretHash,uint8 rule,"
     "uint16 feeBps,bool escrowed)"
 )
@@ -43,7 +43,7 @@ def two_commits(world: CourtWorld, **changes: Any) -> tuple[Any, ...]:
 def ack(world: CourtWorld, job: bytes, root: bytes, at: int) -> Message:
     return {
         "jobId": keccak256(job),
-        "hostClass": CLASS,
+        "pool": CLASS,
         "ackTime": at,
         "slotBlock": 5,
         "eligibleRoot": keccak256(root),

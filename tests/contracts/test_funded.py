@@ -152,8 +152,8 @@ def test_a_replaced_key_signs_nothing_later(
 
 
 def test_an_order_names_the_class_of_its_machines(world: World) -> None:
-    for number, (host_class, reason) in enumerate(((CLASS, ""), (b"\1" * 32, "class"))):
-        order = FundedOrder(world, nonce=number, changes={"hostClass": host_class})
+    for number, (pool, reason) in enumerate(((CLASS, ""), (b"\1" * 32, "class"))):
+        order = FundedOrder(world, nonce=number, changes={"pool": pool})
         order.fund()
         world.evm.travel(SINCE)
         order.expect(reason, "show", order.run(P[0]))

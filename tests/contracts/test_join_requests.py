@@ -62,11 +62,11 @@ async def joins(world: Market, home: Path, wanted: Mapping[Hash32, int]) -> Requ
 
 
 def opened(found: RequestFile) -> dict[Hash32, list[int]]:
-    """How many slots each request opens, by host class."""
+    """How many slots each request opens, by pool."""
     counts: dict[Hash32, list[int]] = {}
     for each in found.requests:
         if isinstance(each.request, OpenSlotsRequest):
-            counts.setdefault(each.request.host_class, []).append(int(each.request.count))
+            counts.setdefault(each.request.pool, []).append(int(each.request.count))
     return counts
 
 
@@ -89,8 +89,8 @@ async def test_an_owner_joins_with_a_stake_slot_for_each_gpu_and_cpu_slot(tmp_pa
     assert len(rest.requests) == 2
     for call in await calls_to_relay(cast("Any", Node(world.evm)), c, rest, None, world.evm.now):
         world.evm.send(key("relayer").address, call)
-    for host_class, count in wanted.items():
-        assert world.evm.ask(c.stakes.open_slots_of(owner, host_class)) == count
+    for pool, count in wanted.items():
+        assert world.evm.ask(c.stakes.open_slots_of(owner, pool)) == count
     with pytest.raises(Refused, match="has it already"):
         await joins(world, tmp_path, wanted)
 

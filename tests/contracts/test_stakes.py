@@ -15,7 +15,7 @@ from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.units import ZERO_ADDRESS, Hash32, UnixSeconds
 
-OTHER = keccak256(b"another host class")
+OTHER = keccak256(b"another pool")
 
 
 @pytest.mark.rule("0.10")
@@ -163,7 +163,7 @@ def test_owners_are_counted_once_per_class() -> None:
     assert evm.ask(stakes.owner_count(CLASS)) == 1
 
 
-def test_an_account_stakes_in_at_most_sixteen_host_classes() -> None:
+def test_an_account_stakes_in_at_most_sixteen_pools() -> None:
     world = market()
     owner = world.provider(0)
     for i in range(15):

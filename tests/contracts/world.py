@@ -28,7 +28,7 @@ CLIENT_CLOSE, COORDINATOR_CLOSE = 7 * DAY, 14 * DAY
 EVIDENCE_WINDOW, EVIDENCE_AGE = DAY, 14 * DAY
 SLOT_STAKE, BOND = 100 * USD, 1000 * USD
 STAKES_LIMITS = ("slotStake", "coordinatorBond", "unbondAfter", "profileDelay")
-CLASS = keccak256(b"host class")
+CLASS = keccak256(b"pool")
 GAS = 16_000_000  # of a transaction: less than the cap of a chain
 SESSION = (
     "Session(address client,address sessionKey,address coordinator,uint128 upTo,uint64 expires)"
@@ -38,12 +38,12 @@ ORDER = (
     "Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,bytes32 termsHash,"
     "uint8 priceTier,uint128 maxPricePerHour,uint128 budget,uint64 maxDuration,uint8 maxExecutions,"
     "uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,"
-    "bytes32 hostClass,address witness,bool acceptUnwitnessed,bool acceptUnverified,"
+    "bytes32 pool,address witness,bool acceptUnwitnessed,bool acceptUnverified,"
     "bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)"
 )
 ASSIGNMENT = (
     "Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,"
-    "bytes32 hostClass,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)"
+    "bytes32 pool,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)"
 )
 COMMIT = (
     "Commit(bytes32 assignmentHash,bytes32 classId,bytes32 commitment,bytes32 encryptedOutput,"

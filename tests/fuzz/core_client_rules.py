@@ -59,7 +59,7 @@ class ClientRules(BaseMachine):
             "accept_unwitnessed": unwitnessed,
             "accept_unverified": unverified,
             "caseable": caseable,
-            "host_class": host,
+            "pool": host,
             "nonce": Nonce(nonce),
             "max_fee_bps": Bps(bps),
             "audit_premium_bps": Bps(bps),
@@ -90,7 +90,7 @@ class ClientRules(BaseMachine):
             "max_executions": Small(count),
             "verify_tier": tier,
             "accept_unwitnessed": unwitnessed,
-            "host_class": host,
+            "pool": host,
             "nonce": Nonce(nonce),
         }
         self.world.order(who, nonce, changes, {})

@@ -26,7 +26,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages import offer as offers
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
@@ -70,10 +70,10 @@ from support.messages import an_order
 from support.offers import a_slot, an_offer
 
 HOSTS = (
-    HostClass("x86_64", "v3", "AuthenticAMD"),
-    HostClass("x86_64", "v4", "GenuineIntel"),
-    HostClass("ada", sm_count=128, driver_branch="550"),
-    HostClass("aarch64", "armv8", "ARM"),  # offered, but without stake
+    Pool("x86_64", "v3", "AuthenticAMD"),
+    Pool("x86_64", "v4", "GenuineIntel"),
+    Pool("ada", sm_count=128, driver_branch="550"),
+    Pool("aarch64", "armv8", "ARM"),  # offered, but without stake
 )
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 IMAGE = document_cid(b"image")
@@ -236,7 +236,7 @@ class World:
         seq: int,
         prices: tuple[int, ...],
         counts: tuple[int, ...],
-        hosts: tuple[HostClass, ...],
+        hosts: tuple[Pool, ...],
     ) -> bool:
         """An offer through the shell's checks."""
         slots = tuple(
@@ -270,7 +270,7 @@ class World:
         client, key = self.clients[who], self.sessions[who]
         resources = (
             jobs.Resources(gpu=jobs.GpuRequest(1, "", 0))
-            if changes.get("host_class") == HOSTS[2].id()
+            if changes.get("pool") == HOSTS[2].id()
             else jobs.Resources()
         )
         fields: dict[str, object] = {
@@ -294,7 +294,7 @@ class World:
             "budget": Amount(1_000_000),
             "max_executions": Small(7),
             "accept_unwitnessed": False,
-            "host_class": HOSTS[0].id()
+            "pool": HOSTS[0].id()
             if self.limits.class_owner_age
             else ZERO_HASH,  # all known heartbeats are old
         }

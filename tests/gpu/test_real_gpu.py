@@ -15,7 +15,7 @@ from quorate_attestation.provers.kernel_engine import KernelEngine
 from quorate_attestation.provers.prover import Prover
 from quorate_node.base.config import Settings
 from quorate_node.base.gpu_settings import GpuPrice
-from quorate_node.machine.gpu_slots import host_class_of, lay_out
+from quorate_node.machine.gpu_slots import lay_out, pool_of
 from quorate_node.machine.nvml_probe import NvmlProbe, uuids_of
 from quorate_protocol.messages.gpu_inventory import GpuDevice
 from quorate_protocol.units import Price
@@ -47,7 +47,7 @@ def test_the_inventory_of_this_machine_is_whole() -> None:
     model = model_of_driver_name(device.model)
     print(f"{device.model}: {model.name if model else 'not in the catalogue'}, {device}")
     if not device.is_mig_enabled:
-        host_class_of(inventory, device).validate()
+        pool_of(inventory, device).validate()
         assert model is None or model.sm_count == device.sm_count
 
 

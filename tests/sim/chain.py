@@ -311,7 +311,7 @@ class Chain(Blocks):
                 case.case_id,
                 case.accused,
                 spec_hash=body.spec_hash,
-                host_class=body.host_class,
+                pool=body.pool,
                 max_duration=body.max_duration,
                 pay=Amount(case.pay),
             )

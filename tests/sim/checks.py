@@ -21,7 +21,7 @@ from quorate_protocol.codec.merkle import Log
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import frames
 from quorate_protocol.messages.beacon_rounds import round_time
-from quorate_protocol.messages.classes import HostClass, job_class
+from quorate_protocol.messages.classes import Pool, job_class
 from quorate_protocol.messages.signed import CommitSet
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.reputation import fold
@@ -43,7 +43,7 @@ from sim.slot_checks import SlotChecks
 class Checks:
     """Checks one world after every step."""
 
-    def __init__(self, coverage: Coverage, limits: Limits, host: HostClass) -> None:
+    def __init__(self, coverage: Coverage, limits: Limits, host: Pool) -> None:
         trust_class = job_class(JobKind.TASK, Comparator.EXACT, host.id())
         self.coverage = coverage
         self.conduct = ConductChecks(limits, coverage, trust_class)

@@ -257,7 +257,7 @@ class Client:
             "verify_tier": tier,
             "comparator": Comparator.EXACT,
             "caseable": True,
-            "host_class": ZERO_HASH,
+            "pool": ZERO_HASH,
             "witness": ZERO_ADDRESS,
             "accept_unwitnessed": random.random() < (0.9 if is_held_likely else 0.5),
             "accept_unverified": self.plan.market is Market.TINY,

@@ -176,20 +176,8 @@ class ConductChecks:
         message = frame.assignment.message
         job = core.state.jobs[lease.job_id]
         order, spec = job.submission.order.message, job.submission.spec
-        shape = (
-            message.spec_hash,
-            message.max_duration,
-            message.host_class,
-            frame.spec,
-            frame.sources,
-        )
-        asked = (
-            order.spec_hash,
-            spec.max_duration,
-            job.ack.message.host_class,
-            spec,
-            core.rules.sources,
-        )
+        shape = (message.spec_hash, message.max_duration, message.pool, frame.spec, frame.sources)
+        asked = (order.spec_hash, spec.max_duration, job.ack.message.pool, spec, core.rules.sources)
         assert shape == asked, "I9: an Assignment differs from the order in more than its price"
         assert message.price_per_hour <= order.max_price_per_hour, "I4: a price above the client's"
         seen = core.state.counters.get(NEWEST_ROUND)

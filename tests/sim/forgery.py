@@ -95,7 +95,7 @@ def _forgeries(body: Receipt, eligible: EligibleList) -> Iterator[tuple[str, Rec
             auditor, drawn, max_duration=Seconds(first.assignment.message.max_duration + 1)
         ),
     )
-    yield "another class", with_auditor(auditor, drawn, host_class=Hash32(b"\x0d" * 32))
+    yield "another class", with_auditor(auditor, drawn, pool=Hash32(b"\x0d" * 32))
     if body.ack.message.rule is Label.QUORUM_2:
         yield "nobody but the primary", _alone(body)
     yield from _of_seeds(body, eligible)

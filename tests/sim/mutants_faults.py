@@ -64,7 +64,7 @@ def _silence_ends_no_draw(patch: Patch) -> None:
 
 
 def _withdrawals_are_ignored(patch: Patch) -> None:
-    patch.setattr(MarketIndex, "withdrawals", lambda market, host_class: ())
+    patch.setattr(MarketIndex, "withdrawals", lambda market, pool: ())
 
 
 MUTANTS = (

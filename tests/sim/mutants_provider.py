@@ -122,8 +122,8 @@ def _ballots_open_while_others_vote(patch: Patch) -> None:
 
 
 def _gpus_are_given_twice(patch: Patch) -> None:
-    def of_class(terms, host_class, executions, jury, gone):  # type: ignore[no-untyped-def]
-        return capacity.present_groups(terms.run_slots(host_class), gone)
+    def of_class(terms, pool, executions, jury, gone):  # type: ignore[no-untyped-def]
+        return capacity.present_groups(terms.run_slots(pool), gone)
 
     patch.setattr(capacity, "free_groups", of_class)
     patch.setattr(capacity, "held_gpus", lambda executions, jury: frozenset())

@@ -53,7 +53,7 @@ def _older_offers_replace_newer_ones(patch: Patch) -> None:
 
 
 def _windows_are_wide(patch: Patch) -> None:
-    patch.setattr(market_index, "work_window", lambda state, owner, host_class: 1 << 30)
+    patch.setattr(market_index, "work_window", lambda state, owner, pool: 1 << 30)
 
 
 def _silence_is_not_noticed(patch: Patch) -> None:

@@ -7,7 +7,7 @@ from functools import cache
 
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.units import Address, Round, Small
 from quorate_runtime.keys.bls import keygen, public_key, sign_round
@@ -15,8 +15,8 @@ from quorate_runtime.keys.crypto import KeySigner
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 FOREIGN = Domain(1, Address(b"\x11" * 20))
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
-GPU_HOST = HostClass("ada", sm_count=142, driver_branch="550", world_size=Small(2))
+HOST = Pool("x86_64", "v3", "AuthenticAMD")
+GPU_HOST = Pool("ada", sm_count=142, driver_branch="550", world_size=Small(2))
 """The class of every run slot in a world with GPUs. A slot has two of them."""
 GENESIS = 1_000
 START = 2_000

@@ -11,7 +11,7 @@ from random import Random
 from typing import TypedDict
 
 from quorate_protocol.limits import DEVNET, Limits
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
 from sim.parties import GPU_HOST, HOST
@@ -226,8 +226,8 @@ class Plan:
     salt: int = 0  # other random numbers for the same plan
 
     @property
-    def host(self) -> HostClass:
-        """The host class of all run slots."""
+    def host(self) -> Pool:
+        """The pool of all run slots."""
         return GPU_HOST if self.has_gpus else HOST
 
     def stream(self, name: str) -> Random:

@@ -79,7 +79,7 @@ class SlotChecks:
         job, offer = core.state.jobs[lease.job_id], core.state.providers[lease.provider].offer
         assert offer is not None
         message = lease.assignment.message
-        prices = [it.on_demand for it in offer.slots if it.host.id() == message.host_class]
+        prices = [it.on_demand for it in offer.slots if it.host.id() == message.pool]
         patience = self._limits.decline_ahead_max
         places = job.phase.places if isinstance(job.phase, Running) else ()
         waited = any(
@@ -98,8 +98,8 @@ class SlotChecks:
         assert offer is not None, "3.47: an assignment to a provider without an offer"
         if self._is_asked_to_decline(core, lease, at):
             return
-        host_class = lease.assignment.message.host_class
-        count = sum(slot.count for slot in offer.slots if slot.host.id() == host_class)
+        pool = lease.assignment.message.pool
+        count = sum(slot.count for slot in offer.slots if slot.host.id() == pool)
         # Who is asked so that it declines takes no slot, though both were assigned in one step.
         held = [state.leases[other] for other in state.leases_in_slots.get(lease.provider) or ()]
         ours = sum(
@@ -109,7 +109,7 @@ class SlotChecks:
         widest = self._windows.get(lease.provider, 1)
         assert ours <= widest, f"4.40: {ours} leases at once in a window of {widest}"
         self._coverage.facts["a second lease at once"] += ours > 1
-        free = [item.free for item in heard.beat.free_slots if item.host_class == host_class]
+        free = [item.free for item in heard.beat.free_slots if item.pool == pool]
         if not free:
             return
         others = max(0, count - free[0] - len(heard.known))

@@ -28,7 +28,7 @@ from quorate_node.daemon import ProviderDaemon
 from quorate_node.effect_performer import EffectPerformer
 from quorate_node.executors.job_runner import JobRunner
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.machine.host_class_probe import detect_hardware
+from quorate_node.machine.host_probe import detect_hardware
 from quorate_node.market.announcements import Announcements, OfferDetails
 from quorate_node.market.coordinator_client import Coordinator, deployment_from_info, fetch_info
 from quorate_node.market.frame_handler import FrameHandler

@@ -74,7 +74,7 @@ def an_order(
         verify_tier=VerifyTier.STANDARD,
         comparator=Comparator.EXACT,
         caseable=True,
-        host_class=ZERO_HASH,
+        pool=ZERO_HASH,
         witness=ZERO_ADDRESS,
         accept_unwitnessed=True,
         accept_unverified=True,

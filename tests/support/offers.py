@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence as Ordered
 
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.units import ZERO_HASH, Address, JobKind, Price, Sequence, Small, UnixSeconds
 
@@ -11,7 +11,7 @@ INVENTORY = Hardware(64, 256 * GIB, 1 << 41).digest()
 
 
 def a_slot(
-    host: HostClass,
+    host: Pool,
     price: int,
     count: int = 1,
     *,

@@ -30,7 +30,7 @@ class StakeSlot(Struct, frozen=True):
     slot is open.
     """
 
-    host_class: Hash32
+    pool: Hash32
     place: int
     from_block: BlockNumber
     back_at: UnixSeconds
@@ -47,14 +47,14 @@ class Permit(Struct, frozen=True):
 def open_slots(
     contracts: Contracts, short: Mapping[Hash32, int], stake: Amount, allowance: int = 0
 ) -> list[Call]:
-    """Opens the slots that each host class is short of. `stake` is what they pull: theirs, and what
+    """Opens the slots that each pool is short of. `stake` is what they pull: theirs, and what
     was burned of others.
     """
     calls = _approved(contracts, stake, allowance) if short else []
-    for host_class, left in sorted(short.items()):
+    for pool, left in sorted(short.items()):
         for begun in range(0, left, OPEN_MAX):
             count = min(left - begun, OPEN_MAX)
-            calls.append(contracts.stakes.open_slots(host_class, count))
+            calls.append(contracts.stakes.open_slots(pool, count))
     return calls
 
 
@@ -67,13 +67,13 @@ def top_up(contracts: Contracts, lacks: Amount, allowance: int = 0) -> list[Call
 
 def close_slots(contracts: Contracts, slots: Iterable[StakeSlot]) -> list[Call]:
     stakes = contracts.stakes
-    return [stakes.close_slot(slot.host_class, slot.place) for slot in slots if not slot.back_at]
+    return [stakes.close_slot(slot.pool, slot.place) for slot in slots if not slot.back_at]
 
 
 def take_back(contracts: Contracts, slots: Iterable[StakeSlot], now: UnixSeconds) -> list[Call]:
     """Takes back the stake of the closed ones that are due."""
     due = [slot for slot in slots if slot.back_at and slot.back_at <= now]
-    return [contracts.stakes.unbond_slot(slot.host_class, slot.place) for slot in due]
+    return [contracts.stakes.unbond_slot(slot.pool, slot.place) for slot in due]
 
 
 def withdraw(escrow: Escrow, balance: Amount, keep: int = 0) -> list[Call]:

@@ -199,11 +199,11 @@ def _stakes_call(to: stakes.Stakes, body: StakesRequest, fee: Amount, sig: Signa
             keys = (body.operator_key, body.payout, body.peer_key, body.box_key, body.network)
             return to.register_for(stakes.Registration(who, *keys), terms, fee, sig)
         case OpenSlotsRequest():
-            return to.open_slots_for(who, body.host_class, body.count, terms, fee, sig)
+            return to.open_slots_for(who, body.pool, body.count, terms, fee, sig)
         case CloseSlotRequest():
-            return to.close_slot_for(who, body.host_class, body.place, terms, fee, sig)
+            return to.close_slot_for(who, body.pool, body.place, terms, fee, sig)
         case UnbondSlotRequest():
-            return to.unbond_slot_for(who, body.host_class, body.place, terms, fee, sig)
+            return to.unbond_slot_for(who, body.pool, body.place, terms, fee, sig)
         case ChangePayoutRequest():
             return to.change_payout_for(who, body.payout, terms, fee, sig)
         case ExitRequest():

@@ -50,7 +50,7 @@ class E:
     session_sig: Signature
     order: Order
     order_sig: Signature
-    host_class: Hash32
+    pool: Hash32
     class_id: Hash32
     run: Run
     contradiction: Run
@@ -63,7 +63,7 @@ class Filing:
     accuser: Address
     accused: Address
     other: Address
-    host_class: Hash32
+    pool: Hash32
     length: int
     at_block: BlockNumber
     opened_at: UnixSeconds

@@ -65,7 +65,7 @@ class Slot:
 class Lot:
     """What `Stakes` calls lot."""
 
-    host_class: Hash32
+    pool: Hash32
     length: int
     seed: Hash32
     at_block: BlockNumber
@@ -147,7 +147,7 @@ class Unbonded:
 class SlotOpened:
     """An event of `Stakes`."""
 
-    host_class: Hash32
+    pool: Hash32
     account: Address
     place: int
     from_block: BlockNumber
@@ -157,7 +157,7 @@ class SlotOpened:
 class SlotClosed:
     """An event of `Stakes`."""
 
-    host_class: Hash32
+    pool: Hash32
     account: Address
     place: int
     until_block: BlockNumber
@@ -242,8 +242,8 @@ class Stakes(Contract):
     def held(self, arg0: Address) -> Query[int]:
         return self._query("held", one, arg0)
 
-    def open_slots_of(self, account: Address, host_class: Hash32) -> Query[int]:
-        return self._query("open_slots_of", one, account, host_class)
+    def open_slots_of(self, account: Address, pool: Hash32) -> Query[int]:
+        return self._query("open_slots_of", one, account, pool)
 
     def register(
         self,
@@ -296,21 +296,21 @@ class Stakes(Contract):
         """
         return self._call("unbond_coordinator")
 
-    def open_slots(self, host_class: Hash32, count: int) -> Call:
+    def open_slots(self, pool: Hash32, count: int) -> Call:
         """Opens slots from the next block on. What was burned of held slots is staked again with
         them.
         """
-        return self._call("open_slots", host_class, count)
+        return self._call("open_slots", pool, count)
 
-    def close_slot(self, host_class: Hash32, place: int) -> Call:
+    def close_slot(self, pool: Hash32, place: int) -> Call:
         """The slot is not drawn from the next block on; its stake answers until it is unbonded."""
-        return self._call("close_slot", host_class, place)
+        return self._call("close_slot", pool, place)
 
-    def unbond_slot(self, host_class: Hash32, place: int) -> Call:
+    def unbond_slot(self, pool: Hash32, place: int) -> Call:
         """Pays a closed slot's stake back after the delay and frees its place. The first slot
         that leaves bears what was burned.
         """
-        return self._call("unbond_slot", host_class, place)
+        return self._call("unbond_slot", pool, place)
 
     def exit(self) -> Call:
         """Leaves for good: every slot of a provider closes from the next block on; the delay of
@@ -333,31 +333,31 @@ class Stakes(Contract):
     def open_slots_for(
         self,
         account: Address,
-        host_class: Hash32,
+        pool: Hash32,
         count: int,
         terms: RequestTerms,
         fee: Amount,
         sig: Signature,
     ) -> Call:
         """As `open_slots`, relayed."""
-        return self._call("open_slots_for", account, host_class, count, terms, fee, sig)
+        return self._call("open_slots_for", account, pool, count, terms, fee, sig)
 
     def close_slot_for(
         self,
         account: Address,
-        host_class: Hash32,
+        pool: Hash32,
         place: int,
         terms: RequestTerms,
         fee: Amount,
         sig: Signature,
     ) -> Call:
         """As `close_slot`, relayed."""
-        return self._call("close_slot_for", account, host_class, place, terms, fee, sig)
+        return self._call("close_slot_for", account, pool, place, terms, fee, sig)
 
     def unbond_slot_for(
         self,
         account: Address,
-        host_class: Hash32,
+        pool: Hash32,
         place: int,
         terms: RequestTerms,
         fee: Amount,
@@ -366,7 +366,7 @@ class Stakes(Contract):
         """As `unbond_slot`, relayed. The fee may come from the stake that is paid back, so it is
         paid last.
         """
-        return self._call("unbond_slot_for", account, host_class, place, terms, fee, sig)
+        return self._call("unbond_slot_for", account, pool, place, terms, fee, sig)
 
     def change_payout_for(
         self, account: Address, payout: Address, terms: RequestTerms, fee: Amount, sig: Signature
@@ -392,21 +392,19 @@ class Stakes(Contract):
         """EIP-712 domain of every message; recomputed, so that a forked chain gets its own."""
         return self._query("domain_separator", one)
 
-    def slot(self, host_class: Hash32, place: int) -> Query[Slot]:
+    def slot(self, pool: Hash32, place: int) -> Query[Slot]:
         """One place of the list; owner zero when it is free."""
-        return self._query("slot", struct_of(Slot), host_class, place)
+        return self._query("slot", struct_of(Slot), pool, place)
 
-    def slot_page(self, host_class: Hash32, start: int) -> Query[tuple[Slot, ...]]:
+    def slot_page(self, pool: Hash32, start: int) -> Query[tuple[Slot, ...]]:
         """Up to 64 places from `start`."""
-        return self._query("slot_page", structs_of(Slot), host_class, start)
+        return self._query("slot_page", structs_of(Slot), pool, start)
 
-    def owners_apart(
-        self, host_class: Hash32, parties: Sequence[Address]
-    ) -> Query[tuple[int, int]]:
+    def owners_apart(self, pool: Hash32, parties: Sequence[Address]) -> Query[tuple[int, int]]:
         """Owners with open slots in a class, without the parties of a case, and the length of
         the class's list.
         """
-        return self._query("owners_apart", values, host_class, parties)
+        return self._query("owners_apart", values, pool, parties)
 
     def draw(
         self, lot: Lot, want: int, start: int, parties: Sequence[Address], drawn: Sequence[Address]

@@ -2,7 +2,7 @@
 """
 @title Court
 @notice Takes stake for a wrong result by the verdict of a jury (PROTOCOL §5). An accuser shows one execution and one contradiction of it, and
-        burns the jury's pay. The beacon draws a jury among the stakers of the host class; jurors repeat the job, vote by commitments, and
+        burns the jury's pay. The beacon draws a jury among the stakers of the pool; jurors repeat the job, vote by commitments, and
         open them. If they find the contradiction's result, the accused loses half of what the accuser burned.
 @dev A case is known by the hash of all about it that does not change. Callers give that again, with the list of those drawn or the ballots,
      all from events. Money: the accuser's goes to this contract's balance in Escrow, and jurors are paid from it. The rest of
@@ -18,7 +18,7 @@ import words
 interface Stakes:
     def bonded_at(coordinator: address, at: uint256) -> bool: view
     def key_valid(account: address, key: address, at: uint256) -> bool: view
-    def owners_apart(hostClass: bytes32, parties: address[3]) -> (uint256, uint256): view
+    def owners_apart(pool: bytes32, parties: address[3]) -> (uint256, uint256): view
     def draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[3], drawn: DynArray[address, DRAWN_MAX]) -> (DynArray[address, JURORS], uint256): view
     def burn(account: address, isBond: bool, amount: uint256, reward: uint256, receiver: address) -> uint256: nonpayable
 
@@ -96,19 +96,19 @@ def open_case(e: evidence.Execution, pay: uint256):
     assert pay >= max(JURY_PAY_MIN, most) and pay <= words.AMOUNT_MAX, "pay"
     domain: bytes32 = signatures._domain(STAKES)
     jobId: bytes32 = evidence._job(domain, e)
-    execution: bytes32 = evidence._run(STAKES, domain, jobId, e.order, e.hostClass, e.classId, e.run)
+    execution: bytes32 = evidence._run(STAKES, domain, jobId, e.order, e.pool, e.classId, e.run)
     assert self.states[execution] == 0, "named"
     assert staticcall Stakes(STAKES).bonded_at(e.order.coordinator, acceptBy), "bond"
     # The parties' own slots do not count: by closing them they would otherwise end a case
     owners: uint256 = 0
     length: uint256 = 0
-    owners, length = staticcall Stakes(STAKES).owners_apart(e.hostClass, [msg.sender, accused, other])
+    owners, length = staticcall Stakes(STAKES).owners_apart(e.pool, [msg.sender, accused, other])
     assert owners >= OWNERS_MIN, "owners"
     filing: docket.Filing = docket.Filing(
-        accuser=msg.sender, accused=accused, other=other, hostClass=e.hostClass, length=length,
+        accuser=msg.sender, accused=accused, other=other, pool=e.pool, length=length,
         atBlock=block.number, openedAt=block.timestamp, openedBy=acceptBy - SLOT_AGE, duration=duration, pay=pay, execution=execution,
         commitment=e.run.commitment,
-        contradiction=evidence._run(STAKES, domain, jobId, e.order, e.hostClass, e.classId, e.contradiction),
+        contradiction=evidence._run(STAKES, domain, jobId, e.order, e.pool, e.classId, e.contradiction),
         otherCommitment=e.contradiction.commitment)
     caseId: bytes32 = docket._case_id(filing)
     s: docket.State = empty(docket.State)
@@ -136,7 +136,7 @@ def draw(filing: docket.Filing, jury: Bytes[JURY_BYTES]):
     assert docket._bound(caseId, keccak256(jury)) == self.shown[filing.execution], "case"
     random: bytes32 = staticcall Beacon(BEACON).randomness(s.when)
     assert random != empty(bytes32), "beacon"
-    lot: registry.Lot = registry.Lot(hostClass=filing.hostClass, length=filing.length, seed=keccak256(abi_encode(random, caseId)),
+    lot: registry.Lot = registry.Lot(pool=filing.pool, length=filing.length, seed=keccak256(abi_encode(random, caseId)),
                                atBlock=filing.atBlock, openedBy=filing.openedBy, profilesAt=filing.openedAt)
     drawn: DynArray[address, DRAWN_MAX] = docket._jurors(jury)
     seats: uint256 = docket._ones(s.voted) + len(drawn) - s.floor

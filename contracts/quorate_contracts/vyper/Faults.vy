@@ -19,7 +19,7 @@ interface Stakes:
 
 struct Ack:
     jobId: bytes32
-    hostClass: bytes32
+    pool: bytes32
     ackTime: uint64
     slotBlock: uint64
     eligibleRoot: bytes32
@@ -37,7 +37,7 @@ event FaultProven:
     at: uint256  # acceptBy, or the time of the later Ack
     taken: uint256
 
-ACK_TYPE: constant(bytes32) = keccak256("Ack(bytes32 jobId,bytes32 hostClass,uint64 ackTime,uint64 slotBlock,bytes32 eligibleRoot,bytes32 stateRoot,bytes32 logRoot,uint64 logLength,bytes32 secretHash,uint8 rule,uint16 feeBps,bool escrowed)")
+ACK_TYPE: constant(bytes32) = keccak256("Ack(bytes32 jobId,bytes32 pool,uint64 ackTime,uint64 slotBlock,bytes32 eligibleRoot,bytes32 stateRoot,bytes32 logRoot,uint64 logLength,bytes32 secretHash,uint8 rule,uint16 feeBps,bool escrowed)")
 FIRST_FAULT_FOR: constant(uint256) = 90 * 86400  # so long after a fault, the next one is a first one again
 FIRST_PART: constant(uint256) = 10  # a first fault costs this part of a slot's stake
 

@@ -241,7 +241,7 @@ def _check_run(domain: bytes32, jobId: bytes32, order: orders.Order, run: Run) -
     assert run.assignment.assignmentId == orders._assignment_id(jobId, run.index, run.blind), "blind"
     assert run.assignment.coordinator == order.coordinator, "coordinator"
     assert run.assignment.specHash == order.specHash, "spec"
-    assert order.hostClass == empty(bytes32) or order.hostClass == run.assignment.hostClass, "class"
+    assert order.pool == empty(bytes32) or order.pool == run.assignment.pool, "class"
     assert run.assignment.priceTier == order.priceTier and run.assignment.pricePerHour <= order.maxPricePerHour, "price"
     assignment: bytes32 = orders._assignment_digest(domain, run.assignment)
     key: address = signatures._signer(assignment, run.assignmentSig)

@@ -1,7 +1,7 @@
 # pragma version 0.4.3
 """
 @title Stakes
-@notice The registry: accounts and their index, keys with their validity, stake slots per host class, coordinator bonds.
+@notice The registry: accounts and their index, keys with their validity, stake slots per pool, coordinator bonds.
         Every message of the protocol is signed under this contract's EIP-712 domain (PROTOCOL §2, §3).
 @dev No owner and no upgrade: all addresses are fixed at deployment. Only Court and Faults take stake or bond, at most one slot's stake
      each time. Money here = stakes + bonds + what was burned, which the events tell.
@@ -149,22 +149,22 @@ def unbond_coordinator():
 
 @external
 @nonreentrant
-def open_slots(hostClass: bytes32, count: uint256):
+def open_slots(pool: bytes32, count: uint256):
     """Opens slots from the next block on. What was burned of held slots is staked again with them."""
-    self._open_slots(msg.sender, hostClass, count)
+    self._open_slots(msg.sender, pool, count)
 
 
 @external
-def close_slot(hostClass: bytes32, place: uint256):
+def close_slot(pool: bytes32, place: uint256):
     """The slot is not drawn from the next block on; its stake answers until it is unbonded."""
-    slot_list._close(msg.sender, hostClass, place, UNBOND_AFTER)
+    slot_list._close(msg.sender, pool, place, UNBOND_AFTER)
 
 
 @external
 @nonreentrant
-def unbond_slot(hostClass: bytes32, place: uint256):
+def unbond_slot(pool: bytes32, place: uint256):
     """Pays a closed slot's stake back after the delay and frees its place. The first slot that leaves bears what was burned."""
-    self._unbond_slot(msg.sender, hostClass, place)
+    self._unbond_slot(msg.sender, pool, place)
 
 
 @external
@@ -200,28 +200,28 @@ def register_for(wanted: requests.Registration, terms: requests.Terms, fee: uint
 
 @external
 @nonreentrant
-def open_slots_for(account: address, hostClass: bytes32, count: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+def open_slots_for(account: address, pool: bytes32, count: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
     """As `open_slots`, relayed."""
-    self._take_request(account, requests._slots(requests.OPEN_TYPE, account, hostClass, count, terms), terms, fee, sig)
+    self._take_request(account, requests._slots(requests.OPEN_TYPE, account, pool, count, terms), terms, fee, sig)
     self._pay_relayer(account, fee)
-    self._open_slots(account, hostClass, count)
+    self._open_slots(account, pool, count)
 
 
 @external
 @nonreentrant
-def close_slot_for(account: address, hostClass: bytes32, place: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+def close_slot_for(account: address, pool: bytes32, place: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
     """As `close_slot`, relayed."""
-    self._take_request(account, requests._slots(requests.CLOSE_TYPE, account, hostClass, place, terms), terms, fee, sig)
+    self._take_request(account, requests._slots(requests.CLOSE_TYPE, account, pool, place, terms), terms, fee, sig)
     self._pay_relayer(account, fee)
-    slot_list._close(account, hostClass, place, UNBOND_AFTER)
+    slot_list._close(account, pool, place, UNBOND_AFTER)
 
 
 @external
 @nonreentrant
-def unbond_slot_for(account: address, hostClass: bytes32, place: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
+def unbond_slot_for(account: address, pool: bytes32, place: uint256, terms: requests.Terms, fee: uint256, sig: signatures.Sig):
     """As `unbond_slot`, relayed. The fee may come from the stake that is paid back, so it is paid last."""
-    self._take_request(account, requests._slots(requests.UNBOND_TYPE, account, hostClass, place, terms), terms, fee, sig)
-    self._unbond_slot(account, hostClass, place)
+    self._take_request(account, requests._slots(requests.UNBOND_TYPE, account, pool, place, terms), terms, fee, sig)
+    self._unbond_slot(account, pool, place)
     self._pay_relayer(account, fee)
 
 
@@ -286,33 +286,33 @@ def domain_separator() -> bytes32:
 
 @external
 @view
-def slot(hostClass: bytes32, place: uint256) -> registry.Slot:
+def slot(pool: bytes32, place: uint256) -> registry.Slot:
     """One place of the list; owner zero when it is free."""
-    return self._slot(hostClass, place)
+    return self._slot(pool, place)
 
 
 @external
 @view
-def slot_page(hostClass: bytes32, start: uint256) -> DynArray[registry.Slot, PAGE]:
+def slot_page(pool: bytes32, start: uint256) -> DynArray[registry.Slot, PAGE]:
     """Up to 64 places from `start`."""
     page: DynArray[registry.Slot, PAGE] = []
     for i: uint256 in range(PAGE):
-        if start + i >= slot_list.slot_count[hostClass]:
+        if start + i >= slot_list.slot_count[pool]:
             break
-        page.append(self._slot(hostClass, start + i))
+        page.append(self._slot(pool, start + i))
     return page
 
 
 @external
 @view
-def owners_apart(hostClass: bytes32, parties: address[PARTIES]) -> (uint256, uint256):
+def owners_apart(pool: bytes32, parties: address[PARTIES]) -> (uint256, uint256):
     """Owners with open slots in a class, without the parties of a case, and the length of the class's list."""
-    count: uint256 = slot_list.owner_count[hostClass]
+    count: uint256 = slot_list.owner_count[pool]
     for i: uint256 in range(PARTIES):
         isAgain: bool = (i > 0 and parties[i] == parties[0]) or (i > 1 and parties[i] == parties[1])
-        if not isAgain and slot_list.open_in[parties[i]][hostClass] > 0:
+        if not isAgain and slot_list.open_in[parties[i]][pool] > 0:
             count -= 1
-    return count, slot_list.slot_count[hostClass]
+    return count, slot_list.slot_count[pool]
 
 
 @external
@@ -345,18 +345,18 @@ def _change_payout(account: address, payout: address):
 
 
 @internal
-def _open_slots(account: address, hostClass: bytes32, count: uint256):
+def _open_slots(account: address, pool: bytes32, count: uint256):
     assert self.role_of[account] == PROVIDER, "registered"
     assert self.exited_at[account] == 0, "exited"
-    slot_list._open(account, hostClass, count)
+    slot_list._open(account, pool, count)
     missing: uint256 = slot_list.held[account] * SLOT_STAKE - self.stake_of[account]
     self.stake_of[account] += missing
     self._pull(account, missing)
 
 
 @internal
-def _unbond_slot(account: address, hostClass: bytes32, place: uint256):
-    slot_list._free(account, hostClass, place, UNBOND_AFTER)
+def _unbond_slot(account: address, pool: bytes32, place: uint256):
+    slot_list._free(account, pool, place, UNBOND_AFTER)
     rest: uint256 = slot_list.held[account] * SLOT_STAKE
     amount: uint256 = 0
     if self.stake_of[account] > rest:
@@ -392,11 +392,11 @@ def _pay_relayer(account: address, fee: uint256):
 
 @internal
 @view
-def _slot(hostClass: bytes32, place: uint256) -> registry.Slot:
+def _slot(pool: bytes32, place: uint256) -> registry.Slot:
     owner: address = empty(address)
     start: uint256 = 0
     end: uint256 = 0
-    owner, start, end = slot_list._range(hostClass, place)
+    owner, start, end = slot_list._range(pool, place)
     return registry.Slot(owner=owner, operatorKey=keys.operator_key[owner], payout=profiles.payout_of[owner], network=profiles._network(profiles.owners[owner]), fromBlock=start, untilBlock=end)
 
 

@@ -33,7 +33,7 @@ struct Filing:
     accuser: address
     accused: address
     other: address  # the owner of the contradiction
-    hostClass: bytes32
+    pool: bytes32
     length: uint256  # of the slot list
     atBlock: uint256  # in which the case was opened
     openedAt: uint256

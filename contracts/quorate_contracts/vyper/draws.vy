@@ -1,7 +1,7 @@
 # pragma version 0.4.3
 """
 @title draws
-@notice Who is drawn from the slots of a host class (PROTOCOL §5).
+@notice Who is drawn from the slots of a pool (PROTOCOL §5).
 """
 
 import profiles
@@ -51,7 +51,7 @@ def _draw(lot: registry.Lot, want: uint256, start: uint256, parties: address[PAR
         else:
             place = roll % lot.length
         next += 1
-        word: uint256 = slot_list.slots[lot.hostClass][place]
+        word: uint256 = slot_list.slots[lot.pool][place]
         owner: address = convert(word >> 96, address)
         # A side chooses its network, so networks of parties count for nothing: by another's it would choose who does not judge it
         if owner == empty(address) or word & MASK32 > lot.openedBy or owner == parties[0] or owner == parties[1] or owner == parties[2]:

@@ -32,7 +32,7 @@ struct Execution:
     sessionSig: signatures.Sig
     order: orders.Order
     orderSig: signatures.Sig
-    hostClass: bytes32  # of both runs
+    pool: bytes32  # of both runs
     classId: bytes32  # determinism class of both runs
     run: Run  # the accused's
     contradiction: Run  # another owner's, of the same job
@@ -46,7 +46,7 @@ SESSION_TYPE: constant(bytes32) = keccak256("Session(address client,address sess
 def _job(domain: bytes32, e: Execution) -> bytes32:
     """jobId of an order that a jury can judge, with the client's signatures."""
     assert e.order.comparator == EXACT and e.order.caseable, "caseable"
-    assert e.order.hostClass == empty(bytes32) or e.order.hostClass == e.hostClass, "class"
+    assert e.order.pool == empty(bytes32) or e.order.pool == e.pool, "class"
     assert e.run.acceptBy <= e.expires, "expired"
     session: bytes32 = keccak256(abi_encode(SESSION_TYPE, e.order.client, e.sessionKey, e.order.coordinator, e.upTo, e.expires))
     assert signatures._signer(signatures._digest(domain, session), e.sessionSig) == e.order.client, "session"
@@ -57,7 +57,7 @@ def _job(domain: bytes32, e: Execution) -> bytes32:
 
 @internal
 @view
-def _run(registry: address, domain: bytes32, jobId: bytes32, order: orders.Order, hostClass: bytes32, classId: bytes32, run: Run) -> bytes32:
+def _run(registry: address, domain: bytes32, jobId: bytes32, order: orders.Order, pool: bytes32, classId: bytes32, run: Run) -> bytes32:
     """
     @notice The digest of an Assignment that the coordinator signed for this job, and its provider's Commit. A key counts if it was valid
             at acceptBy, inclusive; that moment lies in the past, so that nobody chooses it.
@@ -68,7 +68,7 @@ def _run(registry: address, domain: bytes32, jobId: bytes32, order: orders.Order
     assert run.maxDuration <= order.maxDuration, "duration"
     digest: bytes32 = orders._assignment_digest(domain, orders.Assignment(
         assignmentId=orders._assignment_id(jobId, run.index, run.blind), coordinator=order.coordinator, provider=run.provider,
-        specHash=order.specHash, hostClass=hostClass, priceTier=order.priceTier, pricePerHour=run.pricePerHour,
+        specHash=order.specHash, pool=pool, priceTier=order.priceTier, pricePerHour=run.pricePerHour,
         maxDuration=run.maxDuration, acceptBy=run.acceptBy))
     key: address = signatures._signer(digest, run.assignmentSig)
     assert staticcall Registry(registry).key_valid(order.coordinator, key, acceptBy), "assignment"

@@ -22,7 +22,7 @@ struct Order:
     verifyTier: uint8
     comparator: uint8
     caseable: bool
-    hostClass: bytes32
+    pool: bytes32
     witness: address
     acceptUnwitnessed: bool
     acceptUnverified: bool
@@ -36,7 +36,7 @@ struct Assignment:
     coordinator: address
     provider: address
     specHash: bytes32
-    hostClass: bytes32
+    pool: bytes32
     priceTier: uint8
     pricePerHour: uint128
     maxDuration: uint64
@@ -50,8 +50,8 @@ struct Commit:
     usageMs: uint64
     beaconRound: uint64
 
-ORDER_TYPE: constant(bytes32) = keccak256("Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,bytes32 termsHash,uint8 priceTier,uint128 maxPricePerHour,uint128 budget,uint64 maxDuration,uint8 maxExecutions,uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,bytes32 hostClass,address witness,bool acceptUnwitnessed,bool acceptUnverified,bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)")
-ASSIGNMENT_TYPE: constant(bytes32) = keccak256("Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,bytes32 hostClass,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)")
+ORDER_TYPE: constant(bytes32) = keccak256("Order(address client,address coordinator,bytes32 specHash,bytes32 inputRoot,bytes32 termsHash,uint8 priceTier,uint128 maxPricePerHour,uint128 budget,uint64 maxDuration,uint8 maxExecutions,uint16 auditPremiumBps,uint16 maxFeeBps,uint8 verifyTier,uint8 comparator,bool caseable,bytes32 pool,address witness,bool acceptUnwitnessed,bool acceptUnverified,bytes32 sealedKeyHash,uint8 maxRecipients,uint64 expiry,uint256 nonce)")
+ASSIGNMENT_TYPE: constant(bytes32) = keccak256("Assignment(bytes32 assignmentId,address coordinator,address provider,bytes32 specHash,bytes32 pool,uint8 priceTier,uint128 pricePerHour,uint64 maxDuration,uint64 acceptBy)")
 COMMIT_TYPE: constant(bytes32) = keccak256("Commit(bytes32 assignmentHash,bytes32 classId,bytes32 commitment,bytes32 encryptedOutput,uint64 usageMs,uint64 beaconRound)")
 RECEIPT_TYPE: constant(bytes32) = keccak256("CommitReceipt(bytes32 commitHash,uint64 time)")
 

@@ -15,7 +15,7 @@ struct Slot:
     untilBlock: uint256  # first block in which it no longer can; 2**32 - 1 while open
 
 struct Lot:
-    hostClass: bytes32
+    pool: bytes32
     length: uint256  # of the slot list when the case was opened
     seed: bytes32
     atBlock: uint256  # slots were active in this block, and are now
@@ -52,13 +52,13 @@ event PostingKeyChanged:
     key: address
 
 event SlotOpened:
-    hostClass: indexed(bytes32)
+    pool: indexed(bytes32)
     account: indexed(address)
     place: uint256
     fromBlock: uint256
 
 event SlotClosed:
-    hostClass: indexed(bytes32)
+    pool: indexed(bytes32)
     account: indexed(address)
     place: uint256
     untilBlock: uint256

@@ -20,9 +20,9 @@ struct Registration:
     network: bytes32
 
 REGISTER_TYPE: constant(bytes32) = keccak256("RegisterRequest(address account,address operatorKey,address payout,bytes32 peerKey,bytes32 boxKey,bytes32 network,uint256 nonce,uint64 deadline,uint128 maxFee)")
-OPEN_TYPE: constant(bytes32) = keccak256("OpenSlotsRequest(address account,bytes32 hostClass,uint8 count,uint256 nonce,uint64 deadline,uint128 maxFee)")
-CLOSE_TYPE: constant(bytes32) = keccak256("CloseSlotRequest(address account,bytes32 hostClass,uint64 place,uint256 nonce,uint64 deadline,uint128 maxFee)")
-UNBOND_TYPE: constant(bytes32) = keccak256("UnbondSlotRequest(address account,bytes32 hostClass,uint64 place,uint256 nonce,uint64 deadline,uint128 maxFee)")
+OPEN_TYPE: constant(bytes32) = keccak256("OpenSlotsRequest(address account,bytes32 pool,uint8 count,uint256 nonce,uint64 deadline,uint128 maxFee)")
+CLOSE_TYPE: constant(bytes32) = keccak256("CloseSlotRequest(address account,bytes32 pool,uint64 place,uint256 nonce,uint64 deadline,uint128 maxFee)")
+UNBOND_TYPE: constant(bytes32) = keccak256("UnbondSlotRequest(address account,bytes32 pool,uint64 place,uint256 nonce,uint64 deadline,uint128 maxFee)")
 PAYOUT_TYPE: constant(bytes32) = keccak256("ChangePayoutRequest(address account,address payout,uint256 nonce,uint64 deadline,uint128 maxFee)")
 EXIT_TYPE: constant(bytes32) = keccak256("ExitRequest(address account,uint256 nonce,uint64 deadline,uint128 maxFee)")
 
@@ -35,9 +35,9 @@ def _register(r: Registration, terms: Terms) -> bytes32:
 
 @internal
 @pure
-def _slots(kind: bytes32, account: address, hostClass: bytes32, number: uint256, terms: Terms) -> bytes32:
+def _slots(kind: bytes32, account: address, pool: bytes32, number: uint256, terms: Terms) -> bytes32:
     """`kind`: opening (number = count), closing or unbonding (number = place)."""
-    return keccak256(abi_encode(kind, account, hostClass, number, terms))
+    return keccak256(abi_encode(kind, account, pool, number, terms))
 
 
 @internal

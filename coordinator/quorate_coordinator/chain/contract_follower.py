@@ -130,13 +130,13 @@ class ContractFollower:
 
     async def _freed(self, owner: Address, least: BlockNumber) -> list[ev.ChainSlotFreed]:
         found, at = [], await self._newest_deep(least)
-        for host_class, hosts in self.core.state.hosts.items():
+        for pool, hosts in self.core.state.hosts.items():
             for slot in hosts.slots:
                 if slot.owner == owner and slot.active_until != FOREVER:
-                    place = self.contracts.stakes.slot(host_class, slot.index)
+                    place = self.contracts.stakes.slot(pool, slot.index)
                     now = await view(self.client, place, at)
                     if (now.owner, now.from_block) != (owner, slot.active_from):
-                        found.append(ev.ChainSlotFreed(host_class, slot.index))
+                        found.append(ev.ChainSlotFreed(pool, slot.index))
         return found
 
     async def _rotation(self, event: stakes.KeyRotated) -> ev.ChainKeyRotated:
@@ -201,11 +201,9 @@ def note_of(event: Event, block: BlockNumber) -> ev.ChainNote | None:
         case stakes.Burned() if event.out_block:
             return ev.ChainSlotsClosed(event.account, event.out_block)
         case stakes.SlotOpened():
-            return ev.ChainSlotOpened(
-                event.host_class, event.place, event.account, event.from_block
-            )
+            return ev.ChainSlotOpened(event.pool, event.place, event.account, event.from_block)
         case stakes.SlotClosed():
-            return ev.ChainSlotClosed(event.host_class, event.place, event.until_block)
+            return ev.ChainSlotClosed(event.pool, event.place, event.until_block)
         case court.CaseOpened(execution, accused, filing):
             return ev.ChainCaseOpened(execution, filing.contradiction, accused, case_id(filing))
         case court.JuryDrawn(execution, jury):

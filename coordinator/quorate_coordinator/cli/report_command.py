@@ -16,7 +16,7 @@ from quorate_coordinator.cli import options
 from quorate_coordinator.status.database import DATABASE_ERRORS, Database
 from quorate_coordinator.status.report import Report, read_report
 from quorate_protocol.codec.declared_types import camel
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.quantity_input import span_seconds
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import usd
@@ -122,8 +122,8 @@ def print_report(report: Report, as_json: bool) -> None:
         ],
     )
     _print_table(
-        ("host class", "jobs", "expired unmatched"),
-        [(_name(item.host, item.host_class), item.jobs, item.unmatched) for item in report.demand],
+        ("pool", "jobs", "expired unmatched"),
+        [(_name(item.host, item.pool), item.jobs, item.unmatched) for item in report.demand],
     )
 
 
@@ -146,8 +146,8 @@ def _tree(report: Report) -> dict[str, Any]:
     ]
     tree["demand"] = [
         {
-            "hostClass": f"0x{item.host_class}",
-            "name": _name(item.host, item.host_class),
+            "pool": f"0x{item.pool}",
+            "name": _name(item.host, item.pool),
             "jobs": item.jobs,
             "unmatched": item.unmatched,
         }
@@ -156,7 +156,7 @@ def _tree(report: Report) -> dict[str, Any]:
     return tree
 
 
-def _name(host: HostClass | None, identity: str) -> str:
+def _name(host: Pool | None, identity: str) -> str:
     """As `quorate classes` shows it; its id if the tables do not know the class."""
     if host is None:
         return f"0x{identity}"

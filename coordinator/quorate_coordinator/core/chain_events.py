@@ -122,10 +122,10 @@ def _change_provider(context: StepContext, owner: Address, **changes: object) ->
 def _change_slots(
     context: StepContext, owner: Address, change: Callable[[StakeSlot], StakeSlot]
 ) -> None:
-    for host_class, hosts in list(context.state.hosts.items()):
+    for pool, hosts in list(context.state.hosts.items()):
         if any(slot.owner == owner for slot in hosts.slots):
             slots = tuple(change(slot) if slot.owner == owner else slot for slot in hosts.slots)
-            _set_slots(context, host_class, slots)
+            _set_slots(context, pool, slots)
 
 
 def _close_slots(context: StepContext, owner: Address, out_block: BlockNumber) -> None:
@@ -144,7 +144,7 @@ def _open_slot(context: StepContext, note: ev.ChainSlotOpened) -> None:
     provider = context.state.providers.get(note.owner)
     if provider is None or note.index >= LIST_SLOTS_MAX:
         return  # `Stakes` opens no slot without a registration
-    slots = _slots(context, note.host_class)
+    slots = _slots(context, note.pool)
     while len(slots) <= note.index:
         slots.append(_no_slot(len(slots)))
     slots[note.index] = StakeSlot(
@@ -158,7 +158,7 @@ def _open_slot(context: StepContext, note: ev.ChainSlotOpened) -> None:
     if provider.is_on_probation:
         payees.end_probation(context, note.owner)
     payees.wake(context)
-    _set_slots(context, note.host_class, slots)
+    _set_slots(context, note.pool, slots)
 
 
 def _no_slot(index: int) -> StakeSlot:
@@ -166,33 +166,33 @@ def _no_slot(index: int) -> StakeSlot:
     return StakeSlot(index, *nobody, FOREVER, BlockNumber(0))
 
 
-def _slots(context: StepContext, host_class: Hash32) -> list[StakeSlot]:
-    return list((context.state.hosts.get(host_class) or HostList()).slots)
+def _slots(context: StepContext, pool: Hash32) -> list[StakeSlot]:
+    return list((context.state.hosts.get(pool) or HostList()).slots)
 
 
-def _set_slots(context: StepContext, host_class: Hash32, slots: Iterable[StakeSlot]) -> None:
+def _set_slots(context: StepContext, pool: Hash32, slots: Iterable[StakeSlot]) -> None:
     """An owner that has opened its first slot counts from the time of the newest block."""
     slots, at = tuple(slots), context.state.own.block_time
-    since = (context.state.hosts.get(host_class) or HostList()).since
+    since = (context.state.hosts.get(pool) or HostList()).since
     owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
-    context.state.hosts[host_class] = HostList(
+    context.state.hosts[pool] = HostList(
         slots, {owner: since.get(owner, at) for owner in sorted(owners)}
     )
 
 
 def _close_slot(context: StepContext, note: ev.ChainSlotClosed) -> None:
-    slots = _slots(context, note.host_class)
+    slots = _slots(context, note.pool)
     if note.index < len(slots):
         slots[note.index] = _closed(slots[note.index], note.active_until)
-        _set_slots(context, note.host_class, slots)
+        _set_slots(context, note.pool, slots)
         _draw_if_exiting(context, slots[note.index].owner)
 
 
 def _free_slot(context: StepContext, note: ev.ChainSlotFreed) -> None:
-    slots = _slots(context, note.host_class)
+    slots = _slots(context, note.pool)
     if note.index < len(slots):
         slots[note.index] = _no_slot(note.index)
-        _set_slots(context, note.host_class, slots)
+        _set_slots(context, note.pool, slots)
 
 
 def _draw_if_exiting(context: StepContext, owner: Address) -> None:

@@ -260,17 +260,17 @@ def plan_view(
     context = StepContext(state, rules, now, ZERO_HASH)
     spec, price_max = wanted.spec, wanted.max_price_per_hour
     chosen = orders.choose_class(context, wanted, client)
-    host_class, refusal = chosen.host_class, chosen.refusal
+    pool, refusal = chosen.pool, chosen.refusal
     priced, worst, owners, found, lowest, auditor = 0, 0, 0, 0, None, 0
     if chosen.rule is not Label.NONE:
-        owners = len(offers.owners_of(context, host_class))
-        found, lowest = offers.offers_for(context, host_class, spec, price_max)
-        auditor = min(price_max, offers.median_price(context, host_class))
+        owners = len(offers.owners_of(context, pool))
+        found, lowest = offers.offers_for(context, pool, spec, price_max)
+        auditor = min(price_max, offers.median_price(context, pool))
         priced = settlement.executions_priced(chosen.rule)
         one = price_max * spec.max_duration * 1000 // 3_600_000
         worst = one * priced + one * priced * rules.fee_bps // 10_000
     return PlanView(
-        host_class=host_class,
+        pool=pool,
         rule=chosen.rule,
         owners=owners,
         offers=found,

@@ -162,8 +162,8 @@ class Challenges:
         beacon = await self._beacon.round(number)
         if beacon is None:
             raise Unavailable(f"beacon round {number} has not appeared yet", 0.5)
-        host_class = offer.slots[0].host.id()
-        eligible = self._core.state.market.eligible(host_class)
+        pool = offer.slots[0].host.id()
+        eligible = self._core.state.market.eligible(pool)
         seed = verifier_draw.seed(beacon.round, beacon.randomness, sender, asked.peer_key)
         coordinator = self._core.rules.coordinator
         own = [slot for slot in eligible if slot.owner == sender]

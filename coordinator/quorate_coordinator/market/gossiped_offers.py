@@ -32,18 +32,14 @@ class _Owners(Mapping[Address, OwnerStanding]):
     def __init__(
         self, find: Callable[[Address], Provider | None], staked: dict[Hash32, dict[Address, int]]
     ) -> None:
-        """`staked` has the active stake slots of each host class and owner, and never changes."""
+        """`staked` has the active stake slots of each pool and owner, and never changes."""
         self._find, self._staked = find, staked
 
     def __getitem__(self, owner: Address) -> OwnerStanding:
         provider = self._find(owner)
         if provider is None:
             raise KeyError(owner)
-        slots = {
-            host_class: counts[owner]
-            for host_class, counts in self._staked.items()
-            if owner in counts
-        }
+        slots = {pool: counts[owner] for pool, counts in self._staked.items() if owner in counts}
         return OwnerStanding(provider.operator_key, slots)
 
     def __iter__(self) -> Iterator[Address]:

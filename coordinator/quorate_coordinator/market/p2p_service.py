@@ -213,7 +213,7 @@ def make_p2p_service(
 
     def is_staked(account: Address) -> bool:
         market, hosts = core.state.market, core.state.hosts
-        return any(account in market.staked(host_class) for host_class in hosts)
+        return any(account in market.staked(pool) for pool in hosts)
 
     node = P2pNode(
         HostConfig(keys.peer.seed, (config.p2p_listen,), config.p2p_announce, offers_topic(domain)),

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from quorate_coordinator.status.projection import classes, periods
 from quorate_coordinator.status.volume import DAY_SECONDS, UNITS
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.market_history import MarketHistory, MarketPeriodView, PriceBand
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import PPM_ONE, Amount, Hash32, Price, UnixSeconds
@@ -27,7 +27,7 @@ class HistoryQuery:
     unit: str
     since: int
     until: int
-    host_class: str = ""  # hex without 0x; "" = all
+    pool: str = ""  # hex without 0x; "" = all
     limit: int = ROWS_MAX
     after: tuple[int, str] | None = None
 
@@ -82,7 +82,7 @@ def _class(text: str) -> str:
     if text and not _is_hash(name):
         raise Refused(
             Code.MALFORMED,
-            f"class: {text[:80]!r} is not the id of a host class; give 0x and 64 hex digits",
+            f"class: {text[:80]!r} is not the id of a pool; give 0x and 64 hex digits",
         )
     return name
 
@@ -115,7 +115,7 @@ async def read_history(engine: AsyncEngine, query: HistoryQuery) -> MarketHistor
         since=UnixSeconds(query.since),
         until=UnixSeconds(query.until),
         periods=tuple(_view(row) for row in rows),
-        next=f"{rows[-1]['start']}-{rows[-1]['host_class']}" if is_more else None,
+        next=f"{rows[-1]['start']}-{rows[-1]['pool']}" if is_more else None,
     )
 
 
@@ -126,18 +126,18 @@ def _select(query: HistoryQuery) -> Select[tuple[object, ...]]:
         periods.c.start < query.until,
         or_(periods.c.slots > 0, periods.c.jobs > 0),
     )
-    if query.host_class:
-        wanted = and_(wanted, periods.c.host_class == query.host_class)
+    if query.pool:
+        wanted = and_(wanted, periods.c.pool == query.pool)
     if query.after is not None:
         start, name = query.after
-        same = and_(periods.c.start == start, periods.c.host_class > name)
+        same = and_(periods.c.start == start, periods.c.pool > name)
         wanted = and_(wanted, or_(periods.c.start > start, same))
-    joined = periods.outerjoin(classes, periods.c.host_class == classes.c.host_class)
+    joined = periods.outerjoin(classes, periods.c.pool == classes.c.pool)
     return (
         select(periods, classes.c.body)
         .select_from(joined)
         .where(wanted)
-        .order_by(periods.c.start, periods.c.host_class)
+        .order_by(periods.c.start, periods.c.pool)
         .limit(query.limit + 1)
     )
 
@@ -151,8 +151,8 @@ def _view(row: RowMapping) -> MarketPeriodView:
     jobs = int(row["jobs"])
     return MarketPeriodView(
         start=UnixSeconds(row["start"]),
-        host_class=Hash32(bytes.fromhex(row["host_class"])),
-        host=canonical.decode(HostClass, row["body"].encode()) if row["body"] else None,
+        pool=Hash32(bytes.fromhex(row["pool"])),
+        host=canonical.decode(Pool, row["body"].encode()) if row["body"] else None,
         slots=row["slots"],
         providers=row["providers"],
         prices=prices,

@@ -34,8 +34,8 @@ from quorate_coordinator.status.migrations.models import (
     VOLUME_COLUMNS,
     Base,
     CaseRow,
-    HostClassRow,
     MarketPeriod,
+    PoolRow,
     Progress,
     ProviderRow,
     Run,
@@ -43,7 +43,7 @@ from quorate_coordinator.status.migrations.models import (
 )
 from quorate_coordinator.status.rows import Row, batched, case_row, class_row, provider_row, run_row
 from quorate_coordinator.storage.archive import FileArchive
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32, UnixSeconds
 from quorate_runtime.files import private_file
@@ -54,9 +54,9 @@ CLASSES_MAX = 1_024  # in one observation, those with the most slots
 
 @dataclass(slots=True)
 class ClassSupply:
-    """One host class: slots by price, and how many providers offer it."""
+    """One pool: slots by price, and how many providers offer it."""
 
-    host: HostClass
+    host: Pool
     providers: int = 0
     slots_by_price: Counter[int] = field(default_factory=Counter)
 
@@ -99,7 +99,7 @@ class Supply:
         largest = sorted(self.by_class.items(), key=lambda item: -item[1].slots)[:CLASSES_MAX]
         return [
             {
-                "host_class": name,
+                "pool": name,
                 "slots": found.slots,
                 "providers": found.providers,
                 "price_least": min(found.slots_by_price),
@@ -129,9 +129,9 @@ def _table(model: type[Base]) -> Table:
 
 
 runs, providers, periods = _table(Run), _table(ProviderRow), _table(MarketPeriod)
-classes, cases, transactions = _table(HostClassRow), _table(CaseRow), _table(TransactionRow)
+classes, cases, transactions = _table(PoolRow), _table(CaseRow), _table(TransactionRow)
 progress = _table(Progress)
-COMPARED = ("job_id", "created_at", "host_class", "ending", *volume.COUNTED)
+COMPARED = ("job_id", "created_at", "pool", "ending", *volume.COUNTED)
 """Columns of a run that its periods' volume depends on."""
 
 
@@ -369,7 +369,7 @@ class _Changes:
         cls, state: State, archive: FileArchive, since: int, taken: _Followed, now: int
     ) -> "_Changes":
         jobs = [job for job in (state.jobs.get(job_id) for job_id in taken.jobs) if job is not None]
-        hosts: dict[HostClass, None] = dict.fromkeys(job.host for job in jobs)
+        hosts: dict[Pool, None] = dict.fromkeys(job.host for job in jobs)
         return cls(
             _run_rows(archive, since, jobs),
             [provider_row(state, owner) for owner in taken.providers if owner in state.providers],
@@ -402,16 +402,16 @@ async def _added(
     connection: AsyncConnection, changes: dict[volume.PeriodKey, dict[str, int]]
 ) -> list[Row]:
     """Python adds the volume, because amounts have 128 bits."""
-    keys = ("unit", "start", "host_class")
+    keys = ("unit", "start", "pool")
     columns = [periods.c[name] for name in (*keys, *VOLUME_COLUMNS)]
     query = select(*columns).where(
         periods.c.start.in_({start for _, start, _ in changes}),
-        periods.c.host_class.in_({name for _, _, name in changes}),
+        periods.c.pool.in_({name for _, _, name in changes}),
     )
     known: dict[volume.PeriodKey, dict[str, int]] = {}
     for row in await connection.execute(query):
         values = dict(row._mapping)
-        key = str(values.pop("unit")), int(values.pop("start")), str(values.pop("host_class"))
+        key = str(values.pop("unit")), int(values.pop("start")), str(values.pop("pool"))
         known[key] = values
     return [
         {

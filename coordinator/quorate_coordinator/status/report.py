@@ -14,15 +14,15 @@ from quorate_coordinator.status.migrations.models import VOLUME_COLUMNS
 from quorate_coordinator.status.projection import cases, classes, periods, transactions
 from quorate_coordinator.status.volume import HOUR_SECONDS
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 
 
 @dataclass(frozen=True, slots=True)
 class ClassDemand:
     """`host` is None while the tables do not know what the id means."""
 
-    host_class: str
-    host: HostClass | None
+    pool: str
+    host: Pool | None
     jobs: int
     unmatched: int
 
@@ -68,7 +68,7 @@ async def read_report(engine: AsyncEngine, since: int, until: int) -> Report:
 async def _volume_by_class(
     connection: AsyncConnection, since: int, until: int
 ) -> dict[str, Counter[str]]:
-    columns = [periods.c.host_class, *(periods.c[name] for name in VOLUME_COLUMNS)]
+    columns = [periods.c.pool, *(periods.c[name] for name in VOLUME_COLUMNS)]
     query = select(*columns).where(
         periods.c.unit == "hour",
         periods.c.start >= since,
@@ -78,7 +78,7 @@ async def _volume_by_class(
     found: dict[str, Counter[str]] = defaultdict(Counter)
     async for row in await connection.stream(query):
         values = dict(row._mapping)
-        found[str(values.pop("host_class"))].update(values)
+        found[str(values.pop("pool"))].update(values)
     return found
 
 
@@ -113,12 +113,12 @@ async def _demand(
     connection: AsyncConnection, by_class: dict[str, Counter[str]]
 ) -> tuple[ClassDemand, ...]:
     hosts = {
-        str(row.host_class): canonical.decode(HostClass, row.body.encode())
+        str(row.pool): canonical.decode(Pool, row.body.encode())
         for row in await connection.execute(select(classes))
-        if row.host_class in by_class
+        if row.pool in by_class
     }
     rows = (
         ClassDemand(name, hosts.get(name), item["jobs"], item["unmatched"])
         for name, item in by_class.items()
     )
-    return tuple(sorted(rows, key=lambda row: (-row.unmatched, -row.jobs, row.host_class)))
+    return tuple(sorted(rows, key=lambda row: (-row.unmatched, -row.jobs, row.pool)))

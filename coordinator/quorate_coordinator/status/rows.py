@@ -9,7 +9,7 @@ from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.money import payees
 from quorate_coordinator.core.phase_names import phase_name
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.units import Address
 from quorate_runtime.chain.types import Receipt
 
@@ -37,7 +37,7 @@ def run_row(job: Job) -> Row:
         "job_id": job.id.hex(),
         "client": job.order.client.hex(),
         "name": plain_text(job.submission.terms.name, NAME_MAX),
-        "host_class": job.ack.message.host_class.hex(),
+        "pool": job.ack.message.pool.hex(),
         "phase": phase_name(job.phase),
         "rule": job.ack.message.rule.name.lower(),
         "outcome": outcome,
@@ -91,8 +91,8 @@ def transaction_row(purpose: str, receipt: Receipt, seen_at: int) -> Row:
     }
 
 
-def class_row(host: HostClass) -> Row:
-    return {"host_class": host.id().hex(), "body": canonical.encode(host).decode()}
+def class_row(host: Pool) -> Row:
+    return {"pool": host.id().hex(), "body": canonical.encode(host).decode()}
 
 
 def plain_text(text: str, most: int) -> str:

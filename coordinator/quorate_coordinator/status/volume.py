@@ -15,7 +15,7 @@ DAY_SECONDS = 86_400
 UNITS = {"hour": HOUR_SECONDS, "day": DAY_SECONDS}
 COUNTED = ("executions", "audits", "outvoted", "charged", "fee")
 PeriodKey = tuple[str, int, str]
-"""(unit, start, host class)"""
+"""(unit, start, pool)"""
 RunRow = Mapping[str, object]
 
 
@@ -27,7 +27,7 @@ def changes_of(
         for row in rows:
             for unit, seconds in UNITS.items():
                 created_at = _integer(row["created_at"])
-                key = unit, created_at - created_at % seconds, str(row["host_class"])
+                key = unit, created_at - created_at % seconds, str(row["pool"])
                 _add(found[key], row, sign)
     return {key: change for key, change in found.items() if any(change.values())}
 

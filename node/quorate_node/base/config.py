@@ -32,7 +32,7 @@ from quorate_node.base.typed_values import (
 )
 from quorate_node.core.terms import MAX_HELD_DEFAULT
 from quorate_protocol.limits import OFFER_BYTES_MAX
-from quorate_protocol.messages.classes import CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS, HostClass
+from quorate_protocol.messages.classes import CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS, Pool
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import (
     BYTES_OF_SLOT_MAX,
@@ -291,7 +291,7 @@ def offer_room_bytes(settings: Settings) -> int:
     listens_at = f"http://{settings.listen_host}:65535"
     longest = (max(names, key=len) for names in (CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS))
     architecture, level, vendor = longest
-    cpu = HostClass(architecture, level, vendor)
+    cpu = Pool(architecture, level, vendor)
     offer = Offer(
         provider=ZERO_ADDRESS,
         seq=Sequence((1 << 64) - 1),
@@ -310,7 +310,7 @@ def offer_room_bytes(settings: Settings) -> int:
     return OFFER_BYTES_MAX - len(offer.encode())
 
 
-def largest_slot(host: HostClass, gpu: str) -> SlotOffer:
+def largest_slot(host: Pool, gpu: str) -> SlotOffer:
     """The slots of a class in the most bytes that an offer may need for them."""
     return SlotOffer(
         host=host,

@@ -26,7 +26,7 @@ class JobsLeft:
     """What the daemon says still runs. `is_known` is false if no daemon answers.
 
     `until` is when the last job ends at the latest; 0 if none runs. `by_class` are the jobs of each
-    host class, and `offered` its run slots.
+    pool, and `offered` its run slots.
     """
 
     is_known: bool
@@ -59,7 +59,7 @@ async def leave(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
     It closes no slot while a job or a jury duty may run.
     """
     state = await desk.state()
-    stake_classes.remember(desk.config.home, {slot.host_class for slot in state.slots})
+    stake_classes.remember(desk.config.home, {slot.pool for slot in state.slots})
     problem = _jobs_wait(desk, jobs) if state.open_slots() or jobs.jobs else None
     closing = () if problem is not None else state.open_slots()
     if closing:
@@ -71,19 +71,19 @@ async def leave(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
 async def free_surplus(desk: OwnerDesk, jobs: JobsLeft) -> Departure:
     """Closes the stake slots that no run slot uses, and takes back what is due.
 
-    It closes none of a host class in which more jobs run than slots would be left.
+    It closes none of a pool in which more jobs run than slots would be left.
     """
     state = await desk.state()
-    stake_classes.remember(desk.config.home, {slot.host_class for slot in state.slots})
+    stake_classes.remember(desk.config.home, {slot.pool for slot in state.slots})
     if not jobs.is_known:
         problem = _jobs_wait(desk, jobs)
         return await _finish(desk, state, (), [problem] if problem is not None else [])
     closing: list[StakeSlot] = []
     waits: list[Wait] = []
-    for host_class in sorted({slot.host_class for slot in state.slots}):
-        wanted = jobs.offered.get(host_class, 0)
-        extra = surplus(state, host_class, wanted)
-        if extra and (jobs.by_class.get(host_class, 0) > wanted or jobs.duties):
+    for pool in sorted({slot.pool for slot in state.slots}):
+        wanted = jobs.offered.get(pool, 0)
+        extra = surplus(state, pool, wanted)
+        if extra and (jobs.by_class.get(pool, 0) > wanted or jobs.duties):
             waits.append(Wait("jobs hold the stake", UnixSeconds(jobs.until)))
             continue
         closing += extra
@@ -111,7 +111,7 @@ async def _finish(
     waits += _stake_waits(desk, state)
     if state.stake and not state.slots:
         text = (
-            f"{usd(state.stake)} USD of stake are in host classes that this home does not know: "
+            f"{usd(state.stake)} USD of stake are in pools that this home does not know: "
             "use the home in which they were staked"
         )
         behind.append(Wait(text))

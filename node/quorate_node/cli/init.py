@@ -14,7 +14,7 @@ from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.cli import options
 from quorate_node.cli.options import hex_text
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
-from quorate_node.machine.host_class_probe import read_gpus
+from quorate_node.machine.host_probe import read_gpus
 from quorate_node.owner.registration import network_of
 from quorate_protocol.limits import BY_NAME, DEVNET, MAINNET
 from quorate_protocol.refusals import Code, Refused, Unavailable

@@ -183,7 +183,7 @@ async def _jobs_left(home: Path) -> JobsLeft:
 
 
 def _class(tree: canonical.Json) -> Hash32:
-    return Hash32(bytes.fromhex(tree["hostClass"][2:]))
+    return Hash32(bytes.fromhex(tree["pool"][2:]))
 
 
 def _opened(folder: Path, password_file: Path | None) -> tuple[Config, SigningKeys]:

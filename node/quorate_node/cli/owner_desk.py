@@ -21,7 +21,7 @@ from quorate_node.base.config import Config
 from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.base.operator_keys import OperatorKeys
 from quorate_node.base.provider_keys import SigningKeys
-from quorate_node.machine.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_node.market.coordinator_client import (
     Coordinator,
     deployment_from_info,
@@ -78,7 +78,7 @@ class OwnerDesk:
         status = read_status(self.config.path("status.json"))
         classes = set(stake_classes.remembered(self.config.home))
         classes |= {detect_cpu_class(sandbox).id() for sandbox in (None, Sandbox.DOCKER_RUNSC)}
-        classes |= set(status.host_classes) if status else set()
+        classes |= set(status.pools) if status else set()
         keys = self.keys
         return await read_account(
             self.client, self.contracts, keys.account, keys.operator.address, classes

@@ -37,7 +37,7 @@ async def requests_for(
     deadline: UnixSeconds,
     max_fee: Amount,
 ) -> RequestFile:
-    """Signs the requests of a wish. `wanted` maps each host class to its run slots, for joining.
+    """Signs the requests of a wish. `wanted` maps each pool to its run slots, for joining.
 
     Raises Refused if nothing is left to ask for, or the owner's key is not here.
     """

@@ -66,7 +66,7 @@ def lease_line(lease: canonical.Json) -> str:
 
 
 def slot_line(slot: canonical.Json) -> str:
-    """Returns one line about the run slots of a host class: "1/2 run slots free at 0.10 USD"."""
+    """Returns one line about the run slots of a pool: "1/2 run slots free at 0.10 USD"."""
     gpus = f" of {slot['gpus']} x {slot['gpu']}" if slot["gpu"] else ""
     each = f" ({usd(int(slot['pricePerGpu']))} per GPU-hour)" if slot["gpu"] else ""
     level = f", attested L{slot['level']}" if slot.get("level") else ""

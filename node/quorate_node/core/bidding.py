@@ -85,11 +85,9 @@ def _check_validity(bid: Bid) -> DeclineCause | None:
     return None
 
 
-def _check_host_class(bid: Bid) -> DeclineCause | None:
-    if bid.terms.slot(bid.assignment.host_class) is None:
-        return DeclineCause(
-            DeclineReason.MISMATCH, "this provider offers no slot of that host class"
-        )
+def _check_pool(bid: Bid) -> DeclineCause | None:
+    if bid.terms.slot(bid.assignment.pool) is None:
+        return DeclineCause(DeclineReason.MISMATCH, "this provider offers no slot of that pool")
     return None
 
 
@@ -100,7 +98,7 @@ def _check_price(bid: Bid) -> DeclineCause | None:
             f"priceTier {bid.assignment.price_tier.value} is not offered yet, only "
             f"{PriceTier.ON_DEMAND.value} (on demand)",
         )
-    slot = bid.terms.slot(bid.assignment.host_class)
+    slot = bid.terms.slot(bid.assignment.pool)
     offered = (
         [price for price in (slot.spot, slot.on_demand, slot.reserved) if price] if slot else []
     )
@@ -115,8 +113,8 @@ def _check_price(bid: Bid) -> DeclineCause | None:
 
 def _check_fit(bid: Bid) -> DeclineCause | None:
     """Declines what the offer does not promise. The coordinator asks the same function."""
-    slot, terms = bid.terms.slot(bid.assignment.host_class), bid.terms
-    assert slot is not None, "an earlier check declines an unknown host class"
+    slot, terms = bid.terms.slot(bid.assignment.pool), bid.terms
+    assert slot is not None, "an earlier check declines an unknown pool"
     lacking = fits.shortfalls(bid.spec, slot, terms.promise(bid.store_bytes))
     return next((DeclineCause(reason, text) for reason, text in lacking), None)
 
@@ -132,7 +130,7 @@ def _check_cuda(bid: Bid) -> DeclineCause | None:
 CHECKS: tuple[Check, ...] = (
     _check_consistency,
     _check_validity,
-    _check_host_class,
+    _check_pool,
     _check_price,
     _check_fit,
     _check_cuda,
@@ -201,12 +199,12 @@ def answer(
     if no is not None:
         return no, NO_START
     offered = {slot.host.id() for slot in capacity.offered(terms, gone)}
-    if assignment.host_class not in offered:
+    if assignment.pool not in offered:
         text = "the GPUs of this class are gone: the driver does not list them any more"
         return DeclineCause(DeclineReason.MISMATCH, text), NO_START
-    if capacity.free(terms, assignment.host_class, live, jury, gone) > 0:
+    if capacity.free(terms, assignment.pool, live, jury, gone) > 0:
         return _store_is_full(event, live, UnixSeconds(at + terms.limits.decline_ahead_max))
-    start_by = capacity.slot_frees_at(terms, assignment.host_class, live, quoted_run, at)
+    start_by = capacity.slot_frees_at(terms, assignment.pool, live, quoted_run, at)
     text = f"every run slot is taken until about {start_by}"
     return DeclineCause(DeclineReason.BUSY, text), start_by
 

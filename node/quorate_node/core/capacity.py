@@ -28,9 +28,9 @@ def store_bytes(spec: JobSpec, executions: Iterable[Execution]) -> int:
     return spec.store_bytes() + inputs + outputs
 
 
-def taken(host_class: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> int:
-    leases = sum(1 for item in executions if item.occupies_slot and item.host_class == host_class)
-    return leases + sum(1 for item in jury if item.occupies_slot and item.host_class == host_class)
+def taken(pool: Hash32, executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> int:
+    leases = sum(1 for item in executions if item.occupies_slot and item.pool == pool)
+    return leases + sum(1 for item in jury if item.occupies_slot and item.pool == pool)
 
 
 def held_gpus(executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> frozenset[str]:
@@ -45,12 +45,12 @@ def held_gpus(executions: Iterable[Execution], jury: Iterable[JuryDuty]) -> froz
 def check_room(
     terms: Terms, begun: Execution, executions: Iterable[Execution], jury: Iterable[JuryDuty]
 ) -> None:
-    executions, jury, host_class = tuple(executions), tuple(jury), begun.host_class
-    slot = terms.slot(host_class)
+    executions, jury, pool = tuple(executions), tuple(jury), begun.pool
+    slot = terms.slot(pool)
     assert slot is not None and len(begun.gpus) == (slot.host.world_size * slot.host.is_gpu), (
         "I2: a lease in a GPU slot has all GPUs of the slot"
     )
-    assert slot.host.is_gpu or taken(host_class, executions, jury) <= slot.count, (
+    assert slot.host.is_gpu or taken(pool, executions, jury) <= slot.count, (
         "I2: more running leases than slots"
     )
     held_gpus(executions, jury)
@@ -62,13 +62,13 @@ def present_groups(slots: RunSlots, gone: frozenset[str]) -> tuple[tuple[str, ..
 
 def free_groups(
     terms: Terms,
-    host_class: Hash32,
+    pool: Hash32,
     executions: Iterable[Execution],
     jury: Iterable[JuryDuty],
     gone: frozenset[str],
 ) -> tuple[tuple[str, ...], ...]:
     """Returns what a lease can get now. A GPU that a lease of any class has blocks its group."""
-    slots = terms.run_slots(host_class)
+    slots = terms.run_slots(pool)
     if slots is None or not slots.groups:
         return ()
     unusable = gone | held_gpus(executions, jury)
@@ -77,16 +77,16 @@ def free_groups(
 
 def free(
     terms: Terms,
-    host_class: Hash32,
+    pool: Hash32,
     executions: tuple[Execution, ...],
     jury: tuple[JuryDuty, ...],
     gone: frozenset[str] = frozenset(),
 ) -> int:
-    """Returns how many run slots of a host class can take a lease now."""
-    slots = terms.run_slots(host_class)
+    """Returns how many run slots of a pool can take a lease now."""
+    slots = terms.run_slots(pool)
     if slots is not None and slots.offer.host.is_gpu:
-        return len(free_groups(terms, host_class, executions, jury, gone))
-    return max(0, terms.count(host_class) - taken(host_class, executions, jury))
+        return len(free_groups(terms, pool, executions, jury, gone))
+    return max(0, terms.count(pool) - taken(pool, executions, jury))
 
 
 def free_slots(
@@ -118,11 +118,7 @@ def offered(terms: Terms, gone: frozenset[str]) -> tuple[SlotOffer, ...]:
 
 
 def slot_frees_at(
-    terms: Terms,
-    host_class: Hash32,
-    executions: Iterable[Execution],
-    quoted_run: int,
-    at: UnixSeconds,
+    terms: Terms, pool: Hash32, executions: Iterable[Execution], quoted_run: int, at: UnixSeconds
 ) -> UnixSeconds:
     """Estimates `startBy` of a Decline, at most `decline_ahead_max` ahead: with a later time the
     coordinator would give the job away. Too early only costs a second Assignment.
@@ -130,7 +126,7 @@ def slot_frees_at(
     ends = [
         _ends_at(item, quoted_run)
         for item in executions
-        if item.occupies_slot and item.host_class == host_class
+        if item.occupies_slot and item.pool == pool
     ]
     soonest = max(min(ends, default=at + 1), at + 1)
     return UnixSeconds(min(soonest, at + terms.limits.decline_ahead_max))

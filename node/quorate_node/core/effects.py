@@ -76,7 +76,7 @@ class StartTask(OfLease, frozen=True, tag=True):
     """Start the container, with exactly these GPUs."""
 
     spec: JobSpec
-    host_class: Hash32
+    pool: Hash32
     gpus: tuple[str, ...] = ()  # UUIDs
 
 
@@ -168,7 +168,7 @@ class Reexecute(OfCase, frozen=True, tag=True):
     """Repeat the job of a case, and report its result digest."""
 
     spec_hash: Hash32
-    host_class: Hash32
+    pool: Hash32
     give_up_at: UnixSeconds
     gpus: tuple[str, ...] = ()  # UUIDs
 

@@ -210,7 +210,7 @@ class ChainCaseOpened(Struct, frozen=True, tag=True):
     case_id: Hash32
     accused: Address
     spec_hash: Hash32
-    host_class: Hash32
+    pool: Hash32
     max_duration: Seconds = Seconds(0)
     pay: Amount = Amount(0)
 

@@ -94,8 +94,8 @@ def begin(
         )
         return declined, duties(declined)
     bid = bidding.Bid(assignment, event.spec, terms)
-    slot = terms.slot(assignment.host_class)
-    assert slot is not None, "bidding declines an unknown host class"
+    slot = terms.slot(assignment.pool)
+    assert slot is not None, "bidding declines an unknown pool"
     # The slowest upload that may be quoted: with a shorter quote an honest owner would lapse.
     fetch, store = bidding.quoted_fetch_seconds(bid), quotes.store_seconds_max(event.spec)
     accept = Accept(assignment_hash, Seconds(fetch), Seconds(quoted_run), Seconds(store), at)
@@ -103,7 +103,7 @@ def begin(
         at + fetch + assignment.max_duration + store + terms.limits.commit_grace
     )
     class_id = determinism_class(
-        assignment.host_class, image_digest(event.spec.image), slot.host.environment()
+        assignment.pool, image_digest(event.spec.image), slot.host.environment()
     )
     execution = Execution(
         assignment=event.assignment,
@@ -133,8 +133,8 @@ def duties(execution: Execution) -> tuple[LeaseEffect, ...]:
             spec, sources, give_up_at = execution.spec, execution.sources, _fetch_by(execution)
             return (effects.FetchInputs(assignment_hash, coordinator, spec, sources, give_up_at),)
         case Starting():
-            spec, host_class = execution.spec, execution.host_class
-            return (effects.StartTask(assignment_hash, spec, host_class, execution.gpus),)
+            spec, pool = execution.spec, execution.pool
+            return (effects.StartTask(assignment_hash, spec, pool, execution.gpus),)
         case Running():
             watch = effects.WatchTask(assignment_hash, coordinator)
             return (watch, effects.StopTask(assignment_hash)) if phase.is_stopping else (watch,)

@@ -92,8 +92,8 @@ class JuryDuty(Struct, frozen=True):
         return self.phase.gpus if isinstance(self.phase, Repeating) else ()
 
     @property
-    def host_class(self) -> Hash32:
-        return self.case.host_class
+    def pool(self) -> Hash32:
+        return self.case.pool
 
     @property
     def is_ended(self) -> bool:
@@ -137,7 +137,7 @@ def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
             case = duty.case
             return (
                 effects.Reexecute(
-                    case.case_id, case.spec_hash, case.host_class, duty.vote_by, phase.gpus
+                    case.case_id, case.spec_hash, case.pool, duty.vote_by, phase.gpus
                 ),
             )
         case Voting():
@@ -262,7 +262,7 @@ def note_case(cases: Table[Hash32, Case], event: events.ChainCaseOpened, terms: 
     """Keeps a case until its decision, unless it is against this provider or of a class that it
     does not offer. An execution has one open case, so a new one replaces the last.
     """
-    is_irrelevant = event.accused == terms.provider or terms.slot(event.host_class) is None
+    is_irrelevant = event.accused == terms.provider or terms.slot(event.pool) is None
     known = cases.get(event.execution)
     if is_irrelevant or (known is not None and known.opened.case_id == event.case_id):
         return

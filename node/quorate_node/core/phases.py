@@ -163,8 +163,8 @@ class Execution(Struct, frozen=True):
         return self.assignment.message.coordinator
 
     @property
-    def host_class(self) -> Hash32:
-        return self.assignment.message.host_class
+    def pool(self) -> Hash32:
+        return self.assignment.message.pool
 
     @property
     def lease_id(self) -> str:

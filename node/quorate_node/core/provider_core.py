@@ -327,7 +327,7 @@ class ProviderCore(Tables):
             owed = self.owed(assignment.coordinator)
             most = debts.most_pay(assignment)
             no = debts.why_unsecured(debt.tab, owed, most, terms.policy)
-        gpus = () if no else self._gpus_for(assignment.host_class)
+        gpus = () if no else self._gpus_for(assignment.pool)
         begun, due = execution.begin(event, at, no, start_by, quoted, terms, gpus)
         self._store_execution(begun)
         surplus = (
@@ -470,18 +470,18 @@ class ProviderCore(Tables):
         for duty in [
             duty for duty in self.jury.values() if isinstance(duty.phase, jury_duty.Waiting)
         ]:
-            jury, host_class = tuple(self.jury.values()), duty.host_class
-            free = capacity.free(self.terms, host_class, self.live(), jury, self.gone())
+            jury, pool = tuple(self.jury.values()), duty.pool
+            free = capacity.free(self.terms, pool, self.live(), jury, self.gone())
             if free > 0 and jury_duty.has_room(jury, self.terms):
-                gpus = self._gpus_for(host_class)
+                gpus = self._gpus_for(pool)
                 self.jury[duty.case_id], more = jury_duty.begin(duty, gpus)
                 due.extend(more)
         return tuple(due)
 
-    def _gpus_for(self, host_class: Hash32) -> tuple[str, ...]:
+    def _gpus_for(self, pool: Hash32) -> tuple[str, ...]:
         """Returns the GPUs of the run slot that the next lease gets; none in a CPU class."""
         jury = tuple(self.jury.values())
-        groups = capacity.free_groups(self.terms, host_class, self.live(), jury, self.gone())
+        groups = capacity.free_groups(self.terms, pool, self.live(), jury, self.gone())
         return groups[0] if groups else ()
 
     # ---------------------------------------------------------------------------------------- money

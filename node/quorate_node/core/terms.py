@@ -28,7 +28,7 @@ class SlotResources(Struct, frozen=True):
 
 
 class RunSlots(Struct, frozen=True):
-    """The run slots of one host class. `groups`: GPU UUIDs of each slot; none in a CPU class."""
+    """The run slots of one pool. `groups`: GPU UUIDs of each slot; none in a CPU class."""
 
     offer: SlotOffer
     resources: SlotResources
@@ -99,15 +99,15 @@ class Terms(Struct, frozen=True):
         images = tuple(dict.fromkeys(image_digest(name) for name in policy.images))
         return Promise((self.sandbox.value,), policy.kinds, images, store_bytes)
 
-    def run_slots(self, host_class: Hash32) -> RunSlots | None:
-        return next((item for item in self.classes if item.offer.host.id() == host_class), None)
+    def run_slots(self, pool: Hash32) -> RunSlots | None:
+        return next((item for item in self.classes if item.offer.host.id() == pool), None)
 
-    def slot(self, host_class: Hash32) -> SlotOffer | None:
-        found = self.run_slots(host_class)
+    def slot(self, pool: Hash32) -> SlotOffer | None:
+        found = self.run_slots(pool)
         return found.offer if found else None
 
-    def count(self, host_class: Hash32) -> Small:
-        slot = self.slot(host_class)
+    def count(self, pool: Hash32) -> Small:
+        slot = self.slot(pool)
         return slot.count if slot else Small(0)
 
     def check_gpus(self) -> None:

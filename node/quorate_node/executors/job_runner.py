@@ -21,7 +21,7 @@ from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.market.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.job_spec import JobSpec, decode, is_image_cid
 from quorate_protocol.messages.ports import Clock, Executor, Exit, Mount, Task
 from quorate_protocol.refusals import Code, Refused
@@ -50,7 +50,7 @@ class JobRunner:
         store: ContentStore,
         home: Path,
         clock: Clock,
-        classes: Mapping[Hash32, HostClass],
+        classes: Mapping[Hash32, Pool],
         check_gpus: Callable[[], Awaitable[None]] | None = None,
         gateways: OwnerGateways | None = None,
     ) -> None:
@@ -95,10 +95,10 @@ class JobRunner:
             )
 
     async def start(
-        self, lease_id: str, spec: JobSpec, host_class: Hash32, gpus: tuple[str, ...] = ()
+        self, lease_id: str, spec: JobSpec, pool: Hash32, gpus: tuple[str, ...] = ()
     ) -> None:
         """Raises Refused(UNSUPPORTED | UNKNOWN) if it can never run here."""
-        await self.executor.start(await self._task(lease_id, spec, host_class, gpus))
+        await self.executor.start(await self._task(lease_id, spec, pool, gpus))
 
     async def wait(self, lease_id: str, gpus: tuple[str, ...] = ()) -> Exit:
         """Asks the driver again, so that the core learns of a lost GPU before the exit."""
@@ -197,19 +197,17 @@ class JobRunner:
         return note
 
     async def _task(
-        self, lease_id: str, spec: JobSpec, host_class: Hash32, gpus: tuple[str, ...]
+        self, lease_id: str, spec: JobSpec, pool: Hash32, gpus: tuple[str, ...]
     ) -> Task:
-        host, asked = self._classes.get(host_class), spec.resources
+        host, asked = self._classes.get(pool), spec.resources
         if host is None:
             # The owner changed the slots, or the driver changed, since the lease was accepted.
-            raise Refused(
-                Code.UNSUPPORTED, "hostClass: this machine has no slot of this class any more"
-            )
+            raise Refused(Code.UNSUPPORTED, "pool: this machine has no slot of this class any more")
         image: Path | str = (
             await self._path(parse(spec.image)) if is_image_cid(spec.image) else spec.image
         )
         mounts = [Mount(await self._path(parse(item.cid)), item.mount) for item in spec.inputs]
-        # The host class's variables override all others: they are part of the determinism class
+        # The pool's variables override all others: they are part of the determinism class
         # that the Commit names.
         env, profile = spec.environment(host.environment()), spec.profile()
         return Task(

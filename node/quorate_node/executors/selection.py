@@ -14,7 +14,7 @@ from quorate_node.core.terms import GpuDriver
 from quorate_node.executors.noop_executor import NoopExecutor
 from quorate_node.executors.process_executor import ProcessExecutor
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
-from quorate_node.machine.host_class_probe import read_gpus
+from quorate_node.machine.host_probe import read_gpus
 from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_protocol.messages.ports import Clock, Executor, Sandbox
 from quorate_protocol.refusals import Code, Refused, Unavailable

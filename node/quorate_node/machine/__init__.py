@@ -1,1 +1,1 @@
-"""What the machine has: the host class of its CPU, its GPUs, and the run slots of both."""
+"""What the machine has: the pool of its CPU, its GPUs, and the run slots of both."""

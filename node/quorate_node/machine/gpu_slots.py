@@ -12,7 +12,7 @@ from quorate_node.base.config import Settings, largest_slot, offer_room_bytes
 from quorate_node.base.gpu_settings import COUNT_MAX, GpuLayout, GpuPrice
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import OFFER_BYTES_MAX
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuDevice, GpuInventory, MigPartition
 from quorate_protocol.messages.offer import offered_gpu_name
 from quorate_protocol.refusals import Code, Refused
@@ -34,12 +34,12 @@ def architecture_of(capability: str) -> str:
     return _ARCHITECTURE_OF_CAPABILITY.get(capability) or _ARCHITECTURE_OF_MAJOR.get(major, "")
 
 
-def host_class_of(
+def pool_of(
     inventory: GpuInventory,
     device: GpuDevice,
     partition: MigPartition | None = None,
     world_size: int = 1,
-) -> HostClass:
+) -> Pool:
     """Raises Refused(UNSUPPORTED) for a GPU older than every class, without an SM count, or in MIG
     mode without a partition.
     """
@@ -49,13 +49,13 @@ def host_class_of(
         raise Refused(
             Code.UNSUPPORTED,
             f"GPU {device.uuid}: {device.model} (compute capability {device.compute_capability}, "
-            f"{sm_count} SMs) has no host class; offer CPU slots instead",
+            f"{sm_count} SMs) has no pool; offer CPU slots instead",
         )
     if device.is_mig_enabled and partition is None:
         raise Refused(
             Code.UNSUPPORTED, f"GPU {device.uuid} is in MIG mode; offer its partitions instead"
         )
-    host = HostClass(
+    host = Pool(
         architecture,
         sm_count=sm_count,
         mig_profile=partition.profile if partition else "",
@@ -74,7 +74,7 @@ PRICE_REMEDY = "name a price: quorate node init --gpu-price USD"
 class GpuSlots:
     """Run slots of a GPU class: model, bytes of one GPU, each slot's UUIDs, slot-hour price."""
 
-    host: HostClass
+    host: Pool
     model: str
     vram_bytes: int
     groups: tuple[tuple[str, ...], ...]
@@ -194,7 +194,7 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
     """False if no slot can be made of them."""
     first = group[0]
     try:
-        host = host_class_of(work.inventory, first.device, first.partition, len(group))
+        host = pool_of(work.inventory, first.device, first.partition, len(group))
     except Refused as refused:
         work.problems.append(refused.detail)  # not re-raised: the other GPUs can be offered
         return False
@@ -208,7 +208,7 @@ def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
         return False
     if known is not None and (known.model != first.model or len(known.groups) >= COUNT_MAX):
         work.problems.append(
-            f"{first.model} is not offered: an offer has one model in each host class, here "
+            f"{first.model} is not offered: an offer has one model in each pool, here "
             f"{known.model}; run a second provider for it"
         )
         return False

@@ -4,7 +4,7 @@ from quorate_node.base.config import Config
 from quorate_node.core.bidding import FETCHED_MAX
 from quorate_node.core.terms import RunSlots, SlotResources
 from quorate_node.machine.gpu_slots import GpuSlots
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import Hardware, SlotOffer
 from quorate_protocol.messages.ports import Sandbox
@@ -19,7 +19,7 @@ MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may
 
 
 def divide(
-    config: Config, hardware: Hardware, cpu: HostClass, gpus: tuple[GpuSlots, ...]
+    config: Config, hardware: Hardware, cpu: Pool, gpus: tuple[GpuSlots, ...]
 ) -> tuple[RunSlots, ...]:
     """Cores and memory are divided into a part for each GPU on offer and one for all CPU slots,
     which share what GPU slots leave. Raises Refused without any slot.
@@ -78,7 +78,7 @@ def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResour
 
 
 def _offer(
-    host: HostClass, gpu: str, count: int, vram_bytes: int, resources: SlotResources, price: Price
+    host: Pool, gpu: str, count: int, vram_bytes: int, resources: SlotResources, price: Price
 ) -> SlotOffer:
     return SlotOffer(
         host=host,

@@ -42,13 +42,9 @@ class AccountState(Struct, frozen=True):
     lacks: Amount = Amount(0)  # what was burned of the stake
     cases: tuple[OwnCase, ...] = ()  # in court, that are open
 
-    def open_slots(self, host_class: Hash32 | None = None) -> tuple[StakeSlot, ...]:
-        """Returns the open stake slots, of one host class or of all."""
-        return tuple(
-            slot
-            for slot in self.slots
-            if not slot.back_at and host_class in (None, slot.host_class)
-        )
+    def open_slots(self, pool: Hash32 | None = None) -> tuple[StakeSlot, ...]:
+        """Returns the open stake slots, of one pool or of all."""
+        return tuple(slot for slot in self.slots if not slot.back_at and pool in (None, slot.pool))
 
     def closed_slots(self) -> tuple[StakeSlot, ...]:
         """The first to come back first."""
@@ -61,16 +57,16 @@ async def read_account(
     contracts: Contracts,
     account: Address,
     operator: Address,
-    host_classes: Iterable[Hash32],
+    pools: Iterable[Hash32],
 ) -> AccountState:
-    """Finds stake slots in `host_classes` only. Raises Unavailable if the node does not answer."""
+    """Finds stake slots in `pools` only. Raises Unavailable if the node does not answer."""
     head, stakes, token = await client.head(), contracts.stakes, contracts.token
     payout = await ask(client, stakes.payout_of(account))
     payout = account if payout == ZERO_ADDRESS else payout
     slots = [
         slot
-        for host_class in sorted(set(host_classes))
-        for slot in await stake_slots(client, contracts, account, host_class)
+        for pool in sorted(set(pools))
+        for slot in await stake_slots(client, contracts, account, pool)
     ]
     stake = await ask(client, stakes.stake_of(account))
     whole = await ask(client, stakes.held(account)) * contracts.deployment.constants().slot_stake
@@ -95,13 +91,13 @@ async def read_account(
 
 
 async def stake_slots(
-    client: ChainClient, contracts: Contracts, account: Address, host_class: Hash32
+    client: ChainClient, contracts: Contracts, account: Address, pool: Hash32
 ) -> list[StakeSlot]:
-    """Returns an account's stake slots in a host class, open and closed ones."""
-    length, found = await ask(client, contracts.stakes.slot_count(host_class)), []
+    """Returns an account's stake slots in a pool, open and closed ones."""
+    length, found = await ask(client, contracts.stakes.slot_count(pool)), []
     times: dict[int, int] = {}
     for start in range(0, min(length, SLOT_PAGES_MAX * SLOT_PAGE), SLOT_PAGE):
-        page = await ask(client, contracts.stakes.slot_page(host_class, start))
+        page = await ask(client, contracts.stakes.slot_page(pool, start))
         for number, slot in enumerate(page):
             if slot.owner != account:
                 continue
@@ -111,9 +107,7 @@ async def stake_slots(
                 if closed not in times:
                     times[closed] = await _time_of(client, BlockNumber(closed))
                 back_at = times[closed] + contracts.deployment.constants().unbond_after
-            found.append(
-                StakeSlot(host_class, start + number, slot.from_block, UnixSeconds(back_at))
-            )
+            found.append(StakeSlot(pool, start + number, slot.from_block, UnixSeconds(back_at)))
     return found
 
 

@@ -42,7 +42,7 @@ def translate(event: Event | None) -> events.Event | None:
                 case_id=court_facts.case_id(filing),
                 accused=accused,
                 spec_hash=spec_hash,
-                host_class=filing.host_class,
+                pool=filing.pool,
                 max_duration=Seconds(filing.duration),
                 pay=filing.pay,
             )

@@ -134,7 +134,7 @@ class JuryService:
         if self.clock.now() > effect.give_up_at:
             return ZERO_HASH
         try:
-            await self.job_runner.start(lease_id, spec, effect.host_class, effect.gpus)
+            await self.job_runner.start(lease_id, spec, effect.pool, effect.gpus)
         except EngineRefuses as refused:
             # This machine may be at fault, so a void vote would be wrong. Hours are left to try
             # again.

@@ -47,7 +47,7 @@ class RegistrationState:
     tokens: Amount
     stake_missing: Amount  # for run slots without a stake slot, and what was burned of the others
     has_left: bool  # for good: it opens no slot any more
-    short: Mapping[Hash32, int]  # host class -> run slots without a stake slot
+    short: Mapping[Hash32, int]  # pool -> run slots without a stake slot
     currency: Currency  # names the token and coin that are missing
 
 
@@ -92,18 +92,11 @@ def network_url(public_url: str, observed: Iterable[str], gateway_url: str) -> s
 async def registration_state(
     client: ChainClient, contracts: Contracts, keys: SigningKeys, wanted: Mapping[Hash32, int]
 ) -> RegistrationState:
-    """`wanted`: host class to run slots. Raises Refused(CHAIN) if the node serves another chain."""
+    """`wanted`: pool to run slots. Raises Refused(CHAIN) if the node serves another chain."""
     await check_chain_id(client, contracts.deployment)
     stakes, account = contracts.stakes, keys.account
-    opened = {
-        host_class: await ask(client, stakes.open_slots_of(account, host_class))
-        for host_class in wanted
-    }
-    short = {
-        host_class: count - opened[host_class]
-        for host_class, count in wanted.items()
-        if count > opened[host_class]
-    }
+    opened = {pool: await ask(client, stakes.open_slots_of(account, pool)) for pool in wanted}
+    short = {pool: count - opened[pool] for pool, count in wanted.items() if count > opened[pool]}
     return RegistrationState(
         is_registered=await ask(client, stakes.role_of(account)) != 0,
         operator_key=await ask(client, stakes.operator_key(account)),

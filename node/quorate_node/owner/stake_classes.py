@@ -1,6 +1,6 @@
-"""Remembers the host classes in which this provider has ever opened stake slots.
+"""Remembers the pools in which this provider has ever opened stake slots.
 
-The chain lists slots by host class. A driver or a CPU that changed would otherwise hide the stake
+The chain lists slots by pool. A driver or a CPU that changed would otherwise hide the stake
 of the class before.
 """
 
@@ -14,8 +14,8 @@ FILE = "stake_classes"
 MARKER = "registration_state"  # earlier versions kept only the newest classes, in this file
 
 
-def remember(home: Path, host_classes: Iterable[Hash32]) -> None:
-    wanted = remembered(home) | set(host_classes)
+def remember(home: Path, pools: Iterable[Hash32]) -> None:
+    wanted = remembered(home) | set(pools)
     if set(_words(home / FILE)) != {item.hex() for item in wanted}:
         lines = sorted(item.hex() for item in wanted)
         write_atomic(home / FILE, ("\n".join(lines) + "\n").encode())

@@ -33,17 +33,17 @@ log = logging.getLogger(__name__)
 
 
 def close_step(contracts: Contracts, slot: StakeSlot) -> Step:
-    call = contracts.stakes.close_slot(slot.host_class, slot.place)
+    call = contracts.stakes.close_slot(slot.pool, slot.place)
     return Step(f"close/{_name(contracts, slot)}", call)
 
 
 def take_back_step(contracts: Contracts, slot: StakeSlot) -> Step:
-    call = contracts.stakes.unbond_slot(slot.host_class, slot.place)
+    call = contracts.stakes.unbond_slot(slot.pool, slot.place)
     return Step(f"unbond/{_name(contracts, slot)}", call)
 
 
 def _name(contracts: Contracts, slot: StakeSlot) -> str:
-    place = f"{slot.host_class.hex()[:16]}/{slot.place}/{slot.from_block}"
+    place = f"{slot.pool.hex()[:16]}/{slot.place}/{slot.from_block}"
     return f"{contracts.deployment.stakes.hex()[:8]}/{place}"
 
 
@@ -60,9 +60,9 @@ async def possible_step(
     return None
 
 
-def surplus(state: AccountState, host_class: Hash32, wanted: int) -> tuple[StakeSlot, ...]:
+def surplus(state: AccountState, pool: Hash32, wanted: int) -> tuple[StakeSlot, ...]:
     """The newest first. Pure."""
-    opened = sorted(state.open_slots(host_class), key=lambda slot: (slot.from_block, slot.place))
+    opened = sorted(state.open_slots(pool), key=lambda slot: (slot.from_block, slot.place))
     return tuple(reversed(opened[wanted:]))
 
 
@@ -81,10 +81,10 @@ def slot_news(
     """A line for each slot that was closed, or whose stake came back. Pure."""
     if before is None:
         return []
-    left = {(slot.host_class, slot.place, slot.from_block): slot for slot in after.slots}
+    left = {(slot.pool, slot.place, slot.from_block): slot for slot in after.slots}
     lines = []
     for slot in before.slots:
-        found = left.get((slot.host_class, slot.place, slot.from_block))
+        found = left.get((slot.pool, slot.place, slot.from_block))
         if found is None:
             lines.append(f"stake is back: {usd(slot_stake)} USD")
         elif found.back_at and not slot.back_at:
@@ -104,7 +104,7 @@ class StakeRelease:
     contracts: Contracts
     owner: Signer | None
     home: Path
-    cpu: tuple[Hash32, int]  # its host class, and how many stake slots the owner wants there
+    cpu: tuple[Hash32, int]  # its pool, and how many stake slots the owner wants there
     clock: Clock
     _told: str = ""
     _before: AccountState | None = None
@@ -126,8 +126,8 @@ class StakeRelease:
 
     async def look(self) -> float:
         """Returns the seconds until the next look."""
-        host_class, wanted = self.cpu
-        account, classes = self.core.terms.provider, {host_class}
+        pool, wanted = self.cpu
+        account, classes = self.core.terms.provider, {pool}
         classes |= {slot.host.id() for slot in self.core.terms.slots}
         slots: list[StakeSlot] = []
         for item in sorted(classes):
@@ -137,7 +137,7 @@ class StakeRelease:
         for line in slot_news(self._before, state, constants.slot_stake, self.clock.now()):
             log.info("%s", line)
         self._before = state
-        extra = () if self._is_busy(wanted) else surplus(state, host_class, wanted)
+        extra = () if self._is_busy(wanted) else surplus(state, pool, wanted)
         steps = [close_step(self.contracts, slot) for slot in extra]
         head = await self.client.head()
         for slot in state.closed_slots():
@@ -151,7 +151,7 @@ class StakeRelease:
 
     def _is_busy(self, wanted: int) -> bool:
         """Whether more leases run than slots would be left."""
-        running = sum(1 for item in self.core.live() if item.host_class == self.cpu[0])
+        running = sum(1 for item in self.core.live() if item.pool == self.cpu[0])
         return running > wanted
 
     async def _send(self, steps: Iterable[Step]) -> None:

@@ -20,7 +20,7 @@ from quorate_node.base.provider_keys import SigningKeys
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.executors.selection import choose
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
-from quorate_node.machine.host_class_probe import detect_cpu_class, detect_hardware, read_gpus
+from quorate_node.machine.host_probe import detect_cpu_class, detect_hardware, read_gpus
 from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, needs_engine
 from quorate_node.market.coordinator_client import (
@@ -37,7 +37,7 @@ from quorate_node.owner.registration import (
 )
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import determinism
-from quorate_protocol.messages.classes import GVISOR, HostClass
+from quorate_protocol.messages.classes import GVISOR, Pool
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.ports import Clock, Sandbox
 from quorate_protocol.messages.views import InfoView, OfferView
@@ -94,7 +94,7 @@ async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mappi
 
 
 def _wanted(
-    config: Config, host: HostClass, sandbox: Sandbox | None, laid_out: LaidOut
+    config: Config, host: Pool, sandbox: Sandbox | None, laid_out: LaidOut
 ) -> dict[Hash32, int]:
     wanted = {host.id(): config.slots} if config.slots else {}
     if sandbox in SANDBOXES_WITH_GPUS:
@@ -102,7 +102,7 @@ def _wanted(
     return wanted
 
 
-def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[CheckResult]:
+def _machine(home: Path, host: Pool, inventory: GpuInventory) -> list[CheckResult]:
     hardware = detect_hardware(_existing(home), inventory)
     gib = 1 << 30
     size = (
@@ -117,7 +117,7 @@ def _machine(home: Path, host: HostClass, inventory: GpuInventory) -> list[Check
         CheckResult("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
         CheckResult("gpu", True, gpus or "none; CPU slots are offered"),
         CheckResult(
-            "host class",
+            "pool",
             is_modern,
             f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})",
             NEWER_CPU,
@@ -174,7 +174,7 @@ async def _coordinator(
     url: str,
     config: Config,
     keys: SigningKeys | None,
-    host: HostClass,
+    host: Pool,
     wanted: Mapping[Hash32, int],
     clock: Clock,
 ) -> list[CheckResult]:
@@ -228,7 +228,7 @@ async def check_clock(session: aiohttp.ClientSession, url: str, clock: Clock) ->
 
 
 async def _market(
-    session: aiohttp.ClientSession, url: str, info: InfoView, host: HostClass, owners: int
+    session: aiohttp.ClientSession, url: str, info: InfoView, host: Pool, owners: int
 ) -> CheckResult:
     tree = await get_json(session, f"{url}/v1/offers")
     rows = tree.get("offers", []) if isinstance(tree, dict) else []
@@ -243,7 +243,7 @@ async def _market(
         f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"
     )
     return CheckResult(
-        "class", True, f"{owners} staked owners in this host class on {info.limits}, {median}"
+        "class", True, f"{owners} staked owners in this pool on {info.limits}, {median}"
     )
 
 

@@ -50,8 +50,8 @@ def why_nothing_is_on_offer(
     return ""
 
 
-def offered_count(core: ProviderCore, host_class: Hash32) -> int:
-    return sum(int(slot.count) for slot in core.offered_slots() if slot.host.id() == host_class)
+def offered_count(core: ProviderCore, pool: Hash32) -> int:
+    return sum(int(slot.count) for slot in core.offered_slots() if slot.host.id() == pool)
 
 
 SHOWN_MAX = 50
@@ -68,7 +68,7 @@ class LeaseStatus(Struct, frozen=True):
     phase: str
     commit_by: UnixSeconds
     gpus: tuple[str, ...] = ()
-    host_class: Hash32 = ZERO_HASH
+    pool: Hash32 = ZERO_HASH
     closed: str = ""
 
 
@@ -103,11 +103,11 @@ class UnpaidStatus(Struct, frozen=True):
 
 
 class SlotStatus(Struct, frozen=True):
-    """Run slots of one host class. Prices: millionths of a USD by the hour. `gpu` is "" for CPU
+    """Run slots of one pool. Prices: millionths of a USD by the hour. `gpu` is "" for CPU
     slots; `offered` really now; `level` of attestation.
     """
 
-    host_class: Hash32
+    pool: Hash32
     gpu: str
     gpus: int
     count: int
@@ -138,7 +138,7 @@ class Status(Struct, frozen=True):
     executor: str
     pid: int
     is_draining: bool
-    host_classes: tuple[Hash32, ...]
+    pools: tuple[Hash32, ...]
     free_slots: tuple[int, ...]
     connected: tuple[Address, ...]
     leases: tuple[LeaseStatus, ...]
@@ -188,7 +188,7 @@ def status_of(
         executor=terms.sandbox.value,
         pid=os.getpid(),
         is_draining=core.scalars.is_draining,
-        host_classes=tuple(slot.host.id() for slot in terms.slots),
+        pools=tuple(slot.host.id() for slot in terms.slots),
         free_slots=tuple(int(item.free) for item in offered),
         connected=tuple(transports),
         transports={f"0x{address.hex()}": name for address, name in transports.items()},
@@ -242,7 +242,7 @@ def _lease(item: Execution) -> LeaseStatus:
         phase=phase,
         commit_by=item.commit_by,
         gpus=gpus,
-        host_class=item.host_class,
+        pool=item.pool,
         closed=item.closed(),
     )
 
@@ -253,11 +253,11 @@ def _slots(
     attested: tuple[SlotOffer, ...],
     is_offered: bool,
 ) -> tuple[SlotStatus, ...]:
-    by_class = {item.host_class: int(item.free) for item in free}
+    by_class = {item.pool: int(item.free) for item in free}
     levels = {slot.host.id(): int(slot.attestation_level) for slot in attested}
     return tuple(
         SlotStatus(
-            host_class=slot.host.id(),
+            pool=slot.host.id(),
             gpu=slot.gpu,
             gpus=slot.host.world_size if slot.gpu else 0,
             count=int(slot.count),

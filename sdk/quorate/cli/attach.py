@@ -23,8 +23,8 @@ from quorate.client.base.transfer import Progress, no_progress
 from quorate.client.market import Plan
 from quorate.client.money.moments import moment
 from quorate.client.run import Run
-from quorate.job.host_class import describe_owners, name_of
 from quorate.job.job import Job
+from quorate.job.pool import describe_owners, name_of
 from quorate.job.quantities import format_amount
 from quorate_protocol.limits import USD
 from quorate_protocol.messages.views import AccountView
@@ -96,11 +96,11 @@ def question(plan: Plan) -> str:
 
 def _nearest(job: Job, plan: Plan) -> str:
     words, identity = one_line(plan.view.nearest), job.host()
-    if not job.host_class:
+    if not job.pool:
         return words
-    known = job.host_class
+    known = job.pool
     if known.startswith("0x"):
-        known = plan.host_class.name if plan.host_class else name_of(identity)
+        known = plan.pool.name if plan.pool else name_of(identity)
     return words.replace(f"0x{identity.hex()}", known)
 
 
@@ -108,7 +108,7 @@ def _remedy(job: Job, code: Code) -> str:
     classes = (
         "`quorate classes` lists the classes on offer, `quorate offers` what their machines have"
     )
-    return classes if job.host_class and code is Code.NO_OFFER else REMEDIES.get(code.value, "")
+    return classes if job.pool and code is Code.NO_OFFER else REMEDIES.get(code.value, "")
 
 
 def _refusal_code(plan: Plan) -> Code:
@@ -141,10 +141,10 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
                 "leadMicroUsd": plan.lead.most,
                 "leadInUseMicroUsd": plan.lead.in_use,
                 "nearest": view.nearest,
-                "hostClass": f"0x{view.host_class.hex()}",
+                "pool": f"0x{view.pool.hex()}",
                 "classOwners": None
-                if plan.host_class is None
-                else [f"0x{owner.hex()}" for owner in plan.host_class.owners],
+                if plan.pool is None
+                else [f"0x{owner.hex()}" for owner in plan.pool.owners],
             }
         )
         return
@@ -163,9 +163,9 @@ def show_plan(job: Job, plan: Plan, is_json: bool) -> None:
 
 
 def show_owners(job: Job, plan: Plan) -> None:
-    """Prints the owners of a named host class before anything is signed (PROTOCOL §2)."""
-    if job.host_class:
-        note(describe_owners(plan.host_class, job.host_class))
+    """Prints the owners of a named pool before anything is signed (PROTOCOL §2)."""
+    if job.pool:
+        note(describe_owners(plan.pool, job.pool))
 
 
 @contextmanager

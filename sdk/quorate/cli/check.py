@@ -39,7 +39,7 @@ CAUSES = (
     "seed random numbers, write no times or process ids, sort what you read from folders. "
     "Let no threads decide an order"
 )
-LIMIT = "Other hardware can still differ: a verdict needs machines of one host class"
+LIMIT = "Other hardware can still differ: a verdict needs machines of one pool"
 
 
 def check(file: File, output: Kept = None, json: JsonFlag = False) -> None:

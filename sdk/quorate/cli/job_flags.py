@@ -82,7 +82,7 @@ class JobFlags(Struct, frozen=True):
         "standard"
     )
     output: Annotated[Path | None, Option("New directory for the output.", "--output -o")] = None
-    host_class: Annotated[
+    pool: Annotated[
         str, Option("Only this class of machines: a name or id from `quorate classes`.")
     ] = ""
     attestation: Annotated[
@@ -149,7 +149,7 @@ def job_of(flags: JobFlags, image: str, words: list[str], max_price: str) -> Job
         accept_unverified=flags.accept_unverified,
         escrow=flags.escrow,
         outputs=flags.output,
-        host_class=flags.host_class,
+        pool=flags.pool,
         attestation=flags.attestation,
         determinism=flags.determinism,
         source="ipfs" if flags.ipfs else "",

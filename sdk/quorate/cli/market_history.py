@@ -1,4 +1,4 @@
-"""`quorate market`: supply, prices and volume of the market by hour or day and host class."""
+"""`quorate market`: supply, prices and volume of the market by hour or day and pool."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.tables import table
-from quorate.job.host_class import class_name, name_of, parse_host_class
+from quorate.job.pool import class_name, name_of, parse_pool
 from quorate.job.quantities import format_amount, parse_duration
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.market_history import MarketPeriodView
@@ -33,14 +33,12 @@ def market(
     ctx: typer.Context,
     by: Annotated[Literal["hour", "day"], typer.Option(help="Length of a period.")] = "day",
     since: Annotated[str, typer.Option(help="How far back, such as 12h or 7d.")] = "7d",
-    host_class: Annotated[
-        str, typer.Option("--class", help="Only this host class, by its name or id.")
-    ] = "",
+    pool: Annotated[str, typer.Option("--class", help="Only this pool, by its name or id.")] = "",
     json: JsonFlag = False,
 ) -> None:
     """Shows supply, prices per slot-hour in USD, and volume of the market's past."""
     seconds = parse_duration(since, "--since")
-    identity = parse_host_class(host_class, "--class")
+    identity = parse_pool(pool, "--class")
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as opened:
@@ -62,7 +60,7 @@ def _row(period: MarketPeriodView, by: str) -> list[str]:
     per_job = period.executions_per_job_ppm / 1_000_000
     return [
         start.strftime("%Y-%m-%d" if by == "day" else "%Y-%m-%d %H:%M"),
-        class_name(period.host) if period.host else name_of(period.host_class),
+        class_name(period.host) if period.host else name_of(period.pool),
         str(period.slots),
         str(period.providers),
         *(_price(price) for price in band),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.cli.terminal_text import one_line
 from quorate.client.base.result import Result, describe_exit
 from quorate.client.market import Plan
-from quorate.job.host_class import ClassRow
+from quorate.job.pool import ClassRow
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.chain_standing import JudgedOffer
 from quorate.trust.offer_verification import CheckedOffer
@@ -160,7 +160,7 @@ def announced_json(one: AnnouncedCoordinator) -> dict[str, Any]:
 
 
 def gossiped_offer_rows(judged: tuple[JudgedOffer, ...]) -> list[list[str]]:
-    """Returns one row for each host class of each offer. What only a coordinator knows is "-"."""
+    """Returns one row for each pool of each offer. What only a coordinator knows is "-"."""
     rows = []
     for item in judged:
         offer = item.heard.envelope.offer
@@ -269,7 +269,7 @@ def class_json(row: ClassRow) -> dict[str, Any]:
     }
 
 
-CLASS_COLUMNS = ["HOST CLASS", "OWNERS", "SLOTS", "USD/H", "WHO"]
+CLASS_COLUMNS = ["POOL", "OWNERS", "SLOTS", "USD/H", "WHO"]
 
 
 def spec_json(spec: JobSpec) -> Any:

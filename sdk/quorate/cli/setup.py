@@ -121,7 +121,7 @@ def deposit(
 
 
 def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
-    """Lists the host classes on offer: machines that give the same bytes, and the owners who decide
+    """Lists the pools on offer: machines that give the same bytes, and the owners who decide
     results there.
     """
 

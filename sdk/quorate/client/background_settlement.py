@@ -45,7 +45,7 @@ ROUNDS_SLACK = 1  # the provider's clock may be one period ahead of ours
 class Refusals:
     """Why the client signed no witness. The user sees these sentences."""
 
-    WRONG_CLASS = "the commit was made with another image or host class"
+    WRONG_CLASS = "the commit was made with another image or pool"
     BAD_SIGNATURE = "the commit's signature does not verify"
     TOO_LATE = "its beacon round has already appeared"
     TOO_FAR = "its beacon round is too far in the future"

@@ -24,9 +24,9 @@ from quorate.client.money.estimate import Estimate, estimate
 from quorate.client.money.lead import Lead
 from quorate.client.run import Run
 from quorate.client.sent_orders import find_run, place_order
-from quorate.job.host_class import ClassRow, classes_of, describe_owners
 from quorate.job.job import Job
 from quorate.job.packing import PackedJob
+from quorate.job.pool import ClassRow, classes_of, describe_owners
 from quorate.job.quantities import Money
 from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
@@ -64,7 +64,7 @@ class Plan:
     """What an order would meet and cost.
 
     `view` is the coordinator's answer. `upload_bytes` counts bytes that the store lacks.
-    `worst_charge` and `budget` are this client's own sums in millionths of a dollar. `host_class`
+    `worst_charge` and `budget` are this client's own sums in millionths of a dollar. `pool`
     is the class that the job names, with its owners, or None. PROTOCOL §2 requires that users see
     the owners before they sign. `job` and `draft` let `submit` reuse the computed order.
     `estimate` is the expected cost, or None if no offer fits. The order needs a voucher of
@@ -78,7 +78,7 @@ class Plan:
     budget: Amount
     reserved: Amount
     lead: Lead
-    host_class: ClassRow | None = None
+    pool: ClassRow | None = None
     job: Job | None = None
     draft: OrderDraft | None = None
     estimate: Estimate | None = None
@@ -231,17 +231,17 @@ class Market:
             return tuple([replace(row, slots=await check.check(row.view.offer)) for row in rows])
 
     async def history(
-        self, by: str, seconds: int, host_class: Hash32 = ZERO_HASH
+        self, by: str, seconds: int, pool: Hash32 = ZERO_HASH
     ) -> tuple[MarketPeriodView, ...]:
         """Returns the market's supply, prices and volume of the last `seconds`, in order of time.
 
-        `by` is "hour" or "day". ZERO_HASH asks for all host classes.
+        `by` is "hour" or "day". ZERO_HASH asks for all pools.
         """
         since = max(0, int(self._client_session.clock.now()) - seconds)
-        return await self._client_session.api.market_history(by, since, host_class)
+        return await self._client_session.api.market_history(by, since, pool)
 
     async def classes(self) -> tuple[ClassRow, ...]:
-        """Returns the host classes on offer with their owners; those with most owners first."""
+        """Returns the pools on offer with their owners; those with most owners first."""
         return classes_of(await self._client_session.api.offers())
 
     async def account(self) -> AccountView:
@@ -296,7 +296,7 @@ class Market:
         program ends.
 
         It waits while open runs use up the lead. Without a plan, `notice` is told the owners of a
-        named host class and the CIDs that the store lacks. With a plan, no higher fee than the
+        named pool and the CIDs that the store lacks. With a plan, no higher fee than the
         plan's is signed. `progress` is called with (text, bytes done, bytes in all or 0). Raises
         UsageError, RefusedError, or UnavailableError if no answer came.
         """
@@ -439,7 +439,7 @@ class Market:
             budget=draft.order.budget,
             reserved=draft.reserved,
             lead=self._background_settlement.vouchers.lead,
-            host_class=await self._class_of(job),
+            pool=await self._class_of(job),
             job=job,
             draft=draft,
             estimate=estimate(
@@ -477,11 +477,11 @@ class Market:
             self._notice(named.warning())
 
     async def _notify_owners(self, job: Job) -> None:
-        if job.host_class:
-            self._notice(describe_owners(await self._class_of(job), job.host_class))
+        if job.pool:
+            self._notice(describe_owners(await self._class_of(job), job.pool))
 
     async def _class_of(self, job: Job) -> ClassRow | None:
-        rows = await self.classes() if job.host_class else ()
+        rows = await self.classes() if job.pool else ()
         return next((row for row in rows if row.id == job.host()), None)
 
     async def _known_nonce(self) -> Nonce:

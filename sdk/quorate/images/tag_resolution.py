@@ -5,7 +5,7 @@ It uses the registry HTTP API version 2 (https://distribution.github.io/distribu
 the anonymous token of public registries
 (https://distribution.github.io/distribution/spec/auth/token/). The digest is computed here from the
 manifest's bytes and must equal the registry's. An index of several platforms keeps the index's
-digest: the engine chooses the platform, and a host class has one architecture. Registries on this
+digest: the engine chooses the platform, and a pool has one architecture. Registries on this
 machine are read over plain HTTP, as engines do; all others over HTTPS.
 """
 

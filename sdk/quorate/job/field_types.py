@@ -79,7 +79,7 @@ _TYPES: dict[str, tuple[Check, str]] = {
     "sandbox": _TEXT,
     "attestation": _TEXT,
     "determinism": _TEXT,
-    "host_class": _TEXT,
+    "pool": _TEXT,
     "resources": (_is_resources, 'a mapping such as {"cpu": 2, "memory": "8GB"}'),
     "verify": _TEXT,
     "max_executions": (_is_whole, "a whole number"),

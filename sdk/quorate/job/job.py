@@ -9,7 +9,7 @@ from pathlib import Path
 
 from quorate.base.errors import UsageError
 from quorate.job.field_types import check_types
-from quorate.job.host_class import parse_host_class
+from quorate.job.pool import parse_pool
 from quorate.job.quantities import (
     TEXT_MAX,
     Money,
@@ -124,7 +124,7 @@ class Job:
     resources: `gpu`, `min_compute_capability`, `min_cuda`, `cpu`, `memory`, `disk` (output),
     `shm_size`, or a `Resources`.
 
-    host_class: only this class of machines (`quorate classes`), by name or id; "" is any class with
+    pool: only this class of machines (`quorate classes`), by name or id; "" is any class with
     many established owners.
 
     attestation: "L1" asks for a run slot whose GPU (or CPU) verifiers have challenged; "" for any.
@@ -170,7 +170,7 @@ class Job:
     sandbox: str = ""
     attestation: str = ""
     determinism: str = ""
-    host_class: str = ""
+    pool: str = ""
     resources: Mapping[str, str | int] | Resources = field(default_factory=dict)
     max_duration: str | int = "15m"
     start_within: str | int | None = None
@@ -332,8 +332,8 @@ class Job:
         return TIERS[self.verify]
 
     def host(self) -> Hash32:
-        """Returns the id of the host class, or zero for any."""
-        return parse_host_class(self.host_class)
+        """Returns the id of the pool, or zero for any."""
+        return parse_pool(self.pool)
 
     def attestation_level(self) -> Small:
         """Returns the least attestation level of the run slot."""

@@ -130,7 +130,7 @@ class JobFileModel(BaseModel):
     commands: list[Text] | None = None
     working_dir: Text = "/"
     sandbox: Text = ""
-    host_class: Text = ""
+    pool: Text = ""
     attestation: Text = ""
     determinism: Text = ""
     env: dict[str, str | int | bool] | list[Text] = Field(default_factory=dict)
@@ -251,7 +251,7 @@ def _job(model: JobFileModel, folder: Path) -> Job:
         env=_env(model.env),
         working_dir=model.working_dir,
         sandbox=model.sandbox,
-        host_class=model.host_class,
+        pool=model.pool,
         attestation=model.attestation,
         determinism=model.determinism,
         resources=resources,

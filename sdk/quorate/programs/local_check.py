@@ -2,7 +2,7 @@
 
 The second run begins in another second, in another sandbox if there is one, with half of the
 processor time, and with inputs that were written in another order. Both have the environment of the
-host class, as on a provider.
+pool, as on a provider.
 """
 
 import asyncio

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CALLS_PARALLEL = 8
 PAGE_SLOTS = 64
-SLOTS_MAX = 100_000  # of one host class
+SLOTS_MAX = 100_000  # of one pool
 CLASSES_MAX = 256
 
 
@@ -78,18 +78,18 @@ async def _snapshot(
     )
     block = (await client.head()).number
     staked: dict[Hash32, dict[Address, int]] = {}
-    for host_class in list(classes)[:CLASSES_MAX]:
-        count = await asked(contracts.stakes.slot_count(host_class))
+    for pool in list(classes)[:CLASSES_MAX]:
+        count = await asked(contracts.stakes.slot_count(pool))
         if count > SLOTS_MAX:
-            raise Unavailable(f"host class 0x{host_class.hex()} has {count} stake slots", 0)
+            raise Unavailable(f"pool 0x{pool.hex()} has {count} stake slots", 0)
         pages = await asyncio.gather(
             *(
-                asked(contracts.stakes.slot_page(host_class, start))
+                asked(contracts.stakes.slot_page(pool, start))
                 for start in range(0, count, PAGE_SLOTS)
             )
         )
         counts: dict[Address, int] = {}
-        staked[host_class] = counts
+        staked[pool] = counts
         for slot in (slot for page in pages for slot in page if is_active(slot, block)):
             counts[slot.owner] = counts.get(slot.owner, 0) + 1
     return MarketSnapshot(

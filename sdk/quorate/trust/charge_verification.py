@@ -123,12 +123,9 @@ def _check_pins(known: OwnRecord, found: Receipt) -> None:
 
 
 def check_ordered(ack: Ack, order: Order) -> None:
-    """Raises EvidenceError if an Ack names another rule or host class than the order."""
+    """Raises EvidenceError if an Ack names another rule or pool than the order."""
     _require(ack.rule is not Label.NONE, "ack: rule none was not ordered")
-    _require(
-        order.host_class in (ZERO_HASH, ack.host_class),
-        "ack: its host class is not the ordered one",
-    )
+    _require(order.pool in (ZERO_HASH, ack.pool), "ack: its pool is not the ordered one")
     _require(
         ack.rule is not Label.UNVERIFIED or order.accept_unverified,
         "ack: it names rule unverified, which was not ordered (acceptUnverified)",
@@ -190,7 +187,7 @@ def _check_witness(known: OwnRecord, found: Receipt) -> None:
 def is_our_class(commit: Commit, ack: Ack, spec: JobSpec) -> bool:
     image = image_digest(spec.image)
     classes = (
-        determinism_class(ack.host_class, image, tuple(sorted(env)))
+        determinism_class(ack.pool, image, tuple(sorted(env)))
         for env in (CPU_ENVIRONMENT, GPU_ENVIRONMENT)
     )
     return commit.class_id in classes

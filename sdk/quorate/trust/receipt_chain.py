@@ -89,12 +89,12 @@ class _ChainReader:
         return Check("chain:blockHash", good, f"block {self._block} has the receipt's hash")
 
     async def _slots(self) -> AsyncIterator[Check]:
-        stakes, host_class = self._contracts.stakes, self._body.ack.message.host_class
-        length = await self._ask(stakes.slot_count(host_class), self._block)
+        stakes, pool = self._contracts.stakes, self._body.ack.message.pool
+        length = await self._ask(stakes.slot_count(pool), self._block)
         said = self._body.taken_from_chain.list_length
         yield Check("chain:length", length == said, f"the list has {length} stake slots")
         pages = [
-            await self._ask(stakes.slot_page(host_class, first), self._block)
+            await self._ask(stakes.slot_page(pool, first), self._block)
             for first in range(0, length, SLOT_PAGE)
         ]
         listed = [found for page in pages for found in page]

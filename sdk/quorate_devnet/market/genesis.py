@@ -57,7 +57,7 @@ class JoiningProvider:
     peer_public: Hash32
     box_public: Hash32
     host: str
-    host_class: Hash32
+    pool: Hash32
     slots: int
 
 
@@ -139,7 +139,7 @@ async def _provider(wallet: BulkSender, contracts: Contracts, joining: JoiningPr
     keys = (joining.operator, joining.payout, joining.peer_public, joining.box_public)
     await wallet.call("registration", stakes.register(*keys, network_of(joining.host)))
     assert joining.slots <= OPEN_MAX, "one transaction opens all slots"
-    await wallet.call("slots", stakes.open_slots(joining.host_class, joining.slots))
+    await wallet.call("slots", stakes.open_slots(joining.pool, joining.slots))
 
 
 async def _client(wallet: BulkSender, contracts: Contracts, funds: Funds) -> None:

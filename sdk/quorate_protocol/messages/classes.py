@@ -1,4 +1,4 @@
-"""Host classes, determinism classes and job classes (PROTOCOL §2).
+"""Pools, determinism classes and job classes (PROTOCOL §2).
 
 Two executions of one determinism class must give equal results, bit for bit. A provider earns
 trust in one job class.
@@ -46,7 +46,7 @@ GPU_ENVIRONMENT: tuple[tuple[str, str], ...] = (
 )
 
 
-class HostClass(Struct, frozen=True):
+class Pool(Struct, frozen=True):
     """The properties of a machine on which the bits of a result depend. For a CPU class the GPU
     fields are empty or zero, and the other way round.
     """
@@ -86,7 +86,7 @@ class HostClass(Struct, frozen=True):
             good = good and not self.sm_count and not self.driver_branch and not self.mig_profile
             good = good and self.world_size == 1
         if not good:
-            raise Refused(Code.MALFORMED, f"hostClass: {str(self)[:300]} is not a known class")
+            raise Refused(Code.MALFORMED, f"pool: {str(self)[:300]} is not a known class")
 
     def id(self) -> Hash32:
         """32-byte id of the class. GPU: H("gpu", architecture, SM count, MIG profile, driver
@@ -99,8 +99,8 @@ class HostClass(Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def _id_of(host: HostClass) -> Hash32:
-    """Id of a host class; results are kept, because each offer and each order needs one."""
+def _id_of(host: Pool) -> Hash32:
+    """Id of a pool; results are kept, because each offer and each order needs one."""
     if host.is_gpu:
         return hash_tuple(
             "gpu",
@@ -120,15 +120,15 @@ def environment_digest(environment: tuple[tuple[str, str], ...]) -> Hash32:
 
 @lru_cache(maxsize=4096)
 def determinism_class(
-    host_class: Hash32, image_digest: Hash32, environment: tuple[tuple[str, str], ...]
+    pool: Hash32, image_digest: Hash32, environment: tuple[tuple[str, str], ...]
 ) -> Hash32:
-    """`Commit.class_id`: H(host class, image digest, digest of the determinism environment)."""
-    return hash_tuple(host_class, image_digest, environment_digest(environment))
+    """`Commit.class_id`: H(pool, image digest, digest of the determinism environment)."""
+    return hash_tuple(pool, image_digest, environment_digest(environment))
 
 
 @lru_cache(maxsize=4096)
-def job_class(kind: JobKind, comparator: Comparator, host_class: Hash32) -> Hash32:
-    """Id of the class in which a provider earns trust: H(kind, comparator, host class). Neither the
+def job_class(kind: JobKind, comparator: Comparator, pool: Hash32) -> Hash32:
+    """Id of the class in which a provider earns trust: H(kind, comparator, pool). Neither the
     image nor the client is part of it.
     """
-    return hash_tuple(int(kind), int(comparator), host_class)
+    return hash_tuple(int(kind), int(comparator), pool)

@@ -1,4 +1,4 @@
-"""The eligible list of a host class: the slots that may be drawn (docs/decisions/0007).
+"""The eligible list of a pool: the slots that may be drawn (docs/decisions/0007).
 
 `Ack.eligibleRoot` is the root of a log (`merkle.Log`). The log has one entry for each index of the
 class's list in `Stakes`: the slot's hash if it was active at the Ack's block and its owner had not

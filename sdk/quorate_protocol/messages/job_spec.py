@@ -130,7 +130,7 @@ class JobSpec(Document, frozen=True):
         return profile_of(self.determinism, needs_gpu=self.resources.gpu is not None)
 
     def environment(self, pinned: Iterable[tuple[str, str]]) -> dict[str, str]:
-        """Its variables, the profile's, then those of the host class, the last one winning."""
+        """Its variables, the profile's, then those of the pool, the last one winning."""
         own = {item.name: item.value for item in self.env}
         return {**own, **dict(self.profile().variables), **dict(pinned)}
 

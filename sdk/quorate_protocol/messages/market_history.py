@@ -1,6 +1,6 @@
-"""The answer to GET /v1/market/history: supply, prices and volume by period and host class."""
+"""The answer to GET /v1/market/history: supply, prices and volume by period and pool."""
 
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.readable import Readable
 from quorate_protocol.units import Amount, Hash32, Price, UnixSeconds
 
@@ -16,7 +16,7 @@ class PriceBand(Readable, frozen=True):
 
 
 class MarketPeriodView(Readable, frozen=True):
-    """One host class in one hour or day, which begins at `start` (UTC).
+    """One pool in one hour or day, which begins at `start` (UTC).
 
     `slots`, `providers` and `prices` are those of the moment with the most slots in the period;
     `prices` is null when no slot was seen on offer. `jobs` were ordered in the period; the columns
@@ -25,8 +25,8 @@ class MarketPeriodView(Readable, frozen=True):
     """
 
     start: UnixSeconds
-    host_class: Hash32
-    host: HostClass | None
+    pool: Hash32
+    host: Pool | None
     slots: int
     providers: int
     prices: PriceBand | None
@@ -38,7 +38,7 @@ class MarketPeriodView(Readable, frozen=True):
 
 
 class MarketHistory(Readable, frozen=True):
-    """Periods in order of `start`, then of `host_class`. `next` continues the list as the query
+    """Periods in order of `start`, then of `pool`. `next` continues the list as the query
     parameter `after`; null at its end.
     """
 

@@ -10,7 +10,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.job_spec import CUDA_MAX
@@ -69,14 +69,14 @@ class Hardware(Document, frozen=True):
 
 
 class SlotOffer(Readable, frozen=True):
-    """Run slots of one host class, with a price per slot-hour for each price tier.
+    """Run slots of one pool, with a price per slot-hour for each price tier.
 
     A price of 0 means that the provider does not offer this tier. A GPU slot holds
     `host.world_size` GPUs of one model. `cpu_millis` and all bytes but `vram_bytes` are what one
     run slot gives to a job.
     """
 
-    host: HostClass
+    host: Pool
     gpu: str  # catalogue name of the GPU model; "" for a CPU slot
     count: Small  # count of run slots
     vram_bytes: int  # of one GPU; 0 for a CPU slot
@@ -180,7 +180,7 @@ def check_form(offer: Offer) -> None:
     for slot in offer.slots:
         _check_slot(slot)
     if len({slot.host.id() for slot in offer.slots}) != len(offer.slots):
-        raise Refused(Code.MALFORMED, "offer.slots: a host class occurs twice")
+        raise Refused(Code.MALFORMED, "offer.slots: a pool occurs twice")
 
 
 def _check_slot(slot: SlotOffer) -> None:
@@ -237,7 +237,7 @@ def offered_gpu_name(driver_name: str) -> str:
 
 
 def gpus_needed(slots: tuple[SlotOffer, ...], gpu: str) -> int:
-    """How many GPUs of a model all slots of an offer need together, whatever their host classes.
+    """How many GPUs of a model all slots of an offer need together, whatever their pools.
     The CPU ("") counts as one: it is the same for all CPU slots.
     """
     if not gpu:

@@ -6,7 +6,7 @@ receipt, and anyone can check it without the network; see `rules.receipts`.
 
 from quorate_protocol.codec import canonical, text_writer
 from quorate_protocol.messages.beacon_rounds import Timing
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.eligible_list import ShownSlot
 from quorate_protocol.messages.envelope import Envelope
@@ -88,7 +88,7 @@ class TakenFromChain(Readable, frozen=True):
 
     block: int  # number of the block whose stake slots count
     block_hash: Hash32  # of that block
-    list_length: int  # length of the host class's list of stake slots
+    list_length: int  # length of the pool's list of stake slots
     parties: tuple[RegisteredProvider, ...]  # in order of the executions
 
 
@@ -108,7 +108,7 @@ class Evidence(Document, frozen=True):
     beacon_key: bytes  # 96-byte compressed G2 point
     timing: Timing
     coordinator_key: Address
-    host: HostClass  # its id is `Ack.host_class`
+    host: Pool  # its id is `Ack.pool`
     image: Hash32  # digest of the image, see `job_spec.image_digest`
     session: Envelope[Session]
     order: Envelope[Order]

@@ -23,10 +23,10 @@ class RegisterRequest(Readable, frozen=True):
 
 
 class OpenSlotsRequest(Readable, frozen=True):
-    """Account: it opens stake slots of a host class."""
+    """Account: it opens stake slots of a pool."""
 
     account: Address
-    host_class: Hash32
+    pool: Hash32
     count: Small
     nonce: Nonce
     deadline: UnixSeconds
@@ -37,8 +37,8 @@ class CloseSlotRequest(Readable, frozen=True):
     """Account: it closes one stake slot."""
 
     account: Address
-    host_class: Hash32
-    place: Sequence  # in the list of the host class
+    pool: Hash32
+    place: Sequence  # in the list of the pool
     nonce: Nonce
     deadline: UnixSeconds
     max_fee: Amount
@@ -48,8 +48,8 @@ class UnbondSlotRequest(Readable, frozen=True):
     """Account: it takes back the stake of a slot that was closed long enough ago."""
 
     account: Address
-    host_class: Hash32
-    place: Sequence  # in the list of the host class
+    pool: Hash32
+    place: Sequence  # in the list of the pool
     nonce: Nonce
     deadline: UnixSeconds
     max_fee: Amount

@@ -69,9 +69,9 @@ class SignedOffer(Readable, frozen=True):
 
 
 class FreeSlots(Readable, frozen=True):
-    """Free run slots of one host class."""
+    """Free run slots of one pool."""
 
-    host_class: Hash32  # id of the class
+    pool: Hash32  # id of the class
     free: Small  # count of free slots
     preemptible: Small  # count of slots whose lease may be ended for another; zero yet
 
@@ -113,7 +113,7 @@ class Order(Readable, frozen=True):
     verify_tier: VerifyTier
     comparator: Comparator
     caseable: bool  # no seal, secrets or network; a provider declines if the spec says otherwise
-    host_class: Hash32  # zero = any
+    pool: Hash32  # zero = any
     witness: Address  # a watcher's key, or zero for the client's session
     accept_unwitnessed: bool  # the job may go without audit when no Witness comes
     accept_unverified: bool  # the job may run where too few owners could verify it
@@ -131,7 +131,7 @@ class Ack(Readable, frozen=True):
     """
 
     job_id: Hash32
-    host_class: Hash32
+    pool: Hash32
     ack_time: UnixSeconds
     slot_block: BlockNumber  # block whose stake slots count
     eligible_root: Hash32  # root of the eligible list, see `rules.eligible_list`
@@ -154,7 +154,7 @@ class Assignment(Readable, frozen=True):
     coordinator: Address
     provider: Address
     spec_hash: Hash32
-    host_class: Hash32
+    pool: Hash32
     price_tier: PriceTier  # as in the Order
     price_per_hour: Price
     max_duration: Seconds  # the execution is killed after it
@@ -297,7 +297,7 @@ class Summary(Readable, frozen=True):
     previous_root: Hash32  # root of the log before this line, see `merkle.Log`; zero for the first
     job_hash: Hash32  # H("summary", jobId): only who knows the job can link the line to it
     trust_class: Hash32  # job class, in which trust is earned
-    host_class: Hash32
+    pool: Hash32
     label: Label  # as in the Verdict; as in the Ack if there is none
     outcome: Outcome  # as in the Verdict; lapsed if there is none
     is_again: bool  # a line before has an earlier verdict on this job

@@ -1,4 +1,4 @@
-"""One stake slot: an entry of a host class's list in the contract `Stakes`."""
+"""One stake slot: an entry of a pool's list in the contract `Stakes`."""
 
 from msgspec import Struct
 
@@ -9,7 +9,7 @@ FOREVER = BlockNumber(2**48 - 1)
 
 
 class StakeSlot(Struct, frozen=True):
-    """One stake slot: an entry of a host class's list in the contract `Stakes`."""
+    """One stake slot: an entry of a pool's list in the contract `Stakes`."""
 
     index: int  # position in the list
     owner: Address

@@ -188,15 +188,15 @@ class PlanRequest(Readable, frozen=True):
     max_price_per_hour: Price  # millionths of a USD per slot-hour
     verify_tier: VerifyTier
     accept_unverified: bool
-    host_class: Hash32 = ZERO_HASH  # as in the order: zero = any
+    pool: Hash32 = ZERO_HASH  # as in the order: zero = any
 
 
 class PlanView(Readable, frozen=True):
     """The answer to POST /v1/plan: which offers fit an order, and what it can cost."""
 
-    host_class: Hash32
+    pool: Hash32
     rule: Label  # the rule that would verify the job
-    owners: int  # distinct owners in the host class
+    owners: int  # distinct owners in the pool
     offers: int  # live offers that fit
     cheapest: Price | None
     auditor_price: (

@@ -38,7 +38,7 @@ class OwnerStanding(Struct, frozen=True):
     """What the chain says about one provider."""
 
     operator_key: Address
-    stake_slots: dict[Hash32, int]  # active stake slots by host class
+    stake_slots: dict[Hash32, int]  # active stake slots by pool
 
 
 class MarketSnapshot(Struct, frozen=True):

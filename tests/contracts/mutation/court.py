@@ -137,7 +137,7 @@ uncaseable orders
 other comparators
     e.order.comparator == EXACT and e.order.caseable => e.order.caseable
 an order of another class
-    e.order.hostClass == e.hostClass,  => True,
+    e.order.pool == e.pool,  => True,
 an ended session
     assert e.run.acceptBy <= e.expires, "expired" => pass
 a session of anybody

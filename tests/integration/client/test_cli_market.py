@@ -8,7 +8,7 @@ import pytest
 
 from quorate.base.exit_codes import ExitCode
 from quorate.client.base.profile import create_profile
-from quorate.job.host_class import parse_host_class
+from quorate.job.pool import parse_pool
 from quorate_content.dag.disk_tree import cid_of_path
 from quorate_protocol.messages.determinism import PROFILES
 from quorate_protocol.refusals import Code
@@ -67,7 +67,7 @@ async def test_apply_without_yes_and_without_a_terminal_submits_nothing(
 
 
 @pytest.mark.rule("2.25")
-async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_order(
+async def test_a_pool_is_listed_named_and_its_owners_are_shown_before_the_order(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
     code, out, err = await call("classes", "--json")
@@ -78,15 +78,13 @@ async def test_a_host_class_is_listed_named_and_its_owners_are_shown_before_the_
     ]
     code, out, err = await call("classes")
     assert code == 0 and row["name"] in out and "0x" + fake.owners[0].hex()[:12] in out
-    code, _, err = await call("apply", "-f", job_file(tmp_path, host_class=row["name"]))
+    code, _, err = await call("apply", "-f", job_file(tmp_path, pool=row["name"]))
     assert code == 8 and not fake.jobs and all(owner in err for owner in row["owners"])
     assert "decide which result is accepted" in err
-    code, _, err = await call(
-        "apply", "-f", job_file(tmp_path, host_class=row["id"]), "-y", "--json"
-    )
+    code, _, err = await call("apply", "-f", job_file(tmp_path, pool=row["id"]), "-y", "--json")
     assert code == 0 and all(owner in err for owner in row["owners"])
     (ordered,) = fake.jobs.values()
-    assert "0x" + ordered.submission.order.message.host_class.hex() == row["id"]
+    assert "0x" + ordered.submission.order.message.pool.hex() == row["id"]
 
 
 @pytest.mark.rule("3.41")
@@ -224,22 +222,20 @@ async def test_a_class_without_offers_is_reported_by_name(
     call: Call, fake: FakeMarket, tmp_path: Path
 ) -> None:
     """Once the refusal named an id of 64 digits, and a command that shows no classes."""
-    for named in ("aarch64/armv8/ARM", "0x" + parse_host_class("aarch64/armv8/ARM").hex()):
-        file = job_file(tmp_path, host_class=named)
+    for named in ("aarch64/armv8/ARM", "0x" + parse_pool("aarch64/armv8/ARM").hex()):
+        file = job_file(tmp_path, pool=named)
         code, _, err = await call("apply", "-f", file, "-y")
         assert code == 3 and not fake.jobs
-        assert "no live offer of host class aarch64/armv8/ARM fits (no-offer)" in err
+        assert "no live offer of pool aarch64/armv8/ARM fits (no-offer)" in err
         assert "Next: `quorate classes` lists" in err
         code, _, err = await call("plan", "-f", file)
-        assert (
-            code == 0 and "host class aarch64/armv8/ARM fits. Next: `quorate classes` lists" in err
-        )
+        assert code == 0 and "pool aarch64/armv8/ARM fits. Next: `quorate classes` lists" in err
     gpu = "hopper/132/550"
-    code, _, err = await call("plan", "-f", job_file(tmp_path, host_class=gpu))
-    assert code == 0 and f"no live offer of host class {gpu} fits" in err
-    identity = "0x" + parse_host_class(gpu).hex()
-    code, _, err = await call("plan", "-f", job_file(tmp_path, host_class=identity))
-    assert code == 0 and f"no live offer of host class {identity} fits" in err
+    code, _, err = await call("plan", "-f", job_file(tmp_path, pool=gpu))
+    assert code == 0 and f"no live offer of pool {gpu} fits" in err
+    identity = "0x" + parse_pool(gpu).hex()
+    code, _, err = await call("plan", "-f", job_file(tmp_path, pool=identity))
+    assert code == 0 and f"no live offer of pool {identity} fits" in err
 
 
 async def test_detach_then_get_ps_events_logs_describe_stop_spend(

@@ -37,20 +37,20 @@ async def test_a_job_gives_a_checked_result(fake: FakeMarket, profile: Profile) 
     assert len(set(result.providers)) == 2
 
 
-async def test_a_client_that_names_a_host_class_sees_its_owners_and_gets_no_other(
+async def test_a_client_that_names_a_pool_sees_its_owners_and_gets_no_other(
     fake: FakeMarket, profile: Profile
 ) -> None:
     notices: list[str] = []
     async with Market(profile, notice=notices.append) as market:
         (row,) = await market.classes()
-        plan = await market.plan(job(host_class=row.name))
-        assert plan.host_class == row and row.owners == tuple(fake.owners)
-        assert (await (await market.submit(job(host_class=row.name))).result()).is_success
+        plan = await market.plan(job(pool=row.name))
+        assert plan.pool == row and row.owners == tuple(fake.owners)
+        assert (await (await market.submit(job(pool=row.name))).result()).is_success
         assert any(all(owner.hex() in notice for owner in fake.owners) for notice in notices), (
             notices
         )
-        with pytest.raises(EvidenceError, match="host class is not the ordered one"):
-            await market.submit(job(host_class="x86_64/v2/AuthenticAMD"))
+        with pytest.raises(EvidenceError, match="pool is not the ordered one"):
+            await market.submit(job(pool="x86_64/v2/AuthenticAMD"))
     assert any("no provider offers it" in notice for notice in notices)
 
 

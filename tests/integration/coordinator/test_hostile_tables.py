@@ -9,7 +9,7 @@ from quorate_coordinator.storage import run_reader as histories
 from quorate_coordinator.storage.output_access import CLAIMS_MAX, Outputs
 from quorate_coordinator.storage.run_reader import RunReader
 from quorate_protocol.codec.hashing import hash_tuple
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.refusals import Refused
@@ -145,7 +145,7 @@ def test_a_class_that_nobody_offers_any_more_is_forgotten() -> None:
             replace(
                 known.slots[0],
                 count=Small(1),
-                host=HostClass("hopper", sm_count=1 + place, driver_branch=str(number)),
+                host=Pool("hopper", sm_count=1 + place, driver_branch=str(number)),
             )
             for place in range(16)
         )

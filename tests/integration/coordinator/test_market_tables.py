@@ -79,9 +79,7 @@ async def volumes(tables: Projection) -> dict[tuple[str, int, str], dict[str, in
     async with tables.engine.connect() as connection:
         rows = (await connection.execute(select(periods).where(periods.c.jobs > 0))).mappings()
         return {
-            (row["unit"], row["start"], row["host_class"]): {
-                name: row[name] for name in VOLUME_COLUMNS
-            }
+            (row["unit"], row["start"], row["pool"]): {name: row[name] for name in VOLUME_COLUMNS}
             for row in rows
         }
 
@@ -276,7 +274,7 @@ async def test_orders_that_expire_unmatched_and_stopped_ones_are_counted(
         assert market.at < 10_000
     await tables.refresh(market.core.state, market.archive)
     found = (await read_report(tables.engine, 0, market.at + 1)).demand
-    assert [(row.host_class, row.jobs, row.unmatched) for row in found] == [(CLASS, 1, 1)]
+    assert [(row.pool, row.jobs, row.unmatched) for row in found] == [(CLASS, 1, 1)]
     assert found[0].host == HOST
 
 
@@ -346,7 +344,7 @@ async def test_history_comes_in_pages_by_period_and_class(tables: Projection) ->
     now = 9_000
     async with tables.engine.begin() as connection:
         rows = [
-            {"unit": "hour", "start": start, "host_class": name * 64, "slots": 1}
+            {"unit": "hour", "start": start, "pool": name * 64, "slots": 1}
             for start in (0, 3_600, 7_200)
             for name in "ab"
         ]
@@ -358,7 +356,7 @@ async def test_history_comes_in_pages_by_period_and_class(tables: Projection) ->
     query = query_of({"since": "0", "until": "7201", "after": page.next}, now)
     page = await read_history(tables.engine, query)
     seen += page.periods
-    keys = [(row.start, row.host_class.hex()[0]) for row in seen if row.slots]
+    keys = [(row.start, row.pool.hex()[0]) for row in seen if row.slots]
     assert keys == [(start, name) for start in (0, 3_600, 7_200) for name in "ab"]
     assert page.next is None
     query = query_of({"since": "0", "until": "7201", "class": f"0x{'b' * 64}"}, now)
@@ -375,7 +373,7 @@ async def test_history_comes_in_pages_by_period_and_class(tables: Projection) ->
         ({"since": "0"}, "since: one request by hour covers at most 31 days;.*ask by=day"),
         ({"since": "0", "by": "day"}, "since: one request by day covers at most 400 days"),
         ({"limit": "0"}, "limit: a number from 1 to 1000"),
-        ({"class": "x86_64"}, "class: 'x86_64' is not the id of a host class"),
+        ({"class": "x86_64"}, "class: 'x86_64' is not the id of a pool"),
         ({"after": "7"}, "after: give the `next` of the page before"),
     ],
 )
@@ -456,7 +454,7 @@ def test_report_is_printed_for_people_and_for_programs(
     printed = json.loads(capsys.readouterr().out)
     assert printed["jobs"] == printed["outcomes"]["accepted"] == 1 and int(printed["fees"]) > 0
     assert printed["demand"] == [
-        {"hostClass": f"0x{CLASS}", "name": "x86_64/v3/AuthenticAMD", "jobs": 1, "unmatched": 0}
+        {"pool": f"0x{CLASS}", "name": "x86_64/v3/AuthenticAMD", "jobs": 1, "unmatched": 0}
     ]
     report_command.print_report(found, as_json=False)
     shown = capsys.readouterr().out

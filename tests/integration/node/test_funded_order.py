@@ -42,17 +42,17 @@ async def chain_time(market: Stage) -> UnixSeconds:
     return UnixSeconds((await market.client.head()).time)
 
 
-async def funded(market: Stage, host_class: Hash32) -> Order:
+async def funded(market: Stage, pool: Hash32) -> Order:
     """A second owner stakes, and a client funds an order."""
     c, stake = market.contracts, Amount(100 * USD)
     now = await chain_time(market)
     parties = CLIENT.address, COORDINATOR.address
-    order = an_order(*parties, SPEC, 1, now + 600, budget=BUDGET, host_class=host_class)
+    order = an_order(*parties, SPEC, 1, now + 600, budget=BUDGET, pool=pool)
     mint = c.token.mint(CLIENT.address, BUDGET), c.token.mint(OTHER.address, stake)
     await market.send(COORDINATOR, "mint", *mint)
     keys = OTHER_KEY.address, OTHER.address, *BLINDS, network_of("http://127.0.0.1")
     staked = c.stakes.register(*keys), c.token.approve(c.stakes.address, stake)
-    await market.send(OTHER, "join", *staked, c.stakes.open_slots(host_class, 1))
+    await market.send(OTHER, "join", *staked, c.stakes.open_slots(pool, 1))
     await market.send(
         CLIENT,
         "fund",
@@ -64,7 +64,7 @@ async def funded(market: Stage, host_class: Hash32) -> Order:
 
 
 def assignment(market: Stage, order: Order, index: int, provider: Address, at: int) -> Assignment:
-    sent = market.coordinator.assignment(SPEC, 1, order.host_class).assignment.message
+    sent = market.coordinator.assignment(SPEC, 1, order.pool).assignment.message
     named = assignment_id(market.coordinator.hash(order), index, BLINDS[index])
     return replace(sent, assignment_id=named, provider=provider, accept_by=UnixSeconds(at))
 

@@ -65,8 +65,8 @@ def provider(market: Stage, probe: FadingProbe) -> tuple[ProviderDaemon, Recordi
 
 async def assign(market: Stage, daemon: ProviderDaemon, number: int) -> Hash32:
     assert daemon.core is not None
-    host_class = daemon.core.terms.slots[1].host.id()
-    sent = market.coordinator.assignment(JOB, number, host_class)
+    pool = daemon.core.terms.slots[1].host.id()
+    sent = market.coordinator.assignment(JOB, number, pool)
     await market.coordinator.send(sent)
     return market.coordinator.hash(sent.assignment.message)
 

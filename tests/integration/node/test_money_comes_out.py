@@ -53,21 +53,21 @@ def cpu_class(daemon: ProviderDaemon) -> Hash32:
     return daemon.core.terms.slots[0].host.id()
 
 
-async def opened(market: Stage, host_class: Hash32) -> list[bool]:
-    slots = await stake_slots(market.client, market.contracts, OWNER.address, host_class)
+async def opened(market: Stage, pool: Hash32) -> list[bool]:
+    slots = await stake_slots(market.client, market.contracts, OWNER.address, pool)
     return [not slot.back_at for slot in slots]
 
 
 async def test_leaving_provider_gets_its_stake_back_and_never_stakes_again(market: Stage) -> None:
     before = await tokens_of(market, OWNER.address)
     async with running(market, market.daemon(market.coordinator.url)) as daemon:
-        config, host_class = daemon.config, cpu_class(daemon)
+        config, pool = daemon.config, cpu_class(daemon)
     assert await tokens_of(market, OWNER.address) == before - 100 * USD
     leaving.begin_leaving(config.home)
     for jobs in (JobsLeft(is_known=False), JobsLeft(True, jobs=1, until=7), JobsLeft(True, 0, 1)):
         waiting = await leave_now(market, config, jobs)
         assert not waiting.done and not waiting.is_over and len(waiting.waits) == 1
-    assert await opened(market, host_class) == [True], "no slot is closed while a job may run"
+    assert await opened(market, pool) == [True], "no slot is closed while a job may run"
 
     closed = await leave_now(market, config)
     assert closed.done == ("sent close slot",) and not closed.is_over
@@ -94,13 +94,11 @@ async def test_leaving_provider_gets_its_stake_back_and_never_stakes_again(marke
 
 async def test_owner_whose_key_is_elsewhere_is_told_which_calls_to_make(market: Stage) -> None:
     async with running(market, market.daemon(market.coordinator.url)) as daemon:
-        config, host_class = daemon.config, cpu_class(daemon)
+        config, pool = daemon.config, cpu_class(daemon)
     keys = dataclasses.replace(market.keys(), owner=None)
     async with owner_desk(config, keys, SystemClock()) as desk:
         found = await leave(desk, QUIET)
-        assert [call.split(" of ")[0] for call in found.calls] == [
-            f"close_slot(0x{host_class.hex()}, 0)"
-        ]
+        assert [call.split(" of ")[0] for call in found.calls] == [f"close_slot(0x{pool.hex()}, 0)"]
         assert not found.done and not found.is_over
         sent = await withdraw(desk, FRIEND, Amount(5))
         [call] = sent.calls
@@ -111,12 +109,12 @@ async def test_fewer_slots_free_stake_at_the_next_start(market: Stage) -> None:
     before = await tokens_of(market, OWNER.address)
     url = market.coordinator.url
     async with running(market, with_slots(market.daemon(url), 3)) as daemon:
-        host_class = cpu_class(daemon)
-        assert await opened(market, host_class) == [True] * 3
+        pool = cpu_class(daemon)
+        assert await opened(market, pool) == [True] * 3
     async with running(market, with_slots(market.daemon(url), 1)), market.fast():
 
         async def closed() -> bool:
-            return sorted(await opened(market, host_class)) == [False, False, True]
+            return sorted(await opened(market, pool)) == [False, False, True]
 
         while not await closed():
             await asyncio.sleep(0.05)
@@ -124,22 +122,22 @@ async def test_fewer_slots_free_stake_at_the_next_start(market: Stage) -> None:
     async with running(market, with_slots(market.daemon(url), 1)), market.fast():
         while await tokens_of(market, OWNER.address) != before - 100 * USD:
             await asyncio.sleep(0.05)
-    assert await opened(market, host_class) == [True]
+    assert await opened(market, pool) == [True]
 
 
 async def test_stake_that_no_run_slot_uses_is_freed(market: Stage) -> None:
     """For example that of GPU slots which the owner no longer wants."""
     url = market.coordinator.url
     async with running(market, with_slots(market.daemon(url), 3)) as daemon:
-        config, host_class = daemon.config, cpu_class(daemon)
+        config, pool = daemon.config, cpu_class(daemon)
     async with owner_desk(config, market.keys(), SystemClock()) as desk, market.fast():
         for jobs in (
             JobsLeft(is_known=False),
-            JobsLeft(True, 3, 0, 7, {host_class: 3}, {host_class: 2}),
-            JobsLeft(True, 0, 0, 0, {}, {host_class: 3}),
+            JobsLeft(True, 3, 0, 7, {pool: 3}, {pool: 2}),
+            JobsLeft(True, 0, 0, 0, {}, {pool: 3}),
         ):
             assert not (await free_surplus(desk, jobs)).done
-        found = await free_surplus(desk, JobsLeft(True, 2, 0, 7, {host_class: 2}, {host_class: 2}))
+        found = await free_surplus(desk, JobsLeft(True, 2, 0, 7, {pool: 2}, {pool: 2}))
         assert found.done == ("sent close slot",)
         found = await free_surplus(desk, JobsLeft(True))
         assert found.done == ("sent close slot (2 times)",), "of a class that is not offered now"

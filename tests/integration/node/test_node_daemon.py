@@ -51,8 +51,8 @@ async def test_job_runs_from_offer_to_verdict(market: Stage) -> None:
     coordinator = market.coordinator
     async with running(market, market.daemon(coordinator.url)) as daemon:
         assert daemon.core is not None
-        host_class = daemon.core.terms.slots[0].host.id()
-        slot = await ask(market.client, market.contracts.stakes.slot(host_class, 0))
+        pool = daemon.core.terms.slots[0].host.id()
+        slot = await ask(market.client, market.contracts.stakes.slot(pool, 0))
         assert (slot.owner, slot.operator_key, slot.until_block) == (
             OWNER.address,
             OPERATOR.address,

@@ -1,4 +1,4 @@
-"""A client's plan and `node check` say how many owners a host class has (PROTOCOL §5, small
+"""A client's plan and `node check` say how many owners a pool has (PROTOCOL §5, small
 markets).
 """
 
@@ -28,7 +28,7 @@ async def test_node_check_says_how_many_owners_the_class_has() -> None:
     )
     async with on_loopback(app) as url, ClientSession() as session:
         found = await _market(session, url, info, HOST, 2)
-    assert "2 staked owners in this host class on devnet" in found.text
+    assert "2 staked owners in this pool on devnet" in found.text
 
 
 @pytest.mark.rule("5.43")

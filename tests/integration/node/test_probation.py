@@ -34,8 +34,8 @@ async def leave_only(market: Stage, amount: Amount) -> None:
 
 async def open_slots(market: Stage, daemon: ProviderDaemon) -> int:
     assert daemon.core is not None
-    host_class = daemon.core.terms.slots[0].host.id()
-    found = await stake_slots(market.client, market.contracts, OWNER.address, host_class)
+    pool = daemon.core.terms.slots[0].host.id()
+    found = await stake_slots(market.client, market.contracts, OWNER.address, pool)
     return len(found)
 
 

@@ -10,7 +10,7 @@ from quorate_contracts.calls import ask
 from quorate_devnet.chain.accounts import dev_account
 from quorate_node.cli.owner_desk import owner_desk
 from quorate_node.cli.requesting import Wish, requests_for
-from quorate_node.machine.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_protocol.limits import DEVNET, USD
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, UnixSeconds
@@ -36,7 +36,7 @@ async def wished(market: Stage, wish: Wish, payout: Address | None = None) -> Re
 async def test_a_relayer_registers_stakes_and_frees_for_an_owner_and_gets_its_fees(
     market: Stage, tmp_path: Path
 ) -> None:
-    c, host_class, said = market.contracts, detect_cpu_class(None).id(), list[str]()
+    c, pool, said = market.contracts, detect_cpu_class(None).id(), list[str]()
     relay = Relay(market.client, c, RELAYER, said.append)
     with pytest.raises(Refused, match="no permits: first approve 202.00 USD"):
         await wished(market, Wish.JOIN)
@@ -50,7 +50,7 @@ async def test_a_relayer_registers_stakes_and_frees_for_an_owner_and_gets_its_fe
     async with market.fast():
         found = await relay.send(read_file(tmp_path / "requests.json"), None)
         assert (found.sent, found.amount) == (2, 2 * FEE) and found.wei > 0
-        assert await ask(market.client, c.stakes.open_slots_of(OWNER.address, host_class)) == 2
+        assert await ask(market.client, c.stakes.open_slots_of(OWNER.address, pool)) == 2
         again = await relay.send(joins, None)
         assert again.sent == 0 and "nothing was sent" in told(again, c)
         with pytest.raises(Refused, match="has it already"):

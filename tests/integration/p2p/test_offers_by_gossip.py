@@ -18,7 +18,7 @@ from quorate_contracts.deploy import Contracts, encode
 from quorate_coordinator.chain.registration import ensure_registered
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.messages import offer_gossip
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
@@ -35,7 +35,7 @@ from support.markets.coordinator_stage import Stage
 from support.offers import a_slot, an_offer
 from support.p2p.p2p_nodes import LOOPBACK, nodes_up
 
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+HOST = Pool("x86_64", "v3", "AuthenticAMD")
 OWNER, SECOND = KeySigner(dev_account(5)), KeySigner(dev_account(6))
 FORGER = KeySigner(b"\x66" * 32)
 LISTEN_SECONDS = 6

@@ -16,7 +16,7 @@ from quorate_node.base.config import Config, ExecutorKind, TransportChoice
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.daemon import ProviderDaemon
 from quorate_node.executors.noop_executor import NoopExecutor
-from quorate_node.machine.host_class_probe import detect_cpu_class
+from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_node.status.status import read_status
 from quorate_protocol.codec import canonical
 from quorate_protocol.codec.peer_ids import peer_id, peer_key

@@ -191,18 +191,14 @@ class FakeMarket(FakeWork):
     async def post_plan(self, request: web.Request) -> web.Response:
         """Checks the body strictly and answers with a PlanView."""
         tree = await _body(request)
-        assert set(tree) == {
-            "spec",
-            "maxPricePerHour",
-            "verifyTier",
-            "acceptUnverified",
-            "hostClass",
-        }, tree.keys()
+        assert set(tree) == {"spec", "maxPricePerHour", "verifyTier", "acceptUnverified", "pool"}, (
+            tree.keys()
+        )
         canonical.from_json(JobSpec, tree["spec"])
         fits = tree["maxPricePerHour"] >= PRICE
         nearest = "" if fits else "cheapest is 0.30 USD; raise max_price"
-        if tree["hostClass"] not in (f"0x{ZERO_HASH.hex()}", f"0x{HOST.id().hex()}"):
-            fits, nearest = False, f"no live offer of host class {tree['hostClass']} fits"
+        if tree["pool"] not in (f"0x{ZERO_HASH.hex()}", f"0x{HOST.id().hex()}"):
+            fits, nearest = False, f"no live offer of pool {tree['pool']} fits"
         view = PlanView(
             HOST.id(),
             Label.QUORUM_2,

@@ -17,7 +17,7 @@ from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import Timing
-from quorate_protocol.messages.classes import HostClass, determinism_class
+from quorate_protocol.messages.classes import Pool, determinism_class
 from quorate_protocol.messages.commitment import (
     assignment_id,
     commitment,
@@ -83,7 +83,7 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner
 
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+HOST = Pool("x86_64", "v3", "AuthenticAMD")
 STAKES = Address(b"\x11" * 20)
 FEE = Bps(500)
 USAGE_MS = Milliseconds(7_200)

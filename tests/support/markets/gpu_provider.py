@@ -4,7 +4,7 @@ from quorate_node.core import events
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import GpuDriver, RunSlots, SlotResources, Terms
 from quorate_protocol.codec.eip712 import digest
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, JobSpec, Resources
 from quorate_protocol.units import Address, Hash32, Small
@@ -20,13 +20,13 @@ from support.markets.provider_world import (
 )
 from support.offers import a_slot
 
-ONE = HostClass("ada", sm_count=142, driver_branch="550")
-PAIR = HostClass("ada", sm_count=142, driver_branch="550", world_size=Small(2))
+ONE = Pool("ada", sm_count=142, driver_branch="550")
+PAIR = Pool("ada", sm_count=142, driver_branch="550", world_size=Small(2))
 ROOM = SlotResources(2000, 2 * GIB, 8 * GIB, GIB, 16 * GIB)
 DRIVER = GpuDriver("550.54.15", "12.4")
 
 
-def gpu_slots(host: HostClass, *groups: tuple[str, ...]) -> RunSlots:
+def gpu_slots(host: Pool, *groups: tuple[str, ...]) -> RunSlots:
     """Run slots of L40S GPUs, one for each group of UUIDs."""
     return RunSlots(a_slot(host, 100_000, len(groups)), ROOM, groups)
 
@@ -53,21 +53,21 @@ def gpu_spec(count: int = 1, model: str = "", **more: int) -> JobSpec:
 def assigned(
     driver: Driver,
     number: int,
-    host: HostClass,
+    host: Pool,
     spec: JobSpec,
     requirement: str = "",
     coordinator: Address = COORDINATOR,
 ) -> events.AssignmentReceived:
-    """An assignment of a job in a host class."""
+    """An assignment of a job in a pool."""
     message = make_assignment(spec, number, driver.now)
-    message = replace(message, host_class=host.id(), coordinator=coordinator)
+    message = replace(message, pool=host.id(), coordinator=coordinator)
     signed = seal(DOMAIN, message, STATEMENT_KEY.sign)
     signer = STATEMENT_KEY.address
     return events.AssignmentReceived(signed, spec, (), signer, cuda_requirement=requirement)
 
 
-def assign(driver: Driver, number: int, host: HostClass, spec: JobSpec) -> Hash32:
-    """Steps an assignment of a job in a host class; returns its hash."""
+def assign(driver: Driver, number: int, host: Pool, spec: JobSpec) -> Hash32:
+    """Steps an assignment of a job in a pool; returns its hash."""
     event = assigned(driver, number, host, spec)
     driver.do(event)
     return digest(DOMAIN, event.assignment.message)

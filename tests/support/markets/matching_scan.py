@@ -52,12 +52,12 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[offers.Candi
 
 def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
     """Returns every provider that could run the job now."""
-    order, host_class = job.submission.order.message, job.ack.message.host_class
-    hosts, block = context.state.hosts.get(host_class), context.state.own.block
+    order, pool = job.submission.order.message, job.ack.message.pool
+    hosts, block = context.state.hosts.get(pool), context.state.own.block
     staked = {slot.owner for slot in hosts.slots if slot.is_active(block)} if hosts else set()
     found = []
     for provider in context.state.providers.values():
-        slot = slot_offer(provider.offer, host_class) if provider.offer else None
+        slot = slot_offer(provider.offer, pool) if provider.offer else None
         if (
             slot is None
             or provider.offer is None
@@ -70,7 +70,7 @@ def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
             provider.offer, slot, job.submission.spec
         ):
             continue
-        if offers.free_slots(context, provider, host_class) > 0:
+        if offers.free_slots(context, provider, pool) > 0:
             found.append(offers.Candidate(provider, price_of(slot)))
     return found
 

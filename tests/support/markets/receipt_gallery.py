@@ -20,7 +20,7 @@ class Specimen:
     name: str
     body: Receipt
     keys: Keys
-    slots: tuple[StakeSlot, ...] = ()  # the host class's list, as on chain
+    slots: tuple[StakeSlot, ...] = ()  # the pool's list, as on chain
 
 
 def gallery() -> list[Specimen]:

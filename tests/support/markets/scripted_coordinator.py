@@ -133,9 +133,7 @@ class ScriptedCoordinator:
         """Waits for a frame of one type; returns the first."""
         return await until(lambda: next(iter(self.got(kind)), None), seconds)
 
-    def assignment(
-        self, spec: JobSpec, number: int, host_class: Hash32
-    ) -> frames_module.AssignmentSent:
+    def assignment(self, spec: JobSpec, number: int, pool: Hash32) -> frames_module.AssignmentSent:
         """Returns a signed assignment, which the provider must accept within five seconds."""
         accept_by = UnixSeconds(int(time.time()) + DEVNET.accept_within)
         message = Assignment(
@@ -143,7 +141,7 @@ class ScriptedCoordinator:
             self.account,
             OWNER.address,
             spec.digest(),
-            host_class,
+            pool,
             PriceTier.ON_DEMAND,
             Price(100_000),
             spec.max_duration,

@@ -34,7 +34,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
-from quorate_protocol.messages.classes import HostClass, determinism_class
+from quorate_protocol.messages.classes import Pool, determinism_class
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
@@ -89,7 +89,7 @@ E = TypeVar("E", bound=Effect)
 P = TypeVar("P", bound=JobPhase)
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+HOST = Pool("x86_64", "v3", "AuthenticAMD")
 GENESIS = 1_000
 BLS = keygen(b"unit-test-beacon-seed-32-bytes!!")
 INFO = BeaconInfo(public_key(BLS), DEVNET.beacon_period, GENESIS)
@@ -249,7 +249,7 @@ class Market:
         reveal = Reveal(hashed, party.owner, party.status, output, salt)
         party.commits[hashed] = reveal
         class_id = determinism_class(
-            assignment.host_class, job_spec.image_digest(spec.image), HOST.environment()
+            assignment.pool, job_spec.image_digest(spec.image), HOST.environment()
         )
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
         commit = Commit(

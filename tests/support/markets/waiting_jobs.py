@@ -6,7 +6,7 @@ Tests of matching put them beside offers. Their messages carry no valid signatur
 from quorate_coordinator.core.model.entities import Job, Matching
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages import job_spec
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Ack, Session
 from quorate_protocol.rules.orders import Submission
@@ -28,21 +28,19 @@ LIVES_SECONDS = 900
 
 
 def waiting_job(
-    spec: job_spec.JobSpec, host: HostClass, price_max: Price, now: UnixSeconds, number: int = 1
+    spec: job_spec.JobSpec, host: Pool, price_max: Price, now: UnixSeconds, number: int = 1
 ) -> Job:
-    """Job `number`, ordered at `now` in one host class, at `price_max` per hour at most."""
+    """Job `number`, ordered at `now` in one pool, at `price_max` per hour at most."""
     expiry = UnixSeconds(now + LIVES_SECONDS)
     order = replace(
-        an_order(NOBODY, NOBODY, spec, number, expiry),
-        max_price_per_hour=price_max,
-        host_class=host.id(),
+        an_order(NOBODY, NOBODY, spec, number, expiry), max_price_per_hour=price_max, pool=host.id()
     )
     session = Session(NOBODY, NOBODY, NOBODY, Amount(1), expiry)
     return Job(
         hash_tuple("job", number),
         Submission(Envelope(order, UNSIGNED), Envelope(session, UNSIGNED), spec),
         now,
-        Envelope(blank(Ack, host_class=host.id(), ack_time=now, rule=Label.UNVERIFIED), UNSIGNED),
+        Envelope(blank(Ack, pool=host.id(), ack_time=now, rule=Label.UNVERIFIED), UNSIGNED),
         ZERO_HASH,
         host,
         ZERO_HASH,

@@ -234,7 +234,7 @@ class WiredProvider:
         output, cid = await self._sealed(hashed, salt)
         self.reveals[hashed] = Reveal(hashed, self.account, ExitStatus(0), output, salt)
         class_id = determinism_class(
-            assignment.host_class, job_spec.image_digest(spec.image), HOST.environment()
+            assignment.pool, job_spec.image_digest(spec.image), HOST.environment()
         )
         value = commitment(hashed, self.account, salt, result_digest(ExitStatus(0), output))
         ahead = Round(round_at(self.floor.place.beacon, int(time.time())) + 3)

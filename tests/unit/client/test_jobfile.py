@@ -10,7 +10,7 @@ from quorate.base.errors import UsageError
 from quorate.images import build_python_image
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.units import VerifyTier
 
 IMAGE = "python@sha256:" + "0" * 64
@@ -39,7 +39,7 @@ working_dir: /outputs
 env: {{SEED: 42, MODE: on, RATE: 1.10, FLAG: true}}
 inputs: [{{path: scene.json}}, {{path: scene.json, mount: /inputs/other/name.json}}]
 outputs: out
-host_class: hopper/132/550
+pool: hopper/132/550
 attestation: L1
 determinism: vllm
 resources: {{gpu: "24GB..:2", cpu: 4, memory: 8GB.., disk: 1GiB, shm_size: 1GB,
@@ -66,7 +66,7 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
     assert (job.price(), job.budget_amount()) == (1_100_000, 12_000_000)
     assert job.tier() is VerifyTier.STRICT and job.accept_unverified and job.max_executions == 5
     assert job.outputs == tmp_path / "out"
-    assert job.host() == HostClass("hopper", sm_count=132, driver_branch="550").id()
+    assert job.host() == Pool("hopper", sm_count=132, driver_branch="550").id()
 
 
 def test_the_same_file_gives_the_same_spec() -> None:
@@ -112,10 +112,10 @@ IN_A_FILE = [  # what follows the image and the price
     ("inputs: [{path: a, cid: b, mount: /inputs/a}]\n", "give exactly one of cid and path"),
     ("inputs: [{path: a}, {path: b/a}]\n", "/inputs/a is given twice"),
     ("env: {LD_PRELOAD: x}\n", "LD_PRELOAD is reserved"),
-    ("host_class: v100\n", "host_class: 'v100' is not a host class; CPUs are x86_64"),
+    ("pool: v100\n", "pool: 'v100' is not a pool; CPUs are x86_64"),
     ("determinism: tf\n", "determinism: 'tf' is not a profile; write one of none"),
     ("attestation: L2\n", "attestation: 'L2'; write L1"),
-    ("host_class: 0x12\n", "host_class: '0x12' is not a class id"),
+    ("pool: 0x12\n", "pool: '0x12' is not a class id"),
     ("name: Not Good\n", "job: name: 'Not Good' is no name; use lower-case"),
 ]
 AS_A_FILE = [

@@ -18,7 +18,7 @@ from quorate_node.market.announcements import Announcements, OfferDetails
 from quorate_node.status.owner_requests import PriceChange
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.offer import WITHDRAWN, Offer
 from quorate_protocol.refusals import Code, Refused, Unavailable
 from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, UnixSeconds
@@ -249,7 +249,7 @@ async def test_a_price_out_of_bounds_changes_nothing(price: int) -> None:
 
 
 async def test_a_new_price_of_gpus_changes_their_slots_alone() -> None:
-    other = HostClass("hopper", sm_count=132, driver_branch="550")
+    other = Pool("hopper", sm_count=132, driver_branch="550")
     slots = (
         gpu_slots(PAIR, ("A", "B")),
         RunSlots(a_slot(other, 9, gpu="H100 SXM"), ROOM, (("C",),)),

@@ -9,7 +9,7 @@ from quorate_content.store.content_store import ContentStore
 from quorate_node.core.terms import RunSlots
 from quorate_node.market.attestation_service import claims_of_slots
 from quorate_node.market.published_records import Published, PublishedDocument, PublishedRecords
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.units import Hash32, Round, Small, UnixSeconds
 from quorate_protocol.values import replace
@@ -19,7 +19,7 @@ from support.offers import a_slot
 from support.virtual_clock import VirtualClock
 
 PEER_KEY = Hash32(b"\x05" * 32)
-HOPPER = HostClass("hopper", sm_count=132, driver_branch="550")
+HOPPER = Pool("hopper", sm_count=132, driver_branch="550")
 PAIR = replace(HOPPER, world_size=Small(2))
 MODEL = "H100 SXM"
 RECORD = Hash32(b"\x09" * 32)
@@ -36,7 +36,7 @@ def test_gpus_in_run_slots_and_the_cpu_are_claimed() -> None:
     assert all(claim.parameters == standard_sizes(claim) for claim in found)
 
 
-def slots(*hosts: tuple[HostClass, int]) -> tuple[SlotOffer, ...]:
+def slots(*hosts: tuple[Pool, int]) -> tuple[SlotOffer, ...]:
     return tuple(
         replace(a_slot(host, 100_000, count), gpu=MODEL, vram_bytes=80 << 30)
         for host, count in hosts

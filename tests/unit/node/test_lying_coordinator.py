@@ -135,7 +135,7 @@ def test_invalid_assignment_is_refused(lie: dict[str, object], key: KeySigner, c
         ({}, make_spec("another"), DeclineReason.MISMATCH),
         ({"max_duration": Seconds(31)}, SPEC, DeclineReason.MISMATCH),
         ({"max_duration": Seconds(0)}, SPEC, DeclineReason.MISMATCH),
-        ({"host_class": Hash32(b"\x01" * 32)}, SPEC, DeclineReason.MISMATCH),
+        ({"pool": Hash32(b"\x01" * 32)}, SPEC, DeclineReason.MISMATCH),
         ({"price_per_hour": Price(0)}, SPEC, DeclineReason.PRICE),
         ({"price_per_hour": Price(99_999)}, SPEC, DeclineReason.PRICE),
         ({"price_tier": PriceTier.SPOT}, SPEC, DeclineReason.PRICE),

@@ -1,4 +1,4 @@
-"""Tests the owner's commands, prices, host classes, and the list of what is missing on chain. No
+"""Tests the owner's commands, prices, pools, and the list of what is missing on chain. No
 network is used.
 """
 
@@ -20,7 +20,7 @@ from quorate_node.cli.status import lease_line, slot_line
 from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import RunSlots
 from quorate_node.executors.selection import choose
-from quorate_node.machine.host_class_probe import (
+from quorate_node.machine.host_probe import (
     V2_FLAGS,
     V3_FLAGS,
     V4_FLAGS,
@@ -33,7 +33,7 @@ from quorate_node.owner.registration import RegistrationState, missing, network_
 from quorate_node.status.node_gateway import control_token
 from quorate_node.status.status import read_status, status_of, write_status
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, Price, Small
 from quorate_protocol.values import replace
@@ -213,7 +213,7 @@ def test_check_works_before_init_and_gives_a_fix_for_each_failure(tmp_path: Path
     view = json.loads(text)
     names = {item["name"] for item in view["findings"]}
     assert code == EXIT_REFUSED and not view["good"]
-    assert {"provider", "machine", "host class", "engine"} <= names
+    assert {"provider", "machine", "pool", "engine"} <= names
     assert all(item["fix"] for item in view["findings"] if not item["is_good"])
 
 
@@ -228,7 +228,7 @@ async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
     assert refused.value.code is Code.UNSUPPORTED
 
 
-# --------------------------------------------------------------------------------------- host class
+# --------------------------------------------------------------------------------------- pool
 
 
 @pytest.mark.rule("2.18")
@@ -244,7 +244,7 @@ async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
 )
 def test_one_missing_cpu_flag_gives_the_level_below(flags: frozenset[str], level: str) -> None:
     host = cpu_class("x86_64", CpuInfo("GenuineIntel", "", flags))
-    assert host == HostClass("x86_64", level, "GenuineIntel")
+    assert host == Pool("x86_64", level, "GenuineIntel")
     host.validate()
 
 
@@ -467,7 +467,7 @@ def test_an_agent_holds_the_account_keys_until_it_is_locked(
     assert key_agent.agent_of(home / "keys") is None
 
 
-FOUR_GPUS = HostClass("hopper", sm_count=132, driver_branch="550", world_size=Small(4))
+FOUR_GPUS = Pool("hopper", sm_count=132, driver_branch="550", world_size=Small(4))
 
 
 def test_status_shows_the_price_per_gpu_hour_of_gpu_slots() -> None:

@@ -124,7 +124,7 @@ def test_other_juries_make_no_duty() -> None:
     driver = Driver(ProviderCore(make_terms()))
     assert driver.do(jury_drawn(PROVIDER)) == () and not driver.core.jury
     driver.do(case_opened(accused=PROVIDER))
-    driver.do(case_opened(host_class=DIGEST))
+    driver.do(case_opened(pool=DIGEST))
     assert not driver.core.cases
     driver.do(case_opened())
     assert driver.do(jury_drawn(OTHER)) == () and not driver.core.jury

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from quorate_node.market.p2p_transport import OfferPublisher
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import offer_gossip
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.ports import Verdict
@@ -20,7 +20,7 @@ from support.p2p.memory_gossip import MemoryGossipHub
 from support.virtual_clock import VirtualClock, run_virtual
 
 OPERATOR = KeySigner(b"\x01" * 32)
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+HOST = Pool("x86_64", "v3", "AuthenticAMD")
 
 
 def offer(seq: int) -> OfferEnvelope:

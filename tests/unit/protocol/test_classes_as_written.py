@@ -6,14 +6,14 @@ The environment fixes the variables that it names.
 import pytest
 from eth_abi.abi import encode
 
-from quorate.job.host_class import class_name, name_of, parse_host_class
-from quorate_node.machine.host_class_probe import detect_cpu_class
+from quorate.job.pool import class_name, name_of, parse_pool
+from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_protocol.codec.hashing import keccak256
 from quorate_protocol.messages.classes import (
     CPU_ENVIRONMENT,
     GPU_ENVIRONMENT,
     GVISOR,
-    HostClass,
+    Pool,
     determinism_class,
     environment_digest,
     job_class,
@@ -22,10 +22,8 @@ from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.units import Comparator, Hash32, JobKind, Small
 from quorate_protocol.values import replace
 
-CPU = HostClass("x86_64", "v3", "AuthenticAMD")
-GPU = HostClass(
-    "hopper", sm_count=132, mig_profile="1g.10gb", driver_branch="550", world_size=Small(2)
-)
+CPU = Pool("x86_64", "v3", "AuthenticAMD")
+GPU = Pool("hopper", sm_count=132, mig_profile="1g.10gb", driver_branch="550", world_size=Small(2))
 IMAGE = Hash32(b"\x0a" * 32)
 
 
@@ -50,13 +48,13 @@ def test_class_ids_are_hashes_of_what_decides_the_result_bits() -> None:
 
 
 @pytest.mark.rule("2.18", "2.27")
-def test_jobs_in_gvisor_have_host_classes_of_their_own() -> None:
+def test_jobs_in_gvisor_have_pools_of_their_own() -> None:
     """So only providers with gVisor audit each other, and both classes can be named."""
     plain, in_gvisor = detect_cpu_class(Sandbox.BWRAP), detect_cpu_class(Sandbox.DOCKER_RUNSC)
     in_gvisor.validate()
     assert in_gvisor.level == plain.level + GVISOR and plain == detect_cpu_class()
     assert plain == detect_cpu_class(Sandbox.DOCKER_RUNC)
-    assert plain.id() != in_gvisor.id() == parse_host_class(class_name(in_gvisor))
+    assert plain.id() != in_gvisor.id() == parse_pool(class_name(in_gvisor))
     assert name_of(in_gvisor.id()).endswith(f"{GVISOR}/{plain.vendor}")
     pinned = plain.environment()
     assert pinned == in_gvisor.environment()
@@ -85,7 +83,7 @@ def test_the_environment_fixes_the_variables_that_select_code_paths() -> None:
 
 @pytest.mark.rule("2.24")
 def test_a_job_class_does_not_depend_on_the_image() -> None:
-    """It depends only on job kind, comparator and host class. Otherwise a client's own image
+    """It depends only on job kind, comparator and pool. Otherwise a client's own image
     would be a new class, in which trust is easy to earn.
     """
     known = job_class(JobKind.TASK, Comparator.EXACT, CPU.id())

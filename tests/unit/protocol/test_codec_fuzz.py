@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Nonce
 from support.fuzz_properties import codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
@@ -73,12 +73,12 @@ def test_a_value_that_is_no_integer_is_refused(text: str) -> None:
 
 
 @pytest.mark.rule("2.19")
-def test_host_classes_have_bounds() -> None:
+def test_pools_have_bounds() -> None:
     for host in (
-        HostClass("ada", sm_count=10**79, driver_branch="550"),
-        HostClass("ada", sm_count=1, driver_branch="5" * 9),
-        HostClass("ada", sm_count=1, driver_branch="\N{ARABIC-INDIC DIGIT THREE}"),
-        HostClass("ada", sm_count=1, driver_branch="550", mig_profile="x" * 33),
+        Pool("ada", sm_count=10**79, driver_branch="550"),
+        Pool("ada", sm_count=1, driver_branch="5" * 9),
+        Pool("ada", sm_count=1, driver_branch="\N{ARABIC-INDIC DIGIT THREE}"),
+        Pool("ada", sm_count=1, driver_branch="550", mig_profile="x" * 33),
     ):
         with pytest.raises(Refused):
             host.validate()

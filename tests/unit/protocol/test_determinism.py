@@ -56,10 +56,10 @@ def test_a_job_that_sets_a_variable_of_its_profile_otherwise_is_refused_by_name(
 
 
 @pytest.mark.rule("2.36")
-def test_the_profile_wins_over_the_job_and_the_host_class_over_both() -> None:
+def test_the_profile_wins_over_the_job_and_the_pool_over_both() -> None:
     found = replace(with_env(ON_GPU, LR="1"), determinism="vllm").environment(GPU_ENVIRONMENT)
     assert found["LR"] == "1" and found["VLLM_BATCH_INVARIANT"] == "1"
-    assert found["MKL_CBWR"] == "COMPATIBLE", "of the host class"
+    assert found["MKL_CBWR"] == "COMPATIBLE", "of the pool"
     bare = with_env(ON_GPU, OMP_NUM_THREADS="8", LR="1")
     bare = replace(bare, determinism="none")
     assert bare.environment(()) == {"LR": "1", "OMP_NUM_THREADS": "8"}
@@ -68,7 +68,7 @@ def test_the_profile_wins_over_the_job_and_the_host_class_over_both() -> None:
 
 @pytest.mark.rule("2.21", "2.35")
 @pytest.mark.parametrize("name", PROFILES)
-def test_no_profile_contradicts_the_environment_of_a_host_class(name: str) -> None:
+def test_no_profile_contradicts_the_environment_of_a_pool(name: str) -> None:
     pinned, variables = dict(GPU_ENVIRONMENT), dict(PROFILES[name].variables)
     assert {key: variables[key] for key in variables.keys() & pinned.keys()}.items() <= (
         pinned.items()

@@ -9,7 +9,7 @@ from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages import frames, offer_gossip
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import (
     CACHED_MAX,
@@ -30,8 +30,8 @@ from support.offers import a_slot, an_offer
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 OPERATOR = KeySigner(b"\x01" * 32)
 OWNER = Address(b"\x02" * 20)
-CPU = HostClass("x86_64", "v3", "AuthenticAMD")
-GPU = HostClass("hopper", sm_count=132, driver_branch="550", world_size=Small(2))
+CPU = Pool("x86_64", "v3", "AuthenticAMD")
+GPU = Pool("hopper", sm_count=132, driver_branch="550", world_size=Small(2))
 NOW, TTL = UnixSeconds(1_000), 900
 RECORD = b"an attestation record"
 
@@ -93,7 +93,7 @@ def test_a_field_out_of_bounds_is_refused_by_name(
         replace(a_slot(CPU, 1), on_demand=Price(10**13)),
         replace(a_slot(CPU, 1), attestation_level=Small(1)),
         replace(a_slot(CPU, 1), record=sha256(RECORD)),
-        replace(a_slot(CPU, 1), host=HostClass("x86_64", "v9", "AuthenticAMD")),
+        replace(a_slot(CPU, 1), host=Pool("x86_64", "v9", "AuthenticAMD")),
     ],
 )
 def test_a_slot_that_contradicts_itself_is_refused(slot: SlotOffer) -> None:

@@ -8,7 +8,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import OFFER_GOSSIP_BYTES_MAX
 from quorate_protocol.messages import offer_gossip
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
@@ -28,7 +28,7 @@ from support.offers import a_slot, an_offer
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 OPERATOR, OTHER = KeySigner(b"\x01" * 32), KeySigner(b"\x02" * 32)
 OWNER, SECOND = Address(b"\x02" * 20), Address(b"\x03" * 20)
-HOST = HostClass("x86_64", "v3", "AuthenticAMD")
+HOST = Pool("x86_64", "v3", "AuthenticAMD")
 NOW, TTL = 1_000, Seconds(900)
 STANDING = OwnerStanding(OPERATOR.address, {HOST.id(): 2})
 SNAPSHOT = MarketSnapshot({OWNER: STANDING, SECOND: STANDING})

@@ -74,14 +74,14 @@ def test_a_run_on_another_class_than_was_ordered_is_noticed(bodies: list[Receipt
     body = _of(bodies, Outcome.ACCEPTED)[0]
     for named, is_good in (
         (ZERO_HASH, True),
-        (body.ack.message.host_class, True),
+        (body.ack.message.pool, True),
         (Hash32(b"\1" * 32), False),
     ):
-        order = replace(body.order, message=replace(body.order.message, host_class=named))
+        order = replace(body.order, message=replace(body.order.message, pool=named))
         report = receipt_checks.verify(
             receipt.document(replace(body, order=order)), recover, is_beacon_signature
         )
-        assert ("hostClass" not in {check.name for check in report.failures}) is is_good
+        assert ("pool" not in {check.name for check in report.failures}) is is_good
 
 
 @pytest.mark.rule("3.19", "3.37", "3.40", "7.1")

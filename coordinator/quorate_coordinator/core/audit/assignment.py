@@ -77,7 +77,7 @@ def _sign(
         coordinator=context.rules.coordinator,
         provider=slot.owner,
         spec_hash=job.order.spec_hash,
-        host_class=job.ack.message.host_class,
+        pool=job.ack.message.pool,
         price_tier=job.order.price_tier,
         price_per_hour=price,
         max_duration=spec.max_duration,

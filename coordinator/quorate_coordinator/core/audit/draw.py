@@ -137,14 +137,14 @@ def is_out_of_patience(context: StepContext, phase: Running, place: BatchPlace) 
     return context.at > place.since + waits
 
 
-def _has_left(context: StepContext, place: BatchPlace, host_class: Hash32) -> bool:
+def _has_left(context: StepContext, place: BatchPlace, pool: Hash32) -> bool:
     """After its last slot of the class was closed, a provider gets no new assignments."""
-    hosts = context.state.hosts.get(host_class)
+    hosts = context.state.hosts.get(pool)
     is_closed = hosts is not None and (
         place.slot.index < 0  # the primary was matched and has no slot of the list
         or hosts.slots[place.slot.index].active_until != FOREVER
     )
-    return is_closed and place.slot.owner not in offers.owners_of(context, host_class)
+    return is_closed and place.slot.owner not in offers.owners_of(context, pool)
 
 
 def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
@@ -155,8 +155,8 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     assert isinstance(job.phase, Running)
     before = job.phase
     provider = context.state.providers[place.slot.owner]
-    host_class = job.ack.message.host_class
-    slot = slot_offer(provider.offer, host_class) if provider.offer else None
+    pool = job.ack.message.pool
+    slot = slot_offer(provider.offer, pool) if provider.offer else None
     others = tuple(item for item in before.places if item.attempt != place.attempt)
     most = job.order.max_price_per_hour
     is_alive = provider.is_alive(context.at)
@@ -168,7 +168,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
     is_gone = (
         (not is_alive and not is_unheard)
         or len(job.leases) >= ASSIGNMENTS_MAX
-        or _has_left(context, place, host_class)
+        or _has_left(context, place, pool)
     )
     if before.is_repeat and (is_gone or is_over or is_unoffered):
         # another member of the group is asked
@@ -181,7 +181,7 @@ def assign_place(context: StepContext, job: Job, place: BatchPlace) -> Job:
         return context.put(
             job, phase=replace(before, places=others, skipped=(*before.skipped, skip))
         )
-    is_busy = offers.free_slots(context, provider, host_class) <= 0
+    is_busy = offers.free_slots(context, provider, pool) <= 0
     if is_unheard or (is_busy and not is_over and not is_unoffered):
         waiting = replace(place, assignment_hash=None, retry_at=UnixSeconds(context.at + 1))
         return context.put(job, phase=replace(before, places=(*others, waiting)))

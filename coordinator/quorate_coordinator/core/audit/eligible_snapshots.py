@@ -13,23 +13,23 @@ from quorate_protocol.values import replace
 SLOT_LISTS = "slot-lists"
 
 
-def add_job(context: StepContext, host_class: Hash32, eligible: EligibleList) -> None:
+def add_job(context: StepContext, pool: Hash32, eligible: EligibleList) -> None:
     state = context.state
     known = state.eligible_snapshots.get(eligible.root)
     if known is not None:
         # Who withdrew since may have had no active slots before: then the list is the same.
         shown = {item.offer.message.provider: item for item in known.withdrawals}
-        for item in state.market.withdrawals(host_class):
+        for item in state.market.withdrawals(pool):
             shown.setdefault(item.offer.message.provider, item)
         withdrawals = tuple(shown[owner] for owner in sorted(shown))
         state.eligible_snapshots[eligible.root] = replace(
             known, jobs=known.jobs + 1, withdrawals=withdrawals
         )
         return
-    number = _list_number(context, host_class)
+    number = _list_number(context, pool)
     slot_list = state.slot_lists[number]
     state.slot_lists[number] = replace(slot_list, snapshots=slot_list.snapshots + 1)
-    withdrawals = state.market.withdrawals(host_class)
+    withdrawals = state.market.withdrawals(pool)
     state.eligible_snapshots[eligible.root] = EligibleSnapshot(
         number, state.own.block, withdrawals, 1
     )
@@ -48,18 +48,18 @@ def remove_job(context: StepContext, root: Hash32) -> None:
         )
         return
     del state.slot_lists[snapshot.list_number]
-    if state.newest_slot_lists.get(slot_list.host_class) == snapshot.list_number:
-        del state.newest_slot_lists[slot_list.host_class]
+    if state.newest_slot_lists.get(slot_list.pool) == snapshot.list_number:
+        del state.newest_slot_lists[slot_list.pool]
 
 
-def _list_number(context: StepContext, host_class: Hash32) -> int:
+def _list_number(context: StepContext, pool: Hash32) -> int:
     state = context.state
-    slots = (state.hosts.get(host_class) or HostList()).slots
-    number = state.newest_slot_lists.get(host_class)
+    slots = (state.hosts.get(pool) or HostList()).slots
+    number = state.newest_slot_lists.get(pool)
     known = state.slot_lists.get(number) if number is not None else None
     if number is None or known is None or (known.slots is not slots and known.slots != slots):
-        number, known = context.count(SLOT_LISTS), SlotList(host_class, slots, 0)
-        state.newest_slot_lists[host_class] = number
+        number, known = context.count(SLOT_LISTS), SlotList(pool, slots, 0)
+        state.newest_slot_lists[pool] = number
     # After a restore the two are equal but not the same object. Storing the newer one makes the
     # next comparison fast.
     state.slot_lists[number] = replace(known, slots=slots)

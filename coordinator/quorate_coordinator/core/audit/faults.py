@@ -224,7 +224,7 @@ def contradiction_of(context: StepContext, job: Job, lease: Lease) -> Lease | No
         if isinstance(other.phase, Revealed)
         and not is_killed(other)
         and other.provider != lease.provider
-        and other.assignment.message.host_class == lease.assignment.message.host_class
+        and other.assignment.message.pool == lease.assignment.message.pool
     ]
     counts = Counter(_result(other) for other in others if _result(other) != _result(lease))
     if not counts:

@@ -50,7 +50,7 @@ def count(context: StepContext, job: Job, verdict: Verdict, ended: list[Lease]) 
 
 def was_promised(provider: Provider, job: Job, lease: Lease) -> bool:
     offer, assignment = provider.offer, lease.assignment.message
-    slot = slot_offer(offer, assignment.host_class) if offer is not None else None
+    slot = slot_offer(offer, assignment.pool) if offer is not None else None
     if offer is None or slot is None or assignment.price_per_hour < price_of(slot):
         return False
     return offers.fits(offer, slot, job.submission.spec)
@@ -79,7 +79,7 @@ def append(
         previous_root=log.root(),
         job_hash=fold.job_hash(job.id),
         trust_class=trust_class_of(job),
-        host_class=job.ack.message.host_class,
+        pool=job.ack.message.pool,
         label=verdict.label,
         outcome=verdict.outcome,
         is_again=is_again,

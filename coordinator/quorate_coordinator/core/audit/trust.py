@@ -16,5 +16,5 @@ def trust_of(context: StepContext, job: Job, owner: Address) -> Trust:
 
 def trust_class_of(job: Job) -> Hash32:
     return job_class(
-        job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.host_class
+        job.submission.spec.kind, job.submission.spec.compare.comparator, job.ack.message.pool
     )

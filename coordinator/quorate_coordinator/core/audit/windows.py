@@ -22,7 +22,7 @@ def advance(context: StepContext, job: Job, primary: Lease) -> None:
     trust_class, order = trust_class_of(job), job.order
     known = context.state.windows.get(primary.provider) or Windows()
     window = known.by_class.get(trust_class) or Window()
-    median = _median(context, job.ack.message.host_class)
+    median = _median(context, job.ack.message.pool)
     # One client may count for only a share of the jobs in a stretch (see `hold_window`). All
     # stretches have the length of the standard tier. Otherwise an order of another verify tier
     # would end a stretch early.
@@ -41,12 +41,12 @@ def hold(context: StepContext, job: Job, primary: Lease) -> None:
     context.state.held[job.id] = JobHold(primary.provider, trust_class, progress + length * PPM_ONE)
 
 
-def _median(context: StepContext, host_class: Hash32) -> Price:
+def _median(context: StepContext, pool: Hash32) -> Price:
     """It is stored, because a replay must use the same one."""
-    known = context.state.median_prices.get(host_class)
+    known = context.state.median_prices.get(pool)
     if known is None or context.at >= known.until:
-        known = context.state.median_prices[host_class] = MedianPrice(
-            offers.median_price(context, host_class), UnixSeconds(context.at + MEDIAN_SECONDS)
+        known = context.state.median_prices[pool] = MedianPrice(
+            offers.median_price(context, pool), UnixSeconds(context.at + MEDIAN_SECONDS)
         )
     return known.price
 

@@ -38,7 +38,7 @@ from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Round, Uni
 K = TypeVar("K")
 P = TypeVar("P", bound=tuple[object, ...])
 LaneKey = tuple[Address, Hash32, Needs, Price, Hash32]
-"""Client, host class, needs, price. The last part is the job's id if it has a lane of its own,
+"""Client, pool, needs, price. The last part is the job's id if it has a lane of its own,
 because some providers have refused it; else zero.
 """
 
@@ -196,12 +196,12 @@ class JobQueue:
     def park(self, job: Job) -> bool:
         """Returns False if the needs cannot be remembered; then the lane must be set aside."""
         lane = self._lanes[self._lane_of[job.id]]
-        _, host_class, needs, price, _ = lane.key
-        bucket = self._market.bucket(host_class)
+        _, pool, needs, price, _ = lane.key
+        bucket = self._market.bucket(pool)
         if bucket is None or not bucket.fail(needs, price):
             return False
         lane.is_parked = True
-        insort(self._parked.setdefault(host_class, {}).setdefault(needs, []), (price, lane.key))
+        insort(self._parked.setdefault(pool, {}).setdefault(needs, []), (price, lane.key))
         self._rank(lane)
         return True
 
@@ -222,25 +222,25 @@ class JobQueue:
             self._changed[0].add(job_id)
 
     def _unpark_lanes(self) -> None:
-        for host_class in list(self._parked):
-            bucket = self._market.bucket(host_class)
+        for pool in list(self._parked):
+            bucket = self._market.bucket(pool)
             assert bucket is not None, "the bucket of a class with parked jobs stays"
             for needs, price in bucket.newly_meetable().items():
-                waiting = self._parked[host_class].get(needs, [])
+                waiting = self._parked[pool].get(needs, [])
                 position = bisect_left(waiting, price, key=lambda item: item[0])
                 for _, key in waiting[position:]:
                     self._lanes[key].is_parked = False
                     self._rank(self._lanes[key])
                 del waiting[position:]
-                self._forget_unused_needs(host_class, needs)
+                self._forget_unused_needs(pool, needs)
 
-    def _forget_unused_needs(self, host_class: Hash32, needs: Needs) -> None:
-        by_needs = self._parked[host_class]
+    def _forget_unused_needs(self, pool: Hash32, needs: Needs) -> None:
+        by_needs = self._parked[pool]
         if needs in by_needs and not by_needs[needs]:
             del by_needs[needs]
-            self._market.buckets[host_class].forget(needs)
+            self._market.buckets[pool].forget(needs)
         if not by_needs:
-            del self._parked[host_class]
+            del self._parked[pool]
 
     # ---- derivation
 
@@ -318,7 +318,7 @@ class JobQueue:
         alone = job.id if job.refused_by else ZERO_HASH
         key = (
             order.client,
-            job.ack.message.host_class,
+            job.ack.message.pool,
             needs_of(job.submission.spec),
             order.max_price_per_hour,
             alone,
@@ -343,10 +343,10 @@ class JobQueue:
                 self._forget_parked(key)
 
     def _forget_parked(self, key: LaneKey) -> None:
-        _, host_class, needs, price, _ = key
-        waiting = self._parked[host_class][needs]
+        _, pool, needs, price, _ = key
+        waiting = self._parked[pool][needs]
         del waiting[bisect_left(waiting, (price, key))]
-        self._forget_unused_needs(host_class, needs)
+        self._forget_unused_needs(pool, needs)
 
     def _account(self, client: Address) -> _Account:
         account = self._accounts.get(client)

@@ -1,4 +1,4 @@
-"""Takes orders: checks funds and nonce, chooses host class and rule, and signs the Ack, which fixes
+"""Takes orders: checks funds and nonce, chooses pool and rule, and signs the Ack, which fixes
 the slots from which auditors are drawn.
 """
 
@@ -88,7 +88,7 @@ def on_order(
     if not is_escrowed:
         _check_funds(context, submission, client, most)
     _check_cover(size, most or order.budget)
-    job = _new_job(context, submission, job_id, chosen.host_class, rule, most, is_escrowed)
+    job = _new_job(context, submission, job_id, chosen.pool, rule, most, is_escrowed)
     if lacks_content:
         job = replace(job, phase=Matching(job.waits_until))
     context.put(job)
@@ -270,9 +270,9 @@ def _check_funds(context: StepContext, submission: Submission, client: Client, m
 
 
 class Choice(Struct, frozen=True):
-    """Host class and verification rule of an order, and why it is refused, if it is."""
+    """Pool and verification rule of an order, and why it is refused, if it is."""
 
-    host_class: Hash32
+    pool: Hash32
     rule: Label
     refusal: Refused | None = None
 
@@ -284,23 +284,23 @@ def choose_class(context: StepContext, wanted: PlanRequest, client: Address) -> 
     """
     spec, price_max = wanted.spec, wanted.max_price_per_hour
     refusal = None
-    host_class = offers.class_for(context, wanted.host_class, spec, price_max)
-    if host_class is None:
-        host_class = offers.class_for(context, wanted.host_class, spec, price_max, is_thin_too=True)
-        if host_class is None:
-            why = nearest_offer.no_offer(context, spec, price_max, wanted.host_class)
-            return Choice(wanted.host_class, Label.NONE, Refused(Code.NO_OFFER, why))
-        refusal = Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, host_class))
-    owners = len(offers.owners_of(context, host_class))
+    pool = offers.class_for(context, wanted.pool, spec, price_max)
+    if pool is None:
+        pool = offers.class_for(context, wanted.pool, spec, price_max, is_thin_too=True)
+        if pool is None:
+            why = nearest_offer.no_offer(context, spec, price_max, wanted.pool)
+            return Choice(wanted.pool, Label.NONE, Refused(Code.NO_OFFER, why))
+        refusal = Refused(Code.TOO_FEW_OWNERS, nearest_offer.thin_class(context, pool))
+    owners = len(offers.owners_of(context, pool))
     cannot_verify = unverifiable.refusal(context, client, spec)
     if cannot_verify is None and owners < OWNERS_MIN_QUORUM:
         cannot_verify = Refused(Code.TOO_FEW_OWNERS, nearest_offer.few_owners(owners))
     if cannot_verify is not None:
         refused = None if wanted.accept_unverified else cannot_verify
-        return Choice(host_class, Label.UNVERIFIED, refusal or refused)
+        return Choice(pool, Label.UNVERIFIED, refusal or refused)
     is_adaptive = owners >= OWNERS_MIN_ADAPTIVE and context.rules.limits.name == "mainnet"
-    lonely = nearest_offer.lonely_price(context, host_class, spec, price_max)
-    return Choice(host_class, Label.ADAPTIVE if is_adaptive else Label.QUORUM_2, refusal or lonely)
+    lonely = nearest_offer.lonely_price(context, pool, spec, price_max)
+    return Choice(pool, Label.ADAPTIVE if is_adaptive else Label.QUORUM_2, refusal or lonely)
 
 
 def _planned(submission: Submission) -> PlanRequest:
@@ -310,7 +310,7 @@ def _planned(submission: Submission) -> PlanRequest:
         order.max_price_per_hour,
         order.verify_tier,
         order.accept_unverified,
-        order.host_class,
+        order.pool,
     )
 
 
@@ -318,18 +318,18 @@ def _new_job(
     context: StepContext,
     submission: Submission,
     job_id: Hash32,
-    host_class: Hash32,
+    pool: Hash32,
     rule: Label,
     most: Amount,
     is_escrowed: bool,
 ) -> Job:
-    eligible = context.state.market.eligible(host_class)
-    host = offers.host_of(context, host_class)
-    trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, host_class)
+    eligible = context.state.market.eligible(pool)
+    host = offers.host_of(context, pool)
+    trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, pool)
     secret = context.derive("x")
     ack = Ack(
         job_id=job_id,
-        host_class=host_class,
+        pool=pool,
         ack_time=context.at,
         slot_block=context.state.own.block,
         eligible_root=eligible.root,
@@ -342,8 +342,8 @@ def _new_job(
         escrowed=is_escrowed,
     )
     spec = submission.spec
-    class_id = determinism_class(host_class, image_digest(spec.image), host.environment())
-    eligible_snapshots.add_job(context, host_class, eligible)
+    class_id = determinism_class(pool, image_digest(spec.image), host.environment())
+    eligible_snapshots.add_job(context, pool, eligible)
     return Job(
         id=job_id,
         submission=submission,

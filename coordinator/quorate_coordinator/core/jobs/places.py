@@ -98,7 +98,7 @@ def reopen(context: StepContext, job: Job, lease: Lease, retry_at: UnixSeconds) 
     if job.phase.is_repeat:  # another member of the group is asked
         return context.put(job, phase=replace(job.phase, places=others))
     if retry_at and offers.free_slots(
-        context, context.state.providers[lease.provider], job.ack.message.host_class
+        context, context.state.providers[lease.provider], job.ack.message.pool
     ):
         # Its last heartbeat says that it is free: so it does not want this execution (4.2).
         declined_lease = replace(lease, phase=Declined(UnixSeconds(0)))
@@ -124,7 +124,7 @@ def _declined_by_all(context: StepContext, job: Job) -> str:
                     said[owner] = reason.name.lower().replace("_", "-")
             case _:
                 pass
-    owners = len(offers.owners_of(context, job.ack.message.host_class))
+    owners = len(offers.owners_of(context, job.ack.message.pool))
     if len(said) < max(1, min(DECLINES_MAX, owners)):
         return ""
     return f"{len(said)} providers: {', '.join(said.values())}"

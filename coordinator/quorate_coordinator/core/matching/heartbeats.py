@@ -58,7 +58,7 @@ def on_heartbeat(context: StepContext, event: HeartbeatReceived) -> bool:
     if not provider.is_alive(context.at):
         payees.wake(context)  # it may want a guarantee
         return True
-    return any(moved.taken_elsewhere(item.host_class) < item.count for item in provider.elsewhere)
+    return any(moved.taken_elsewhere(item.pool) < item.count for item in provider.elsewhere)
 
 
 def note_accept(context: StepContext, assignment: Assignment, accept: Accept) -> None:
@@ -69,7 +69,7 @@ def note_accept(context: StepContext, assignment: Assignment, accept: Accept) ->
     if not provider.elsewhere or accept.time >= provider.reported_at:
         return
     changed = tuple(
-        replace(item, count=item.count - (item.host_class == assignment.host_class))
+        replace(item, count=item.count - (item.pool == assignment.pool))
         for item in provider.elsewhere
     )
     context.state.providers[provider.owner] = replace(
@@ -101,22 +101,20 @@ def _elsewhere(
         return ()
     found = []
     for report in beat.free_slots:
-        slot = market_index.slot_offer(provider.offer, report.host_class)
+        slot = market_index.slot_offer(provider.offer, report.pool)
         if slot is not None:
-            ours = _known_leases(context, provider, report.host_class, beat.time)
+            ours = _known_leases(context, provider, report.pool, beat.time)
             count = slot.count - report.free - ours
             if count > 0:
-                found.append(SlotsElsewhere(report.host_class, count))
+                found.append(SlotsElsewhere(report.pool, count))
     return tuple(found)
 
 
-def _known_leases(
-    context: StepContext, provider: Provider, host_class: Hash32, by: UnixSeconds
-) -> int:
+def _known_leases(context: StepContext, provider: Provider, pool: Hash32, by: UnixSeconds) -> int:
     state, count = context.state, 0
     for lease_hash in state.leases_in_slots.get(provider.owner) or ():
         accept = state.accepts.get(lease_hash)
         assignment = state.leases[lease_hash].assignment.message
-        if accept is not None and assignment.host_class == host_class:
+        if accept is not None and assignment.pool == pool:
             count += accept.message.time <= by
     return count

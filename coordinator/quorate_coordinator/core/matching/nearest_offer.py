@@ -70,7 +70,7 @@ PROVIDERS_LOOKED_MAX = 4096
 
 
 def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash32) -> str:
-    """`named` is the order's host class, ZERO_HASH for any."""
+    """`named` is the order's pool, ZERO_HASH for any."""
     live = [
         provider.offer
         for provider in islice(context.state.providers.values(), PROVIDERS_LOOKED_MAX)
@@ -84,7 +84,7 @@ def no_offer(context: StepContext, spec: JobSpec, price_max: Price, named: Hash3
         if (slot := slot_offer(offer, named)) is not None
     ]
     why = f": {_nearest(context, spec, price_max, of_class)}" if of_class else ""
-    return f"no live offer of host class 0x{named.hex()} fits{why}"
+    return f"no live offer of pool 0x{named.hex()} fits{why}"
 
 
 def few_owners(owners: int) -> str:
@@ -92,10 +92,10 @@ def few_owners(owners: int) -> str:
 
 
 def lonely_price(
-    context: StepContext, host_class: Hash32, spec: JobSpec, price_max: Price
+    context: StepContext, pool: Hash32, spec: JobSpec, price_max: Price
 ) -> Refused | None:
     """None if two owners offer what fits at this price."""
-    wanted = offers.second_price(context, host_class, spec)
+    wanted = offers.second_price(context, pool, spec)
     if wanted is None:
         return Refused(
             Code.TOO_FEW_OWNERS,
@@ -111,11 +111,11 @@ def lonely_price(
     )
 
 
-def thin_class(context: StepContext, host_class: Hash32) -> str:
-    limits, owners = context.rules.limits, len(offers.owners_of(context, host_class))
+def thin_class(context: StepContext, pool: Hash32) -> str:
+    limits, owners = context.rules.limits, len(offers.owners_of(context, pool))
     return (
         f"an order that names no class needs {limits.class_owners_min_any} owners of "
-        f"{limits.class_owner_age // 86_400} days; 0x{host_class.hex()} has {owners} in all: name "
+        f"{limits.class_owner_age // 86_400} days; 0x{pool.hex()} has {owners} in all: name "
         "it if these will do"
     )
 

@@ -1,4 +1,4 @@
-"""Takes offers, and chooses the provider and the host class for a job, by the columns of
+"""Takes offers, and chooses the provider and the pool for a job, by the columns of
 `market_index`.
 """
 
@@ -20,7 +20,7 @@ from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.messages import job_spec as job_rules
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.reputation import probation, rank
@@ -67,12 +67,12 @@ def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[Slots
     """Added run slots count as used by others: the last heartbeat did not report them."""
     found = []
     for slot in offer.slots:
-        host_class = slot.host.id()
-        before = market_index.slot_offer(known, host_class)
+        pool = slot.host.id()
+        before = market_index.slot_offer(known, pool)
         added = slot.count - (before.count if before else 0)
-        count = provider.taken_elsewhere(host_class) + max(0, added)
+        count = provider.taken_elsewhere(pool) + max(0, added)
         if count > 0:
-            found.append(SlotsElsewhere(host_class, count))
+            found.append(SlotsElsewhere(pool, count))
     return tuple(found)
 
 
@@ -138,12 +138,12 @@ def registered(context: StepContext, owner: Address, key: Address) -> Provider:
     return provider
 
 
-def free_slots(context: StepContext, provider: Provider, host_class: Hash32) -> int:
-    return market_index.free_slots(context.state, provider, host_class)
+def free_slots(context: StepContext, provider: Provider, pool: Hash32) -> int:
+    return market_index.free_slots(context.state, provider, pool)
 
 
-def owners_of(context: StepContext, host_class: Hash32) -> frozenset[Address]:
-    return context.state.market.staked(host_class)
+def owners_of(context: StepContext, pool: Hash32) -> frozenset[Address]:
+    return context.state.market.staked(pool)
 
 
 # -------------------------------------------------------------------------------------- who runs it
@@ -156,7 +156,7 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[Candidate]:
     Of the 64 cheapest that fit, it takes those with the lowest score: price × (1 + jitter + record
     − cached). Nobody can foresee the jitter. The record is `rules.reputation.rank`.
     """
-    bucket = context.state.market.bucket(job.ack.message.host_class)
+    bucket = context.state.market.bucket(job.ack.message.pool)
     if bucket is None:
         return []
     chance = int.from_bytes(hash_tuple(context.random, job.id)[:8], "big")
@@ -263,7 +263,7 @@ def class_for(
     price_max: Price,
     is_thin_too: bool = False,
 ) -> Hash32 | None:
-    """A host class with a fitting live offer, busy or not.
+    """A pool with a fitting live offer, busy or not.
 
     A client pays for a whole run slot, so classes with fewer GPUs in a slot come first, then those
     with most owners.
@@ -275,42 +275,40 @@ def class_for(
     market.refresh()
     named = [wanted] if wanted != ZERO_HASH else list(market.buckets)
     known = [
-        host_class
-        for host_class in named
-        if host_class in market.buckets and market.hosts[host_class].is_gpu == is_gpu
+        pool for pool in named if pool in market.buckets and market.hosts[pool].is_gpu == is_gpu
     ]
     needs, looked = busy_or_not(needs_of(spec)), 0
 
     def order(item: Hash32) -> tuple[int, int, Hash32]:
         return market.hosts[item].world_size, -len(owners_of(context, item)), item
 
-    for host_class in sorted(known, key=order):
-        if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(context, host_class):
+    for pool in sorted(known, key=order):
+        if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(context, pool):
             continue
         looked += 1
         if looked > CLASSES_LOOKED_MAX:
             return None
-        bucket = market.bucket(host_class)
+        bucket = market.bucket(pool)
         if bucket is not None and bucket.first(needs, price_max, context.at).size:
-            return host_class
+            return pool
     return None
 
 
-def _is_of_many(context: StepContext, host_class: Hash32) -> bool:
+def _is_of_many(context: StepContext, pool: Hash32) -> bool:
     """Enough owners have had stake in it for long enough (PROTOCOL §2, Job class)."""
-    limits, since = context.rules.limits, context.state.hosts.get(host_class, HostList()).since
+    limits, since = context.rules.limits, context.state.hosts.get(pool, HostList()).since
     old = (
         owner
-        for owner in owners_of(context, host_class)
+        for owner in owners_of(context, pool)
         if max(0, context.at - since.get(owner, context.at)) >= limits.class_owner_age
     )
     return sum(1 for _ in islice(old, limits.class_owners_min_any)) >= limits.class_owners_min_any
 
 
 def offers_for(
-    context: StepContext, host_class: Hash32, spec: job_rules.JobSpec, price_max: Price
+    context: StepContext, pool: Hash32, spec: job_rules.JobSpec, price_max: Price
 ) -> tuple[int, Price | None]:
-    bucket = context.state.market.bucket(host_class)
+    bucket = context.state.market.bucket(pool)
     if bucket is None:
         return 0, None
     needs = busy_or_not(needs_of(spec))
@@ -318,9 +316,9 @@ def offers_for(
     return bucket.count(needs, price_max, context.at), Price(first[0]) if first else None
 
 
-def second_price(context: StepContext, host_class: Hash32, spec: job_rules.JobSpec) -> Price | None:
+def second_price(context: StepContext, pool: Hash32, spec: job_rules.JobSpec) -> Price | None:
     """Of live offers that fit, busy or not; None if there are not two owners."""
-    bucket = context.state.market.bucket(host_class)
+    bucket = context.state.market.bucket(pool)
     if bucket is None:
         return None
     needs = busy_or_not(needs_of(spec))
@@ -329,9 +327,9 @@ def second_price(context: StepContext, host_class: Hash32, spec: job_rules.JobSp
     return Price(int(found.max())) if found.size > 1 else None
 
 
-def median_price(context: StepContext, host_class: Hash32) -> Price:
+def median_price(context: StepContext, pool: Hash32) -> Price:
     """Of live offers, busy or not; 0 if there are none."""
-    bucket, needs = (context.state.market.bucket(host_class), Needs(row.PRESENT | row.PRICED, 0, 0))
+    bucket, needs = (context.state.market.bucket(pool), Needs(row.PRESENT | row.PRICED, 0, 0))
     count = bucket.count(needs, row.PRICE_LIMIT, context.at) if bucket is not None else 0
     if bucket is None or not count:
         return Price(0)
@@ -344,12 +342,12 @@ def median_price(context: StepContext, host_class: Hash32) -> Price:
 _ANYBODY = Needs(row.PRESENT, 0, 0)
 
 
-def host_of(context: StepContext, host_class: Hash32) -> HostClass:
-    bucket = context.state.market.bucket(host_class)
+def host_of(context: StepContext, pool: Hash32) -> Pool:
+    bucket = context.state.market.bucket(pool)
     found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
     for owner in found:
         offer = context.state.providers[owner].offer
-        slot = market_index.slot_offer(offer, host_class) if offer is not None else None
+        slot = market_index.slot_offer(offer, pool) if offer is not None else None
         if slot is not None:
             return slot.host
-    raise Refused(Code.NO_OFFER, "order: no offer of this host class")
+    raise Refused(Code.NO_OFFER, "order: no offer of this pool")

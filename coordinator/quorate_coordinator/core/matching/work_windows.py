@@ -59,14 +59,12 @@ def _window(context: StepContext, lease: Lease) -> int:
 
 
 def _class_of(lease: Lease) -> Hash32:
-    return lease.assignment.message.host_class
+    return lease.assignment.message.pool
 
 
 def _set(context: StepContext, lease: Lease, slots: int) -> None:
-    host_class, windows = _class_of(lease), context.state.work_windows
-    others = tuple(
-        item for item in windows.get(lease.provider) or () if item.host_class != host_class
-    )
-    kept = (*others, WorkWindow(host_class, slots))[-WINDOWS_MAX:]
+    pool, windows = _class_of(lease), context.state.work_windows
+    others = tuple(item for item in windows.get(lease.provider) or () if item.pool != pool)
+    kept = (*others, WorkWindow(pool, slots))[-WINDOWS_MAX:]
     if kept != windows.get(lease.provider):
         windows[lease.provider] = kept

@@ -28,7 +28,7 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
 
 
 class ColumnStore:
-    """The columns of one host class, and the position of each owner's row.
+    """The columns of one pool, and the position of each owner's row.
 
     A changed row goes to the tail, and its old position becomes a tombstone (a row without bits). A
     full tail is merged into the sorted part.

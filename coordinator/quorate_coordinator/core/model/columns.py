@@ -1,4 +1,4 @@
-"""One host class's offers as columns: finds the cheapest that fit without reading all of them.
+"""One pool's offers as columns: finds the cheapest that fit without reading all of them.
 
 Rows are sorted by price. Offers of one price form a ring, and a search enters it at a random point,
 so that no provider is always first. The answer depends only on the rows, never on where they are
@@ -39,7 +39,7 @@ FAILED_MAX = 1024
 
 
 class Bucket(ColumnStore):
-    """The rows of one host class, and the needs for which no provider was found."""
+    """The rows of one pool, and the needs for which no provider was found."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct, field
 
 from quorate_protocol.codec.merkle import Log
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import Offer
 from quorate_protocol.messages.receipt import WithdrawalEvidence
@@ -48,9 +48,9 @@ class PastKey(Struct, frozen=True):
 
 
 class SlotsElsewhere(Struct, frozen=True):
-    """Run slots of one host class that other coordinators and juries use."""
+    """Run slots of one pool that other coordinators and juries use."""
 
-    host_class: Hash32
+    pool: Hash32
     count: int
 
 
@@ -76,9 +76,9 @@ class Provider(Struct, frozen=True):
     # the latest acceptBy of the Assignments that this coordinator signed for it
     assigned_until: UnixSeconds = UnixSeconds(0)
 
-    def taken_elsewhere(self, host_class: Hash32) -> int:
+    def taken_elsewhere(self, pool: Hash32) -> int:
         for item in self.elsewhere:
-            if item.host_class == host_class:
+            if item.pool == pool:
                 return item.count
         return 0
 
@@ -99,7 +99,7 @@ class Provider(Struct, frozen=True):
 class WorkWindow(Struct, frozen=True):
     """The most run slots of one class that a provider may hold at once (PROTOCOL §4, Windows)."""
 
-    host_class: Hash32
+    pool: Hash32
     slots: int
 
 
@@ -120,7 +120,7 @@ class Attestation(Struct, frozen=True):
 
 
 class HostList(Struct, frozen=True):
-    """A host class's list of stake slots, as on chain. `StakeSlot.index` is the position."""
+    """A pool's list of stake slots, as on chain. `StakeSlot.index` is the position."""
 
     slots: tuple[StakeSlot, ...] = ()
     # owner with an open slot -> time of the block that opened its first one
@@ -273,9 +273,9 @@ JobPhase = Matching | Running | AwaitingRound | Revealing | Decided | Ended
 
 
 class SlotList(Struct, frozen=True):
-    """A host class's list of stake slots at the time when snapshots of it were made."""
+    """A pool's list of stake slots at the time when snapshots of it were made."""
 
-    host_class: Hash32
+    pool: Hash32
     slots: tuple[StakeSlot, ...]
     snapshots: int  # how many snapshots are made of it
 
@@ -309,7 +309,7 @@ class Job(Struct, frozen=True):
     created_at: UnixSeconds
     ack: Envelope[Ack]
     secret: Hash32
-    host: HostClass
+    host: Pool
     class_id: Hash32
     list_length: int
     slot_block_hash: Hash32  # of the block that the Ack names
@@ -455,7 +455,7 @@ class JobHold(Struct, frozen=True):
 
 
 class MedianPrice(Struct, frozen=True):
-    """A host class's median price, which the coordinator uses until `until`."""
+    """A pool's median price, which the coordinator uses until `until`."""
 
     price: Price
     until: UnixSeconds

@@ -198,7 +198,7 @@ class ChainProviderRegistered(Struct, frozen=True, tag=True):
 class ChainSlotOpened(Struct, frozen=True, tag=True):
     """From `Stakes`: slot `index` of a class's list belongs to `owner`, from a block on."""
 
-    host_class: Hash32
+    pool: Hash32
     index: int
     owner: Address
     active_from: BlockNumber
@@ -207,7 +207,7 @@ class ChainSlotOpened(Struct, frozen=True, tag=True):
 class ChainSlotClosed(Struct, frozen=True, tag=True):
     """From `Stakes`: slot `index` is no longer active from a block on."""
 
-    host_class: Hash32
+    pool: Hash32
     index: int
     active_until: BlockNumber
 
@@ -262,7 +262,7 @@ class ChainSlotsClosed(Struct, frozen=True, tag=True):
 class ChainSlotFreed(Struct, frozen=True, tag=True):
     """From `Stakes`: the stake of slot `index` was paid back, so it stands for nobody."""
 
-    host_class: Hash32
+    pool: Hash32
     index: int
 
 

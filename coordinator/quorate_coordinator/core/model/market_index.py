@@ -19,7 +19,7 @@ from quorate_coordinator.core.model.entities import HostList, Provider
 from quorate_coordinator.core.model.needs import sandbox_bits
 from quorate_coordinator.core.model.row import Row
 from quorate_coordinator.core.model.tables import StateTables
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, SlotOffer
@@ -65,45 +65,43 @@ def price_of(slot: SlotOffer) -> Price:
     return slot.on_demand or slot.spot
 
 
-def slot_offer(offer: Offer, host_class: Hash32) -> SlotOffer | None:
-    return next((slot for slot in offer.slots if slot.host.id() == host_class), None)
+def slot_offer(offer: Offer, pool: Hash32) -> SlotOffer | None:
+    return next((slot for slot in offer.slots if slot.host.id() == pool), None)
 
 
-def free_slots(state: StateTables, provider: Provider, host_class: Hash32) -> int:
+def free_slots(state: StateTables, provider: Provider, pool: Hash32) -> int:
     """Run slots without a lease of ours that others did not take at the last heartbeat, within the
     provider's window. If others took some since, the provider declines.
     """
-    slot = slot_offer(provider.offer, host_class) if provider.offer else None
+    slot = slot_offer(provider.offer, pool) if provider.offer else None
     if slot is None:
         return 0
-    held = _held_in(state, state.leases_in_slots.get(provider.owner) or (), host_class)
-    return max(0, _most_held(state, provider, slot, host_class) - held)
+    held = _held_in(state, state.leases_in_slots.get(provider.owner) or (), pool)
+    return max(0, _most_held(state, provider, slot, pool) - held)
 
 
-def work_window(state: StateTables, owner: Address, host_class: Hash32) -> int:
+def work_window(state: StateTables, owner: Address, pool: Hash32) -> int:
     """PROTOCOL §4, Windows."""
     for window in state.work_windows.get(owner) or ():
-        if window.host_class == host_class:
+        if window.pool == pool:
             return window.slots
     return WORK_WINDOW_FIRST
 
 
-def _most_held(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> int:
-    left = slot.count - provider.taken_elsewhere(host_class)
-    return min(left, work_window(state, provider.owner, host_class))
+def _most_held(state: StateTables, provider: Provider, slot: SlotOffer, pool: Hash32) -> int:
+    left = slot.count - provider.taken_elsewhere(pool)
+    return min(left, work_window(state, provider.owner, pool))
 
 
-def _held_in(state: StateTables, held: tuple[Hash32, ...], host_class: Hash32) -> int:
-    return sum(
-        1 for lease in held if state.leases[lease].assignment.message.host_class == host_class
-    )
+def _held_in(state: StateTables, held: tuple[Hash32, ...], pool: Hash32) -> int:
+    return sum(1 for lease in held if state.leases[lease].assignment.message.pool == pool)
 
 
-def _is_free(state: StateTables, provider: Provider, slot: SlotOffer, host_class: Hash32) -> bool:
+def _is_free(state: StateTables, provider: Provider, slot: SlotOffer, pool: Hash32) -> bool:
     """Leases are looked at only if they are enough to fill the slots."""
     held = state.leases_in_slots.get(provider.owner) or ()
-    count = _most_held(state, provider, slot, host_class)
-    return count > len(held) or count > _held_in(state, held, host_class)
+    count = _most_held(state, provider, slot, pool)
+    return count > len(held) or count > _held_in(state, held, pool)
 
 
 def _changes_rows(before: Provider, after: Provider) -> bool:
@@ -127,12 +125,12 @@ def _changes_record(before: Trusts, after: Trusts) -> bool:
 
 
 class MarketIndex:
-    """The buckets (offers in columns) by host class, and what orders need to know about a class."""
+    """The buckets (offers in columns) by pool, and what orders need to know about a class."""
 
     def __init__(self, state: StateTables) -> None:
         self._state = state
         self.buckets: dict[Hash32, Bucket] = {}
-        self.hosts: dict[Hash32, HostClass] = {}
+        self.hosts: dict[Hash32, Pool] = {}
         # the classes in which a provider has rows
         self._classes: dict[Address, tuple[Hash32, ...]] = {}
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
@@ -167,15 +165,15 @@ class MarketIndex:
         if self._changed_hosts or block != self._block:
             self._changed_hosts.clear()
             self._block = block
-            for host_class, bucket in self.buckets.items():
+            for pool, bucket in self.buckets.items():
                 if bucket.has_failed():
-                    self.staked(host_class)
+                    self.staked(pool)
 
-    def bucket(self, host_class: Hash32) -> Bucket | None:
+    def bucket(self, pool: Hash32) -> Bucket | None:
         self.refresh()
-        bucket = self.buckets.get(host_class)
+        bucket = self.buckets.get(pool)
         if bucket is not None:
-            bucket.has_staked = bool(self.staked(host_class))
+            bucket.has_staked = bool(self.staked(pool))
         return bucket
 
     # ---- rows
@@ -191,17 +189,17 @@ class MarketIndex:
             now: tuple[Hash32, ...] = ()
         else:
             now = tuple(slot.host.id() for slot in offer.slots)
-            for slot, host_class in zip(offer.slots, now, strict=True):
-                bucket = self.buckets.get(host_class)
+            for slot, pool in zip(offer.slots, now, strict=True):
+                bucket = self.buckets.get(pool)
                 if bucket is None:
-                    bucket = self.buckets[host_class] = Bucket()
-                    self.hosts[host_class] = slot.host
-                bucket.put(owner, self._row(provider, offer, slot, host_class))
+                    bucket = self.buckets[pool] = Bucket()
+                    self.hosts[pool] = slot.host
+                bucket.put(owner, self._row(provider, offer, slot, pool))
         if before != now:
-            for host_class in before:
-                if host_class not in now:
-                    self.buckets[host_class].remove(owner)
-                    self._left.append(host_class)
+            for pool in before:
+                if pool not in now:
+                    self.buckets[pool].remove(owner)
+                    self._left.append(pool)
             if len(self._class_sets) >= CLASS_SETS_MAX:
                 self._class_sets.clear()
             # one tuple for all that offer the same
@@ -211,35 +209,33 @@ class MarketIndex:
     def _forget_idle(self) -> None:
         """Classes without offers. Those for which jobs wait are checked again later."""
         for _ in range(min(len(self._left) - IDLE_MAX, IDLE_LOOKS)):
-            host_class = self._left.popleft()
-            bucket = self.buckets.get(host_class)
+            pool = self._left.popleft()
+            bucket = self.buckets.get(pool)
             if bucket is None:
                 continue
             if bucket.is_idle():
-                del self.buckets[host_class], self.hosts[host_class]
-                self._kept.pop(host_class, None)
-                self._staked.pop(host_class, None)
+                del self.buckets[pool], self.hosts[pool]
+                self._kept.pop(pool, None)
+                self._staked.pop(pool, None)
             elif not len(bucket):
-                self._left.append(host_class)
+                self._left.append(pool)
 
     def _derive_free(self, owner: Address) -> None:
         """Assignments, their ends and windows change nothing else."""
         provider = self._state.providers.get(owner)
         if provider is None or provider.offer is None:
             return
-        for slot, host_class in zip(provider.offer.slots, self._classes[owner], strict=True):
-            self.buckets[host_class].set_free(
-                owner, _is_free(self._state, provider, slot, host_class)
-            )
+        for slot, pool in zip(provider.offer.slots, self._classes[owner], strict=True):
+            self.buckets[pool].set_free(owner, _is_free(self._state, provider, slot, pool))
 
-    def _row(self, provider: Provider, offer: Offer, slot: SlotOffer, host_class: Hash32) -> Row:
+    def _row(self, provider: Provider, offer: Offer, slot: SlotOffer, pool: Hash32) -> Row:
         owner, price = provider.owner, price_of(slot)
         bits = _fixed_bits(offer.kinds, fits.sandboxes_in(slot, offer.sandboxes))
         if price > 0:
             bits |= rows.PRICED
-        if _is_free(self._state, provider, slot, host_class):
+        if _is_free(self._state, provider, slot, pool):
             bits |= rows.FREE
-        if owner in self._staked.get(host_class, NOBODY_STAKED).owners:
+        if owner in self._staked.get(pool, NOBODY_STAKED).owners:
             bits |= rows.STAKED
         if offer.cached:
             bits |= rows.CACHING
@@ -274,9 +270,9 @@ class MarketIndex:
 
     # ---- stake, eligible slots and trust of a class
 
-    def staked(self, host_class: Hash32) -> frozenset[Address]:
-        block, hosts = self._state.own.block, self._state.hosts.get(host_class)
-        known = self._staked.get(host_class)
+    def staked(self, pool: Hash32) -> frozenset[Address]:
+        block, hosts = self._state.own.block, self._state.hosts.get(pool)
+        known = self._staked.get(pool)
         if known is not None and known.hosts is hosts and known.first <= block < known.after:
             return known.owners
         slots = hosts.slots if hosts is not None else ()
@@ -285,11 +281,11 @@ class MarketIndex:
         turns = [
             edge for slot in slots for edge in (slot.active_from, slot.active_until) if edge > block
         ]
-        self._staked[host_class] = _Staked(
+        self._staked[pool] = _Staked(
             hosts, block, min(turns, default=1 << 62), dict(counts), owners
         )
         before = known.owners if known is not None else frozenset()
-        bucket = self.buckets.get(host_class)
+        bucket = self.buckets.get(pool)
         if bucket is not None and before != owners:
             if bool(before) != bool(owners):
                 bucket.forget_failures()
@@ -298,19 +294,19 @@ class MarketIndex:
                     self._derive(owner)
         return owners
 
-    def stake_slots(self, host_class: Hash32) -> dict[Address, int]:
-        if host_class not in self._state.hosts:
+    def stake_slots(self, pool: Hash32) -> dict[Address, int]:
+        if pool not in self._state.hosts:
             return {}  # nothing is cached for classes that only an offer names
-        self.staked(host_class)
-        return self._staked[host_class].counts
+        self.staked(pool)
+        return self._staked[pool].counts
 
-    def eligible(self, host_class: Hash32) -> EligibleList:
+    def eligible(self, pool: Hash32) -> EligibleList:
         """All slots that are active on chain, but those of owners that withdrew (PROTOCOL §5)."""
         self.refresh()
-        self.staked(host_class)
-        staked = self._staked[host_class]
+        self.staked(pool)
+        staked = self._staked[pool]
         gone = self._withdrawn & staked.owners
-        kept = self._kept.get(host_class)
+        kept = self._kept.get(pool)
         if kept is not None and kept.staked is staked and kept.withdrawn == gone:
             return kept.eligible
         every = staked.hosts.slots if staked.hosts is not None else ()
@@ -318,7 +314,7 @@ class MarketIndex:
         slots = tuple(slot for slot in every if slot.owner not in gone and slot.is_active(block))
         like = kept.eligible if kept is not None else None
         eligible = self._keep_list(EligibleList(slots, len(every), like))
-        self._kept[host_class] = _Kept(staked, gone, eligible)
+        self._kept[pool] = _Kept(staked, gone, eligible)
         return eligible
 
     def list_of(self, root: Hash32) -> EligibleList:
@@ -331,9 +327,9 @@ class MarketIndex:
         slots = self._state.slot_lists[snapshot.list_number].slots
         return self._keep_list(EligibleList(snapshot.slots_in(slots), len(slots)))
 
-    def withdrawals(self, host_class: Hash32) -> tuple[WithdrawalEvidence, ...]:
+    def withdrawals(self, pool: Hash32) -> tuple[WithdrawalEvidence, ...]:
         providers = self._state.providers
-        gone = (providers[owner] for owner in sorted(self._withdrawn & self.staked(host_class)))
+        gone = (providers[owner] for owner in sorted(self._withdrawn & self.staked(pool)))
         return tuple(
             WithdrawalEvidence(
                 Envelope(item.offer.signed(), item.offer_signature), item.operator_key

@@ -1,4 +1,4 @@
-"""One provider's offer in one host class as a row of numbers, and a job's needs in the same
+"""One provider's offer in one pool as a row of numbers, and a job's needs in the same
 form.
 """
 

@@ -48,7 +48,7 @@ class StateTables(Tables):
         # by `Ack.eligibleRoot`
         self.eligible_snapshots: Table[Hash32, EligibleSnapshot] = Table(Hash32, EligibleSnapshot)
         self.slot_lists: Table[int, SlotList] = Table(int, SlotList)
-        self.newest_slot_lists: Table[Hash32, int] = Table(Hash32, int)  # by host class
+        self.newest_slot_lists: Table[Hash32, int] = Table(Hash32, int)  # by pool
         self.live: Table[Hash32, bool] = Table(Hash32, bool)
         self.held: Table[Hash32, JobHold] = Table(Hash32, JobHold)
         # finished job -> when it may leave the state

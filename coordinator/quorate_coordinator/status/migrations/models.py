@@ -51,7 +51,7 @@ class Run(Base):
     job_id: Mapped[str] = mapped_column(String(64), primary_key=True)
     client: Mapped[str] = mapped_column(String(40), index=True)
     name: Mapped[str] = mapped_column(String(63))
-    host_class: Mapped[str] = mapped_column(String(64), index=True)
+    pool: Mapped[str] = mapped_column(String(64), index=True)
     phase: Mapped[str] = mapped_column(String(16), index=True)
     rule: Mapped[str] = mapped_column(String(16))
     outcome: Mapped[str | None] = mapped_column(String(16))
@@ -87,7 +87,7 @@ class ProviderRow(Base):
 
 
 class MarketPeriod(Base):
-    """Supply, prices and volume of one host class in one hour or day (UTC).
+    """Supply, prices and volume of one pool in one hour or day (UTC).
 
     Supply and prices are those of the observation with the most slots. Volume counts the jobs that
     were ordered in the period, and what has become of them since.
@@ -99,7 +99,7 @@ class MarketPeriod(Base):
     """hour or day"""
     start: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     """Unix seconds"""
-    host_class: Mapped[str] = mapped_column(String(64), primary_key=True)
+    pool: Mapped[str] = mapped_column(String(64), primary_key=True)
     slots: Mapped[int] = mapped_column(default=0)
     """Run slots on offer."""
     providers: Mapped[int] = mapped_column(default=0)
@@ -121,12 +121,12 @@ class MarketPeriod(Base):
     fee: Mapped[int] = mapped_column(AmountType, default=0)
 
 
-class HostClassRow(Base):
-    """A host class by its id, as canonical JSON."""
+class PoolRow(Base):
+    """A pool by its id, as canonical JSON."""
 
-    __tablename__ = "host_classes"
+    __tablename__ = "pools"
 
-    host_class: Mapped[str] = mapped_column(String(64), primary_key=True)
+    pool: Mapped[str] = mapped_column(String(64), primary_key=True)
     body: Mapped[str] = mapped_column(Text)
 
 

@@ -178,13 +178,13 @@ class Api:
         )
 
     async def market_history(
-        self, by: str, since: int, host_class: Hash32 = ZERO_HASH
+        self, by: str, since: int, pool: Hash32 = ZERO_HASH
     ) -> tuple[MarketPeriodView, ...]:
         """Returns the market's history, page by page, from `since` (Unix seconds) until now. Raises
         UnavailableError if the pages do not end.
         """
         wanted: dict[str, bytes | int | str] = {"by": by, "since": since}
-        wanted |= {} if host_class == ZERO_HASH else {"class": host_class}
+        wanted |= {} if pool == ZERO_HASH else {"class": pool}
         found: list[MarketPeriodView] = []
         for _ in range(HISTORY_PAGES_MAX):
             page = await self._ask(Routes.MARKET_HISTORY, **wanted)

@@ -96,7 +96,7 @@ def draft_order(
         verify_tier=job.tier(),
         comparator=spec.compare.comparator,
         caseable=not (spec.sealed or spec.network),
-        host_class=job.host(),
+        pool=job.host(),
         witness=ZERO_ADDRESS,
         accept_unwitnessed=job.accept_unwitnessed,
         accept_unverified=job.accept_unverified,

@@ -261,14 +261,14 @@ def _terms(receipt: Receipt) -> Iterator[Check]:
         named = (
             message.coordinator,
             message.spec_hash,
-            message.host_class,
+            message.pool,
             message.price_tier,
             message.max_duration,
         )
         ordered = (
             order.coordinator,
             order.spec_hash,
-            ack.host_class,
+            ack.pool,
             order.price_tier,
             order.max_duration,
         )
@@ -278,11 +278,11 @@ def _terms(receipt: Receipt) -> Iterator[Check]:
     indices += [skip.index for skip in receipt.skips]
     yield Check("index", len(set(indices)) == len(indices), "each assignment has its own index")
     yield Check(
-        "hostClass",
-        order.host_class in (ZERO_HASH, ack.host_class) and _host_id(receipt) == ack.host_class,
-        "the host class is the one that the order names, if any, and the one of `host`",
+        "pool",
+        order.pool in (ZERO_HASH, ack.pool) and _host_id(receipt) == ack.pool,
+        "the pool is the one that the order names, if any, and the one of `host`",
     )
-    made = determinism_class(ack.host_class, receipt.image, receipt.host.environment())
+    made = determinism_class(ack.pool, receipt.image, receipt.host.environment())
     yield Check(
         "class",
         {item.commit.message.class_id for item in receipt.executions} == {made},

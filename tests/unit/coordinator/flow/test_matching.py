@@ -30,7 +30,7 @@ from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import job_spec
-from quorate_protocol.messages.classes import HostClass
+from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES
 from quorate_protocol.messages.signed import Assignment
@@ -61,8 +61,8 @@ from support.offers import a_slot, an_offer
 NOW = UnixSeconds(1_000_000)
 GIB = 1 << 30
 HOSTS = (
-    HostClass("x86_64", "v3", "AuthenticAMD"),
-    HostClass("ampere", sm_count=108, driver_branch="550", world_size=Small(2)),
+    Pool("x86_64", "v3", "AuthenticAMD"),
+    Pool("ampere", sm_count=108, driver_branch="550", world_size=Small(2)),
 )
 IMAGES = tuple(f"registry.example/image@sha256:{number:064x}" for number in range(3))
 
@@ -239,7 +239,7 @@ PLAIN: Machine = ((4000, 4 * GIB, "", 0), 2, 1, 0, 5, False, (JobKind.TASK,), 0,
 LIES_ABOUT_ITS_CACHE = 8  # the number of a provider that never had what its offer names
 
 
-def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
+def fill(state: State, machine: Machine, number: int, host: Pool) -> None:
     """Puts one provider with its leases and record into the state."""
     size, price, count, held, life, is_away, kinds, network, strikes, caches, facts = machine
     listed, store, cuda = facts
@@ -277,7 +277,7 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
             Assignment,
             assignment_id=hash_tuple(number, index),
             provider=owner,
-            host_class=host.id(),
+            pool=host.id(),
             price_tier=PriceTier.ON_DEMAND,
         )
         digest = hash_tuple("lease", number, index)
@@ -303,7 +303,7 @@ def fill(state: State, machine: Machine, number: int, host: HostClass) -> None:
 
 def waiting_for(
     resources: job_spec.Resources,
-    host: HostClass,
+    host: Pool,
     price: int,
     image: str = IMAGES[0],
     refused: tuple[Address, ...] = (),
@@ -472,7 +472,7 @@ def test_a_class_with_fewer_gpus_in_a_slot_is_matched_first() -> None:
             fill(state, machine, number, eight)
         fill(state, machine, 3, pair)
 
-    def chosen(count: int) -> HostClass | None:
+    def chosen(count: int) -> Pool | None:
         asked = job_spec.Resources(1000, GIB, gpu=job_spec.GpuRequest(count, "A100", 0))
         spec = waiting_for(asked, pair, 5000).submission.spec
         found = offers.class_for(turn_of(state), ZERO_HASH, spec, Price(5000))

@@ -44,12 +44,12 @@ def test_an_order_for_any_class_gets_one_with_many_long_registered_owners() -> N
         market.order(0, 1)
     assert refused.value.code is Code.TOO_FEW_OWNERS and HOST.id().hex() in refused.value.detail
     nearest = [
-        market.plan(a_spec("asked"), 10**6, host_class=named).nearest
+        market.plan(a_spec("asked"), 10**6, pool=named).nearest
         for named in (ZERO_HASH, HOST.id(), Hash32(b"\1" * 32))
     ]
     assert "names no class needs 9" in nearest[0] and nearest[1] == ""
-    assert nearest[2].startswith("no live offer of host class 0x0101")
-    market.order(0, 2, host_class=HOST.id())
+    assert nearest[2].startswith("no live offer of pool 0x0101")
+    market.order(0, 2, pool=HOST.id())
     market.core.rules = replace(
         rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(0))
     )
@@ -61,7 +61,7 @@ def test_an_order_for_any_class_gets_one_with_many_long_registered_owners() -> N
 
 def test_a_plan_and_the_refusal_of_its_order_have_the_same_words() -> None:
     market = Market(*[Party(number) for number in range(3)])
-    for changes in ({"max_price_per_hour": Price(1)}, {"host_class": Hash32(b"\1" * 32)}):
+    for changes in ({"max_price_per_hour": Price(1)}, {"pool": Hash32(b"\1" * 32)}):
         view = market.plan(a_spec("job"), 10**6, **changes)
         with pytest.raises(Refused) as refused:
             market.order(0, 1, **changes)

@@ -185,7 +185,7 @@ def test_a_stop_before_any_run_needs_the_clients_session_and_costs_nothing(
         ({}, True),
         ({"rule": Label.UNVERIFIED}, False),
         ({"rule": Label.NONE}, False),
-        ({"host_class": Hash32(b"\x07" * 32)}, True),
+        ({"pool": Hash32(b"\x07" * 32)}, True),
     ],
 )
 def test_an_ack_with_a_weaker_rule_than_ordered_is_refused(
@@ -201,9 +201,9 @@ def test_an_ack_with_a_weaker_rule_than_ordered_is_refused(
             check_ordered(ack, order)
     if changes.get("rule") is Label.UNVERIFIED:
         check_ordered(ack, replace(order, accept_unverified=True))
-    if "host_class" in changes:
-        with pytest.raises(EvidenceError, match="host class is not"):
-            check_ordered(ack, replace(order, host_class=job.ack.message.host_class))
+    if "pool" in changes:
+        with pytest.raises(EvidenceError, match="pool is not"):
+            check_ordered(ack, replace(order, pool=job.ack.message.pool))
 
 
 @pytest.mark.rule("I4")

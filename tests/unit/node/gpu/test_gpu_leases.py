@@ -41,7 +41,7 @@ def held(driver: Driver) -> list[str]:
 
 
 def free(driver: Driver) -> dict[bytes, int]:
-    return {item.host_class: item.free for item in driver.core.free_slots()}
+    return {item.pool: item.free for item in driver.core.free_slots()}
 
 
 def reason(driver: Driver, lease: Hash32) -> str:
@@ -114,7 +114,7 @@ def test_a_restart_with_other_slots_gives_no_gpu_twice(is_replayed: bool) -> Non
 def test_jury_duty_takes_gpus_like_a_lease() -> None:
     driver = gpu_driver(gpu_slots(ONE, ("A",), ("B",)))
     assign(driver, 1, ONE, gpu_spec())
-    driver.do(case_opened(host_class=ONE.id()))
+    driver.do(case_opened(pool=ONE.id()))
     due = driver.do(jury_drawn(PROVIDER))
     [repeat] = [effect for effect in due if isinstance(effect, effects.Reexecute)]
     assert repeat.gpus == ("B",) and free(driver)[ONE.id()] == 0
@@ -125,7 +125,7 @@ def test_jury_duty_takes_gpus_like_a_lease() -> None:
 @pytest.mark.rule("4.35")
 def test_a_juror_whose_gpu_is_gone_votes_void() -> None:
     driver = gpu_driver(gpu_slots(ONE, ("A",)))
-    driver.do(case_opened(host_class=ONE.id()))
+    driver.do(case_opened(pool=ONE.id()))
     driver.do(jury_drawn(PROVIDER))
     assert isinstance(driver.core.jury[CASE].phase, Repeating)
     due = driver.do(events.GpusRead(()))

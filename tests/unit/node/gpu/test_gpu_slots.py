@@ -13,7 +13,7 @@ from quorate_node.base.gpu_settings import EVERY_GPU, GpuLayout, GpuPrice
 from quorate_node.base.settings import PUBLIC_URL_MAX, REGION_MAX
 from quorate_node.core.terms import RunSlots
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
-from quorate_node.machine.host_class_probe import read_gpus
+from quorate_node.machine.host_probe import read_gpus
 from quorate_node.machine.run_slots import divide
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuInventory, GpuPath

@@ -1,4 +1,4 @@
-"""Names of host classes (PROTOCOL §2), and which owners offer them.
+"""Names of pools (PROTOCOL §2), and which owners offer them.
 
 `x86_64/v3/AuthenticAMD` is a class of CPUs. `hopper/132/550` is one of GPUs: architecture,
 multiprocessors, driver branch, then optionally the MIG profile or `-`, and the number of GPUs. The
@@ -15,7 +15,7 @@ from quorate_protocol.messages.classes import (
     CPU_LEVELS,
     CPU_VENDORS,
     GPU_ARCHITECTURES,
-    HostClass,
+    Pool,
 )
 from quorate_protocol.messages.views import OfferView
 from quorate_protocol.refusals import Refused
@@ -27,7 +27,7 @@ WORLD_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """One host class: owners with live offers in it, their number of slots, and the lowest price
+    """One pool: owners with live offers in it, their number of slots, and the lowest price
     per hour.
     """
 
@@ -38,8 +38,8 @@ class ClassRow:
     cheapest: Price | None
 
 
-def class_name(host: HostClass) -> str:
-    """Returns a name that `parse_host_class` can read, or the id if a part is not a plain word."""
+def class_name(host: Pool) -> str:
+    """Returns a name that `parse_pool` can read, or the id if a part is not a plain word."""
     if not host.is_gpu:
         return f"{host.architecture}/{host.level}/{host.vendor}"
     parts = [
@@ -51,13 +51,13 @@ def class_name(host: HostClass) -> str:
     ]
     name = "/".join(parts).removesuffix("/1").removesuffix(f"/{NO_PROFILE}")
     try:
-        is_read_back = parse_host_class(name) == host.id()
+        is_read_back = parse_pool(name) == host.id()
     except UsageError:  # not re-raised: a profile contains a slash; the id works as well
         is_read_back = False
     return name if is_read_back else f"0x{host.id().hex()}"
 
 
-def parse_host_class(text: str, field: str = "host_class") -> Hash32:
+def parse_pool(text: str, field: str = "pool") -> Hash32:
     """Returns the id of a class by its name or id; ZERO_HASH for "", any class. UsageError names
     the field.
     """
@@ -88,15 +88,13 @@ def name_of(identity: Hash32) -> str:
     """Returns the name of a class by its id. CPU classes are searched; for a GPU class not on
     offer, the id is returned.
     """
-    cpus = (
-        HostClass(*parts) for parts in itertools.product(CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS)
-    )
+    cpus = (Pool(*parts) for parts in itertools.product(CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS))
     return next((class_name(host) for host in cpus if host.id() == identity), f"0x{identity.hex()}")
 
 
-def _host(parts: list[str]) -> HostClass | None:
+def _host(parts: list[str]) -> Pool | None:
     if parts[0] not in GPU_ARCHITECTURES:
-        return HostClass(parts[0], parts[1], parts[2]) if len(parts) == 3 else None
+        return Pool(parts[0], parts[1], parts[2]) if len(parts) == 3 else None
     numbers = [parts[1] if len(parts) > 1 else "", parts[4] if len(parts) > 4 else "1"]
     if not 3 <= len(parts) <= 5 or not all(
         item.isascii() and item.isdecimal() and len(item) <= 5 for item in numbers
@@ -105,7 +103,7 @@ def _host(parts: list[str]) -> HostClass | None:
     profile, world = ("" if len(parts) < 4 or parts[3] == NO_PROFILE else parts[3]), int(numbers[1])
     if not (profile.isascii() and profile.isprintable()) or not 1 <= world <= WORLD_MAX:
         return None
-    return HostClass(
+    return Pool(
         parts[0],
         sm_count=int(numbers[0]),
         driver_branch=parts[2],
@@ -117,14 +115,14 @@ def _host(parts: list[str]) -> HostClass | None:
 def _unknown(text: str, field: str) -> str:
     cpus = f"{'|'.join(CPU_ARCHITECTURES)}/{'|'.join(CPU_LEVELS)}/{'|'.join(CPU_VENDORS)}"
     return (
-        f"{field}: {text[:80]!r} is not a host class; CPUs are {cpus}, GPUs such as "
+        f"{field}: {text[:80]!r} is not a pool; CPUs are {cpus}, GPUs such as "
         "hopper/132/550; `quorate classes` lists those on offer"
     )
 
 
 def classes_of(views: Iterable[OfferView]) -> tuple[ClassRow, ...]:
-    """Returns the host classes of live offers; those with most owners first."""
-    hosts: dict[Hash32, HostClass] = {}
+    """Returns the pools of live offers; those with most owners first."""
+    hosts: dict[Hash32, Pool] = {}
     owners: dict[Hash32, dict[Address, int]] = {}
     prices: dict[Hash32, list[Price]] = {}
     for view in views:
@@ -150,7 +148,7 @@ def classes_of(views: Iterable[OfferView]) -> tuple[ClassRow, ...]:
     return tuple(sorted(rows, key=lambda row: (-len(row.owners), row.name)))
 
 
-def _is_known(host: HostClass) -> bool:
+def _is_known(host: Pool) -> bool:
     """Returns whether the catalogue has the class. A coordinator may list anything."""
     try:
         host.validate()
@@ -164,8 +162,8 @@ def describe_owners(row: ClassRow | None, name: str) -> str:
     decide the verdict.
     """
     if row is None:
-        return f"host class {name}: no provider offers it now"
+        return f"pool {name}: no provider offers it now"
     shown = ", ".join(f"0x{owner.hex()}" for owner in row.owners[:16])
     more = f" and {len(row.owners) - 16} more" if len(row.owners) > 16 else ""
-    told = f"host class {name}: owners on offer: {len(row.owners)} ({shown}{more})"
+    told = f"pool {name}: owners on offer: {len(row.owners)} ({shown}{more})"
     return f"{told}; owners with most slots there decide which result is accepted"

@@ -1,9 +1,9 @@
-"""Host classes of GPU slots follow from the inventory."""
+"""Pools of GPU slots follow from the inventory."""
 
 import pytest
 
-from quorate_node.machine.gpu_slots import architecture_of, host_class_of
-from quorate_protocol.messages.classes import GPU_ARCHITECTURES, HostClass
+from quorate_node.machine.gpu_slots import architecture_of, pool_of
+from quorate_protocol.messages.classes import GPU_ARCHITECTURES, Pool
 from quorate_protocol.messages.gpu_inventory import GpuInventory, GpuPath
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Small
@@ -15,14 +15,14 @@ from support.gpu.recorded_inventories import recorded
 @pytest.mark.parametrize(
     ("name", "world_size", "expected"),
     [
-        ("eight-h100-sxm", 8, HostClass("hopper", "", "", 132, "", "550", Small(8))),
-        ("four-rtx-4090", 1, HostClass("ada", "", "", 128, "", "570")),
-        ("one-t4", 1, HostClass("turing", "", "", 40, "", "525")),
+        ("eight-h100-sxm", 8, Pool("hopper", "", "", 132, "", "550", Small(8))),
+        ("four-rtx-4090", 1, Pool("ada", "", "", 128, "", "570")),
+        ("one-t4", 1, Pool("turing", "", "", 40, "", "525")),
     ],
 )
-def test_a_slot_has_the_class_of_its_gpus(name: str, world_size: int, expected: HostClass) -> None:
+def test_a_slot_has_the_class_of_its_gpus(name: str, world_size: int, expected: Pool) -> None:
     inventory = recorded(name)
-    found = host_class_of(inventory, inventory.devices[0], world_size=world_size)
+    found = pool_of(inventory, inventory.devices[0], world_size=world_size)
     assert found == expected
 
 
@@ -30,17 +30,17 @@ def test_a_slot_has_the_class_of_its_gpus(name: str, world_size: int, expected: 
 def test_a_partition_has_its_own_class() -> None:
     inventory = recorded("a100-mig")
     device = inventory.devices[0]
-    found = host_class_of(inventory, device, device.partitions[1])
-    assert found == HostClass("ampere", "", "", 14, "1g.10gb", "535")
+    found = pool_of(inventory, device, device.partitions[1])
+    assert found == Pool("ampere", "", "", 14, "1g.10gb", "535")
     with pytest.raises(Refused, match="offer its partitions"):
-        host_class_of(inventory, device)
+        pool_of(inventory, device)
 
 
 def test_a_gpu_older_than_every_class_is_refused_by_name() -> None:
     inventory = recorded("one-t4")
     old = replace(inventory.devices[0], model="Tesla P100", compute_capability="6.0")
     with pytest.raises(Refused, match="Tesla P100") as refused:
-        host_class_of(inventory, old)
+        pool_of(inventory, old)
     assert refused.value.code is Code.UNSUPPORTED
 
 

@@ -1,6 +1,6 @@
 """Finds the hardware properties that decide the bits of a result.
 
-It reads the CPU host class as a program inside the sandbox sees it, and the GPUs as the driver
+It reads the CPU pool as a program inside the sandbox sees it, and the GPUs as the driver
 reports them. Flags of each x86-64 level: https://gitlab.com/x86-psABIs/x86-64-ABI
 (micro-architecture levels).
 """
@@ -11,7 +11,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_protocol.messages.classes import CPU_VENDORS, GVISOR, HostClass
+from quorate_protocol.messages.classes import CPU_VENDORS, GVISOR, Pool
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Gpu, Hardware
 from quorate_protocol.messages.ports import GpuProbe, Sandbox
@@ -48,15 +48,15 @@ def read_cpuinfo(text: str) -> CpuInfo:
     return CpuInfo(rows.get("vendor_id", ""), rows.get("model name", ""), frozenset(flags.split()))
 
 
-def cpu_class(machine: str, cpu: CpuInfo) -> HostClass:
-    """Returns the host class of a CPU. All unknown vendors have one class together."""
+def cpu_class(machine: str, cpu: CpuInfo) -> Pool:
+    """Returns the pool of a CPU. All unknown vendors have one class together."""
     if machine in ("aarch64", "arm64"):
-        return HostClass("aarch64", "armv8", "ARM")
+        return Pool("aarch64", "armv8", "ARM")
     level = next((name for name, needed in LEVELS if needed <= cpu.flags), "v1")
-    return HostClass("x86_64", level, cpu.vendor if cpu.vendor in CPU_VENDORS else "other")
+    return Pool("x86_64", level, cpu.vendor if cpu.vendor in CPU_VENDORS else "other")
 
 
-def detect_cpu_class(sandbox: Sandbox | None = None) -> HostClass:
+def detect_cpu_class(sandbox: Sandbox | None = None) -> Pool:
     """gVisor is a kernel with other results, so its providers have classes of their own."""
     found = cpu_class(
         platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
