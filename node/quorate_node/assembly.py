@@ -25,7 +25,7 @@ from quorate_node.core.terms import GpuDriver, Policy, Terms
 from quorate_node.effect_performer import EffectPerformer
 from quorate_node.executors.job_runner import JobRunner
 from quorate_node.machine.gpu_slots import lay_out
-from quorate_node.machine.host_probe import detect_cpu_class
+from quorate_node.machine.host_probe import detect_host
 from quorate_node.machine.nvml_probe import GpuWatch
 from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, divide, needs_engine, with_cuda
 from quorate_node.market.announcements import Announcements
@@ -252,6 +252,7 @@ def terms_of(
                 "daemon for the other deployment",
                 0,
             )
+    host = detect_host(executor.sandbox, config.cpu_level)
     laid_out = lay_out(inventory, config)
     for problem in laid_out.problems:
         log.warning("GPUs: %s", problem)
@@ -265,8 +266,7 @@ def terms_of(
         beacon=deployment.beacon_info(),
         statement_keys={info.coordinator: info.statement_key for info in infos},
         classes=tuple(
-            with_cuda(item, inventory.cuda_version)
-            for item in divide(config, hardware, detect_cpu_class(executor.sandbox), gpus)
+            with_cuda(item, inventory.cuda_version) for item in divide(config, hardware, host, gpus)
         ),
         sandbox=executor.sandbox,
         policy=Policy(
@@ -401,7 +401,7 @@ def _attestation(
 def _job_runner(
     given: Surroundings, terms: Terms, store: ContentStore, gpu_watch: GpuWatch
 ) -> JobRunner:
-    pools = {slot.host.id(): slot.host for slot in terms.slots}
+    hosts = {slot.pool.id(): slot.host for slot in terms.slots}
     config = given.config
     kubo = Kubo(given.session, config.ipfs_kubo) if config.ipfs_kubo else None
     gateways = OwnerGateways(config.ipfs_gateways, kubo)
@@ -410,7 +410,7 @@ def _job_runner(
         store=store,
         home=config.home,
         clock=given.clock,
-        classes=pools,
+        hosts=hosts,
         check_gpus=gpu_watch.look,
         gateways=gateways,
     )

@@ -159,7 +159,7 @@ class ProviderDaemon:
             for lease_id in await self.executor.leases()
         }
         core, job_runner = parts.core, parts.job_runner
-        found = reconcile(core.live(), core.jury.values(), observed)
+        found = reconcile(core.live(), core.jury.values(), observed, core.terms)
         for lease_id in found.strays:
             log.warning("removing %s, which no lease needs any more", lease_id)
             await self.executor.remove(lease_id)

@@ -12,7 +12,6 @@ from quorate_node.assembly import Parts
 from quorate_node.base.config import Config
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.core.debts import Debt
-from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_node.market.coordinator_client import Coordinator
 from quorate_node.market.coordinator_dialer import Dialer
 from quorate_node.owner import stake_classes
@@ -31,6 +30,7 @@ from quorate_node.owner.registration import (
 from quorate_node.owner.senders import owner_sender
 from quorate_node.owner.stake_release import StakeRelease
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.ports import Clock
 from quorate_protocol.refusals import Refused, Unavailable
 from quorate_protocol.units import Address, Hash32, Seconds
@@ -157,7 +157,7 @@ class MarketEntry:
             contracts=parts.contracts,
             owner=self.keys.owner,
             home=self.config.home,
-            cpu=(detect_cpu_class(parts.terms.sandbox).id(), self.config.slots),
+            cpu=(CPUS.id(), self.config.slots),
             clock=clock,
         )
         heartbeats = periodic.send_heartbeats(parts.core, parts.announcements, clock, self.board)
@@ -231,7 +231,7 @@ class MarketEntry:
     async def _try_to_register(self) -> tuple[str, ...] | None:
         """Returns None if the provider is registered and staked, else what is missing."""
         wanted: Mapping[Hash32, int] = {
-            slot.host.id(): int(slot.count) for slot in self.parts.terms.slots
+            slot.pool.id(): int(slot.count) for slot in self.parts.terms.slots
         }
         classes = " ".join(f"{pool.hex()} {count}" for pool, count in wanted.items())
         mark = (

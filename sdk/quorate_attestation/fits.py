@@ -36,7 +36,7 @@ def fits(spec: JobSpec, slot: SlotOffer, offer: Promise) -> bool:
 
 def sandboxes_in(slot: SlotOffer, sandboxes: Collection[str]) -> tuple[str, ...]:
     """With GPUs, runc takes the place of gVisor."""
-    return tuple(_RUNC if slot.host.is_gpu and name == _RUNSC else name for name in sandboxes)
+    return tuple(_RUNC if slot.pool.is_gpu and name == _RUNSC else name for name in sandboxes)
 
 
 def takes_registry_images(sandboxes: Collection[str]) -> bool:
@@ -69,7 +69,7 @@ def shortfalls(
     ):
         if asked > given:
             yield DeclineReason.RESOURCES, f"it has {given} {name}, the job asks for {asked}"
-    if wanted.gpu is None and slot.host.is_gpu:
+    if wanted.gpu is None and slot.pool.is_gpu:
         yield DeclineReason.RESOURCES, "the slot has GPUs, and the job asks for none"
     if wanted.gpu is not None:
         for text in gpu_match.shortfalls(slot, wanted.gpu):

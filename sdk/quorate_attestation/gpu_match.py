@@ -1,26 +1,25 @@
 """Whether a GPU slot has what a job asks for. Client, coordinator and provider decide alike.
 
-The catalogue says which models a name means, and which compute capability a model has. A model that
-the catalogue lacks has its offered name, and the lowest compute capability of its architecture.
+The catalogue says which models a name means. A model that the catalogue lacks has its offered name.
 """
 
 from functools import lru_cache
 
-from quorate_attestation.catalogue import Model, models, models_called
+from quorate_attestation.catalogue import models_called
+from quorate_protocol.messages.classes import Host
 from quorate_protocol.messages.job_spec import GpuRequest
 from quorate_protocol.messages.offer import SlotOffer
 
-_LOWEST_CAPABILITY = {"turing": 75, "ampere": 80, "ada": 89, "hopper": 90, "blackwell": 100}
 _GB = 10**9
 
 
 def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
     """In words; empty if it has everything."""
     found = []
-    if not slot.host.is_gpu:
+    if not slot.pool.is_gpu:
         return ("it has no GPU",)
-    if wanted.count > slot.host.world_size:
-        found.append(f"it has {slot.host.world_size} GPUs, the job asks for {wanted.count}")
+    if wanted.count > slot.pool.gpus:
+        found.append(f"it has {slot.pool.gpus} GPUs, the job asks for {wanted.count}")
     if wanted.model and slot.gpu.lower() not in names_called(wanted.model):
         found.append(f"its model is {slot.gpu}, the job asks for {wanted.model}")
     if wanted.vram_bytes_min > slot.vram_bytes:
@@ -28,7 +27,7 @@ def shortfalls(slot: SlotOffer, wanted: GpuRequest) -> tuple[str, ...]:
             f"its GPU has {slot.vram_bytes} bytes of memory, the job asks for "
             f"{wanted.vram_bytes_min}"
         )
-    has = capability_of(slot.gpu, slot.host.architecture)
+    has = capability_of(slot.host)
     if wanted.compute_capability_min > has:
         found.append(
             f"its compute capability is {number_of(has)}, the job asks for "
@@ -48,19 +47,10 @@ def names_called(text: str) -> frozenset[str]:
     return frozenset({text.lower(), *(model.name.lower() for model in models_called(text))})
 
 
-@lru_cache(maxsize=1024)
-def capability_of(name: str, architecture: str) -> int:
-    """Ten times the compute capability; 0 if nothing is known."""
-    model = _by_name().get(name.lower())
-    if model is None:
-        return _LOWEST_CAPABILITY.get(architecture, 0)
-    major, _, minor = model.compute_capability.partition(".")
-    return int(major) * 10 + int(minor)
-
-
-@lru_cache(maxsize=1)
-def _by_name() -> dict[str, Model]:
-    return {model.name.lower(): model for model in models()}
+def capability_of(host: Host) -> int:
+    """Ten times the compute capability; 0 without a GPU."""
+    major, _, minor = host.capability.partition(".")
+    return int(major) * 10 + int(minor) if major else 0
 
 
 def number_of(tenfold: int) -> str:
@@ -74,4 +64,4 @@ def describe_slot(slot: SlotOffer) -> str:
     """
     told = "" if slot.attestation_level else " (reported)"
     memory = "" if "GB" in slot.gpu else f" {(slot.vram_bytes + _GB // 2) // _GB} GB"
-    return f"{slot.host.world_size}x {slot.gpu}{memory}{told}"
+    return f"{slot.pool.gpus}x {slot.gpu}{memory}{told}"

@@ -116,7 +116,7 @@ class ExecutionEnd(IntEnum):
     AGREED = 1  # its result is the accepted one
     FAULTED = 2  # its result is outside the accepted group
     KILLED = 3  # faulted by a time-out or a memory kill; every third one is a strike
-    UNDECIDED = 4  # it revealed, and no result was accepted
+    UNDECIDED = 4  # it revealed; no result was accepted, or other determinism classes outvoted it
     UNREVEALED = 5  # it committed, and did not reveal in time
     LAPSED = 6  # no answer, or no commit in time
     DECLINED = 7

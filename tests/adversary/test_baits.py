@@ -13,7 +13,8 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.signed import Accept, Assignment, Decline
 from quorate_protocol.rules.reputation.rank import rank_ppm
 from quorate_protocol.units import PPM_ONE, DeclineReason, Milliseconds, Seconds, UnixSeconds
-from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.markets.scripted_market import CPUS, DOMAIN, Market, Party
+from support.offers import MACHINE
 
 BAITS = 5
 HONEST = range(1, 5)
@@ -33,7 +34,7 @@ class BaitMarket(Market):
 
     def give_up(self, party: Party, assignment: Assignment) -> None:
         hashed, at = digest(DOMAIN, assignment), UnixSeconds(self.at)
-        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at)
+        accept = Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at)
         self.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
         no = Decline(hashed, DeclineReason.INPUT_UNAVAILABLE, UnixSeconds(0), at)
         self.send(ev.DeclineReceived(seal(DOMAIN, no, party.key.sign), party.key.address))
@@ -44,7 +45,7 @@ def hurt_of(market: Market) -> int:
     state, hurt = market.core.state, 0
     for party in list(market.parties.values())[1:]:
         is_lower = rank_ppm(state.trust.get(party.owner), UnixSeconds(market.at), 0) > PPM_ONE
-        window = market_index.work_window(state, party.owner, HOST.id())
+        window = market_index.work_window(state, party.owner, CPUS.id())
         is_away = not state.providers[party.owner].is_alive(UnixSeconds(market.at))
         hurt += is_lower or is_away or window < 8
     return hurt
@@ -56,7 +57,7 @@ def test_five_baits_of_one_client_hurt_no_owner(attack) -> None:  # type: ignore
     market.ran_ms = Milliseconds(0)
     with market.core.state.transaction():
         for owner in market.parties:
-            market.core.state.work_windows[owner] = (WorkWindow(HOST.id(), 8),)
+            market.core.state.work_windows[owner] = (WorkWindow(CPUS.id(), 8),)
     for nonce in range(1, BAITS + 1):
         market.order(0, nonce)
     for _ in range(2 * DEVNET.heartbeat_alive + 60):

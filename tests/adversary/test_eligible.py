@@ -17,7 +17,7 @@ from quorate_protocol.rules.receipts import receipt_pins
 from quorate_protocol.units import Address, BlockNumber, Hash32, Outcome, Sequence
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.markets.scripted_market import CPUS, DOMAIN, Market, Party
 from support.receipts import report_of
 
 Attack = Callable[..., None]
@@ -30,10 +30,10 @@ class ChoosyMarket(Market):
 
     def order(self, who: int, nonce: int, **changes: object) -> Hash32:
         market = self.core.state.market
-        honest = market.eligible(HOST.id())
+        honest = market.eligible(CPUS.id())
         slots = [slot for slot in honest if slot.owner not in self.left_out]
         chosen = market._keep_list(EligibleList(slots, honest.length))
-        market._kept[HOST.id()] = replace(market._kept[HOST.id()], eligible=chosen)
+        market._kept[CPUS.id()] = replace(market._kept[CPUS.id()], eligible=chosen)
         return super().order(who, nonce, **changes)
 
 
@@ -43,7 +43,7 @@ def shown(market: Market) -> Receipt:
 
 
 def on_chain(market: Market) -> tuple[StakeSlot, ...]:
-    return market.core.state.hosts[HOST.id()].slots
+    return market.core.state.pool_slots[CPUS.id()].slots
 
 
 def failures(market: Market) -> list[str]:
@@ -83,7 +83,7 @@ def test_owners_without_heartbeats_stay_on_the_list_and_withdrawn_ones_leave_it(
     for _ in range(60):
         market.beat()
     withdraw(market, left)
-    eligible = market.core.state.market.eligible(HOST.id())
+    eligible = market.core.state.market.eligible(CPUS.id())
     owners = {slot.owner for slot in eligible}
     assert asleep.owner in owners and left.owner not in owners and eligible.length == 6
     market.until_decided(market.order(0, 1))

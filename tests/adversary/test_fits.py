@@ -10,7 +10,7 @@ from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.job_spec import GIB, GpuRequest, Resources, image_digest
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import ZERO_HASH, Address, Sequence
+from quorate_protocol.units import ZERO_HASH, Address, Sequence, Small
 from quorate_protocol.values import replace
 from support.markets import scripted_market
 from support.markets.scripted_market import DOMAIN, Market, Party
@@ -93,7 +93,7 @@ def test_a_job_that_no_offer_promises_is_refused_before_anybody_fetches(  # type
 
 @pytest.mark.rule("4.82", "4.71")
 def test_a_gpu_job_for_cuda_99_is_refused_with_both_versions() -> None:
-    host = Pool("ada", sm_count=142, driver_branch="550")
+    host = Pool("L40S", "", Small(1))
     slot = replace(a_slot(host, 1000), cuda=124)
     spec = replace(scripted_market.a_spec("bait"), resources=Resources(gpu=GpuRequest(1, "", 0)))
     asked = replace(spec, resources=Resources(gpu=GpuRequest(1, "", 0, cuda_min=990)))

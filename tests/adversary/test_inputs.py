@@ -42,6 +42,7 @@ from support.markets.provider_world import Driver, make_spec, make_terms
 from support.markets.scripted_market import COORDINATOR, DOMAIN, Market, Party
 from support.markets.staged_market import gateway, stand
 from support.messages import a_spec
+from support.offers import MACHINE
 from support.virtual_clock import VirtualClock
 
 ABSENT = str(raw_cid(b"nobody has this"))
@@ -181,7 +182,7 @@ class UnfetchedMarket(Market):
             super()._run(party, assignment, spec)
             return
         hashed, at = digest(DOMAIN, assignment), UnixSeconds(self.at)
-        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at)
+        accept = Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at)
         self.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
         no = Decline(hashed, DeclineReason.INPUT_UNAVAILABLE, UnixSeconds(0), at)
         self.send(ev.DeclineReceived(seal(DOMAIN, no, party.key.sign), party.key.address))

@@ -6,7 +6,7 @@ from quorate_coordinator.core.model import events as ev
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.refusals import Code, Refused
-from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.markets.scripted_market import CPUS, DOMAIN, Market, Party
 from support.offers import a_slot, an_offer
 
 
@@ -14,7 +14,7 @@ from support.offers import a_slot, an_offer
 def test_an_owner_cannot_offer_run_slots_that_have_no_stake(attack) -> None:  # type: ignore[no-untyped-def]
     market = Market(*[Party(number) for number in range(3)])
     owner = next(iter(market.parties.values()))
-    offer = an_offer(owner.owner, 2, market.at + 900, (a_slot(HOST, 100_000, 30_000),))
+    offer = an_offer(owner.owner, 2, market.at + 900, (a_slot(CPUS, 100_000, 30_000),))
     envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), owner.key.sign))
     with pytest.raises(Refused) as caught:
         market.send(ev.OfferReceived(envelope, owner.key.address))

@@ -26,6 +26,7 @@ from quorate_protocol.units import (
 )
 from support.markets.scripted_market import DOMAIN, Market, Party
 from support.memory_archive import MemoryArchive
+from support.offers import MACHINE
 
 PAY = 900  # of each execution
 
@@ -176,7 +177,7 @@ class QuittersMarket(Market):
             super()._run(party, assignment, spec)
             return
         hashed, now = digest(DOMAIN, assignment), UnixSeconds(self.at)
-        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), now)
+        accept = Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), now)
         self.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
         decline = Decline(hashed, DeclineReason.GAVE_UP, UnixSeconds(0), now)
         self.send(ev.DeclineReceived(seal(DOMAIN, decline, party.key.sign), party.key.address))

@@ -17,7 +17,8 @@ from quorate_protocol.refusals import Refused
 from quorate_protocol.rules import quotes
 from quorate_protocol.units import Address, DeclineReason, Hash32, Seconds, UnixSeconds
 from quorate_protocol.values import replace
-from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.markets.scripted_market import CPUS, DOMAIN, Market, Party
+from support.offers import MACHINE
 
 
 @dataclass
@@ -45,7 +46,7 @@ class SitterMarket(Market):
             return
         hashed = digest(DOMAIN, assignment)
         times = Seconds(self.quoted), Seconds(1), Seconds(0)
-        accept = Accept(hashed, *times, UnixSeconds(self.at))
+        accept = Accept(hashed, MACHINE.digest(), *times, UnixSeconds(self.at))
         self.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
         party.taken.append(hashed)
 
@@ -63,7 +64,7 @@ class SitterMarket(Market):
 
     def window(self, party: Party) -> int:
         """The most that it may hold."""
-        return market_index.work_window(self.core.state, party.owner, HOST.id())
+        return market_index.work_window(self.core.state, party.owner, CPUS.id())
 
 
 @pytest.mark.rule("4.40")
@@ -112,7 +113,7 @@ def test_a_give_up_halves_the_window_once_its_job_is_paid() -> None:
     sitter, other = Sitter(0, lies=True), Party(1, is_deaf=True)
     market = SitterMarket(sitter, other)
     with market.core.state.transaction():
-        market.core.state.work_windows[sitter.owner] = (WorkWindow(HOST.id(), 8),)
+        market.core.state.work_windows[sitter.owner] = (WorkWindow(CPUS.id(), 8),)
     job_id = market.order(0, 1, accept_unverified=True)
     market.beat()
     market.give_up(sitter, sitter.taken[0])

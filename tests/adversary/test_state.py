@@ -38,6 +38,7 @@ from quorate_runtime.http.error_responses import Busy
 from support.clocks import SetClock
 from support.markets.scripted_market import DOMAIN, Market, Party
 from support.memory_archive import MemoryArchive
+from support.offers import MACHINE
 
 KEEPING = Keeping(64 << 20, 180 * 86_400)
 
@@ -52,7 +53,7 @@ class UnfetchedMarket(Market):
 
     def _run(self, party: Party, assignment: Assignment, spec: JobSpec) -> None:
         hashed, at = digest(DOMAIN, assignment), UnixSeconds(self.at)
-        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at)
+        accept = Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at)
         self.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
         no = Decline(hashed, DeclineReason.INPUT_UNAVAILABLE, UnixSeconds(0), at)
         self.send(ev.DeclineReceived(seal(DOMAIN, no, party.key.sign), party.key.address))

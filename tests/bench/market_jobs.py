@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.market_providers import (
+    CPUS,
     DOMAIN,
-    HOST,
     Party,
     Providers,
     digest,
@@ -139,7 +139,7 @@ class Market:
         )
         history = Trusts(
             {
-                job_class(JobKind.TASK, Comparator.EXACT, HOST.id()): Trust(
+                job_class(JobKind.TASK, Comparator.EXACT, CPUS.id()): Trust(
                     passed=1000, lambda_ppm=Ppm(1_000)
                 )
             }
@@ -150,7 +150,7 @@ class Market:
             for party in providers:
                 core.state.trust[party.address] = history
                 core.state.work_windows[party.address] = (
-                    WorkWindow(HOST.id(), Small(setup.slots)),
+                    WorkWindow(CPUS.id(), Small(setup.slots)),
                 )
         clients = [Party(number, setup.is_signed) for number in range(CLIENTS)]
         sessions = [Party(100 + number, setup.is_signed) for number in range(CLIENTS)]
@@ -238,7 +238,7 @@ class Market:
         who = number % CLIENTS
         spec = a_spec(f"job-{number}")
         coordinator, now = self.core.rules.coordinator, now_seconds()
-        wanted = {"budget": Amount(1_000_000), "max_executions": Small(7), "pool": HOST.id()}
+        wanted = {"budget": Amount(1_000_000), "max_executions": Small(7), "pool": CPUS.id()}
         client = self.clients[who].address
         message = an_order(client, coordinator, spec, number + 1, now + 3600, **wanted)
         until = UnixSeconds(now + MAINNET.session_max)
@@ -317,7 +317,7 @@ class Market:
             notes.append(ev.ChainProviderRegistered(who, who, who, network))
             notes += [
                 ev.ChainSlotOpened(
-                    HOST.id(), index * self.setup.slots + place, party.address, BlockNumber(1)
+                    CPUS.id(), index * self.setup.slots + place, party.address, BlockNumber(1)
                 )
                 for place in range(self.setup.slots)
             ]
@@ -329,7 +329,7 @@ class Market:
             ev.ChainAdvanced(BlockNumber(self.block), ZERO_HASH, now_seconds(), tuple(notes))
         )
         for index, party in enumerate(self.providers.values()):
-            slot = a_slot(HOST, 100_000 + index, self.setup.slots)
+            slot = a_slot(CPUS, 100_000 + index, self.setup.slots)
             offer = an_offer(party.address, 1, int(time.time()) + 900, (slot,))
             envelope = offers.OfferEnvelope(offer, seal(DOMAIN, offer.signed(), party.sign))
             await self.actor.submit(ev.OfferReceived(envelope, party.address))

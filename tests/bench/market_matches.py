@@ -72,13 +72,7 @@ class Market:
         rules = Rules(DOMAIN, NOBODY, NOBODY, lambda _: UNSIGNED, MAINNET, Bps(0), 0, b"", ())
         self.core = CoordinatorCore(rules)
         self.hosts = [
-            Pool(
-                "hopper",
-                sm_count=64 + number,
-                driver_branch="550",
-                world_size=Small(_gpus_of(number)),
-            )
-            for number in range(CLASSES)
+            Pool(f"GPU {number}", "", Small(_gpus_of(number))) for number in range(CLASSES)
         ]
         weights = [1 / (1 + number) ** 0.9 for number in range(CLASSES)]
         kinds = self.random.choices(range(CLASSES), weights, k=offers)

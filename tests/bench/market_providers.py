@@ -20,7 +20,7 @@ from quorate_protocol.codec.eip712 import Domain, struct_hash
 from quorate_protocol.codec.hashing import hash_tuple, keccak256
 from quorate_protocol.limits import MAINNET
 from quorate_protocol.messages import frames, job_spec
-from quorate_protocol.messages.classes import Pool, determinism_class
+from quorate_protocol.messages.classes import CPUS, determinism_class
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, Sign
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Reveal
@@ -36,9 +36,9 @@ from quorate_protocol.units import (
 )
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.process import gc_tuning
+from support.offers import MACHINE
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
 IMAGE = document_cid(b"image")
 FIRST_SEED = 1_000
 CHUNK_BYTES = 1 << 20
@@ -196,7 +196,11 @@ class _Fleet:
 
     def _run(self, party: Party, assignment: Assignment, spec: job_spec.JobSpec) -> None:
         hashed, at = digest(DOMAIN, assignment), _accepted_at(assignment)
-        accept = seal(DOMAIN, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), party.sign)
+        accept = seal(
+            DOMAIN,
+            Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at),
+            party.sign,
+        )
         self._send(party.address, frames.encode(frames.AcceptSent(accept)))
         output, salt = assignment.spec_hash, hash_tuple("salt", party.address, hashed)
         self.reveals[hashed] = Reveal(hashed, party.address, ExitStatus(0), output, salt)
@@ -219,7 +223,7 @@ _CLASSES: dict[tuple[Hash32, str], Hash32] = {}
 def _class_of(pool: Hash32, image: str) -> Hash32:
     key = (pool, image)
     if key not in _CLASSES:
-        _CLASSES[key] = determinism_class(pool, job_spec.image_digest(image), HOST.environment())
+        _CLASSES[key] = determinism_class(pool, job_spec.image_digest(image), CPUS.environment())
     return _CLASSES[key]
 
 

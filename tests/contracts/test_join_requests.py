@@ -27,7 +27,7 @@ from quorate_protocol.units import Address, Amount, Hash32, Price, UnixSeconds
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import PeerKey
 from support.gpu.recorded_inventories import recorded
-from support.markets.provider_world import HOST
+from support.markets.provider_world import CPUS
 
 FEE = Amount(USD)
 CPU_SLOTS = OPEN_MAX + 2
@@ -74,10 +74,10 @@ def opened(found: RequestFile) -> dict[Hash32, list[int]]:
 async def test_an_owner_joins_with_a_stake_slot_for_each_gpu_and_cpu_slot(tmp_path: Path) -> None:
     world = foreign_market()
     [gpus] = GPUS.classes
-    wanted = _wanted(config(tmp_path), HOST, Sandbox.DOCKER_RUNC, GPUS)
+    wanted = _wanted(config(tmp_path), CPUS, Sandbox.DOCKER_RUNC, GPUS)
     found = await joins(world, tmp_path, wanted)
     assert isinstance(found.requests[0].request, RegisterRequest)
-    assert opened(found) == {HOST.id(): [OPEN_MAX, 2], gpus.host.id(): [8]}
+    assert opened(found) == {CPUS.id(): [OPEN_MAX, 2], gpus.host.id(): [8]}
     stake = (CPU_SLOTS + 8) * DEVNET.slot_stake
     assert found.permit is not None and found.permit.amount == stake + 4 * FEE
     c, owner = world.contracts, key("owner5").address
@@ -85,7 +85,7 @@ async def test_an_owner_joins_with_a_stake_slot_for_each_gpu_and_cpu_slot(tmp_pa
     for call in calls[:3]:  # the permit, the registration, and the first class in their order
         world.evm.send(key("relayer").address, call)
     rest = await joins(world, tmp_path, wanted)
-    assert opened(rest) == {HOST.id(): [OPEN_MAX, 2]}, "what the chain has is not asked for again"
+    assert opened(rest) == {CPUS.id(): [OPEN_MAX, 2]}, "what the chain has is not asked for again"
     assert len(rest.requests) == 2
     for call in await calls_to_relay(cast("Any", Node(world.evm)), c, rest, None, world.evm.now):
         world.evm.send(key("relayer").address, call)
@@ -97,13 +97,13 @@ async def test_an_owner_joins_with_a_stake_slot_for_each_gpu_and_cpu_slot(tmp_pa
 
 def test_gpus_get_stake_slots_only_in_a_sandbox_that_can_run_their_jobs(tmp_path: Path) -> None:
     [gpus] = GPUS.classes
-    cpus = {HOST.id(): CPU_SLOTS}
+    cpus = {CPUS.id(): CPU_SLOTS}
     for sandbox, has_gpus in (
         (Sandbox.DOCKER_RUNC, True),
         (Sandbox.DOCKER_RUNSC, True),
         (Sandbox.BWRAP, False),
         (None, False),
     ):
-        found = _wanted(config(tmp_path), HOST, sandbox, GPUS)
+        found = _wanted(config(tmp_path), CPUS, sandbox, GPUS)
         assert found == (cpus | {gpus.host.id(): 8} if has_gpus else cpus), sandbox
-    assert not _wanted(Config(home=tmp_path, coordinators=(), slots=0), HOST, None, LaidOut((), ()))
+    assert not _wanted(Config(home=tmp_path, coordinators=(), slots=0), CPUS, None, LaidOut((), ()))

@@ -32,6 +32,7 @@ from quorate_protocol.units import (
     UnixSeconds,
 )
 from quorate_protocol.values import replace
+from support.offers import MACHINE
 from support.value_strategies import values_of
 
 
@@ -45,7 +46,7 @@ class ProviderRules(BaseMachine):
         fetch, run, store, time = values
         named = lease.assignment_hash if lease else Hash32(bytes(32))
         at = UnixSeconds(self.near(time))
-        message = Accept(named, Seconds(fetch), Seconds(run), Seconds(store), at)
+        message = Accept(named, MACHINE.digest(), Seconds(fetch), Seconds(run), Seconds(store), at)
         self.world.send(ev.AcceptReceived(seal(DOMAIN, message, key.sign), key.address))
 
     @rule(

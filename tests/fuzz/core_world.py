@@ -26,7 +26,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import Limits
 from quorate_protocol.messages import job_spec as jobs
 from quorate_protocol.messages import offer as offers
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
@@ -67,13 +67,13 @@ from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.markets.scripted_market import COORDINATOR, DOMAIN, GENESIS, RULES
 from support.messages import an_order
-from support.offers import a_slot, an_offer
+from support.offers import MACHINE, a_slot, an_offer
 
 HOSTS = (
-    Pool("x86_64", "v3", "AuthenticAMD"),
-    Pool("x86_64", "v4", "GenuineIntel"),
-    Pool("ada", sm_count=128, driver_branch="550"),
-    Pool("aarch64", "armv8", "ARM"),  # offered, but without stake
+    CPUS,
+    Pool("RTX 4090", "", Small(1)),
+    Pool("L40S", "", Small(1)),
+    Pool("T4", "", Small(2)),  # offered, but without stake
 )
 CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 IMAGE = document_cid(b"image")
@@ -211,7 +211,9 @@ class World:
             Milliseconds(usage),
             Round(0),
         )
-        accept = Accept(lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), at)
+        accept = Accept(
+            lease.assignment_hash, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at
+        )
         decline = Decline(lease.assignment_hash, DeclineReason.BUSY, UnixSeconds(self.at + 1), at)
         made: dict[str, ev.Event] = {
             "a": ev.AcceptReceived(seal(DOMAIN, accept, owner.key.sign), owner.key.address),

@@ -303,7 +303,7 @@ class CoordinatorDaemon(Process[ev.Event, Effect]):
                     provider.operator_key,
                     {
                         host: market.stake_slots(host).get(owner, 0)
-                        for host in self.core.state.hosts
+                        for host in self.core.state.pool_slots
                     },
                 )
                 for owner, provider in self.core.state.providers.items()

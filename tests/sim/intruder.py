@@ -33,7 +33,7 @@ from sim.network import Silence
 from sim.parties import DOMAIN, FOREIGN, key
 from sim.provider import Provider
 from sim.world import World
-from support.offers import an_offer
+from support.offers import MACHINE, an_offer
 
 EVERY_SECONDS = 2.5
 STRANGER = key("stranger")
@@ -249,7 +249,9 @@ def _others_accept(intruder: Intruder) -> Attack:
         Seconds(0),
         intruder.world.coordinator.now,
     )
-    old = Accept(lease.assignment_hash, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1))
+    old = Accept(
+        lease.assignment_hash, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), UnixSeconds(1)
+    )
     own = intruder.operator_of(lease)
     provider = next(item for item in intruder.world.providers if item.owner == lease.provider)
     envelope, code = intruder.random.choice(

@@ -133,7 +133,7 @@ class OrderChecks:
         assert order.max_executions >= EXECUTIONS_LEAST, "4.50: two executions decide nothing"
         able = sum(
             any(
-                slot.host.id() == job.ack.message.pool
+                slot.pool.id() == job.ack.message.pool
                 and slot.on_demand <= order.max_price_per_hour
                 for slot in provider.offer.slots
             )

@@ -15,8 +15,7 @@ from quorate_runtime.keys.crypto import KeySigner
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 FOREIGN = Domain(1, Address(b"\x11" * 20))
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
-GPU_HOST = Pool("ada", sm_count=142, driver_branch="550", world_size=Small(2))
+GPU_POOL = Pool("L40S", "", Small(2))
 """The class of every run slot in a world with GPUs. A slot has two of them."""
 GENESIS = 1_000
 START = 2_000

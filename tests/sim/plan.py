@@ -14,7 +14,7 @@ from quorate_protocol.limits import DEVNET, Limits
 from quorate_protocol.messages.classes import Pool
 from quorate_protocol.units import Amount
 from quorate_protocol.values import replace
-from sim.parties import GPU_HOST, HOST
+from sim.parties import CPUS, GPU_POOL
 
 SAFETY_SECONDS = 60
 SMALL_CREDIT = 5_000
@@ -228,7 +228,7 @@ class Plan:
     @property
     def host(self) -> Pool:
         """The pool of all run slots."""
-        return GPU_HOST if self.has_gpus else HOST
+        return GPU_POOL if self.has_gpus else CPUS
 
     def stream(self, name: str) -> Random:
         """The random numbers of one part of the market."""

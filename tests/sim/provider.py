@@ -138,7 +138,7 @@ class Provider(ProviderEffects):
     def awake(self) -> None:
         """Starts as the daemon does: compares what still runs, then starts its timers."""
         observed = {lease: self.state_of(item) for lease, item in self.containers.items()}
-        found = reconcile(self.core.live(), self.core.jury.values(), observed)
+        found = reconcile(self.core.live(), self.core.jury.values(), observed, self.core.terms)
         for event in found.failures:
             self.report(event)
         going_on = {
@@ -245,7 +245,7 @@ class Provider(ProviderEffects):
     def _beat(self) -> None:
         seq, free = Sequence(self.schedule.now_ms), self.core.free_slots()
         if self.behaviour is Behaviour.DENIER:  # it wants to be drawn, and then to choose
-            free = tuple(FreeSlots(slot.host.id(), slot.count, Small(0)) for slot in self.slots)
+            free = tuple(FreeSlots(slot.pool.id(), slot.count, Small(0)) for slot in self.slots)
         for name in self.calls:
             account = self.coordinator if name == FIRST else second_coordinator.ACCOUNT.address
             beat = Heartbeat(self.owner, seq, free, self._named(account), self.clock.now)

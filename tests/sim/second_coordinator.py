@@ -113,7 +113,7 @@ class SecondCoordinator:
             coordinator=ACCOUNT.address,
             provider=owner,
             spec_hash=spec.digest(),
-            pool=slot.host.id(),
+            pool=slot.pool.id(),
             price_tier=PriceTier.ON_DEMAND,
             price_per_hour=slot.on_demand,
             max_duration=spec.max_duration,

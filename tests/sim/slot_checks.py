@@ -79,7 +79,7 @@ class SlotChecks:
         job, offer = core.state.jobs[lease.job_id], core.state.providers[lease.provider].offer
         assert offer is not None
         message = lease.assignment.message
-        prices = [it.on_demand for it in offer.slots if it.host.id() == message.pool]
+        prices = [it.on_demand for it in offer.slots if it.pool.id() == message.pool]
         patience = self._limits.decline_ahead_max
         places = job.phase.places if isinstance(job.phase, Running) else ()
         waited = any(
@@ -99,7 +99,7 @@ class SlotChecks:
         if self._is_asked_to_decline(core, lease, at):
             return
         pool = lease.assignment.message.pool
-        count = sum(slot.count for slot in offer.slots if slot.host.id() == pool)
+        count = sum(slot.count for slot in offer.slots if slot.pool.id() == pool)
         # Who is asked so that it declines takes no slot, though both were assigned in one step.
         held = [state.leases[other] for other in state.leases_in_slots.get(lease.provider) or ()]
         ours = sum(

@@ -134,7 +134,7 @@ class _Member:
             info.coordinator: Coordinator(url, info, session, keys.account, operator_keys, clock)
         }
         job_runner = JobRunner(
-            executor, store, config.home, clock, {slot.host.id(): slot.host for slot in terms.slots}
+            executor, store, config.home, clock, {slot.pool.id(): slot.host for slot in terms.slots}
         )
         dialers: dict[Address, WebSocketDialer] = {}
         peers: Mapping[Address, Peers] = dialers
@@ -176,7 +176,7 @@ class _Member:
         observed = {
             lease: await self.executor.state(lease) for lease in await self.executor.leases()
         }
-        found = reconcile(self.core.live(), self.core.jury.values(), observed)
+        found = reconcile(self.core.live(), self.core.jury.values(), observed, self.core.terms)
         for lease in found.strays:
             await self.executor.remove(lease)
         async with asyncio.TaskGroup() as group:

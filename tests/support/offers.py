@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence as Ordered
 
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import Host, Pool
 from quorate_protocol.messages.offer import Hardware, Offer, SlotOffer
 from quorate_protocol.units import ZERO_HASH, Address, JobKind, Price, Sequence, Small, UnixSeconds
 
@@ -10,25 +10,29 @@ GIB = 1 << 30
 INVENTORY = Hardware(64, 256 * GIB, 1 << 41).digest()
 
 
+MACHINE = Host("x86_64", "v3")
+GPU_MACHINE = Host("x86_64", "v3", "", "8.9", 142, "550")
+
+
 def a_slot(
-    host: Pool,
+    pool: Pool,
     price: int,
     count: int = 1,
     *,
     cpu_millis: int = 64_000,
     memory_bytes: int = 128 * GIB,
     disk_bytes: int = 1 << 40,
-    gpu: str = "L40S",
     vram_bytes: int = 48 * GIB,
+    host: Host | None = None,
 ) -> SlotOffer:
-    """Run slots of a class at one on-demand price. `gpu` and `vram_bytes` are those of a GPU
-    class; a CPU class has none.
+    """Run slots of a pool at one on-demand price, on MACHINE or GPU_MACHINE. `vram_bytes` is of a
+    GPU pool; that of CPUs has none.
     """
     return SlotOffer(
-        host=host,
-        gpu=gpu if host.is_gpu else "",
+        pool=pool,
+        host=host or (GPU_MACHINE if pool.is_gpu else MACHINE),
         count=Small(count),
-        vram_bytes=vram_bytes if host.is_gpu else 0,
+        vram_bytes=vram_bytes if pool.is_gpu else 0,
         cpu_millis=cpu_millis,
         memory_bytes=memory_bytes,
         scratch_bytes=disk_bytes,

@@ -130,7 +130,7 @@ class ContractFollower:
 
     async def _freed(self, owner: Address, least: BlockNumber) -> list[ev.ChainSlotFreed]:
         found, at = [], await self._newest_deep(least)
-        for pool, hosts in self.core.state.hosts.items():
+        for pool, hosts in self.core.state.pool_slots.items():
             for slot in hosts.slots:
                 if slot.owner == owner and slot.active_until != FOREVER:
                     place = self.contracts.stakes.slot(pool, slot.index)

@@ -123,7 +123,7 @@ def print_report(report: Report, as_json: bool) -> None:
     )
     _print_table(
         ("pool", "jobs", "expired unmatched"),
-        [(_name(item.host, item.pool), item.jobs, item.unmatched) for item in report.demand],
+        [(_name(item.pool, item.pool_id), item.jobs, item.unmatched) for item in report.demand],
     )
 
 
@@ -146,8 +146,8 @@ def _tree(report: Report) -> dict[str, Any]:
     ]
     tree["demand"] = [
         {
-            "pool": f"0x{item.pool}",
-            "name": _name(item.host, item.pool),
+            "pool": f"0x{item.pool_id}",
+            "name": _name(item.pool, item.pool_id),
             "jobs": item.jobs,
             "unmatched": item.unmatched,
         }
@@ -156,14 +156,9 @@ def _tree(report: Report) -> dict[str, Any]:
     return tree
 
 
-def _name(host: Pool | None, identity: str) -> str:
-    """As `quorate classes` shows it; its id if the tables do not know the class."""
-    if host is None:
-        return f"0x{identity}"
-    if not host.is_gpu:
-        return f"{host.architecture}/{host.level}/{host.vendor}"
-    parts = [host.architecture, str(host.sm_count), host.driver_branch, host.mig_profile or "-"]
-    return "/".join([*parts, str(host.world_size)]).removesuffix("/1").removesuffix("/-")
+def _name(pool: Pool | None, identity: str) -> str:
+    """As `quorate pools` shows it; its id if the tables do not know the pool."""
+    return str(pool) if pool is not None else f"0x{identity}"
 
 
 def _coins(wei: int) -> str:

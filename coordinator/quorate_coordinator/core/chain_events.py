@@ -6,7 +6,7 @@ from typing import assert_never
 from quorate_coordinator.core.audit import faults
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.accusations import Case
-from quorate_coordinator.core.model.entities import HostList, PastKey, Provider
+from quorate_coordinator.core.model.entities import PastKey, PoolSlots, Provider
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import held_pay, payees, transactions
 from quorate_protocol.messages.offer import WITHDRAWN
@@ -122,7 +122,7 @@ def _change_provider(context: StepContext, owner: Address, **changes: object) ->
 def _change_slots(
     context: StepContext, owner: Address, change: Callable[[StakeSlot], StakeSlot]
 ) -> None:
-    for pool, hosts in list(context.state.hosts.items()):
+    for pool, hosts in list(context.state.pool_slots.items()):
         if any(slot.owner == owner for slot in hosts.slots):
             slots = tuple(change(slot) if slot.owner == owner else slot for slot in hosts.slots)
             _set_slots(context, pool, slots)
@@ -167,15 +167,15 @@ def _no_slot(index: int) -> StakeSlot:
 
 
 def _slots(context: StepContext, pool: Hash32) -> list[StakeSlot]:
-    return list((context.state.hosts.get(pool) or HostList()).slots)
+    return list((context.state.pool_slots.get(pool) or PoolSlots()).slots)
 
 
 def _set_slots(context: StepContext, pool: Hash32, slots: Iterable[StakeSlot]) -> None:
     """An owner that has opened its first slot counts from the time of the newest block."""
     slots, at = tuple(slots), context.state.own.block_time
-    since = (context.state.hosts.get(pool) or HostList()).since
+    since = (context.state.pool_slots.get(pool) or PoolSlots()).since
     owners = {slot.owner for slot in slots if slot.active_until == FOREVER}
-    context.state.hosts[pool] = HostList(
+    context.state.pool_slots[pool] = PoolSlots(
         slots, {owner: since.get(owner, at) for owner in sorted(owners)}
     )
 
@@ -197,7 +197,7 @@ def _free_slot(context: StepContext, note: ev.ChainSlotFreed) -> None:
 
 def _draw_if_exiting(context: StepContext, owner: Address) -> None:
     """Closing the last slot means that the provider exits, so its held jobs are drawn now."""
-    slots = (slot for hosts in context.state.hosts.values() for slot in hosts.slots)
+    slots = (slot for hosts in context.state.pool_slots.values() for slot in hosts.slots)
     if all(slot.active_until != FOREVER for slot in slots if slot.owner == owner):
         for job in held_pay.held_jobs_of(context, owner):
             held_pay.draw_at_provider_exit(context, job)

@@ -162,7 +162,7 @@ class Challenges:
         beacon = await self._beacon.round(number)
         if beacon is None:
             raise Unavailable(f"beacon round {number} has not appeared yet", 0.5)
-        pool = offer.slots[0].host.id()
+        pool = offer.slots[0].pool.id()
         eligible = self._core.state.market.eligible(pool)
         seed = verifier_draw.seed(beacon.round, beacon.randomness, sender, asked.peer_key)
         coordinator = self._core.rules.coordinator

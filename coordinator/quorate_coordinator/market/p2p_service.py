@@ -212,7 +212,7 @@ def make_p2p_service(
         return sign_binding(domain, binding, signer.address, signer.sign, keys.peer.sign)
 
     def is_staked(account: Address) -> bool:
-        market, hosts = core.state.market, core.state.hosts
+        market, hosts = core.state.market, core.state.pool_slots
         return any(account in market.staked(pool) for pool in hosts)
 
     node = P2pNode(

@@ -151,8 +151,8 @@ def _view(row: RowMapping) -> MarketPeriodView:
     jobs = int(row["jobs"])
     return MarketPeriodView(
         start=UnixSeconds(row["start"]),
-        pool=Hash32(bytes.fromhex(row["pool"])),
-        host=canonical.decode(Pool, row["body"].encode()) if row["body"] else None,
+        pool_id=Hash32(bytes.fromhex(row["pool"])),
+        pool=canonical.decode(Pool, row["body"].encode()) if row["body"] else None,
         slots=row["slots"],
         providers=row["providers"],
         prices=prices,

@@ -56,7 +56,7 @@ CLASSES_MAX = 1_024  # in one observation, those with the most slots
 class ClassSupply:
     """One pool: slots by price, and how many providers offer it."""
 
-    host: Pool
+    pool: Pool
     providers: int = 0
     slots_by_price: Counter[int] = field(default_factory=Counter)
 
@@ -89,8 +89,8 @@ class Supply:
             price = price_of(slot)
             if not price or not slot.count:
                 continue
-            name = slot.host.id().hex()
-            found = self.by_class.setdefault(name, ClassSupply(slot.host))
+            name = slot.pool.id().hex()
+            found = self.by_class.setdefault(name, ClassSupply(slot.pool))
             found.slots_by_price[price] += slot.count
             found.providers += name not in counted
             counted.add(name)
@@ -326,9 +326,9 @@ class Projection:
             if number % PROVIDERS_PER_SLICE == 0:
                 await asyncio.sleep(0)
         observed = supply.rows()
-        hosts = [class_row(found.host) for found in supply.by_class.values()]
+        pools = [class_row(found.pool) for found in supply.by_class.values()]
         async with self.engine.begin() as connection:
-            for page in batched(hosts, PAGE):
+            for page in batched(pools, PAGE):
                 await upsert(connection, classes, page)
             for unit, seconds in volume.UNITS.items():
                 key = {"unit": unit, "start": now - now % seconds}
@@ -369,12 +369,12 @@ class _Changes:
         cls, state: State, archive: FileArchive, since: int, taken: _Followed, now: int
     ) -> "_Changes":
         jobs = [job for job in (state.jobs.get(job_id) for job_id in taken.jobs) if job is not None]
-        hosts: dict[Pool, None] = dict.fromkeys(job.host for job in jobs)
+        pools: dict[Pool, None] = dict.fromkeys(job.pool for job in jobs)
         return cls(
             _run_rows(archive, since, jobs),
             [provider_row(state, owner) for owner in taken.providers if owner in state.providers],
             [case_row(state.cases[key], now) for key in taken.cases if key in state.cases],
-            [class_row(host) for host in hosts],
+            [class_row(pool) for pool in pools],
         )
 
 

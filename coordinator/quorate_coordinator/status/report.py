@@ -19,10 +19,10 @@ from quorate_protocol.messages.classes import Pool
 
 @dataclass(frozen=True, slots=True)
 class ClassDemand:
-    """`host` is None while the tables do not know what the id means."""
+    """`pool` is None while the tables do not know what the id means."""
 
-    pool: str
-    host: Pool | None
+    pool_id: str
+    pool: Pool | None
     jobs: int
     unmatched: int
 

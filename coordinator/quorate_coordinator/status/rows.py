@@ -91,8 +91,8 @@ def transaction_row(purpose: str, receipt: Receipt, seen_at: int) -> Row:
     }
 
 
-def class_row(host: Pool) -> Row:
-    return {"pool": host.id().hex(), "body": canonical.encode(host).decode()}
+def class_row(pool: Pool) -> Row:
+    return {"pool": pool.id().hex(), "body": canonical.encode(pool).decode()}
 
 
 def plain_text(text: str, most: int) -> str:

@@ -32,7 +32,15 @@ from quorate_node.base.typed_values import (
 )
 from quorate_node.core.terms import MAX_HELD_DEFAULT
 from quorate_protocol.limits import OFFER_BYTES_MAX
-from quorate_protocol.messages.classes import CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS, Pool
+from quorate_protocol.messages.classes import (
+    CPU_ARCHITECTURES,
+    CPU_LEVELS,
+    CPUS,
+    GVISOR,
+    SM_COUNT_MAX,
+    Host,
+    Pool,
+)
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import (
     BYTES_OF_SLOT_MAX,
@@ -44,6 +52,7 @@ from quorate_protocol.messages.offer import (
 )
 from quorate_protocol.messages.ports import Sandbox
 from quorate_protocol.quantity_input import SIZE_MAX
+from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules.tabs import TRUST_DEFAULT
 from quorate_protocol.units import (
     ZERO_ADDRESS,
@@ -109,6 +118,14 @@ def _price_of(text: str, flag: str) -> Price:
     return usd_price(text)
 
 
+def cpu_level_of(text: str, flag: str) -> str:
+    if text not in ("", *CPU_LEVELS[:4]):
+        raise Refused(
+            Code.MALFORMED, f"{flag}: {text[:20]!r} is not a level; write v1, v2, v3 or v4"
+        )
+    return text
+
+
 class Settings(Struct, frozen=True):
     """The owner's choices, in bytes and micro-USD per slot-hour. A zero account is `init`'s."""
 
@@ -121,6 +138,13 @@ class Settings(Struct, frozen=True):
     slots: Annotated[
         int, Option("CPU run slots; each needs one stake slot (0: only GPUs)", most=SLOTS_MAX)
     ] = 1
+    cpu_level: Annotated[
+        str,
+        Option(
+            "Run jobs as on CPUs of this x86-64 level at most: v1 to v4 (default: this CPU's)",
+            read=cpu_level_of,
+        ),
+    ] = ""
     probation: Annotated[
         bool, Option("Start without stake: one run slot, whose pay becomes the first stake")
     ] = False
@@ -289,14 +313,11 @@ def offer_room_bytes(settings: Settings) -> int:
     A coordinator takes no longer offer, and then the provider would have no work at all.
     """
     listens_at = f"http://{settings.listen_host}:65535"
-    longest = (max(names, key=len) for names in (CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS))
-    architecture, level, vendor = longest
-    cpu = Pool(architecture, level, vendor)
     offer = Offer(
         provider=ZERO_ADDRESS,
         seq=Sequence((1 << 64) - 1),
         expires=UnixSeconds((1 << 53) - 1),
-        slots=(largest_slot(cpu, ""),) if settings.slots else (),
+        slots=(largest_slot(CPUS),) if settings.slots else (),
         inventory=ZERO_HASH,
         sandboxes=(max(Sandbox, key=len).value,),
         kinds=(JobKind.TASK,),
@@ -310,11 +331,12 @@ def offer_room_bytes(settings: Settings) -> int:
     return OFFER_BYTES_MAX - len(offer.encode())
 
 
-def largest_slot(host: Pool, gpu: str) -> SlotOffer:
-    """The slots of a class in the most bytes that an offer may need for them."""
+def largest_slot(pool: Pool) -> SlotOffer:
+    """The slots of a pool in the most bytes that an offer may need for them."""
+    gpu = ("12.0", SM_COUNT_MAX, "999999") if pool.is_gpu else ("", 0, "")
     return SlotOffer(
-        host=host,
-        gpu=gpu,
+        pool=pool,
+        host=Host(max(CPU_ARCHITECTURES, key=len), max(CPU_LEVELS, key=len), GVISOR, *gpu),
         count=Small(COUNT_MAX),
         vram_bytes=BYTES_OF_SLOT_MAX,
         cpu_millis=CPU_MILLIS_MAX,

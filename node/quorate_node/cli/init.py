@@ -126,7 +126,7 @@ def _print_result(
     )
     typer.echo(f"  operator {operator}: signs; `up` gives it gas from the owner")
     for item in gpus.classes:
-        slots = f"{len(item.groups)} slots of {item.host.world_size}x {item.model}"
+        slots = f"{len(item.groups)} slots of {item.pool}"
         typer.echo(f"  GPUs: {slots} at {usd(item.price)} USD per slot-hour")
     for problem in gpus.problems:
         typer.echo(f"  GPUs: {problem}")

@@ -21,7 +21,6 @@ from quorate_node.base.config import Config
 from quorate_node.base.operator_keys import FILE as OPERATOR_KEYS_FILE
 from quorate_node.base.operator_keys import OperatorKeys
 from quorate_node.base.provider_keys import SigningKeys
-from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_node.market.coordinator_client import (
     Coordinator,
     deployment_from_info,
@@ -33,8 +32,9 @@ from quorate_node.owner.account_state import AccountState, read_account
 from quorate_node.owner.senders import owner_sender
 from quorate_node.owner.tab_payments import draw_step, redeem_step, redeemable
 from quorate_node.status.status import EarningStatus, read_status
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.ports import Clock, Sandbox
+from quorate_protocol.messages.ports import Clock
 from quorate_protocol.messages.signed import Voucher
 from quorate_protocol.messages.views import InfoView
 from quorate_protocol.refusals import Code, Refused, Unavailable
@@ -77,7 +77,7 @@ class OwnerDesk:
     async def state(self) -> AccountState:
         status = read_status(self.config.path("status.json"))
         classes = set(stake_classes.remembered(self.config.home))
-        classes |= {detect_cpu_class(sandbox).id() for sandbox in (None, Sandbox.DOCKER_RUNSC)}
+        classes |= {CPUS.id()}
         classes |= set(status.pools) if status else set()
         keys = self.keys
         return await read_account(

@@ -198,7 +198,7 @@ def answer(
     no = decide(bid)
     if no is not None:
         return no, NO_START
-    offered = {slot.host.id() for slot in capacity.offered(terms, gone)}
+    offered = {slot.pool.id() for slot in capacity.offered(terms, gone)}
     if assignment.pool not in offered:
         text = "the GPUs of this class are gone: the driver does not list them any more"
         return DeclineCause(DeclineReason.MISMATCH, text), NO_START

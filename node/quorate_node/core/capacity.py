@@ -47,10 +47,10 @@ def check_room(
 ) -> None:
     executions, jury, pool = tuple(executions), tuple(jury), begun.pool
     slot = terms.slot(pool)
-    assert slot is not None and len(begun.gpus) == (slot.host.world_size * slot.host.is_gpu), (
+    assert slot is not None and len(begun.gpus) == (slot.pool.gpus * slot.pool.is_gpu), (
         "I2: a lease in a GPU slot has all GPUs of the slot"
     )
-    assert slot.host.is_gpu or taken(pool, executions, jury) <= slot.count, (
+    assert slot.pool.is_gpu or taken(pool, executions, jury) <= slot.count, (
         "I2: more running leases than slots"
     )
     held_gpus(executions, jury)
@@ -84,7 +84,7 @@ def free(
 ) -> int:
     """Returns how many run slots of a pool can take a lease now."""
     slots = terms.run_slots(pool)
-    if slots is not None and slots.offer.host.is_gpu:
+    if slots is not None and slots.offer.pool.is_gpu:
         return len(free_groups(terms, pool, executions, jury, gone))
     return max(0, terms.count(pool) - taken(pool, executions, jury))
 
@@ -96,7 +96,7 @@ def free_slots(
     is_draining: bool,
     gone: frozenset[str] = frozenset(),
 ) -> tuple[FreeSlots, ...]:
-    classes = [slot.host.id() for slot in terms.slots]
+    classes = [slot.pool.id() for slot in terms.slots]
     return tuple(
         FreeSlots(
             item,
@@ -111,7 +111,7 @@ def offered(terms: Terms, gone: frozenset[str]) -> tuple[SlotOffer, ...]:
     """Returns the slots to offer: a GPU slot of which a GPU is gone is not among them."""
     found = []
     for item in terms.classes:
-        count = len(present_groups(item, gone)) if item.offer.host.is_gpu else item.offer.count
+        count = len(present_groups(item, gone)) if item.offer.pool.is_gpu else item.offer.count
         if count:
             found.append(replace(item.offer, count=Small(count)))
     return tuple(found)

@@ -169,6 +169,7 @@ class Reexecute(OfCase, frozen=True, tag=True):
 
     spec_hash: Hash32
     pool: Hash32
+    class_id: Hash32
     give_up_at: UnixSeconds
     gpus: tuple[str, ...] = ()  # UUIDs
 

@@ -211,6 +211,7 @@ class ChainCaseOpened(Struct, frozen=True, tag=True):
     accused: Address
     spec_hash: Hash32
     pool: Hash32
+    class_id: Hash32  # determinism class of the results that differ
     max_duration: Seconds = Seconds(0)
     pay: Amount = Amount(0)
 

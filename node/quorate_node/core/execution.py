@@ -31,9 +31,7 @@ from quorate_node.core.terms import Terms
 from quorate_protocol.codec.eip712 import digest
 from quorate_protocol.limits import BEACON_AHEAD_MAX, BEACON_AHEAD_MIN, DAY
 from quorate_protocol.messages.beacon_rounds import round_at, round_time
-from quorate_protocol.messages.classes import determinism_class
 from quorate_protocol.messages.commitment import assignment_id, commitment, result_digest
-from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Accept, Commit, CommitEntry, CommitSet, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes, settlement
@@ -98,13 +96,14 @@ def begin(
     assert slot is not None, "bidding declines an unknown pool"
     # The slowest upload that may be quoted: with a shorter quote an honest owner would lapse.
     fetch, store = bidding.quoted_fetch_seconds(bid), quotes.store_seconds_max(event.spec)
-    accept = Accept(assignment_hash, Seconds(fetch), Seconds(quoted_run), Seconds(store), at)
+    accept = Accept(
+        assignment_hash, slot.host.digest(), Seconds(fetch), Seconds(quoted_run), Seconds(store), at
+    )
     commit_by = UnixSeconds(
         at + fetch + assignment.max_duration + store + terms.limits.commit_grace
     )
-    class_id = determinism_class(
-        assignment.pool, image_digest(event.spec.image), slot.host.environment()
-    )
+    class_id = terms.class_of(assignment.pool, event.spec)
+    assert class_id is not None
     execution = Execution(
         assignment=event.assignment,
         assignment_hash=assignment_hash,

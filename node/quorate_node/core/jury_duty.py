@@ -137,7 +137,7 @@ def duties(duty: JuryDuty) -> tuple[CourtEffect, ...]:
             case = duty.case
             return (
                 effects.Reexecute(
-                    case.case_id, case.spec_hash, case.pool, duty.vote_by, phase.gpus
+                    case.case_id, case.spec_hash, case.pool, case.class_id, duty.vote_by, phase.gpus
                 ),
             )
         case Voting():

@@ -6,9 +6,12 @@ from msgspec import Struct
 
 from quorate_node.core import events
 from quorate_node.core.jury_duty import JuryDuty, Repeating
-from quorate_node.core.phases import Execution, Publishing, Running, Starting
+from quorate_node.core.phases import PREPARING, Execution, Publishing, Running, Starting
+from quorate_node.core.terms import Terms
 from quorate_protocol.messages.ports import TaskState
 from quorate_protocol.units import Address, Hash32
+
+CHANGED = "driver, sandbox or slots changed since it was accepted"
 
 
 class Reconciled(Struct, frozen=True):
@@ -19,10 +22,14 @@ class Reconciled(Struct, frozen=True):
 
 
 def reconcile(
-    desired: Iterable[Execution], jury: Iterable[JuryDuty], observed: Mapping[str, TaskState]
+    desired: Iterable[Execution],
+    jury: Iterable[JuryDuty],
+    observed: Mapping[str, TaskState],
+    terms: Terms,
 ) -> Reconciled:
     """Compares leases with what the executor says of their containers. A lease that ran and lost
     its container lapses and never runs twice. One in Publishing goes on: its output may be on disk.
+    One that has not begun lapses if the machine's class is no longer the one that it accepted.
     """
     failures: list[events.TaskFailed] = []
     wanted: set[str] = set()
@@ -36,6 +43,9 @@ def reconcile(
                     item.assignment_hash, "its container was gone when the daemon started again"
                 )
             )
+        is_new = isinstance(item.phase, PREPARING) and state is TaskState.ABSENT
+        if is_new and terms.class_of(item.pool, item.spec) != item.class_id:
+            failures.append(events.TaskFailed(item.assignment_hash, CHANGED))
     wanted |= _repeated(jury)
     return Reconciled(tuple(failures), tuple(sorted(set(observed) - wanted)))
 

@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import USD, Limits
-from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.classes import determinism_class
+from quorate_protocol.messages.job_spec import JobSpec, image_digest
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.messages.ports import BeaconInfo, Sandbox
 from quorate_protocol.rules.tabs import TRUST_DEFAULT
@@ -100,7 +101,15 @@ class Terms(Struct, frozen=True):
         return Promise((self.sandbox.value,), policy.kinds, images, store_bytes)
 
     def run_slots(self, pool: Hash32) -> RunSlots | None:
-        return next((item for item in self.classes if item.offer.host.id() == pool), None)
+        return next((item for item in self.classes if item.offer.pool.id() == pool), None)
+
+    def class_of(self, pool: Hash32, spec: JobSpec) -> Hash32 | None:
+        """The determinism class of a job here; None if this machine has no slot of the pool."""
+        slot = self.slot(pool)
+        if slot is None:
+            return None
+        profile, image = spec.profile().digest(), image_digest(spec.image)
+        return determinism_class(pool, slot.host.digest(), image, profile)
 
     def slot(self, pool: Hash32) -> SlotOffer | None:
         found = self.run_slots(pool)
@@ -116,9 +125,9 @@ class Terms(Struct, frozen=True):
         named = [uuid for _, group in groups for uuid in group]
         assert len(set(named)) == len(named), "a GPU is in two run slots"
         for item in self.classes:
-            assert len(item.groups) == (item.offer.count if item.offer.host.is_gpu else 0), (
+            assert len(item.groups) == (item.offer.count if item.offer.pool.is_gpu else 0), (
                 "a GPU class needs one group of GPUs for each run slot"
             )
-        assert all(len(group) == item.offer.host.world_size for item, group in groups), (
+        assert all(len(group) == item.offer.pool.gpus for item, group in groups), (
             "a GPU slot has as many GPUs as its class says"
         )

@@ -21,7 +21,7 @@ from quorate_node.executors.base.outputs import delete_tree
 from quorate_node.market.content_sources import JobSources, OwnerGateways
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DAY, SPEC_BYTES_MAX
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import Host
 from quorate_protocol.messages.job_spec import JobSpec, decode, is_image_cid
 from quorate_protocol.messages.ports import Clock, Executor, Exit, Mount, Task
 from quorate_protocol.refusals import Code, Refused
@@ -50,14 +50,14 @@ class JobRunner:
         store: ContentStore,
         home: Path,
         clock: Clock,
-        classes: Mapping[Hash32, Pool],
+        hosts: Mapping[Hash32, Host],
         check_gpus: Callable[[], Awaitable[None]] | None = None,
         gateways: OwnerGateways | None = None,
     ) -> None:
         self.executor, self.store = executor, store
         self._outputs, self._clock = home / "outputs", clock
         self._hooks = home / "hooks"
-        self._classes, self._check_gpus = classes, check_gpus
+        self._hosts, self._check_gpus = hosts, check_gpus
         self._gateways = gateways or OwnerGateways()
         # Lease id -> ciphertext, so that a retried upload seals only once.
         self._sealed: dict[str, Cid] = {}
@@ -199,7 +199,7 @@ class JobRunner:
     async def _task(
         self, lease_id: str, spec: JobSpec, pool: Hash32, gpus: tuple[str, ...]
     ) -> Task:
-        host, asked = self._classes.get(pool), spec.resources
+        host, asked = self._hosts.get(pool), spec.resources
         if host is None:
             # The owner changed the slots, or the driver changed, since the lease was accepted.
             raise Refused(Code.UNSUPPORTED, "pool: this machine has no slot of this class any more")

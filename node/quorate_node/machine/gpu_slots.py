@@ -12,58 +12,38 @@ from quorate_node.base.config import Settings, largest_slot, offer_room_bytes
 from quorate_node.base.gpu_settings import COUNT_MAX, GpuLayout, GpuPrice
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import OFFER_BYTES_MAX
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import Host, Pool
 from quorate_protocol.messages.gpu_inventory import PATHS, GpuDevice, GpuInventory, MigPartition
 from quorate_protocol.messages.offer import offered_gpu_name
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Price, Small
+from quorate_protocol.values import replace
 
-_ARCHITECTURE_OF_MAJOR = {"9": "hopper", "10": "blackwell", "11": "blackwell", "12": "blackwell"}
-_ARCHITECTURE_OF_CAPABILITY = {
-    "7.5": "turing",
-    "8.0": "ampere",
-    "8.6": "ampere",
-    "8.7": "ampere",
-    "8.9": "ada",
-}
+CAPABILITY_MIN = "7.5"  # Turing: older GPUs have no deterministic libraries
 
 
-def architecture_of(capability: str) -> str:
-    """Architecture of a compute capability such as "9.0"; "" for one that no class has."""
-    major = capability.partition(".")[0]
-    return _ARCHITECTURE_OF_CAPABILITY.get(capability) or _ARCHITECTURE_OF_MAJOR.get(major, "")
-
-
-def pool_of(
-    inventory: GpuInventory,
-    device: GpuDevice,
-    partition: MigPartition | None = None,
-    world_size: int = 1,
-) -> Pool:
-    """Raises Refused(UNSUPPORTED) for a GPU older than every class, without an SM count, or in MIG
-    mode without a partition.
+def check_offerable(device: GpuDevice, partition: MigPartition | None = None) -> int:
+    """Its count of streaming multiprocessors. Raises Refused(UNSUPPORTED) for a GPU that is too
+    old, without an SM count, or in MIG mode without a partition.
     """
-    architecture = architecture_of(device.compute_capability)
     sm_count = partition.sm_count if partition else device.sm_count
-    if not architecture or not sm_count:
+    if not sm_count or version_of(device.compute_capability) < version_of(CAPABILITY_MIN):
         raise Refused(
             Code.UNSUPPORTED,
             f"GPU {device.uuid}: {device.model} (compute capability {device.compute_capability}, "
-            f"{sm_count} SMs) has no pool; offer CPU slots instead",
+            f"{sm_count} SMs) cannot be offered, only {CAPABILITY_MIN} and newer; offer CPU slots",
         )
     if device.is_mig_enabled and partition is None:
         raise Refused(
             Code.UNSUPPORTED, f"GPU {device.uuid} is in MIG mode; offer its partitions instead"
         )
-    host = Pool(
-        architecture,
-        sm_count=sm_count,
-        mig_profile=partition.profile if partition else "",
-        driver_branch=inventory.driver_version.partition(".")[0],
-        world_size=Small(world_size),
-    )
-    host.validate()
-    return host
+    return sm_count
+
+
+def version_of(capability: str) -> tuple[int, int]:
+    major, _, minor = capability.partition(".")
+    is_number = major.isdecimal() and minor.isdecimal()
+    return (int(major), int(minor)) if is_number else (0, 0)
 
 
 SEPARATOR_BYTES = 1  # the comma between two slots of an offer
@@ -72,13 +52,21 @@ PRICE_REMEDY = "name a price: quorate node init --gpu-price USD"
 
 @dataclass(frozen=True, slots=True)
 class GpuSlots:
-    """Run slots of a GPU class: model, bytes of one GPU, each slot's UUIDs, slot-hour price."""
+    """Run slots of a GPU pool: bytes of one GPU, each slot's UUIDs, slot-hour price."""
 
-    host: Pool
-    model: str
+    pool: Pool
+    capability: str
+    sm_count: int
+    driver: str
     vram_bytes: int
     groups: tuple[tuple[str, ...], ...]
     price: Price
+
+    def host(self, cpu: Host) -> Host:
+        """GPU jobs never run in gVisor (2.27)."""
+        return replace(
+            cpu, sandbox="", capability=self.capability, sm_count=self.sm_count, driver=self.driver
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +82,8 @@ class _Unit:
     """What a job can use as one GPU: a whole GPU, or a partition of one."""
 
     uuid: str
-    model: str
+    model: str  # as it is called, with the profile of a partition
+    whole: str  # the model of its GPU
     vram_bytes: int
     place: int  # in the inventory's devices
     device: GpuDevice
@@ -128,12 +117,12 @@ def _units(inventory: GpuInventory) -> list[_Unit]:
         model = model_of_driver_name(device.model)
         name = model.name if model else offered_gpu_name(device.model)
         if not device.is_mig_enabled:
-            found.append(_Unit(device.uuid, name, device.vram_bytes, place, device, None))
+            found.append(_Unit(device.uuid, name, name, device.vram_bytes, place, device, None))
         for part in device.partitions:
             # Another name than the whole GPU's, so that a job that asks for the model gets all of
             # it.
             called = offered_gpu_name(f"{name} {part.profile}")
-            found.append(_Unit(part.uuid, called, part.vram_bytes, place, device, part))
+            found.append(_Unit(part.uuid, called, name, part.vram_bytes, place, device, part))
     return found
 
 
@@ -193,35 +182,43 @@ def _closest(inventory: GpuInventory, units: list[_Unit], size: int) -> list[_Un
 def _add(work: _Work, group: list[_Unit], price: Price) -> bool:
     """False if no slot can be made of them."""
     first = group[0]
+    profile = first.partition.profile if first.partition else ""
+    pool = Pool(first.whole, profile, Small(len(group)))
     try:
-        host = pool_of(work.inventory, first.device, first.partition, len(group))
+        sm_count = check_offerable(first.device, first.partition)
+        pool.validate()
     except Refused as refused:
         work.problems.append(refused.detail)  # not re-raised: the other GPUs can be offered
         return False
-    known = work.found.get(host.id())
-    needed = len(canonical.encode(largest_slot(host, first.model))) + SEPARATOR_BYTES
+    known = work.found.get(pool.id())
+    needed = len(canonical.encode(largest_slot(pool))) + SEPARATOR_BYTES
     if known is None and needed > work.room_bytes:
         work.problems.append(
-            f"{first.model} is not offered: {len(work.found)} classes of GPUs and your --image "
+            f"{first.model} is not offered: {len(work.found)} pools of GPUs and your --image "
             f"fill the {OFFER_BYTES_MAX} bytes of an offer; run a second provider for it"
         )
         return False
-    if known is not None and (known.model != first.model or len(known.groups) >= COUNT_MAX):
+    facts = (first.device.compute_capability, sm_count)
+    if known is not None and (
+        (known.capability, known.sm_count) != facts or len(known.groups) >= COUNT_MAX
+    ):
         work.problems.append(
-            f"{first.model} is not offered: an offer has one model in each pool, here "
-            f"{known.model}; run a second provider for it"
+            f"{first.model} is not offered: a pool has {COUNT_MAX} slots at most, with equal GPUs; "
+            "run a second provider for it"
         )
         return False
     uuids = tuple(unit.uuid for unit in group)
     vram = min(unit.vram_bytes for unit in group)
     groups = (*known.groups, uuids) if known else (uuids,)
     work.room_bytes -= 0 if known else needed
-    work.found[host.id()] = GpuSlots(
-        host,
-        first.model,
-        min(vram, known.vram_bytes) if known else vram,
-        groups,
-        Price(price * len(group)),
+    work.found[pool.id()] = GpuSlots(
+        pool=pool,
+        capability=facts[0],
+        sm_count=sm_count,
+        driver=work.inventory.driver_version.partition(".")[0],
+        vram_bytes=min(vram, known.vram_bytes) if known else vram,
+        groups=groups,
+        price=Price(price * len(group)),
     )
     work.units = [unit for unit in work.units if unit not in group]
     return True

@@ -1,6 +1,6 @@
 """Finds the hardware properties that decide the bits of a result.
 
-It reads the CPU pool as a program inside the sandbox sees it, and the GPUs as the driver
+It reads the CPU as a program inside the sandbox sees it, and the GPUs as the driver
 reports them. Flags of each x86-64 level: https://gitlab.com/x86-psABIs/x86-64-ABI
 (micro-architecture levels).
 """
@@ -11,7 +11,7 @@ import platform
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate_protocol.messages.classes import CPU_VENDORS, GVISOR, Pool
+from quorate_protocol.messages.classes import CPU_LEVELS, GVISOR, Host
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.offer import Gpu, Hardware
 from quorate_protocol.messages.ports import GpuProbe, Sandbox
@@ -48,21 +48,24 @@ def read_cpuinfo(text: str) -> CpuInfo:
     return CpuInfo(rows.get("vendor_id", ""), rows.get("model name", ""), frozenset(flags.split()))
 
 
-def cpu_class(machine: str, cpu: CpuInfo) -> Pool:
-    """Returns the pool of a CPU. All unknown vendors have one class together."""
+def cpu_host(machine: str, cpu: CpuInfo) -> Host:
     if machine in ("aarch64", "arm64"):
-        return Pool("aarch64", "armv8", "ARM")
-    level = next((name for name, needed in LEVELS if needed <= cpu.flags), "v1")
-    return Pool("x86_64", level, cpu.vendor if cpu.vendor in CPU_VENDORS else "other")
+        return Host("aarch64", "armv8")
+    return Host(
+        "x86_64", next((name for name, needed in LEVELS if needed <= cpu.flags), CPU_LEVELS[0])
+    )
 
 
-def detect_cpu_class(sandbox: Sandbox | None = None) -> Pool:
-    """gVisor is a kernel with other results, so its providers have classes of their own."""
-    found = cpu_class(
+def detect_host(sandbox: Sandbox | None = None, level_max: str = "") -> Host:
+    """The host of CPU slots. gVisor is a kernel with other results. `level_max`: the owner's
+    setting; a lower level lets libraries run as on older CPUs.
+    """
+    found = cpu_host(
         platform.machine(), read_cpuinfo(Path("/proc/cpuinfo").read_text(errors="replace"))
     )
-    in_gvisor = sandbox is Sandbox.DOCKER_RUNSC
-    return replace(found, level=found.level + GVISOR) if in_gvisor else found
+    if level_max and found.architecture == "x86_64":
+        found = replace(found, level=min(found.level, level_max))
+    return replace(found, sandbox=GVISOR if sandbox is Sandbox.DOCKER_RUNSC else "")
 
 
 def detect_hardware(disk: Path, inventory: GpuInventory) -> Hardware:

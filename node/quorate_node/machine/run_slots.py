@@ -4,7 +4,7 @@ from quorate_node.base.config import Config
 from quorate_node.core.bidding import FETCHED_MAX
 from quorate_node.core.terms import RunSlots, SlotResources
 from quorate_node.machine.gpu_slots import GpuSlots
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS, Host, Pool
 from quorate_protocol.messages.job_spec import CUDA_MAX
 from quorate_protocol.messages.offer import Hardware, SlotOffer
 from quorate_protocol.messages.ports import Sandbox
@@ -19,7 +19,7 @@ MEMORY_SHARE = (9, 10)  # how much of the machine's memory all jobs together may
 
 
 def divide(
-    config: Config, hardware: Hardware, cpu: Pool, gpus: tuple[GpuSlots, ...]
+    config: Config, hardware: Hardware, cpu: Host, gpus: tuple[GpuSlots, ...]
 ) -> tuple[RunSlots, ...]:
     """Cores and memory are divided into a part for each GPU on offer and one for all CPU slots,
     which share what GPU slots leave. Raises Refused without any slot.
@@ -40,13 +40,13 @@ def divide(
         resources = _resources(
             config, config.cpu_millis or left[0] // config.slots, left[1] // config.slots
         )
-        offer = _offer(cpu, "", config.slots, 0, resources, config.price)
+        offer = _offer(CPUS, cpu, config.slots, 0, resources, config.price)
         found.append(RunSlots(offer, resources))
     for item in gpus:
-        size = item.host.world_size
+        size = item.pool.gpus
         resources = _resources(config, cores // parts * size, memory // parts * size)
         offer = _offer(
-            item.host, item.model, len(item.groups), item.vram_bytes, resources, item.price
+            item.pool, item.host(cpu), len(item.groups), item.vram_bytes, resources, item.price
         )
         found.append(RunSlots(offer, resources, item.groups))
     return tuple(found)
@@ -56,7 +56,7 @@ def with_cuda(slots: RunSlots, version: str) -> RunSlots:
     """Returns GPU slots with the newest CUDA of the driver; it says "" if it does not know."""
     major, _, minor = version.partition(".")
     minor = minor[:1] or "0"
-    if not (slots.offer.host.is_gpu and major.isdecimal() and minor.isdecimal()):
+    if not (slots.offer.pool.is_gpu and major.isdecimal() and minor.isdecimal()):
         return slots
     cuda = min(CUDA_MAX, int(major) * 10 + int(minor))
     return replace(slots, offer=replace(slots.offer, cuda=cuda))
@@ -78,11 +78,11 @@ def _resources(config: Config, cpu_millis: int, memory_bytes: int) -> SlotResour
 
 
 def _offer(
-    host: Pool, gpu: str, count: int, vram_bytes: int, resources: SlotResources, price: Price
+    pool: Pool, host: Host, count: int, vram_bytes: int, resources: SlotResources, price: Price
 ) -> SlotOffer:
     return SlotOffer(
+        pool=pool,
         host=host,
-        gpu=gpu,
         count=Small(count),
         vram_bytes=vram_bytes,
         cpu_millis=resources.cpu_millis,

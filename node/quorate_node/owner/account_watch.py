@@ -72,7 +72,7 @@ class AccountWatch:
             self.contracts,
             terms.provider,
             self.operator(),
-            [slot.host.id() for slot in terms.slots],
+            [slot.pool.id() for slot in terms.slots],
         )
         cases = await self._cases.look()
         return replace(found, cases=own_cases(cases, terms.provider, self.contracts.deployment))
@@ -82,7 +82,7 @@ class AccountWatch:
         if not self.needs_stake():
             return
         lacking = sum(
-            max(0, int(slot.count) - len(self.newest.open_slots(slot.host.id())))
+            max(0, int(slot.count) - len(self.newest.open_slots(slot.pool.id())))
             for slot in self.core.terms.slots
         )
         text = f"{lacking} run slots have no open stake slot; start the provider again to stake"

@@ -36,13 +36,14 @@ log = logging.getLogger(__name__)
 def translate(event: Event | None) -> events.Event | None:
     """None if the core needs none. Pure."""
     match event:
-        case court.CaseOpened(execution, accused, filing, spec_hash):
+        case court.CaseOpened(execution, accused, filing, spec_hash, class_id=class_id):
             return events.ChainCaseOpened(
                 execution=execution,
                 case_id=court_facts.case_id(filing),
                 accused=accused,
                 spec_hash=spec_hash,
                 pool=filing.pool,
+                class_id=class_id,
                 max_duration=Seconds(filing.duration),
                 pay=filing.pay,
             )

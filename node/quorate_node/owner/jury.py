@@ -127,9 +127,14 @@ class JuryService:
             await submit(events.Reexecuted(effect.case_id, digest))
 
     async def _digest_of_repeat(self, effect: effects.Reexecute, lease_id: str) -> Hash32:
-        """Zero if inputs or image cannot be fetched: the vote is then void."""
+        """Zero if inputs or image cannot be fetched, or this machine is of another determinism
+        class than the results that differ: the vote is then void.
+        """
         spec = await self._fetched(effect, lease_id)
         if spec is None:
+            return ZERO_HASH
+        if self.core.terms.class_of(effect.pool, spec) != effect.class_id:
+            log.info("case 0x%s is of another determinism class", _name(effect.case_id))
             return ZERO_HASH
         if self.clock.now() > effect.give_up_at:
             return ZERO_HASH

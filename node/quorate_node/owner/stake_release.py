@@ -128,7 +128,7 @@ class StakeRelease:
         """Returns the seconds until the next look."""
         pool, wanted = self.cpu
         account, classes = self.core.terms.provider, {pool}
-        classes |= {slot.host.id() for slot in self.core.terms.slots}
+        classes |= {slot.pool.id() for slot in self.core.terms.slots}
         slots: list[StakeSlot] = []
         for item in sorted(classes):
             slots += await stake_slots(self.client, self.contracts, account, item)

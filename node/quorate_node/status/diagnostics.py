@@ -20,7 +20,7 @@ from quorate_node.base.provider_keys import SigningKeys
 from quorate_node.executors.sandbox.bwrap_executor import BwrapExecutor
 from quorate_node.executors.selection import choose
 from quorate_node.machine.gpu_slots import LaidOut, lay_out
-from quorate_node.machine.host_probe import detect_cpu_class, detect_hardware, read_gpus
+from quorate_node.machine.host_probe import detect_hardware, detect_host, read_gpus
 from quorate_node.machine.nvml_probe import NvmlProbe
 from quorate_node.machine.run_slots import SANDBOXES_WITH_GPUS, needs_engine
 from quorate_node.market.coordinator_client import (
@@ -37,7 +37,7 @@ from quorate_node.owner.registration import (
 )
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages import determinism
-from quorate_protocol.messages.classes import GVISOR, Pool
+from quorate_protocol.messages.classes import CPUS, Host
 from quorate_protocol.messages.gpu_inventory import GpuInventory
 from quorate_protocol.messages.ports import Clock, Sandbox
 from quorate_protocol.messages.views import InfoView, OfferView
@@ -72,9 +72,9 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
         # A check makes no folder for a provider that does not exist
         tried = config if config.coordinators else replace(config, home=Path(elsewhere))
         engine, sandbox = await _engine(tried, keys, clock)
-    host = detect_cpu_class(sandbox)
+    host = detect_host(sandbox, config.cpu_level)
     found = [*_machine(config.home, host, inventory), *check_gpus(laid_out, sandbox), engine]
-    wanted = _wanted(config, host, sandbox, laid_out)
+    wanted = _wanted(config, sandbox, laid_out)
     if not config.coordinators:
         return [
             CheckResult("provider", False, f"there is no provider in {config.home}", init),
@@ -82,7 +82,7 @@ async def check_node(config: Config, keys: SigningKeys | None, clock: Clock) -> 
         ]
     async with plain_session() as session:
         for url in config.coordinators:
-            found.extend(await _coordinator(session, url, config, keys, host, wanted, clock))
+            found.extend(await _coordinator(session, url, config, keys, wanted, clock))
     return found
 
 
@@ -90,19 +90,17 @@ async def wanted_slots(config: Config, keys: SigningKeys, clock: Clock) -> Mappi
     inventory = await asyncio.to_thread(read_gpus, NvmlProbe())
     laid_out = lay_out(inventory, config)
     _, sandbox = await _engine(config, keys, clock)
-    return _wanted(config, detect_cpu_class(sandbox), sandbox, laid_out)
+    return _wanted(config, sandbox, laid_out)
 
 
-def _wanted(
-    config: Config, host: Pool, sandbox: Sandbox | None, laid_out: LaidOut
-) -> dict[Hash32, int]:
-    wanted = {host.id(): config.slots} if config.slots else {}
+def _wanted(config: Config, sandbox: Sandbox | None, laid_out: LaidOut) -> dict[Hash32, int]:
+    wanted = {CPUS.id(): config.slots} if config.slots else {}
     if sandbox in SANDBOXES_WITH_GPUS:
-        wanted |= {item.host.id(): len(item.groups) for item in laid_out.classes}
+        wanted |= {item.pool.id(): len(item.groups) for item in laid_out.classes}
     return wanted
 
 
-def _machine(home: Path, host: Pool, inventory: GpuInventory) -> list[CheckResult]:
+def _machine(home: Path, host: Host, inventory: GpuInventory) -> list[CheckResult]:
     hardware = detect_hardware(_existing(home), inventory)
     gib = 1 << 30
     size = (
@@ -112,16 +110,11 @@ def _machine(home: Path, host: Pool, inventory: GpuInventory) -> list[CheckResul
     gpus = "; ".join(
         f"{gpu.model} {gpu.vram_bytes // gib} GiB, driver {gpu.driver}" for gpu in hardware.gpus
     )
-    is_modern = host.level.removesuffix(GVISOR) in ("v2", "v3", "v4", "armv8")
+    is_modern = host.level in ("v2", "v3", "v4", "armv8")
     return [
         CheckResult("machine", hardware.disk_bytes > gib, size, "free at least 1 GiB of disk"),
         CheckResult("gpu", True, gpus or "none; CPU slots are offered"),
-        CheckResult(
-            "pool",
-            is_modern,
-            f"{host.architecture} {host.level} {host.vendor} ({host.id().hex()[:16]})",
-            NEWER_CPU,
-        ),
+        CheckResult("host", is_modern, f"{host} ({host.digest().hex()[:16]})", NEWER_CPU),
         CheckResult("profiles", True, profiles_text(determinism.digests())),
     ]
 
@@ -145,10 +138,9 @@ def check_gpus(laid_out: LaidOut, sandbox: Sandbox | None) -> list[CheckResult]:
         found.append(CheckResult("gpu slots", False, needs_engine(sandbox), "install Docker"))
         return found
     for item in laid_out.classes:
-        size = item.host.world_size
         text = (
-            f"{len(item.groups)} slots of {size}x {item.model} at {usd(item.price)} USD/h each "
-            f"({item.host.id().hex()[:16]})"
+            f"{len(item.groups)} slots of {item.pool} at {usd(item.price)} USD/h each "
+            f"({item.pool.id().hex()[:16]})"
         )
         found.append(CheckResult("gpu slots", True, text))
     return found
@@ -174,10 +166,10 @@ async def _coordinator(
     url: str,
     config: Config,
     keys: SigningKeys | None,
-    host: Pool,
     wanted: Mapping[Hash32, int],
     clock: Clock,
 ) -> list[CheckResult]:
+    pool = next(iter(wanted), CPUS.id())  # CPU slots come first
     try:
         info = await fetch_info(
             session, url, saved_info_path(config.path("coordinators"), url), config.home
@@ -185,7 +177,7 @@ async def _coordinator(
         contracts = Contracts.of(deployment_from_info(info))
         client = chain_client(config.chain_urls(info.chain_url), session)
         await check_coordinator(client, contracts, info)
-        owners = await ask(client, contracts.stakes.owner_count(host.id()))
+        owners = await ask(client, contracts.stakes.owner_count(pool))
         found = [
             CheckResult(
                 "coordinator",
@@ -195,7 +187,7 @@ async def _coordinator(
         ]
         found += [
             await check_clock(session, url, clock),
-            await _market(session, url, info, host, owners),
+            await _market(session, url, info, pool, owners),
         ]
         return found + (await _money(client, contracts, config, keys, wanted) if keys else [])
     except (Unavailable, Refused) as error:
@@ -228,7 +220,7 @@ async def check_clock(session: aiohttp.ClientSession, url: str, clock: Clock) ->
 
 
 async def _market(
-    session: aiohttp.ClientSession, url: str, info: InfoView, host: Pool, owners: int
+    session: aiohttp.ClientSession, url: str, info: InfoView, pool: Hash32, owners: int
 ) -> CheckResult:
     tree = await get_json(session, f"{url}/v1/offers")
     rows = tree.get("offers", []) if isinstance(tree, dict) else []
@@ -237,7 +229,7 @@ async def _market(
         slot.on_demand
         for item in offers
         for slot in item.offer.slots
-        if slot.host.id() == host.id() and slot.on_demand
+        if slot.pool.id() == pool and slot.on_demand
     ]
     median = (
         f"median price {usd(int(statistics.median(prices)))} USD/h" if prices else "no offer yet"

@@ -167,5 +167,5 @@ class PriceChange:
 
 
 def _priced(item: RunSlots, price: Price) -> RunSlots:
-    count = item.offer.host.world_size if item.groups else 1
+    count = item.offer.pool.gpus if item.groups else 1
     return replace(item, offer=replace(item.offer, on_demand=Price(price * count)))

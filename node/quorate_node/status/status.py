@@ -51,7 +51,7 @@ def why_nothing_is_on_offer(
 
 
 def offered_count(core: ProviderCore, pool: Hash32) -> int:
-    return sum(int(slot.count) for slot in core.offered_slots() if slot.host.id() == pool)
+    return sum(int(slot.count) for slot in core.offered_slots() if slot.pool.id() == pool)
 
 
 SHOWN_MAX = 50
@@ -188,7 +188,7 @@ def status_of(
         executor=terms.sandbox.value,
         pid=os.getpid(),
         is_draining=core.scalars.is_draining,
-        pools=tuple(slot.host.id() for slot in terms.slots),
+        pools=tuple(slot.pool.id() for slot in terms.slots),
         free_slots=tuple(int(item.free) for item in offered),
         connected=tuple(transports),
         transports={f"0x{address.hex()}": name for address, name in transports.items()},
@@ -254,18 +254,18 @@ def _slots(
     is_offered: bool,
 ) -> tuple[SlotStatus, ...]:
     by_class = {item.pool: int(item.free) for item in free}
-    levels = {slot.host.id(): int(slot.attestation_level) for slot in attested}
+    levels = {slot.pool.id(): int(slot.attestation_level) for slot in attested}
     return tuple(
         SlotStatus(
-            pool=slot.host.id(),
+            pool=slot.pool.id(),
             gpu=slot.gpu,
-            gpus=slot.host.world_size if slot.gpu else 0,
+            gpus=slot.pool.gpus if slot.gpu else 0,
             count=int(slot.count),
-            free=by_class.get(slot.host.id(), 0),
+            free=by_class.get(slot.pool.id(), 0),
             price=slot.on_demand,
             price_per_gpu=price_per_gpu_hour(slot, slot.on_demand) if slot.gpu else Price(0),
-            offered=offered_count(core, slot.host.id()) if is_offered else 0,
-            level=levels.get(slot.host.id(), 0),
+            offered=offered_count(core, slot.pool.id()) if is_offered else 0,
+            level=levels.get(slot.pool.id(), 0),
         )
         for slot in core.terms.slots
     )

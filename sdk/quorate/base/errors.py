@@ -18,8 +18,7 @@ REMEDIES = {
         "if it is a new order, set this machine's clock: timedatectl set-ntp true"
     ),
     Code.TOO_FEW_OWNERS.value: (
-        "`quorate classes` shows the owners; name a class as pool (--pool), or "
-        "set accept_unverified"
+        "`quorate pools` shows the owners; name a class as pool (--pool), or set accept_unverified"
     ),
     Code.NO_OFFER.value: "`quorate offers` shows the live offers",
 }

@@ -34,7 +34,7 @@ ROWS = (
     Row("stop", "quorate.cli.runs:stop", "Stop a run now.", RUNS),
     Row("offers", "quorate.cli.offers:offers", "List what is on offer.", MARKET),
     Row("offer", "quorate.cli.offers:offers", "List what is on offer.", MARKET, is_hidden=True),
-    Row("classes", "quorate.cli.setup:classes", "List the pools and their owners.", MARKET),
+    Row("pools", "quorate.cli.setup:pools", "List the pools and their owners.", MARKET),
     Row("market", "quorate.cli.market_history:market", "Show past prices and volume.", MARKET),
     Row(
         "reputation",

@@ -7,7 +7,7 @@ import typer
 
 from quorate.cli.context import JsonFlag, context_of, emit, note, run_async
 from quorate.cli.tables import table
-from quorate.job.pool import class_name, name_of, parse_pool
+from quorate.job.pool import name_of, parse_pool, pool_name
 from quorate.job.quantities import format_amount, parse_duration
 from quorate_protocol.codec import canonical
 from quorate_protocol.messages.market_history import MarketPeriodView
@@ -33,12 +33,12 @@ def market(
     ctx: typer.Context,
     by: Annotated[Literal["hour", "day"], typer.Option(help="Length of a period.")] = "day",
     since: Annotated[str, typer.Option(help="How far back, such as 12h or 7d.")] = "7d",
-    pool: Annotated[str, typer.Option("--class", help="Only this pool, by its name or id.")] = "",
+    pool: Annotated[str, typer.Option("--pool", help="Only this pool, by its name or id.")] = "",
     json: JsonFlag = False,
 ) -> None:
     """Shows supply, prices per slot-hour in USD, and volume of the market's past."""
     seconds = parse_duration(since, "--since")
-    identity = parse_pool(pool, "--class")
+    identity = parse_pool(pool, "--pool")
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as opened:
@@ -60,7 +60,7 @@ def _row(period: MarketPeriodView, by: str) -> list[str]:
     per_job = period.executions_per_job_ppm / 1_000_000
     return [
         start.strftime("%Y-%m-%d" if by == "day" else "%Y-%m-%d %H:%M"),
-        class_name(period.host) if period.host else name_of(period.pool),
+        pool_name(period.pool) if period.pool else name_of(period.pool_id),
         str(period.slots),
         str(period.providers),
         *(_price(price) for price in band),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from quorate.cli.terminal_text import one_line
 from quorate.client.base.result import Result, describe_exit
 from quorate.client.market import Plan
-from quorate.job.pool import ClassRow
+from quorate.job.pool import PoolRow
 from quorate.job.quantities import format_amount, format_duration, format_size
 from quorate.trust.chain_standing import JudgedOffer
 from quorate.trust.offer_verification import CheckedOffer
@@ -212,8 +212,8 @@ def _check_text(item: CheckedOffer) -> str:
 def _hardware(slot: SlotOffer) -> str:
     """Describes what one run slot holds: "2 x H100", or the CPU."""
     if not slot.gpu:
-        return f"CPU {slot.host.architecture} {slot.host.level}"
-    return slot.gpu if slot.host.world_size == 1 else f"{slot.host.world_size} x {slot.gpu}"
+        return f"CPU {slot.host}"
+    return str(slot.pool)
 
 
 def _prices(slot: SlotOffer) -> list[str]:
@@ -223,7 +223,7 @@ def _prices(slot: SlotOffer) -> list[str]:
     tiers = (("", slot.on_demand), ("spot ", slot.spot), ("reserved ", slot.reserved))
     return [
         f"{name}{_usd(price)}"
-        + (f" ({_usd(price_per_gpu_hour(slot, price))}/GPU)" if slot.host.world_size > 1 else "")
+        + (f" ({_usd(price_per_gpu_hour(slot, price))}/GPU)" if slot.pool.gpus > 1 else "")
         for name, price in tiers
         if price
     ]
@@ -251,25 +251,26 @@ OFFER_COLUMNS = [
 ]
 
 
-def class_row(row: ClassRow) -> list[str]:
+def pool_row(row: PoolRow) -> list[str]:
     price = "" if row.cheapest is None else format_amount(row.cheapest).removesuffix(" USD")
     owners = ", ".join(short(owner) for owner in row.owners[:OWNERS_SHOWN]) + (
         ", ..." if len(row.owners) > OWNERS_SHOWN else ""
     )
-    return [row.name, str(len(row.owners)), str(row.slots), price, owners]
+    return [row.name, str(len(row.owners)), str(len(row.hosts)), str(row.slots), price, owners]
 
 
-def class_json(row: ClassRow) -> dict[str, Any]:
+def pool_json(row: PoolRow) -> dict[str, Any]:
     return {
         "id": f"0x{row.id.hex()}",
         "name": row.name,
         "owners": [f"0x{owner.hex()}" for owner in row.owners],
+        "hosts": row.hosts,
         "slots": row.slots,
         "cheapestMicroUsd": row.cheapest,
     }
 
 
-CLASS_COLUMNS = ["POOL", "OWNERS", "SLOTS", "USD/H", "WHO"]
+POOL_COLUMNS = ["POOL", "OWNERS", "CLASSES", "SLOTS", "USD/H", "WHO"]
 
 
 def spec_json(spec: JobSpec) -> Any:

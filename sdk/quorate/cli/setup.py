@@ -120,18 +120,18 @@ def deposit(
         typer.echo(f"{format_amount(wanted)} deposited into {where} ({gas} gas)")
 
 
-def classes(ctx: typer.Context, json: JsonFlag = False) -> None:
+def pools(ctx: typer.Context, json: JsonFlag = False) -> None:
     """Lists the pools on offer: machines that give the same bytes, and the owners who decide
     results there.
     """
 
     async def work() -> None:
         async with context_of(ctx).reading_market() as market:
-            rows = await market.classes()
+            rows = await market.pools()
         if json:
-            emit({"classes": [rendering.class_json(row) for row in rows]})
+            emit({"pools": [rendering.pool_json(row) for row in rows]})
         else:
-            table(rendering.CLASS_COLUMNS, [rendering.class_row(row) for row in rows])
+            table(rendering.POOL_COLUMNS, [rendering.pool_row(row) for row in rows])
             if not rows:
                 note("there are no offers here now; try again later")
 

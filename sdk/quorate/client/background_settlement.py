@@ -11,7 +11,7 @@ from quorate.base.errors import EvidenceError, QuorateError, RefusedError, Unava
 from quorate.client.base.client_ledger import OrderRecord
 from quorate.client.base.session import ClientSession
 from quorate.client.money.vouchers import Vouchers
-from quorate.trust.charge_verification import CheckedVerdict, is_our_class
+from quorate.trust.charge_verification import CheckedVerdict
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.eip712 import digest as digest_of
 from quorate_protocol.limits import BEACON_AHEAD_MAX
@@ -45,7 +45,6 @@ ROUNDS_SLACK = 1  # the provider's clock may be one period ahead of ours
 class Refusals:
     """Why the client signed no witness. The user sees these sentences."""
 
-    WRONG_CLASS = "the commit was made with another image or pool"
     BAD_SIGNATURE = "the commit's signature does not verify"
     TOO_LATE = "its beacon round has already appeared"
     TOO_FAR = "its beacon round is too far in the future"
@@ -71,8 +70,6 @@ def consider(
     # provider's message.
     except Refused:
         return Refusals.BAD_SIGNATURE
-    if not is_our_class(message, ack, spec):
-        return Refusals.WRONG_CLASS
     newest = beacon_rounds.round_at(info, int(now))
     if message.beacon_round <= newest:
         return Refusals.TOO_LATE

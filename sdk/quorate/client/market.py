@@ -26,7 +26,7 @@ from quorate.client.run import Run
 from quorate.client.sent_orders import find_run, place_order
 from quorate.job.job import Job
 from quorate.job.packing import PackedJob
-from quorate.job.pool import ClassRow, classes_of, describe_owners
+from quorate.job.pool import PoolRow, describe_owners, pools_of
 from quorate.job.quantities import Money
 from quorate.programs.job_packing import ArrayElement, JobPacking
 from quorate.programs.job_preparation import JobPreparation
@@ -78,7 +78,7 @@ class Plan:
     budget: Amount
     reserved: Amount
     lead: Lead
-    pool: ClassRow | None = None
+    pool: PoolRow | None = None
     job: Job | None = None
     draft: OrderDraft | None = None
     estimate: Estimate | None = None
@@ -240,9 +240,9 @@ class Market:
         since = max(0, int(self._client_session.clock.now()) - seconds)
         return await self._client_session.api.market_history(by, since, pool)
 
-    async def classes(self) -> tuple[ClassRow, ...]:
+    async def pools(self) -> tuple[PoolRow, ...]:
         """Returns the pools on offer with their owners; those with most owners first."""
-        return classes_of(await self._client_session.api.offers())
+        return pools_of(await self._client_session.api.offers())
 
     async def account(self) -> AccountView:
         """Returns this client's tab, charges and vouchers, by the coordinator's account."""
@@ -480,8 +480,8 @@ class Market:
         if job.pool:
             self._notice(describe_owners(await self._class_of(job), job.pool))
 
-    async def _class_of(self, job: Job) -> ClassRow | None:
-        rows = await self.classes() if job.pool else ()
+    async def _class_of(self, job: Job) -> PoolRow | None:
+        rows = await self.pools() if job.pool else ()
         return next((row for row in rows if row.id == job.host()), None)
 
     async def _known_nonce(self) -> Nonce:

@@ -1,169 +1,174 @@
-"""Names of pools (PROTOCOL §2), and which owners offer them.
+"""Names of pools (PROTOCOL §2), which owners offer them, and on which machines.
 
-`x86_64/v3/AuthenticAMD` is a class of CPUs. `hopper/132/550` is one of GPUs: architecture,
-multiprocessors, driver branch, then optionally the MIG profile or `-`, and the number of GPUs. The
-id of a class always works too.
+`cpu` is the pool of all CPUs. `H100 SXM` is one of GPUs, `8x H100 SXM` one with eight in a slot,
+and `A100 SXM 80GB/3g.40gb` one of partitions. The id of a pool always works too.
 """
 
 import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from quorate.base.errors import UsageError
-from quorate_protocol.messages.classes import (
-    CPU_ARCHITECTURES,
-    CPU_LEVELS,
-    CPU_VENDORS,
-    GPU_ARCHITECTURES,
-    Pool,
-)
+from quorate_attestation.catalogue import models_called
+from quorate_protocol.codec.hashing import hash_tuple
+from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.messages.views import OfferView
 from quorate_protocol.refusals import Refused
 from quorate_protocol.units import ZERO_HASH, Address, Hash32, Price, Small
 
-NO_PROFILE = "-"
-WORLD_MAX = 255
+GPUS_MAX = 255
+_NAME = re.compile(r"(?:([0-9]{1,3})x )?([^/]+)(?:/([^/]+))?")
+_OLD_CLASS = re.compile(r"(x86_64|aarch64|turing|ampere|ada|hopper|blackwell|cdna[23])/.+")
 
 
 @dataclass(frozen=True, slots=True)
-class ClassRow:
-    """One pool: owners with live offers in it, their number of slots, and the lowest price
-    per hour.
+class PoolRow:
+    """One pool: owners with live offers in it, the machines on which they run jobs with the number
+    of owners of each, their number of slots, and the lowest price per hour.
     """
 
     id: Hash32
     name: str
     owners: tuple[Address, ...]
+    hosts: dict[str, int]
     slots: int
     cheapest: Price | None
 
 
-def class_name(host: Pool) -> str:
+def pool_name(pool: Pool) -> str:
     """Returns a name that `parse_pool` can read, or the id if a part is not a plain word."""
-    if not host.is_gpu:
-        return f"{host.architecture}/{host.level}/{host.vendor}"
-    parts = [
-        host.architecture,
-        str(host.sm_count),
-        host.driver_branch,
-        host.mig_profile or NO_PROFILE,
-        str(host.world_size),
-    ]
-    name = "/".join(parts).removesuffix("/1").removesuffix(f"/{NO_PROFILE}")
     try:
-        is_read_back = parse_pool(name) == host.id()
-    except UsageError:  # not re-raised: a profile contains a slash; the id works as well
+        is_read_back = parse_pool(str(pool)) == pool.id()
+    except UsageError:  # not re-raised: a model contains a slash; the id works as well
         is_read_back = False
-    return name if is_read_back else f"0x{host.id().hex()}"
+    return str(pool) if is_read_back else f"0x{pool.id().hex()}"
 
 
 def parse_pool(text: str, field: str = "pool") -> Hash32:
-    """Returns the id of a class by its name or id; ZERO_HASH for "", any class. UsageError names
-    the field.
+    """Returns the id of a pool by its name or id; ZERO_HASH for "", any pool. UsageError names the
+    field.
     """
     if not text:
         return ZERO_HASH
     if text.startswith("0x"):
-        try:
-            identity = bytes.fromhex(text[2:])
-        except ValueError:
-            identity = b""  # not re-raised: reported below
-        if len(identity) != 32 or identity == ZERO_HASH:
-            raise UsageError(
-                f"{field}: {text[:80]!r} is not a class id (0x and 64 hex digits); `quorate "
-                "classes` lists them"
-            )
-        return Hash32(identity)
-    host = _host(text.split("/"))
+        return _identity(text, field)
+    if text == str(CPUS):
+        return CPUS.id()
+    if _OLD_CLASS.fullmatch(text):
+        raise UsageError(_old(text, field))
+    parts = _NAME.fullmatch(text)
+    if parts is None or not 1 <= int(parts[1] or 1) <= GPUS_MAX:
+        raise UsageError(_unknown(text, field))
+    models = models_called(parts[2])
+    if len(models) > 1:
+        names = ", ".join(model.name for model in models[:8])
+        raise UsageError(f"{field}: {text[:80]!r} is several models: {names}; name one of them")
+    gpu = models[0].name if models else parts[2]
+    pool = Pool(gpu, parts[3] or "", Small(int(parts[1] or 1)))
     try:
-        if host is None:
-            raise UsageError(_unknown(text, field))
-        host.validate()
+        pool.validate()
     except Refused as refused:
         raise UsageError(_unknown(text, field)) from refused
-    return host.id()
+    return pool.id()
 
 
 def name_of(identity: Hash32) -> str:
-    """Returns the name of a class by its id. CPU classes are searched; for a GPU class not on
-    offer, the id is returned.
-    """
-    cpus = (Pool(*parts) for parts in itertools.product(CPU_ARCHITECTURES, CPU_LEVELS, CPU_VENDORS))
-    return next((class_name(host) for host in cpus if host.id() == identity), f"0x{identity.hex()}")
+    """Returns the name of a pool by its id; the id if it is of GPUs."""
+    return str(CPUS) if identity == CPUS.id() else f"0x{identity.hex()}"
 
 
-def _host(parts: list[str]) -> Pool | None:
-    if parts[0] not in GPU_ARCHITECTURES:
-        return Pool(parts[0], parts[1], parts[2]) if len(parts) == 3 else None
-    numbers = [parts[1] if len(parts) > 1 else "", parts[4] if len(parts) > 4 else "1"]
-    if not 3 <= len(parts) <= 5 or not all(
-        item.isascii() and item.isdecimal() and len(item) <= 5 for item in numbers
-    ):
-        return None
-    profile, world = ("" if len(parts) < 4 or parts[3] == NO_PROFILE else parts[3]), int(numbers[1])
-    if not (profile.isascii() and profile.isprintable()) or not 1 <= world <= WORLD_MAX:
-        return None
-    return Pool(
-        parts[0],
-        sm_count=int(numbers[0]),
-        driver_branch=parts[2],
-        mig_profile=profile,
-        world_size=Small(world),
+def _identity(text: str, field: str) -> Hash32:
+    try:
+        identity = bytes.fromhex(text[2:])
+    except ValueError:
+        identity = b""  # not re-raised: reported below
+    if len(identity) != 32 or identity == ZERO_HASH:
+        raise UsageError(
+            f"{field}: {text[:80]!r} is not a pool's id (0x and 64 hex digits); `quorate pools` "
+            "lists them"
+        )
+    old = old_class(Hash32(identity))
+    if old:
+        raise UsageError(_old(old, field))
+    return Hash32(identity)
+
+
+def old_class(identity: Hash32) -> str:
+    """Returns the name of a host class of CPUs by its id, as it was before pools; "" for others."""
+    levels = (f"{level}{end}" for level in ("v1", "v2", "v3", "v4", "armv8") for end in _OLD_ENDS)
+    for parts in itertools.product(("x86_64", "aarch64"), levels, _OLD_VENDORS):
+        if hash_tuple("cpu", *parts) == identity:
+            return "/".join(parts)
+    return ""
+
+
+_OLD_ENDS = ("", "-gvisor")
+_OLD_VENDORS = ("AuthenticAMD", "GenuineIntel", "ARM", "other")
+
+
+def _old(text: str, field: str) -> str:
+    return (
+        f"{field}: {text[:80]} is a host class, and pools took their place: write cpu, or a model "
+        "such as H100 SXM; `quorate pools` lists them"
     )
 
 
 def _unknown(text: str, field: str) -> str:
-    cpus = f"{'|'.join(CPU_ARCHITECTURES)}/{'|'.join(CPU_LEVELS)}/{'|'.join(CPU_VENDORS)}"
     return (
-        f"{field}: {text[:80]!r} is not a pool; CPUs are {cpus}, GPUs such as "
-        "hopper/132/550; `quorate classes` lists those on offer"
+        f"{field}: {text[:80]!r} is not a pool; write cpu, or a model such as H100 SXM, 8x H100 "
+        "SXM or A100 SXM 80GB/3g.40gb; `quorate pools` lists those on offer"
     )
 
 
-def classes_of(views: Iterable[OfferView]) -> tuple[ClassRow, ...]:
+def pools_of(views: Iterable[OfferView]) -> tuple[PoolRow, ...]:
     """Returns the pools of live offers; those with most owners first."""
-    hosts: dict[Hash32, Pool] = {}
+    pools: dict[Hash32, Pool] = {}
     owners: dict[Hash32, dict[Address, int]] = {}
+    hosts: dict[Hash32, dict[str, set[Address]]] = {}
     prices: dict[Hash32, list[Price]] = {}
     for view in views:
         for slot in view.offer.slots if view.is_alive else ():
-            if not _is_known(slot.host):
+            if not _is_known(slot.pool):
                 continue
-            identity = slot.host.id()
-            hosts.setdefault(identity, slot.host)
+            identity, owner = slot.pool.id(), view.offer.provider
+            pools.setdefault(identity, slot.pool)
             mine = owners.setdefault(identity, {})
-            mine[view.offer.provider] = mine.get(view.offer.provider, 0) + slot.count
+            mine[owner] = mine.get(owner, 0) + slot.count
+            hosts.setdefault(identity, {}).setdefault(str(slot.host), set()).add(owner)
             price = slot.on_demand or slot.spot  # the price at which jobs are matched
             prices.setdefault(identity, []).extend([price] if price else [])
     rows = [
-        ClassRow(
+        PoolRow(
             item,
-            class_name(host),
+            pool_name(pool),
             tuple(owners[item]),
+            {name: len(found) for name, found in sorted(hosts[item].items())},
             sum(owners[item].values()),
             min(prices[item], default=None),
         )
-        for item, host in hosts.items()
+        for item, pool in pools.items()
     ]
     return tuple(sorted(rows, key=lambda row: (-len(row.owners), row.name)))
 
 
-def _is_known(host: Pool) -> bool:
-    """Returns whether the catalogue has the class. A coordinator may list anything."""
+def _is_known(pool: Pool) -> bool:
+    """A coordinator may list anything."""
     try:
-        host.validate()
+        pool.validate()
     except Refused:
         return False  # not re-raised: no provider could accept a job on it
     return True
 
 
-def describe_owners(row: ClassRow | None, name: str) -> str:
-    """Describes a named class's owners. Users must see them before they sign, because these owners
-    decide the verdict.
+def describe_owners(row: PoolRow | None, name: str) -> str:
+    """Describes a pool's owners. Users must see them before they sign, because these owners decide
+    the verdict.
     """
     if row is None:
         return f"pool {name}: no provider offers it now"
     shown = ", ".join(f"0x{owner.hex()}" for owner in row.owners[:16])
     more = f" and {len(row.owners) - 16} more" if len(row.owners) > 16 else ""
     told = f"pool {name}: owners on offer: {len(row.owners)} ({shown}{more})"
-    return f"{told}; owners with most slots there decide which result is accepted"
+    kinds = ", ".join(f"{host} ({count})" for host, count in list(row.hosts.items())[:8])
+    return f"{told}; on {kinds}; owners with most slots there decide which result is accepted"

@@ -71,7 +71,7 @@ async def _snapshot(
     keys = await asyncio.gather(*(asked(contracts.stakes.operator_key(owner)) for owner in owners))
     key_of = dict(zip(owners, keys, strict=True))
     classes = dict.fromkeys(
-        slot.host.id()
+        slot.pool.id()
         for offer in heard
         if offer.key == key_of[offer.envelope.offer.provider]
         for slot in offer.envelope.offer.slots

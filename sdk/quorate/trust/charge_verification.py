@@ -14,11 +14,10 @@ from quorate_protocol.codec import canonical as canonical_module
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import receipt
 from quorate_protocol.messages.beacon_rounds import Timing
-from quorate_protocol.messages.classes import CPU_ENVIRONMENT, GPU_ENVIRONMENT, determinism_class
 from quorate_protocol.messages.envelope import Envelope, Recover
 from quorate_protocol.messages.job_spec import JobSpec, image_digest
 from quorate_protocol.messages.receipt import ExecutionEvidence, Receipt
-from quorate_protocol.messages.signed import Ack, Commit, Order, Verdict
+from quorate_protocol.messages.signed import Ack, Order, Verdict
 from quorate_protocol.refusals import Refused
 from quorate_protocol.rules.receipts import receipt_checks, receipt_pins
 from quorate_protocol.rules.receipts.receipt_bill import bill_of
@@ -150,6 +149,10 @@ def _check_spec(known: OwnRecord, found: Receipt) -> None:
         found.image == image_digest(known.spec.image),
         "receipt: its image is not the one of our spec",
     )
+    _require(
+        found.profile == known.spec.profile().digest(),
+        "receipt: its determinism profile is not the one of our spec",
+    )
 
 
 def _group(found: Receipt) -> list[ExecutionEvidence]:
@@ -182,15 +185,6 @@ def _check_witness(known: OwnRecord, found: Receipt) -> None:
         or not known.has_witnessed(primary.message.assignment_hash, primary.digest(known.domain)),
         "witness: the coordinator took our witness, and its CommitSet names none",
     )
-
-
-def is_our_class(commit: Commit, ack: Ack, spec: JobSpec) -> bool:
-    image = image_digest(spec.image)
-    classes = (
-        determinism_class(ack.pool, image, tuple(sorted(env)))
-        for env in (CPU_ENVIRONMENT, GPU_ENVIRONMENT)
-    )
-    return commit.class_id in classes
 
 
 def _require(good: bool, what: str) -> None:

@@ -54,11 +54,11 @@ from quorate_node.base.config import STORE_BYTES_MIN, TransportChoice
 from quorate_node.base.config import Settings as ProviderSettings
 from quorate_node.base.provider_keys import ProviderKeys
 from quorate_node.executors.sandbox.bwrap_executor import check_bwrap
-from quorate_node.machine.host_probe import detect_cpu_class
 from quorate_node.market.coordinator_dialer import LIBP2P, WEBSOCKET
 from quorate_protocol.codec import canonical
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages.ports import BeaconInfo, Sandbox, Signer
+from quorate_protocol.messages.classes import CPUS
+from quorate_protocol.messages.ports import BeaconInfo, Signer
 from quorate_protocol.refusals import Unavailable
 from quorate_protocol.units import Address, Hash32
 from quorate_runtime import p2p
@@ -321,8 +321,6 @@ class _Startup:
         profiles: tuple[Profile, ...],
     ) -> Deployment:
         config = self.config
-        in_gvisor = config.executor is ExecutorChoice.DOCKER_RUNSC
-        pool = detect_cpu_class(Sandbox.DOCKER_RUNSC if in_gvisor else None).id()
         info = json.loads(beacon["info"])
         agreed = BeaconInfo(bytes.fromhex(info["public_key"]), info["period"], info["genesis_time"])
         newcomers = [
@@ -333,7 +331,7 @@ class _Startup:
                 peer_public=keys.peer_public,
                 box_public=keys.box_public,
                 host=config.host(index),
-                pool=pool,
+                pool=CPUS.id(),
                 slots=config.slots_of(index),
             )
             for index, keys in enumerate(providers)

@@ -25,8 +25,8 @@ class MarketPeriodView(Readable, frozen=True):
     """
 
     start: UnixSeconds
-    pool: Hash32
-    host: Pool | None
+    pool_id: Hash32
+    pool: Pool | None  # null if the coordinator does not know it
     slots: int
     providers: int
     prices: PriceBand | None
@@ -38,7 +38,7 @@ class MarketPeriodView(Readable, frozen=True):
 
 
 class MarketHistory(Readable, frozen=True):
-    """Periods in order of `start`, then of `pool`. `next` continues the list as the query
+    """Periods in order of `start`, then of `poolId`. `next` continues the list as the query
     parameter `after`; null at its end.
     """
 

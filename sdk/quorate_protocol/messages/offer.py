@@ -10,7 +10,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import GPU_NAME, GPU_NAME_MAX, Host, Pool
 from quorate_protocol.messages.document import Document
 from quorate_protocol.messages.envelope import Envelope, Recover, signer
 from quorate_protocol.messages.job_spec import CUDA_MAX
@@ -29,7 +29,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 
-VERSION = 2
+VERSION = 3
 SLOTS_MAX = 16
 ADDRESSES_MAX = 4
 SANDBOXES_MAX = 8
@@ -41,8 +41,6 @@ BYTES_OF_SLOT_MAX = 1 << 53
 CPU_MILLIS_MAX = 1 << 30
 WITHDRAWN = UnixSeconds(0)  # `expires` of an offer that withdraws all earlier ones
 EXPIRES_SLACK_SECONDS = 60  # an offer may outlive `offer_ttl` by so much, for clocks that differ
-_GPU_NAME_MAX = 64
-_GPU_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+/-]{0,63}")
 _SANDBOX_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
@@ -71,13 +69,12 @@ class Hardware(Document, frozen=True):
 class SlotOffer(Readable, frozen=True):
     """Run slots of one pool, with a price per slot-hour for each price tier.
 
-    A price of 0 means that the provider does not offer this tier. A GPU slot holds
-    `host.world_size` GPUs of one model. `cpu_millis` and all bytes but `vram_bytes` are what one
-    run slot gives to a job.
+    A price of 0 means that the provider does not offer this tier. `cpu_millis` and all bytes but
+    `vram_bytes` are what one run slot gives to a job.
     """
 
-    host: Pool
-    gpu: str  # catalogue name of the GPU model; "" for a CPU slot
+    pool: Pool
+    host: Host
     count: Small  # count of run slots
     vram_bytes: int  # of one GPU; 0 for a CPU slot
     cpu_millis: int  # thousandths of a core
@@ -91,6 +88,11 @@ class SlotOffer(Readable, frozen=True):
     attestation_level: Small = Small(0)
     record: Hash32 = ZERO_HASH  # CID digest of the attestation record; zero = none
     cuda: int = 0  # ten times the newest CUDA of the driver: 124 is 12.4; 0 = unknown
+
+    @property
+    def gpu(self) -> str:
+        """The GPU model, with the profile of a partition; "" for a CPU slot."""
+        return f"{self.pool.gpu} {self.pool.mig_profile}".strip()
 
 
 class Offer(Document, frozen=True):
@@ -179,12 +181,13 @@ def check_form(offer: Offer) -> None:
         raise Refused(Code.BAD_AMOUNT, "offer.storeBytes: it is out of bounds")
     for slot in offer.slots:
         _check_slot(slot)
-    if len({slot.host.id() for slot in offer.slots}) != len(offer.slots):
+    if len({slot.pool.id() for slot in offer.slots}) != len(offer.slots):
         raise Refused(Code.MALFORMED, "offer.slots: a pool occurs twice")
 
 
 def _check_slot(slot: SlotOffer) -> None:
-    slot.host.validate()
+    slot.pool.validate()
+    slot.host.validate(slot.pool.is_gpu)
     prices = (slot.spot, slot.on_demand, slot.reserved)
     disk = (slot.scratch_bytes, slot.output_bytes, slot.input_bytes)
     if slot.count < 1 or not all(0 <= price <= PRICE_MAX for price in prices):
@@ -202,16 +205,13 @@ def _check_slot(slot: SlotOffer) -> None:
             "offer.slots: cpuMillis and memoryBytes must be above 0, scratchBytes, outputBytes and "
             "inputBytes at least 0; they say what one run slot gives to a job",
         )
-    if not 0 <= slot.cuda <= (CUDA_MAX if slot.host.is_gpu else 0):
+    if not 0 <= slot.cuda <= (CUDA_MAX if slot.pool.is_gpu else 0):
         raise Refused(
             Code.BAD_AMOUNT, f"offer.slots: cuda is ten times a version, at most {CUDA_MAX}"
         )
-    has_gpu = _GPU_NAME.fullmatch(slot.gpu) is not None and slot.vram_bytes > 0
-    if not (has_gpu if slot.host.is_gpu else not slot.gpu and not slot.vram_bytes):
+    if slot.pool.is_gpu != (slot.vram_bytes > 0):
         raise Refused(
-            Code.MALFORMED,
-            "offer.slots: a GPU slot names its model in gpu and its vramBytes; a CPU slot has "
-            "neither",
+            Code.MALFORMED, "offer.slots: a GPU slot names its vramBytes; a CPU slot has none"
         )
     if (slot.attestation_level > 0) != (slot.record != ZERO_HASH):
         raise Refused(
@@ -232,8 +232,8 @@ def in_steps(size: int) -> int:
 def offered_gpu_name(driver_name: str) -> str:
     """A driver's name of a GPU in the form that an offer takes, without the maker's name."""
     text = re.sub(r"[^A-Za-z0-9 ._+/-]", " ", driver_name.removeprefix("NVIDIA "))
-    name = " ".join(text.split())[:_GPU_NAME_MAX].lstrip(" ._+/-")
-    return name if _GPU_NAME.fullmatch(name) else "unknown GPU"
+    name = " ".join(text.split())[:GPU_NAME_MAX].lstrip(" ._+/-")
+    return name if GPU_NAME.fullmatch(name) else "unknown GPU"
 
 
 def gpus_needed(slots: tuple[SlotOffer, ...], gpu: str) -> int:
@@ -242,14 +242,14 @@ def gpus_needed(slots: tuple[SlotOffer, ...], gpu: str) -> int:
     """
     if not gpu:
         return 1
-    return sum(slot.count * slot.host.world_size for slot in slots if slot.gpu == gpu)
+    return sum(slot.count * slot.pool.gpus for slot in slots if slot.gpu == gpu)
 
 
 def price_per_gpu_hour(slot: SlotOffer, price: Price) -> Price:
     """A price per slot-hour as a price per GPU-hour, for people. It is rounded up, so that nobody
     pays more than is shown. A CPU slot counts as one.
     """
-    return Price(-(-price // max(1, slot.host.world_size)))
+    return Price(-(-price // max(1, slot.pool.gpus)))
 
 
 def without_times(offer: Offer) -> Offer:

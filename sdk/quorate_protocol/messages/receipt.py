@@ -108,8 +108,9 @@ class Evidence(Document, frozen=True):
     beacon_key: bytes  # 96-byte compressed G2 point
     timing: Timing
     coordinator_key: Address
-    host: Pool  # its id is `Ack.pool`
+    pool: Pool  # its id is `Ack.pool`
     image: Hash32  # digest of the image, see `job_spec.image_digest`
+    profile: Hash32  # digest of the determinism profile of the job spec
     session: Envelope[Session]
     order: Envelope[Order]
     ack: Envelope[Ack]

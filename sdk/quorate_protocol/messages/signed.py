@@ -165,6 +165,7 @@ class Accept(Readable, frozen=True):
     """Provider: it will run the assignment, and quotes how long each part takes."""
 
     assignment_hash: Hash32  # digest of the whole Assignment
+    host: Hash32  # digest of the machine's `classes.Host`, on which it will run
     quoted_fetch_seconds: Seconds
     quoted_run_seconds: Seconds
     quoted_store_seconds: Seconds
@@ -186,7 +187,7 @@ class Commit(Readable, frozen=True):
     """Provider: it commits to a result, which stays hidden until its Reveal."""
 
     assignment_hash: Hash32
-    class_id: Hash32  # determinism class
+    class_id: Hash32  # determinism class, of the host in the Accept
     commitment: Hash32  # H(assignmentHash, provider, salt32, resultDigest)
     encrypted_output: Hash32  # CID digest of the ciphertext
     usage_ms: Milliseconds  # measured run time, which is paid

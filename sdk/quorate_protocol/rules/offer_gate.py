@@ -130,7 +130,7 @@ def _stake_problem(envelope: OfferEnvelope, key: Address, snapshot: MarketSnapsh
     if offer.expires == WITHDRAWN:
         return ""
     for slot in offer.slots:
-        staked = standing.stake_slots.get(slot.host.id(), 0)
+        staked = standing.stake_slots.get(slot.pool.id(), 0)
         if slot.count > staked:
             return f"offer: {slot.count} run slots, and their owner has {staked} stake slots"
     return ""

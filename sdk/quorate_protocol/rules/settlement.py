@@ -18,6 +18,7 @@ from quorate_protocol.rules import confirmation
 from quorate_protocol.rules.confirmation import Repeat
 from quorate_protocol.units import (
     BPS_ONE,
+    ZERO_HASH,
     Amount,
     Bps,
     Hash32,
@@ -180,13 +181,18 @@ class Ran(Struct, frozen=True):
     result: Hash32 | None  # None when it was not revealed
     # The execution that its provider repeated, to confirm the fault of another; None otherwise.
     repeats: Hash32 | None = None
+    class_id: Hash32 = ZERO_HASH  # determinism class
 
 
 def repeats_in(ran: Sequence[Ran]) -> list[Repeat]:
-    results = {item.assignment_hash: item.result for item in ran}
-    return [
-        Repeat(item.repeats, results[item.repeats], item.result) for item in ran if item.repeats
-    ]
+    first = {item.assignment_hash: item for item in ran}
+    found = []
+    for item in ran:
+        if item.repeats:
+            before = first[item.repeats]
+            again = item.result if item.class_id == before.class_id else None
+            found.append(Repeat(item.repeats, before.result, again, before.class_id))
+    return found
 
 
 def counting(ran: Sequence[Ran]) -> list[Ran]:

@@ -49,6 +49,13 @@ class Trust(Struct, frozen=True):
         return hash_tuple(provider, job_class, self.passed, self.lambda_ppm, len(self.strikes))
 
 
+def after_doubt(trust: Trust) -> Trust:
+    """The trust after an execution that other determinism classes outvoted. It is no fault, but a
+    provider that calls its class as it likes must not lie for nothing: k begins again.
+    """
+    return replace(trust, passed=0)
+
+
 def after_audit(trust: Trust, passed: bool, now: UnixSeconds) -> Trust:
     """The trust after one more audited execution. λ moves by 1/300 of the way to 0 or 1. A fault
     also resets k and adds a strike.

@@ -227,9 +227,9 @@ async def test_a_class_without_offers_is_reported_by_name(
         code, _, err = await call("apply", "-f", file, "-y")
         assert code == 3 and not fake.jobs
         assert "no live offer of pool aarch64/armv8/ARM fits (no-offer)" in err
-        assert "Next: `quorate classes` lists" in err
+        assert "Next: `quorate pools` lists" in err
         code, _, err = await call("plan", "-f", file)
-        assert code == 0 and "pool aarch64/armv8/ARM fits. Next: `quorate classes` lists" in err
+        assert code == 0 and "pool aarch64/armv8/ARM fits. Next: `quorate pools` lists" in err
     gpu = "hopper/132/550"
     code, _, err = await call("plan", "-f", job_file(tmp_path, pool=gpu))
     assert code == 0 and f"no live offer of pool {gpu} fits" in err

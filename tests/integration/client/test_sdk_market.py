@@ -42,7 +42,7 @@ async def test_a_client_that_names_a_pool_sees_its_owners_and_gets_no_other(
 ) -> None:
     notices: list[str] = []
     async with Market(profile, notice=notices.append) as market:
-        (row,) = await market.classes()
+        (row,) = await market.pools()
         plan = await market.plan(job(pool=row.name))
         assert plan.pool == row and row.owners == tuple(fake.owners)
         assert (await (await market.submit(job(pool=row.name))).result()).is_success

@@ -48,6 +48,7 @@ from quorate_protocol.units import (
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.scripted_market import DOMAIN, Party
 from support.memory_archive import MemoryArchive
+from support.offers import MACHINE
 from support.virtual_clock import VirtualClock, run_virtual
 
 MIB = 1 << 20
@@ -82,7 +83,14 @@ class Stand:
             self.market.parties[effect.peer],
             digest(DOMAIN, effect.frame.assignment.message),
         )
-        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), UnixSeconds(self.market.at))
+        accept = Accept(
+            hashed,
+            MACHINE.digest(),
+            Seconds(0),
+            Seconds(1),
+            Seconds(0),
+            UnixSeconds(self.market.at),
+        )
         self.market.send(ev.AcceptReceived(seal(DOMAIN, accept, party.key.sign), party.key.address))
         lease = self.market.core.state.leases[hashed]
         assert lease.job_id == job_id and isinstance(lease.phase, Accepted)

@@ -143,13 +143,11 @@ def test_a_class_that_nobody_offers_any_more_is_forgotten() -> None:
     for number in range(200):
         slots = tuple(
             replace(
-                known.slots[0],
-                count=Small(1),
-                host=Pool("hopper", sm_count=1 + place, driver_branch=str(number)),
+                known.slots[0], count=Small(1), pool=Pool(f"GPU {place} {number}", "", Small(1))
             )
             for place in range(16)
         )
-        market.stake(party.owner, [slot.host.id() for slot in slots])
+        market.stake(party.owner, [slot.pool.id() for slot in slots])
         offer = replace(known, seq=Sequence(known.seq + 1 + number), slots=slots)
         market.send(
             ev.OfferReceived(

@@ -37,13 +37,13 @@ from quorate_runtime.chain.types import Receipt
 from quorate_runtime.process.health import Board
 from support.markets.archiving_market import ArchivingMarket
 from support.markets.coordinator_stage import Stage, running, until
-from support.markets.scripted_market import HOST, Party
+from support.markets.scripted_market import CPUS, Party
 from support.memory_archive import MemoryArchive
 from support.postgres_server import PostgresServer, postgres_server
 from support.virtual_clock import VirtualClock
 
 BOTH = [pytest.param("sqlite"), pytest.param("postgres", marks=pytest.mark.postgres)]
-CLASS = HOST.id().hex()
+CLASS = CPUS.id().hex()
 LARGE = 2**100 + 1  # too large for an integer of SQLite and for a float
 
 
@@ -275,7 +275,7 @@ async def test_orders_that_expire_unmatched_and_stopped_ones_are_counted(
     await tables.refresh(market.core.state, market.archive)
     found = (await read_report(tables.engine, 0, market.at + 1)).demand
     assert [(row.pool, row.jobs, row.unmatched) for row in found] == [(CLASS, 1, 1)]
-    assert found[0].host == HOST
+    assert found[0].host == CPUS
 
 
 async def test_the_volume_keeps_counting_runs_that_the_archive_deletes(tables: Projection) -> None:
@@ -307,7 +307,7 @@ async def test_a_period_shows_the_largest_number_of_slots(tables: Projection) ->
     await tables.observe(state, at)
     for unit in ("hour", "day"):
         (row,) = (await read_history(tables.engine, HistoryQuery(unit, 0, at + 1))).periods
-        assert (row.slots, row.providers, row.host, row.jobs) == (5, 5, HOST, 0)
+        assert (row.slots, row.providers, row.host, row.jobs) == (5, 5, CPUS, 0)
         assert row.prices is not None
         prices = row.prices.least, row.prices.median, row.prices.p90
         assert prices == (1_000, 3_000, 5_000), "as many slots as before: the newer prices"
@@ -559,7 +559,7 @@ async def test_a_run_deleted_while_the_tables_are_away_is_removed_by_the_next_wr
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [
-        ("market", "--database: this is no URL; write postgresql\\+asyncpg://USER@HOST/DATABASE"),
+        ("market", "--database: this is no URL; write postgresql\\+asyncpg://USER@CPUS/DATABASE"),
         ("mysql://u:secret@h/d", "the driver 'mysql' is not known here"),
         ("postgresql://u:secret@h/d", "the driver 'postgresql' is not known here"),
         ("postgresql+asyncpg://u:secret@h", "it names no database"),

@@ -14,7 +14,7 @@ from quorate_node.status.node_gateway import Gateway
 from quorate_protocol.limits import DAY
 from quorate_protocol.units import ExitStatus, Hash32
 from quorate_protocol.values import replace
-from support.markets.provider_world import HOST, make_spec
+from support.markets.provider_world import CPUS, make_spec
 from support.virtual_clock import VirtualClock
 
 LEASE = "ab" * 32
@@ -26,11 +26,11 @@ async def test_a_ciphertext_outlives_its_lease_and_is_not_served(tmp_path: Path)
     clock = VirtualClock()
     store = ContentStore(tmp_path / "store", 1 << 24, now=clock.now)
     bench = JobRunner(
-        NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST}
+        NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {CPUS.id(): CPUS}
     )
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await bench.fetch(LEASE, spec, JobSources(), 5.0)
-    await bench.start(LEASE, spec, HOST.id())
+    await bench.start(LEASE, spec, CPUS.id())
     output = await bench.collect(LEASE, ExitStatus(0))
     cid = await bench.seal(LEASE, output.digest, SALT)
     await bench.remove(LEASE)

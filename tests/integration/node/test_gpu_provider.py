@@ -92,7 +92,7 @@ async def test_gpu_slots_are_staked_leased_once_and_given_up_when_a_gpu_is_gone(
     async with running(market, daemon):
         assert daemon.core is not None
         for slot, count in zip(daemon.core.terms.slots, (1, 2), strict=True):
-            page = await ask(market.client, market.contracts.stakes.slot_page(slot.host.id(), 0))
+            page = await ask(market.client, market.contracts.stakes.slot_page(slot.pool.id(), 0))
             owned = [item for item in page if item.owner == OWNER.address]
             assert len(owned) == count, "each class has its own stake slots"
         await market.coordinator.first(frames.OfferSent)

@@ -18,7 +18,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.clock import SystemClock
 from support.http_server import on_loopback
 from support.markets.provider_world import (
-    HOST,
+    CPUS,
     PROVIDER,
     Driver,
     case_names,
@@ -49,7 +49,7 @@ async def test_a_juror_asks_the_gateways_of_the_spec(tmp_path: Path, limits: Lim
     add_gateway_routes(app, origin)
     clock, reported = SystemClock(), list[events.Event]()
     runner = JobRunner(
-        NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {HOST.id(): HOST}
+        NoopExecutor(tmp_path / "noop", clock), store, tmp_path / "home", clock, {CPUS.id(): CPUS}
     )
 
     async def submit(event: events.Event) -> None:
@@ -62,7 +62,7 @@ async def test_a_juror_asks_the_gateways_of_the_spec(tmp_path: Path, limits: Lim
         # the test uses no chain
         court = JuryService(core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
         soon = UnixSeconds(int(clock.now()) + 6)
-        again = effects.Reexecute(CASE, spec.digest(), HOST.id(), soon)
+        again = effects.Reexecute(CASE, spec.digest(), CPUS.id(), soon)
         await court.perform(again, submit)
     (event,) = reported
     assert isinstance(event, events.Reexecuted)

@@ -11,7 +11,7 @@ from quorate_protocol.messages.views import BeaconView, InfoView
 from quorate_protocol.units import Bps, Label, Seconds
 from support.http_server import on_loopback
 from support.markets.provider_world import COORDINATOR, STATEMENT_KEY
-from support.markets.scripted_market import HOST, Market, Party
+from support.markets.scripted_market import CPUS, Market, Party
 from support.messages import a_spec
 
 
@@ -27,7 +27,7 @@ async def test_node_check_says_how_many_owners_the_class_has() -> None:
         COORDINATOR, STATEMENT_KEY.address, 31337, "", {}, beacon, Bps(0), DEVNET.name, "0"
     )
     async with on_loopback(app) as url, ClientSession() as session:
-        found = await _market(session, url, info, HOST, 2)
+        found = await _market(session, url, info, CPUS, 2)
     assert "2 staked owners in this pool on devnet" in found.text
 
 

@@ -18,7 +18,7 @@ from quorate_contracts.deploy import Contracts, encode
 from quorate_coordinator.chain.registration import ensure_registered
 from quorate_devnet.chain.accounts import dev_account
 from quorate_protocol.messages import offer_gossip
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
@@ -35,14 +35,13 @@ from support.markets.coordinator_stage import Stage
 from support.offers import a_slot, an_offer
 from support.p2p.p2p_nodes import LOOPBACK, nodes_up
 
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
 OWNER, SECOND = KeySigner(dev_account(5)), KeySigner(dev_account(6))
 FORGER = KeySigner(b"\x66" * 32)
 LISTEN_SECONDS = 6
 
 
 def message(stage: Stage, owner: KeySigner, key: KeySigner, count: int, seq: int) -> bytes:
-    offer = an_offer(owner.address, seq, int(time.time()) + 600, (a_slot(HOST, 100_000, count),))
+    offer = an_offer(owner.address, seq, int(time.time()) + 600, (a_slot(CPUS, 100_000, count),))
     signed = seal(stage.deployment.domain(), offer.signed(), key.sign)
     return offer_gossip.encode(OfferGossip(OfferEnvelope(offer, signed)))
 

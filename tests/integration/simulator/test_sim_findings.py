@@ -44,7 +44,7 @@ from sim.forgery import forgeries
 from sim.parties import DOMAIN, is_beacon_signature, key
 from sim.plan import Behaviour, Market, draw
 from sim.world import World
-from support.markets.scripted_market import HOST, Party
+from support.markets.scripted_market import CPUS, Party
 from support.markets.scripted_market import Market as ScriptedMarket
 
 
@@ -169,12 +169,12 @@ def test_keys_are_rotated_and_clients_leave_while_jobs_run() -> None:
 def test_offers_are_ranked_by_the_same_records_after_a_restore() -> None:
     """Until a restart, the rows kept the record that a provider had before its last executions."""
     market = ScriptedMarket(Party(0), Party(1))
-    market.core.state.market.bucket(HOST.id())
+    market.core.state.market.bucket(CPUS.id())
     with market.core.state.transaction():
         for owner in market.parties:
             known = market.core.state.trust.get(owner) or Trusts()
             market.core.state.trust[owner] = known  # from now on each change is a change of a row
-    market.core.state.market.bucket(HOST.id())
+    market.core.state.market.bucket(CPUS.id())
     with market.core.state.transaction():
         for owner in market.parties:
             known = market.core.state.trust[owner]
@@ -189,7 +189,7 @@ def test_offers_are_ranked_by_the_same_records_after_a_restore() -> None:
 
 
 def _record_of(core: CoordinatorCore, owner: Address) -> int:
-    bucket = core.state.market.bucket(HOST.id())
+    bucket = core.state.market.bucket(CPUS.id())
     assert bucket is not None
     return int(bucket._record[bucket._places[bucket._locals[owner]]])
 

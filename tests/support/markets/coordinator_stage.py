@@ -38,7 +38,7 @@ from quorate_runtime.keys.crypto import KeySigner, PeerKey
 from quorate_runtime.keys.keystore import Keystore
 from support.chain.sent_in_order import deploy, send_calls
 from support.clocks import WrongClock
-from support.markets.scripted_market import HOST
+from support.markets.scripted_market import CPUS
 from support.messages import an_order
 
 READY_SECONDS = 60.0
@@ -154,7 +154,7 @@ class Stage:
     async def register(
         self, owner: KeySigner, network: int, operator: Address | None = None, slots: int = 1
     ) -> None:
-        """Registers a provider with stake slots of class HOST.
+        """Registers a provider with stake slots of class CPUS.
 
         Its operator key is the owner's key unless `operator` is given.
         """
@@ -166,7 +166,7 @@ class Stage:
             stakes.register(key, owner.address, hash_tuple("p"), hash_tuple("b"), place),
             contracts.token.mint(owner.address, stake),
             contracts.token.approve(stakes.address, stake),
-            stakes.open_slots(HOST.id(), slots),
+            stakes.open_slots(CPUS.id(), slots),
         )
 
     async def send(self, key: KeySigner, *calls: Call) -> None:

@@ -53,8 +53,8 @@ from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import recover
 from support.http_server import on_loopback
 from support.markets.fake_work import (
+    CPUS,
     FEE,
-    HOST,
     PRICE,
     STAKES,
     Cheat,
@@ -166,7 +166,7 @@ class FakeMarket(FakeWork):
     async def get_offers(self, _: web.Request) -> web.Response:
         views = []
         for owner in self.owners:
-            slots = (replace(a_slot(HOST, PRICE), spot=PRICE),)
+            slots = (replace(a_slot(CPUS, PRICE), spot=PRICE),)
             offer = an_offer(owner, 1, int(self.clock.now()) + 600, slots)
             signature = seal(self.domain, offer.signed(), self.statement.sign).sig
             if owner in self.forged_offers:
@@ -180,11 +180,11 @@ class FakeMarket(FakeWork):
         """
         since, is_second = UnixSeconds(int(request.query["since"])), "after" in request.query
         band = PriceBand(Price(100_000), PRICE, Price(400_000))
-        first = MarketPeriodView(since, HOST.id(), HOST, 5, 3, band, 4, 9, 2_250_000, 1, Amount(7))
+        first = MarketPeriodView(since, CPUS.id(), CPUS, 5, 3, band, 4, 9, 2_250_000, 1, Amount(7))
         unknown = Hash32(b"\x05" * 32)
         second = MarketPeriodView(since, unknown, None, 0, 0, None, 0, 0, 0, 0, Amount(0))
         periods = (second if is_second else first,)
-        following = None if is_second else f"{since}-{HOST.id().hex()}"
+        following = None if is_second else f"{since}-{CPUS.id().hex()}"
         by = request.query["by"]
         return _answer(canonical.to_json(MarketHistory(by, since, since, periods, following)))
 
@@ -197,10 +197,10 @@ class FakeMarket(FakeWork):
         canonical.from_json(JobSpec, tree["spec"])
         fits = tree["maxPricePerHour"] >= PRICE
         nearest = "" if fits else "cheapest is 0.30 USD; raise max_price"
-        if tree["pool"] not in (f"0x{ZERO_HASH.hex()}", f"0x{HOST.id().hex()}"):
+        if tree["pool"] not in (f"0x{ZERO_HASH.hex()}", f"0x{CPUS.id().hex()}"):
             fits, nearest = False, f"no live offer of pool {tree['pool']} fits"
         view = PlanView(
-            HOST.id(),
+            CPUS.id(),
             Label.QUORUM_2,
             5,
             5 if fits else 0,

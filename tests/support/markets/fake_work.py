@@ -17,7 +17,7 @@ from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.codec.hashing import hash_list, hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages.beacon_rounds import Timing
-from quorate_protocol.messages.classes import Pool, determinism_class
+from quorate_protocol.messages.classes import CPUS, determinism_class
 from quorate_protocol.messages.commitment import (
     assignment_id,
     commitment,
@@ -82,8 +82,8 @@ from quorate_protocol.units import (
 from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys import bls
 from quorate_runtime.keys.crypto import KeySigner
+from support.offers import MACHINE
 
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
 STAKES = Address(b"\x11" * 20)
 FEE = Bps(500)
 USAGE_MS = Milliseconds(7_200)
@@ -204,7 +204,7 @@ class FakeWork:
         secret, root = sha256(b"x" + job_id), EligibleList(self.slots, len(self.slots)).root
         ack = Ack(
             job_id,
-            HOST.id(),
+            CPUS.id(),
             UnixSeconds(int(self.clock.now())),
             BlockNumber(5),
             root,
@@ -317,7 +317,7 @@ class FakeWork:
             self.coordinator.address,
             self.owners[who],
             order.spec_hash,
-            HOST.id(),
+            CPUS.id(),
             order.price_tier,
             Price(self.cheat.price),
             spec.max_duration,
@@ -325,7 +325,7 @@ class FakeWork:
         )
         hashed = digest(self.domain, assignment)
         accepted_at = UnixSeconds(max(sent, int(self.clock.now())))
-        accept = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), accepted_at)
+        accept = Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), accepted_at)
         salt = sha256(b"salt" + hashed)
         output, sealed = self.folder / f"out-{hashed.hex()}", self.folder / f"sealed-{hashed.hex()}"
         output.mkdir(parents=True)
@@ -345,7 +345,7 @@ class FakeWork:
         result = result_digest(status, output_digest)
         commit = Commit(
             hashed,
-            determinism_class(HOST.id(), image, HOST.environment()),
+            determinism_class(CPUS.id(), image, CPUS.environment()),
             commitment(hashed, self.owners[who], salt, result),
             stat.cid.digest if self.cheat.swap_ciphertext else cid.digest,
             USAGE_MS,
@@ -456,7 +456,7 @@ class FakeWork:
             beacon_key=bls.public_key(self.beacon_secret),
             timing=self.timing,
             coordinator_key=self.statement.address,
-            host=HOST,
+            host=CPUS,
             image=image_digest(job.submission.spec.image),
             session=job.submission.session,
             order=job.submission.order,

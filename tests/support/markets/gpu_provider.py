@@ -20,8 +20,8 @@ from support.markets.provider_world import (
 )
 from support.offers import a_slot
 
-ONE = Pool("ada", sm_count=142, driver_branch="550")
-PAIR = Pool("ada", sm_count=142, driver_branch="550", world_size=Small(2))
+ONE = Pool("L40S", "", Small(1))
+PAIR = Pool("L40S", "", Small(2))
 ROOM = SlotResources(2000, 2 * GIB, 8 * GIB, GIB, 16 * GIB)
 DRIVER = GpuDriver("550.54.15", "12.4")
 

@@ -53,7 +53,7 @@ def choose(context: StepContext, job: Job, wanted: int = 1) -> list[offers.Candi
 def feasible(context: StepContext, job: Job) -> list[offers.Candidate]:
     """Returns every provider that could run the job now."""
     order, pool = job.submission.order.message, job.ack.message.pool
-    hosts, block = context.state.hosts.get(pool), context.state.own.block
+    hosts, block = context.state.pool_slots.get(pool), context.state.own.block
     staked = {slot.owner for slot in hosts.slots if slot.is_active(block)} if hosts else set()
     found = []
     for provider in context.state.providers.values():

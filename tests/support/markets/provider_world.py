@@ -13,7 +13,7 @@ from quorate_node.core.provider_core import ProviderCore
 from quorate_node.core.terms import Policy, RunSlots, SlotResources, Terms
 from quorate_protocol.codec.eip712 import Domain, digest
 from quorate_protocol.limits import DEVNET
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.job_spec import GIB, JobSpec
 from quorate_protocol.messages.offer import SlotOffer
@@ -58,18 +58,17 @@ COORDINATOR = Address(b"\x22" * 20)
 STATEMENT_KEY = KeySigner(b"\x02" * 32)
 STRANGER = KeySigner(b"\x03" * 32)
 DOMAIN = Domain(31337, Address(b"\x33" * 20))
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
 GENESIS = 1_700_000_000
 NOW = UnixSeconds(GENESIS + 1001)
 IMAGE = "docker.io/library/python@sha256:" + "ab" * 32
 JOB = Hash32(b"\x44" * 32)
 ACCUSED = Address(b"\x99" * 20)
-POOL, CASE_SPEC = HOST.id(), Hash32(b"\x01" * 32)
+POOL, CASE_SPEC = CPUS.id(), Hash32(b"\x01" * 32)
 
 
 def slots(count: int = 1) -> tuple[SlotOffer, ...]:
     """Returns the slot offers of one pool."""
-    return (a_slot(HOST, 100_000, count),)
+    return (a_slot(CPUS, 100_000, count),)
 
 
 def make_terms(count: int = 1, sandbox: Sandbox = Sandbox.NOOP) -> Terms:
@@ -105,7 +104,7 @@ def make_assignment(
         COORDINATOR,
         PROVIDER,
         spec.digest(),
-        HOST.id(),
+        CPUS.id(),
         PriceTier.ON_DEMAND,
         Price(price),
         spec.max_duration,

@@ -9,7 +9,7 @@ from quorate_protocol.messages.stake_slot import StakeSlot
 from quorate_protocol.units import Sequence
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import DOMAIN, HOST, STATEMENT, Market, Party, StoppingMarket
+from support.markets.scripted_market import CPUS, DOMAIN, STATEMENT, Market, Party, StoppingMarket
 from support.receipt_mutations import Keys
 
 
@@ -46,7 +46,9 @@ def gallery() -> list[Specimen]:
         "unverified": _decided(Market(*_parties(2)), accept_unverified=True),
     }
     return [
-        Specimen(name, market.receipt(), _keys(market), market.core.state.hosts[HOST.id()].slots)
+        Specimen(
+            name, market.receipt(), _keys(market), market.core.state.pool_slots[CPUS.id()].slots
+        )
         for name, market in made.items()
     ]
 

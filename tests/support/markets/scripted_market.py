@@ -34,7 +34,7 @@ from quorate_protocol.codec.hashing import hash_tuple, sha256
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import frames, job_spec
 from quorate_protocol.messages.beacon_rounds import round_at
-from quorate_protocol.messages.classes import Pool, determinism_class
+from quorate_protocol.messages.classes import CPUS, determinism_class
 from quorate_protocol.messages.commitment import commitment, result_digest
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import Offer, OfferEnvelope
@@ -83,13 +83,12 @@ from quorate_protocol.values import replace
 from quorate_runtime.keys.bls import keygen, public_key, sign_round
 from quorate_runtime.keys.crypto import KeySigner
 from support.messages import a_spec, an_order
-from support.offers import a_slot, an_offer
+from support.offers import MACHINE, a_slot, an_offer
 
 E = TypeVar("E", bound=Effect)
 P = TypeVar("P", bound=JobPhase)
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
 GENESIS = 1_000
 BLS = keygen(b"unit-test-beacon-seed-32-bytes!!")
 INFO = BeaconInfo(public_key(BLS), DEVNET.beacon_period, GENESIS)
@@ -181,13 +180,13 @@ class Market:
             )
         stakes = [party.owner for _ in range(self.slots) for party in self.parties.values()]
         notes += [
-            ev.ChainSlotOpened(HOST.id(), place, owner, BlockNumber(1))
+            ev.ChainSlotOpened(CPUS.id(), place, owner, BlockNumber(1))
             for place, owner in enumerate(stakes)
         ]
         notes += [self.escrow.lock(client.address, 50_000_000) for client in self.clients]
         self.send(ev.ChainAdvanced(BlockNumber(5), ZERO_HASH, UnixSeconds(self.at), tuple(notes)))
         for party in self.parties.values():
-            slot = a_slot(HOST, 90_000 if party.lies else 100_000, self.slots)
+            slot = a_slot(CPUS, 90_000 if party.lies else 100_000, self.slots)
             self.send_offer(party, an_offer(party.owner, 1, self.at + self.offered, (slot,)))
         steps = self.steps
         self._send_heartbeats(is_first=True)
@@ -249,7 +248,7 @@ class Market:
         reveal = Reveal(hashed, party.owner, party.status, output, salt)
         party.commits[hashed] = reveal
         class_id = determinism_class(
-            assignment.pool, job_spec.image_digest(spec.image), HOST.environment()
+            assignment.pool, job_spec.image_digest(spec.image), CPUS.environment()
         )
         value = commitment(hashed, party.owner, salt, result_digest(party.status, output))
         commit = Commit(
@@ -320,7 +319,7 @@ class Market:
     def accept(self, party: Party, hashed: Hash32, time: int = 0) -> None:
         """The provider accepts an Assignment."""
         at = UnixSeconds(time or self.at)
-        message = Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at)
+        message = Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at)
         self.send(ev.AcceptReceived(seal(DOMAIN, message, party.key.sign), party.key.address))
 
     def decline(

@@ -50,8 +50,8 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import KeySigner
 from quorate_runtime.peers.websocket_peers import WebSocketDialer
 from support.markets.coordinator_stage import Stage, token
-from support.markets.scripted_market import HOST
-from support.offers import a_slot, an_offer
+from support.markets.scripted_market import CPUS
+from support.offers import MACHINE, a_slot, an_offer
 
 BEAT_SECONDS = 2.0
 ASK_SECONDS = Seconds(20)
@@ -118,7 +118,7 @@ class Floor:
 
 @dataclass
 class WiredProvider:
-    """One scripted provider with `slots` slots of class HOST.
+    """One scripted provider with `slots` slots of class CPUS.
 
     `key` is its operator key. `account` is its owner's account, if that differs.
     """
@@ -181,7 +181,7 @@ class WiredProvider:
         )
 
     async def _offer(self) -> None:
-        slots = (a_slot(HOST, 100_000, self.slots),)
+        slots = (a_slot(CPUS, 100_000, self.slots),)
         offer = an_offer(self.account, 1, int(time.time()) + 900, slots)
         sealed = seal(self.floor.place.domain, offer.signed(), self.key.sign)
         async with asyncio.timeout(30):
@@ -225,7 +225,11 @@ class WiredProvider:
         domain, at = self.floor.place.domain, UnixSeconds(int(time.time()))
         await self._send(
             frames.AcceptSent(
-                seal(domain, Accept(hashed, Seconds(0), Seconds(1), Seconds(0), at), self.key.sign)
+                seal(
+                    domain,
+                    Accept(hashed, MACHINE.digest(), Seconds(0), Seconds(1), Seconds(0), at),
+                    self.key.sign,
+                )
             )
         )
         may_end = await self.floor.begin(spec.env[0].value)
@@ -234,7 +238,7 @@ class WiredProvider:
         output, cid = await self._sealed(hashed, salt)
         self.reveals[hashed] = Reveal(hashed, self.account, ExitStatus(0), output, salt)
         class_id = determinism_class(
-            assignment.pool, job_spec.image_digest(spec.image), HOST.environment()
+            assignment.pool, job_spec.image_digest(spec.image), CPUS.environment()
         )
         value = commitment(hashed, self.account, salt, result_digest(ExitStatus(0), output))
         ahead = Round(round_at(self.floor.place.beacon, int(time.time())) + 3)

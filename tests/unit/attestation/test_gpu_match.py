@@ -6,7 +6,7 @@ import pytest
 
 from quorate_attestation import gpu_match
 from quorate_attestation.catalogue import models
-from quorate_protocol.messages.classes import GPU_ARCHITECTURES, Pool
+from quorate_protocol.messages.classes import CPUS, GPU_ARCHITECTURES, Pool
 from quorate_protocol.messages.job_spec import GpuRequest
 from quorate_protocol.messages.offer import SlotOffer
 from quorate_protocol.units import Small
@@ -43,8 +43,8 @@ def test_a_model_outside_the_catalogue_has_the_least_of_its_architecture() -> No
 def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
     """The same rule as a condition."""
     return (
-        slot.host.is_gpu
-        and wanted.count <= slot.host.world_size
+        slot.pool.is_gpu
+        and wanted.count <= slot.pool.gpus
         and wanted.vram_bytes_min <= slot.vram_bytes
         and (not wanted.model or slot.gpu.lower() in gpu_match.names_called(wanted.model))
         and wanted.compute_capability_min
@@ -55,11 +55,7 @@ def has_all(slot: SlotOffer, wanted: GpuRequest) -> bool:
 
 @pytest.mark.rule("4.37")
 def test_shortfalls_are_empty_exactly_if_the_slot_has_all() -> None:
-    hosts = [
-        Pool(model.architecture, sm_count=model.sm_count, world_size=Small(size))
-        for model in models()[::5]
-        for size in (1, 4)
-    ]
+    hosts = [Pool(model.name, "", Small(size)) for model in models()[::5] for size in (1, 4)]
     slots = [
         a_slot(host, 1, gpu=model.name, vram_bytes=model.vram_bytes)
         for host, model in itertools.product(hosts, models()[::7])
@@ -74,13 +70,13 @@ def test_shortfalls_are_empty_exactly_if_the_slot_has_all() -> None:
         assert has_all(slot, wanted) == (not lacks)
         seen.add(len(lacks))
     assert seen == {0, 1, 2, 3, 4}, "each number of shortfalls was met"
-    plain = a_slot(Pool("x86_64", "v3", "AuthenticAMD"), 1)
+    plain = a_slot(CPUS, 1)
     assert not has_all(plain, GpuRequest(1, "", 0))
     assert gpu_match.shortfalls(plain, GpuRequest(1, "", 0)) == ("it has no GPU",)
 
 
 def test_slots_are_described_for_people() -> None:
-    slot = a_slot(Pool("turing", sm_count=40), 1, gpu="T4", vram_bytes=16 * GB)
+    slot = a_slot(Pool("T4", "", Small(1)), 1, vram_bytes=16 * GB)
     assert gpu_match.describe_slot(slot) == "1x T4 16 GB (reported)"
     measured = replace(slot, attestation_level=Small(1))
     assert gpu_match.describe_slot(measured) == "1x T4 16 GB"

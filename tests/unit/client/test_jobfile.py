@@ -11,7 +11,7 @@ from quorate.images import build_python_image
 from quorate.job.jobfile import parse_job
 from quorate.job.packing import pack
 from quorate_protocol.messages.classes import Pool
-from quorate_protocol.units import VerifyTier
+from quorate_protocol.units import Small, VerifyTier
 
 IMAGE = "python@sha256:" + "0" * 64
 MINIMAL = f"image: {IMAGE}\nmax_price: 0.30\n"
@@ -66,7 +66,7 @@ verify: {{tier: strict, accept_unverified: true, max_executions: 5}}
     assert (job.price(), job.budget_amount()) == (1_100_000, 12_000_000)
     assert job.tier() is VerifyTier.STRICT and job.accept_unverified and job.max_executions == 5
     assert job.outputs == tmp_path / "out"
-    assert job.host() == Pool("hopper", sm_count=132, driver_branch="550").id()
+    assert job.host() == Pool("H100 SXM", "", Small(1)).id()
 
 
 def test_the_same_file_gives_the_same_spec() -> None:

@@ -6,7 +6,7 @@ from quorate.trust import offer_listener
 from quorate.trust.offer_listener import OfferListener
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.messages import offer_gossip
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
@@ -18,14 +18,13 @@ from support.offers import a_slot, an_offer
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 OPERATOR, FORGER = KeySigner(b"\x01" * 32), KeySigner(b"\x02" * 32)
 OWNER = Address(b"\x02" * 20)
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
 NOW, TTL = 1_000, Seconds(900)
 
 
 def message(
     seq: int, key: KeySigner = OPERATOR, owner: Address = OWNER, expires: int = NOW + TTL
 ) -> bytes:
-    offer = an_offer(owner, seq, expires, (a_slot(HOST, 100_000),))
+    offer = an_offer(owner, seq, expires, (a_slot(CPUS, 100_000),))
     return offer_gossip.encode(
         OfferGossip(OfferEnvelope(offer, seal(DOMAIN, offer.signed(), key.sign)))
     )

@@ -21,7 +21,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.messages.classes import Pool
 from quorate_protocol.messages.offer import WITHDRAWN, Offer
 from quorate_protocol.refusals import Code, Refused, Unavailable
-from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Price, Seconds, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import PeerKey
 from support.markets.gpu_provider import PAIR, ROOM, gpu_driver, gpu_slots
@@ -249,11 +249,8 @@ async def test_a_price_out_of_bounds_changes_nothing(price: int) -> None:
 
 
 async def test_a_new_price_of_gpus_changes_their_slots_alone() -> None:
-    other = Pool("hopper", sm_count=132, driver_branch="550")
-    slots = (
-        gpu_slots(PAIR, ("A", "B")),
-        RunSlots(a_slot(other, 9, gpu="H100 SXM"), ROOM, (("C",),)),
-    )
+    other = Pool("H100 SXM", "", Small(1))
+    slots = (gpu_slots(PAIR, ("A", "B")), RunSlots(a_slot(other, 9), ROOM, (("C",),)))
     node = Node(VirtualClock(), gpu_driver(*slots))
     change = PriceChange(node.core, node, asyncio.Event(), (GpuPrice(Price(9), "H100"),))
 

@@ -19,8 +19,8 @@ from support.offers import a_slot
 from support.virtual_clock import VirtualClock
 
 PEER_KEY = Hash32(b"\x05" * 32)
-HOPPER = Pool("hopper", sm_count=132, driver_branch="550")
-PAIR = replace(HOPPER, world_size=Small(2))
+HOPPER = Pool("H100 SXM", "", Small(1))
+PAIR = replace(HOPPER, gpus=Small(2))
 MODEL = "H100 SXM"
 RECORD = Hash32(b"\x09" * 32)
 

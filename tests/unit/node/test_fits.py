@@ -55,7 +55,7 @@ def offer_of(terms: Terms, store_bytes: int) -> Offer:
 def by_node(spec: JobSpec, terms: Terms, store_bytes: int) -> bidding.DeclineCause | None:
     """What the node's own check says of the job in the run slot for it."""
     slot = terms.slots[1 if spec.resources.gpu else 0]
-    message = replace(make_assignment(spec), pool=slot.host.id())
+    message = replace(make_assignment(spec), pool=slot.pool.id())
     return bidding.decide(bidding.Bid(message, spec, terms, store_bytes=store_bytes))
 
 

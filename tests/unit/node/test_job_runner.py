@@ -40,8 +40,8 @@ from quorate_runtime.clock import SystemClock
 from quorate_runtime.keys.crypto import PeerKey
 from support.markets.provider_world import (
     COORDINATOR,
+    CPUS,
     GENESIS,
-    HOST,
     OPERATOR,
     PROVIDER,
     STATEMENT_KEY,
@@ -72,7 +72,7 @@ def make_runner(folder: Path, store: ContentStore) -> JobRunner:
         store,
         folder / "home",
         SystemClock(),
-        {HOST.id(): HOST},
+        {CPUS.id(): CPUS},
     )
 
 
@@ -81,7 +81,7 @@ async def exited_task(folder: Path, store: ContentStore) -> JobRunner:
     runner = make_runner(folder, store)
     spec = replace(make_spec(), image=str((await store.put(b"image", "me")).cid), image_bytes=5)
     await runner.fetch(LEASE, spec, JobSources(), 5.0)
-    await runner.start(LEASE, spec, HOST.id())
+    await runner.start(LEASE, spec, CPUS.id())
     return runner
 
 
@@ -176,7 +176,7 @@ async def test_a_juror_unpins_inputs_of_a_case_that_it_could_not_execute(
     # the test uses no chain
     court = JuryService(driver.core, runner, coordinators, None, None, None, None, SystemClock())  # type: ignore[arg-type]
     soon = UnixSeconds(int(SystemClock().now()) + 2)
-    await court.perform(effects.Reexecute(CASE, spec.digest(), HOST.id(), soon), reported.submit)
+    await court.perform(effects.Reexecute(CASE, spec.digest(), CPUS.id(), soon), reported.submit)
     assert reported.events == ([events.Reexecuted(CASE, ZERO_HASH)] if lacks == "an input" else [])
     assert await runner.pinned() == ()
 
@@ -203,7 +203,7 @@ async def test_juror_whose_engine_refuses_tries_again_until_its_deadline(
     driver.do(jury_drawn(PROVIDER))
     # the test uses no chain
     court = JuryService(driver.core, runner, {}, None, None, None, None, clock)  # type: ignore[arg-type]
-    again = effects.Reexecute(CASE, spec.digest(), HOST.id(), UnixSeconds(GENESIS + 60))
+    again = effects.Reexecute(CASE, spec.digest(), CPUS.id(), UnixSeconds(GENESIS + 60))
     with pytest.raises(Unavailable, match="no space left"):
         await court.perform(again, reported.submit)
     assert reported.events == []

@@ -25,7 +25,7 @@ from quorate_node.machine.host_probe import (
     V3_FLAGS,
     V4_FLAGS,
     CpuInfo,
-    cpu_class,
+    cpu_host,
     read_cpuinfo,
 )
 from quorate_node.owner import leaving
@@ -33,7 +33,7 @@ from quorate_node.owner.registration import RegistrationState, missing, network_
 from quorate_node.status.node_gateway import control_token
 from quorate_node.status.status import read_status, status_of, write_status
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import Host, Pool
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_ADDRESS, Address, Amount, Hash32, Price, Small
 from quorate_protocol.values import replace
@@ -243,14 +243,14 @@ async def test_process_executor_needs_a_devnet(tmp_path: Path) -> None:
     ],
 )
 def test_one_missing_cpu_flag_gives_the_level_below(flags: frozenset[str], level: str) -> None:
-    host = cpu_class("x86_64", CpuInfo("GenuineIntel", "", flags))
-    assert host == Pool("x86_64", level, "GenuineIntel")
-    host.validate()
+    host = cpu_host("x86_64", CpuInfo("GenuineIntel", "", flags))
+    assert host == Host("x86_64", level)
+    host.validate(is_gpu=False)
 
 
 @pytest.mark.rule("2.18")
 def test_cpu_class_comes_from_the_first_processor() -> None:
-    """Unknown vendors share one class, and ARM has one level."""
+    """ARM has one level."""
     text = (
         "processor\t: 0\nvendor_id\t: Weird\nmodel name\t: X\nflags\t\t: "
         + " ".join(V2_FLAGS)
@@ -258,8 +258,8 @@ def test_cpu_class_comes_from_the_first_processor() -> None:
     )
     cpu = read_cpuinfo(text)
     assert (cpu.vendor, cpu.model, cpu.flags) == ("Weird", "X", V2_FLAGS)
-    assert cpu_class("x86_64", cpu).vendor == "other"
-    cpu_class("aarch64", read_cpuinfo("processor : 0\nFeatures : fp asimd\n")).validate()
+    arm = cpu_host("aarch64", read_cpuinfo("processor : 0\nFeatures : fp asimd\n"))
+    arm.validate(is_gpu=False)
 
 
 # ------------------------------------------------------------------------- registration and network
@@ -467,11 +467,11 @@ def test_an_agent_holds_the_account_keys_until_it_is_locked(
     assert key_agent.agent_of(home / "keys") is None
 
 
-FOUR_GPUS = Pool("hopper", sm_count=132, driver_branch="550", world_size=Small(4))
+FOUR_GPUS = Pool("H100 SXM", "", Small(4))
 
 
 def test_status_shows_the_price_per_gpu_hour_of_gpu_slots() -> None:
-    gpus = a_slot(FOUR_GPUS, 10_000_001, 2, gpu="H100")
+    gpus = a_slot(FOUR_GPUS, 10_000_001, 2)
     plain, groups = make_terms(2).classes, (tuple("ABCD"), tuple("EFGH"))
     classes = (*plain, RunSlots(gpus, plain[0].resources, groups))
     core = ProviderCore(replace(make_terms(), classes=classes))

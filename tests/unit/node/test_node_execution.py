@@ -269,7 +269,7 @@ def test_reveal_opens_the_commit() -> None:
     assert check_opens(phase.commit, phase.reveal)
     slot = driver.core.terms.slots[0]
     assert phase.commit.class_id == determinism_class(
-        slot.host.id(), image_digest(held.spec.image), slot.host.environment()
+        slot.pool.id(), image_digest(held.spec.image), slot.host.environment()
     )
     assert (phase.commit.usage_ms, phase.commit.encrypted_output) == (1500, b"\x66" * 32)
 

@@ -28,7 +28,7 @@ from support.markets.provider_world import (
     ACCUSED,
     CASE_SPEC,
     COORDINATOR,
-    HOST,
+    CPUS,
     NOW,
     PROVIDER,
     Driver,
@@ -177,7 +177,7 @@ def test_restarted_juror_can_open_its_ballot() -> None:
 
 
 def test_events_of_the_court_become_events_of_the_core() -> None:
-    places = (COORDINATOR, ACCUSED, OTHER, HOST.id(), 1, BlockNumber(1), NOW, 1)
+    places = (COORDINATOR, ACCUSED, OTHER, CPUS.id(), 1, BlockNumber(1), NOW, 1)
     filing = court.Filing(*places, 30, Amount(5), EXECUTION, *(ZERO_HASH,) * 3)
     case = court.CaseOpened(EXECUTION, ACCUSED, filing, CASE_SPEC, ZERO_HASH, ZERO_HASH)
     told = translate(case)
@@ -218,7 +218,7 @@ def test_running_task_without_a_container_fails_after_a_restart(
     driver = Driver(ProviderCore(make_terms()))
     held = driver.advance(driver.assign(), phase)
     observed = {} if state is TaskState.ABSENT else {held.lease_id: state}
-    found = reconcile(driver.core.live(), (), observed)
+    found = reconcile(driver.core.live(), (), observed, driver.core.terms)
     is_lost = state is TaskState.ABSENT and phase is Running
     assert [event.assignment_hash for event in found.failures] == (
         [held.assignment_hash] if is_lost else []
@@ -232,7 +232,10 @@ def test_containers_that_no_lease_needs_are_strays() -> None:
     mine = jury_lease_id(CASE, driver.core.terms.provider)
     other = jury_lease_id(DIGEST, driver.core.terms.provider)
     observed = {mine: TaskState.RUNNING, other: TaskState.EXITED, "ff" * 32: TaskState.RUNNING}
-    assert reconcile((), driver.core.jury.values(), observed).strays == (other, "ff" * 32)
+    assert reconcile((), driver.core.jury.values(), observed, driver.core.terms).strays == (
+        other,
+        "ff" * 32,
+    )
 
 
 def test_start_by_follows_from_recent_run_times() -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from quorate_node.market.p2p_transport import OfferPublisher
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.messages import offer_gossip
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import OfferEnvelope
 from quorate_protocol.messages.ports import Verdict
@@ -20,18 +20,17 @@ from support.p2p.memory_gossip import MemoryGossipHub
 from support.virtual_clock import VirtualClock, run_virtual
 
 OPERATOR = KeySigner(b"\x01" * 32)
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
 
 
 def offer(seq: int) -> OfferEnvelope:
-    made = an_offer(OPERATOR.address, seq, 1_700_000_900, (a_slot(HOST, 100_000),))
+    made = an_offer(OPERATOR.address, seq, 1_700_000_900, (a_slot(CPUS, 100_000),))
     return OfferEnvelope(made, seal(DOMAIN, made.signed(), OPERATOR.sign))
 
 
 def attested_offer(seq: int, records: tuple[Hash32, ...]) -> OfferEnvelope:
     slots = tuple(
         replace(
-            a_slot(replace(HOST, level=level), 100_000), attestation_level=Small(1), record=record
+            a_slot(replace(CPUS, level=level), 100_000), attestation_level=Small(1), record=record
         )
         for level, record in zip(("v3", "v4"), records, strict=False)
     )

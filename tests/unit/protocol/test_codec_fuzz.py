@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 
 from quorate_protocol.codec import canonical
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import Host, Pool
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Nonce
+from quorate_protocol.units import Nonce, Small
+from quorate_protocol.values import replace
 from support.fuzz_properties import codec_inputs, decode_or_refuse, json_texts, parse_or_refuse
 
 EXAMPLES = 300
@@ -74,11 +75,24 @@ def test_a_value_that_is_no_integer_is_refused(text: str) -> None:
 
 @pytest.mark.rule("2.19")
 def test_pools_have_bounds() -> None:
-    for host in (
-        Pool("ada", sm_count=10**79, driver_branch="550"),
-        Pool("ada", sm_count=1, driver_branch="5" * 9),
-        Pool("ada", sm_count=1, driver_branch="\N{ARABIC-INDIC DIGIT THREE}"),
-        Pool("ada", sm_count=1, driver_branch="550", mig_profile="x" * 33),
+    for pool in (
+        Pool("L40S"),
+        Pool("L40S\n", "", Small(1)),
+        Pool("L40S", "x" * 33, Small(1)),
+        Pool("", "1g.10gb"),
+        Pool("", "", Small(1)),
     ):
         with pytest.raises(Refused):
-            host.validate()
+            pool.validate()
+    good = Host("x86_64", "v3", "", "8.9", 142, "550")
+    good.validate(is_gpu=True)
+    for changes in (
+        {"sm_count": 10**79},
+        {"driver": "5" * 9},
+        {"driver": "\N{ARABIC-INDIC DIGIT THREE}"},
+        {"capability": "9"},
+        {"sandbox": "docker"},
+        {"level": "v9"},
+    ):
+        with pytest.raises(Refused):
+            replace(good, **changes).validate(is_gpu=True)

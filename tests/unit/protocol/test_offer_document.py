@@ -9,7 +9,7 @@ from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import sha256
 from quorate_protocol.limits import OFFER_BYTES_MAX
 from quorate_protocol.messages import frames, offer_gossip
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS, Host, Pool
 from quorate_protocol.messages.envelope import seal
 from quorate_protocol.messages.offer import (
     CACHED_MAX,
@@ -25,13 +25,13 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover
-from support.offers import a_slot, an_offer
+from support.offers import GPU_MACHINE, MACHINE, a_slot, an_offer
 
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 OPERATOR = KeySigner(b"\x01" * 32)
 OWNER = Address(b"\x02" * 20)
-CPU = Pool("x86_64", "v3", "AuthenticAMD")
-GPU = Pool("hopper", sm_count=132, driver_branch="550", world_size=Small(2))
+CPU = CPUS
+GPU = Pool("H100 SXM", "", Small(2))
 NOW, TTL = UnixSeconds(1_000), 900
 RECORD = b"an attestation record"
 
@@ -83,17 +83,19 @@ def test_a_field_out_of_bounds_is_refused_by_name(
 @pytest.mark.parametrize(
     "slot",
     [
-        replace(a_slot(CPU, 1), gpu="H100"),
-        replace(a_slot(GPU, 1), gpu=""),
+        replace(a_slot(CPU, 1), pool=GPU),
+        replace(a_slot(GPU, 1), pool=CPU),
+        replace(a_slot(GPU, 1), host=MACHINE),
+        replace(a_slot(CPU, 1), host=GPU_MACHINE),
         replace(a_slot(GPU, 1), vram_bytes=0),
-        replace(a_slot(GPU, 1), gpu="H100\n"),
+        replace(a_slot(GPU, 1), pool=Pool("H100\n", "", Small(1))),
         replace(a_slot(CPU, 1), count=Small(0)),
         replace(a_slot(CPU, 1), cpu_millis=0),
         replace(a_slot(CPU, 1), memory_bytes=1 << 62),
         replace(a_slot(CPU, 1), on_demand=Price(10**13)),
         replace(a_slot(CPU, 1), attestation_level=Small(1)),
         replace(a_slot(CPU, 1), record=sha256(RECORD)),
-        replace(a_slot(CPU, 1), host=Pool("x86_64", "v9", "AuthenticAMD")),
+        replace(a_slot(CPU, 1), host=Host("x86_64", "v9")),
     ],
 )
 def test_a_slot_that_contradicts_itself_is_refused(slot: SlotOffer) -> None:

@@ -8,7 +8,7 @@ from quorate_protocol.codec import canonical
 from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.limits import OFFER_GOSSIP_BYTES_MAX
 from quorate_protocol.messages import offer_gossip
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.messages.envelope import Envelope, seal
 from quorate_protocol.messages.offer import WITHDRAWN, Offer, OfferEnvelope
 from quorate_protocol.messages.offer_gossip import OfferGossip
@@ -20,7 +20,7 @@ from quorate_protocol.rules.offer_gate import (
     OfferGate,
     OwnerStanding,
 )
-from quorate_protocol.units import Address, Seconds, Signature, UnixSeconds
+from quorate_protocol.units import Address, Seconds, Signature, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover
 from support.offers import a_slot, an_offer
@@ -28,9 +28,8 @@ from support.offers import a_slot, an_offer
 DOMAIN = Domain(31337, Address(b"\x11" * 20))
 OPERATOR, OTHER = KeySigner(b"\x01" * 32), KeySigner(b"\x02" * 32)
 OWNER, SECOND = Address(b"\x02" * 20), Address(b"\x03" * 20)
-HOST = Pool("x86_64", "v3", "AuthenticAMD")
 NOW, TTL = 1_000, Seconds(900)
-STANDING = OwnerStanding(OPERATOR.address, {HOST.id(): 2})
+STANDING = OwnerStanding(OPERATOR.address, {CPUS.id(): 2})
 SNAPSHOT = MarketSnapshot({OWNER: STANDING, SECOND: STANDING})
 
 
@@ -39,7 +38,7 @@ def gate(snapshot: MarketSnapshot = SNAPSHOT) -> OfferGate:
 
 
 def offering(seq: int = 1, owner: Address = OWNER, **changes: object) -> Offer:
-    offer = an_offer(owner, seq, NOW + TTL, (a_slot(HOST, 100_000, 2),))
+    offer = an_offer(owner, seq, NOW + TTL, (a_slot(CPUS, 100_000, 2),))
     return replace(offer, **changes)  # type: ignore[arg-type]
 
 
@@ -93,8 +92,8 @@ def test_what_any_peer_can_see_is_wrong_is_rejected(data: bytes) -> None:
         (gossip(offering(expires=UnixSeconds(NOW + 10**6))), "expires"),
         (gossip(offering(), OTHER), "is not the operator key"),
         (gossip(offering(owner=Address(b"\x09" * 20))), "is not registered"),
-        (gossip(offering(slots=(a_slot(HOST, 1, 3),))), "3 run slots, and their owner has 2"),
-        (gossip(offering(slots=(a_slot(replace(HOST, level="v4"), 1),))), "has 0 stake slots"),
+        (gossip(offering(slots=(a_slot(CPUS, 1, 3),))), "3 run slots, and their owner has 2"),
+        (gossip(offering(slots=(a_slot(Pool("T4", "", Small(1)), 1),))), "has 0 stake slots"),
     ],
 )
 def test_what_depends_on_time_or_chain_is_ignored(data: bytes, words: str) -> None:

@@ -32,6 +32,7 @@ from quorate_protocol.units import (
     Signature,
     UnixSeconds,
 )
+from support.offers import MACHINE
 
 NOW = 1_000
 PROVIDER = Address(b"\x01" * 20)
@@ -48,7 +49,7 @@ ASSIGNMENT = Assignment(
     Seconds(60),
     UnixSeconds(NOW + 5),
 )
-ACCEPT = Accept(HASH, Seconds(10), Seconds(1), Seconds(5), UnixSeconds(NOW))
+ACCEPT = Accept(HASH, MACHINE.digest(), Seconds(10), Seconds(1), Seconds(5), UnixSeconds(NOW))
 COMMIT_BY = NOW + 10 + 60 + 5 + DEVNET.commit_grace
 REVEAL = Reveal(HASH, PROVIDER, ExitStatus(0), OUTPUT, SALT)
 COMMIT = Commit(
@@ -272,7 +273,9 @@ def test_commit_of_another_class_is_refused() -> None:
     [(10**6, NOW, Code.BAD_AMOUNT), (1, NOW - 100, Code.STALE), (1, NOW + 6, Code.STALE)],
 )
 def test_an_accept_out_of_bounds_is_refused(quoted: int, time: int, code: Code) -> None:
-    accept = Accept(HASH, Seconds(quoted), Seconds(1), Seconds(5), UnixSeconds(time))
+    accept = Accept(
+        HASH, MACHINE.digest(), Seconds(quoted), Seconds(1), Seconds(5), UnixSeconds(time)
+    )
     with pytest.raises(Refused) as caught:
         step(machine.Assigned(), AcceptReceived(sealed(accept), PROVIDER))
     assert caught.value.code is code

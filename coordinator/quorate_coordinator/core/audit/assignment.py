@@ -91,7 +91,6 @@ def _sign(
         index=index,
         blind=blind,
         batch=batch,
-        class_id=job.class_id,
         phase=phase,
         is_drawn=is_drawn,
     )

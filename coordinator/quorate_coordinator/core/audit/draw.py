@@ -139,7 +139,7 @@ def is_out_of_patience(context: StepContext, phase: Running, place: BatchPlace) 
 
 def _has_left(context: StepContext, place: BatchPlace, pool: Hash32) -> bool:
     """After its last slot of the class was closed, a provider gets no new assignments."""
-    hosts = context.state.hosts.get(pool)
+    hosts = context.state.pool_slots.get(pool)
     is_closed = hosts is not None and (
         place.slot.index < 0  # the primary was matched and has no slot of the list
         or hosts.slots[place.slot.index].active_until != FOREVER

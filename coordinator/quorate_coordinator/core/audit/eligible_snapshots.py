@@ -4,7 +4,7 @@
 only the withdrawals of owners that are not drawn. Jobs with equal lists share it.
 """
 
-from quorate_coordinator.core.model.entities import EligibleSnapshot, HostList, SlotList
+from quorate_coordinator.core.model.entities import EligibleSnapshot, PoolSlots, SlotList
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.messages.eligible_list import EligibleList
 from quorate_protocol.units import Hash32
@@ -54,7 +54,7 @@ def remove_job(context: StepContext, root: Hash32) -> None:
 
 def _list_number(context: StepContext, pool: Hash32) -> int:
     state = context.state
-    slots = (state.hosts.get(pool) or HostList()).slots
+    slots = (state.pool_slots.get(pool) or PoolSlots()).slots
     number = state.newest_slot_lists.get(pool)
     known = state.slot_lists.get(number) if number is not None else None
     if number is None or known is None or (known.slots is not slots and known.slots != slots):

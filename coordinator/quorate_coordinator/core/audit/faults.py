@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from quorate_coordinator.core.model.accusations import Case, Fault
 from quorate_coordinator.core.model.effects import Evidence, OpenCase
 from quorate_coordinator.core.model.entities import Job
-from quorate_coordinator.core.model.lease import Lease, Revealed
+from quorate_coordinator.core.model.lease import Lease, Revealed, class_of
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import escrows, held_pay
 from quorate_protocol.limits import DAY, JURORS
@@ -63,18 +63,29 @@ def judge(context: StepContext, job: Job, faulted: list[Lease], struck: Sequence
             _accuse_if_due(context, lease.provider)
 
 
+def doubt(context: StepContext, job: Job, outvoted: list[Lease], counted: Sequence[Lease]) -> None:
+    """They gave another result than the group, and two of their own class did not confirm it: no
+    fault. Those of `counted` are audited again until they have agreed often enough.
+    """
+    for lease in outvoted:
+        if lease in counted:
+            _keep(context, job, lease, is_in_no_case=True)
+            text = f"execution {lease.index}: 0x{lease.provider.hex()} is not paid, and at no fault"
+            context.note(job.id, "outvoted", text)
+        if not is_killed(lease):
+            held_pay.reexecute_after_fault(context, lease.provider, job)
+
+
+def _keep(context: StepContext, job: Job, lease: Lease, is_in_no_case: bool) -> None:
+    image = image_digest(job.submission.spec.image)
+    fault = Fault(lease.assignment_hash, job.id, job.order.client, context.at, is_in_no_case, image)
+    before = context.state.faults.get(lease.provider) or ()
+    context.state.faults[lease.provider] = (*before, fault)[-FAULTS_KEPT:]
+
+
 def _strike(context: StepContext, job: Job, lease: Lease) -> None:
     owner, has_died = lease.provider, is_killed(lease)
-    fault = Fault(
-        lease.assignment_hash,
-        job.id,
-        job.order.client,
-        context.at,
-        has_died,
-        image_digest(job.submission.spec.image),
-    )
-    before = context.state.faults.get(owner) or ()
-    context.state.faults[owner] = (*before, fault)[-FAULTS_KEPT:]
+    _keep(context, job, lease, is_in_no_case=has_died)
     text = f"execution {lease.index}: 0x{owner.hex()} is outside the accepted group, a strike"
     if not has_died:
         context.note(job.id, "faulted", f"{text} for 90 days")
@@ -224,7 +235,7 @@ def contradiction_of(context: StepContext, job: Job, lease: Lease) -> Lease | No
         if isinstance(other.phase, Revealed)
         and not is_killed(other)
         and other.provider != lease.provider
-        and other.assignment.message.pool == lease.assignment.message.pool
+        and class_of(other) == class_of(lease)
     ]
     counts = Counter(_result(other) for other in others if _result(other) != _result(lease))
     if not counts:

@@ -95,24 +95,33 @@ def _confirm(
     found: list[confirmation.Repeat],
     is_exhausted: bool,
 ) -> Job:
-    """Accepts the group. If somebody gave another result, two members repeat it before: the next
-    ones replace those that did not, and then owners whom the beacon draws.
+    """Accepts the group. If somebody gave another result in a determinism class of the group, two
+    members of that class repeat it before: the next ones replace those that did not, and then
+    owners whom the beacon draws.
     """
     members, result = committed_leases(context, job), leases.result_of(group[0])
+    kinds = {lease.assignment_hash: leases.class_of(lease) for lease in members}
+    results = [(leases.result_of(lease), kinds[lease.assignment_hash]) for lease in members]
+    disputed, unconfirmed = confirmation.disputed(results, result), set[Hash32]()
+    for kind in sorted(disputed):
+        missing = confirmation.missing(found, result, kind)
+        if missing:
+            unconfirmed.add(kind)
+            of_kind = [lease for lease in group if kinds[lease.assignment_hash] == kind]
+            begun = repeats.begin(context, job, of_kind, missing)
+            if begun.phase != job.phase:  # `job` may itself be a repeat that nobody answered
+                return begun
+            job = begun
+    is_empty = job.empty_draw is not None and job.empty_draw.batch == len(job.batches)
+    is_over = is_exhausted or is_empty
+    if unconfirmed and not is_over and len(drawn_leases(context, job)) < EXECUTIONS_MAX:
+        return _escalate(context, job, 1)
     wrong = [lease for lease in members if leases.result_of(lease) not in (None, result)]
-    missing = confirmation.missing(found, result) if wrong else 0
-    if missing:
-        begun = repeats.begin(context, job, group, missing)
-        if begun.phase != job.phase:  # `job` may itself be a repeat that nobody answered
-            return begun
-        job, wrong = begun, []
-        is_empty = job.empty_draw is not None and job.empty_draw.batch == len(job.batches)
-        is_over = is_exhausted or is_empty
-        if not is_over and len(drawn_leases(context, job)) < EXECUTIONS_MAX:
-            return _escalate(context, job, 1)
     silent = [lease for lease in outside if leases.result_of(lease) is None]
-    faulted = [lease for lease in members if lease in wrong or lease in silent]
-    return _accept(context, job, group, faulted)
+    guilty = [lease for lease in wrong if kinds[lease.assignment_hash] in disputed - unconfirmed]
+    faulted = [lease for lease in members if lease in guilty or lease in silent]
+    outvoted = [lease for lease in wrong if lease not in guilty]
+    return _accept(context, job, group, faulted, outvoted)
 
 
 def _executions(
@@ -143,7 +152,9 @@ def _escalate(context: StepContext, job: Job, count: int) -> Job:
     return context.put(job, phase=AwaitingRound(number, count, later, ()))
 
 
-def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Lease]) -> Job:
+def _accept(
+    context: StepContext, job: Job, group: list[Lease], faulted: list[Lease], outvoted: list[Lease]
+) -> Job:
     rule = job.ack.message.rule
     verdict = _sign_verdict(context, job, Outcome.ACCEPTED, group, faulted)
     name = rule.name.lower().replace("_", "-")
@@ -151,15 +162,17 @@ def _accept(context: StepContext, job: Job, group: list[Lease], faulted: list[Le
         job.id, "verdict", f"accepted ({name}): {len(group)} agree, {len(faulted)} faulted"
     )
     struck = faults.counted(context, job, faulted)
+    doubted = faults.counted(context, job, outvoted)
     if job.held_verdict is not None:
-        is_again, counted = True, (*group, *struck)
+        is_again, counted = True, (*group, *struck, *doubted)
         job = held_pay.apply_reexecution(context, job, verdict, group)
     else:
-        is_again, counted = False, _audited(context, job, group, struck)
+        is_again, counted = False, _audited(context, job, group, [*struck, *doubted])
         job = _settle_accepted(context, job, verdict, group)
     job = _publish(context, job, verdict, committed_leases(context, job), counted, is_again)
     if rule is not Label.UNVERIFIED:
         faults.judge(context, job, faulted, struck)
+        faults.doubt(context, job, outvoted, doubted)
     return job
 
 

@@ -13,10 +13,9 @@ from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.model.tables import LIVE_BYTES
 from quorate_coordinator.core.money import escrows, ledger
 from quorate_protocol.limits import EXECUTIONS_VERIFIED, OWNERS_MIN_ADAPTIVE, OWNERS_MIN_QUORUM, USD
-from quorate_protocol.messages.classes import determinism_class, job_class
+from quorate_protocol.messages.classes import job_class
 from quorate_protocol.messages.commitment import secret_hash
 from quorate_protocol.messages.envelope import Envelope
-from quorate_protocol.messages.job_spec import image_digest
 from quorate_protocol.messages.signed import Ack, Order, Session
 from quorate_protocol.messages.views import PlanRequest
 from quorate_protocol.refusals import Code, Refused
@@ -324,7 +323,7 @@ def _new_job(
     is_escrowed: bool,
 ) -> Job:
     eligible = context.state.market.eligible(pool)
-    host = offers.host_of(context, pool)
+    product = offers.pool_of(context, pool)
     trust_class = job_class(submission.spec.kind, submission.spec.compare.comparator, pool)
     secret = context.derive("x")
     ack = Ack(
@@ -341,8 +340,6 @@ def _new_job(
         fee_bps=context.rules.fee_bps,
         escrowed=is_escrowed,
     )
-    spec = submission.spec
-    class_id = determinism_class(pool, image_digest(spec.image), host.environment())
     eligible_snapshots.add_job(context, pool, eligible)
     return Job(
         id=job_id,
@@ -350,8 +347,7 @@ def _new_job(
         created_at=context.at,
         ack=context.seal(ack),
         secret=secret,
-        host=host,
-        class_id=class_id,
+        pool=product,
         list_length=eligible.length,
         slot_block_hash=context.state.blocks.get(context.state.own.block) or ZERO_HASH,
         reserved=most,

@@ -16,9 +16,13 @@ from quorate_coordinator.core.model.events import (
     RevealReceived,
 )
 from quorate_coordinator.core.model.lease import Lease
+from quorate_coordinator.core.model.market_index import slot_offer
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import payees, receipts
 from quorate_protocol.messages import frames
+from quorate_protocol.messages.classes import determinism_class
+from quorate_protocol.messages.job_spec import image_digest
+from quorate_protocol.messages.signed import Accept, Commit
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.rules import quotes
 from quorate_protocol.units import Address, DeclineReason, UnixSeconds
@@ -31,6 +35,7 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
     """Raises Refused if it quotes more than what the job declares can take."""
     lease = lease_of(context, event.accept.message.assignment_hash, event.key)
     quotes.check(event.accept.message, context.state.jobs[lease.job_id].submission.spec)
+    _check_host(context, lease, event.accept.message)
     moved, _ = step_lease(context, lease, event)
     if moved is not lease:
         others = context.state.jobs[lease.job_id].leases
@@ -39,6 +44,18 @@ def on_accept(context: StepContext, event: AcceptReceived) -> None:
         context.state.accepts[lease.assignment_hash] = event.accept
         heartbeats.note_accept(context, lease.assignment.message, event.accept.message)
         context.note(lease.job_id, "accepted", f"execution {lease.index}")
+
+
+def _check_host(context: StepContext, lease: Lease, accept: Accept) -> None:
+    """Raises Refused if it names another machine than the offer, whose facts are known."""
+    offer = context.state.providers[lease.provider].offer
+    slot = slot_offer(offer, lease.assignment.message.pool) if offer is not None else None
+    if slot is not None and slot.host.digest() != accept.host:
+        raise Refused(
+            Code.WRONG_CLASS,
+            f"accept.host: your offer says {slot.host}, whose digest is "
+            f"0x{slot.host.digest().hex()}; send the new offer first",
+        )
 
 
 def on_decline(context: StepContext, event: DeclineReceived) -> None:
@@ -82,6 +99,7 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
             f"commit: ciphertext 0x{message.encrypted_output.hex()} is not in the staging store; "
             f"upload it first",
         )
+    _check_class(context, lease, message)
     moved, _ = step_lease(context, lease, event)
     _send_receipt(context, moved, event)
     if moved is lease:
@@ -97,6 +115,19 @@ def on_commit(context: StepContext, event: CommitReceived) -> None:
     shown = event.commit if is_primary else None
     context.note(job.id, "committed", f"execution {lease.index}", shown)
     advance(context, job)
+
+
+def _check_class(context: StepContext, lease: Lease, commit: Commit) -> None:
+    """Raises Refused if it is of another class than its Accept said."""
+    accept = context.state.accepts.get(lease.assignment_hash)
+    spec = context.state.jobs[lease.job_id].submission.spec
+    if accept is not None and commit.class_id != determinism_class(
+        lease.assignment.message.pool,
+        accept.message.host,
+        image_digest(spec.image),
+        spec.profile().digest(),
+    ):
+        raise Refused(Code.WRONG_CLASS, "commit.classId: your Accept named another class")
 
 
 def on_equivocation(context: StepContext, event: EquivocationSeen) -> None:

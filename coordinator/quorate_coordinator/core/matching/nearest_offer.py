@@ -33,7 +33,7 @@ def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
         for slot in offer.slots:
             price, key = price_of(slot), _kind(offer, slot)
             known = kinds.get(key)
-            if slot.host.is_gpu and price and (not known or price < price_of(known[1])):
+            if slot.pool.is_gpu and price and (not known or price < price_of(known[1])):
                 kinds[key] = (offer, slot)
     if not kinds:
         return "no GPU is on offer"
@@ -46,9 +46,9 @@ def nearest_gpu(live: Iterable[Offer], spec: JobSpec) -> str:
 
 
 def _kind(offer: Offer, slot: SlotOffer) -> _Kind:
-    numbers = (slot.host.world_size, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
+    numbers = (slot.pool.gpus, slot.vram_bytes, slot.memory_bytes, slot.cpu_millis)
     disk = (slot.scratch_bytes, slot.output_bytes, slot.input_bytes, offer.store_bytes)
-    names = (slot.gpu, slot.host.architecture, *offer.sandboxes)
+    names = (slot.gpu, slot.host.capability, *offer.sandboxes)
     return (numbers, disk, slot.cuda, offer.kinds, names, offer.images)
 
 
@@ -58,7 +58,7 @@ def _distance(
     offer, slot = item
     lacks = len(_lacking(offer, slot, spec))
     is_other = bool(wanted.model) and slot.gpu.lower() not in gpu_match.names_called(wanted.model)
-    has = min(slot.host.world_size, wanted.count), min(slot.vram_bytes, wanted.vram_bytes_min)
+    has = min(slot.pool.gpus, wanted.count), min(slot.vram_bytes, wanted.vram_bytes_min)
     return lacks, is_other, -has[0], -has[1], price_of(slot)
 
 

@@ -12,7 +12,7 @@ from quorate_coordinator.core.matching import fetched_content
 from quorate_coordinator.core.matching.fetched_content import prefixes_of
 from quorate_coordinator.core.model import market_index, row
 from quorate_coordinator.core.model.columns import Bucket, Positions
-from quorate_coordinator.core.model.entities import HostList, Job, Provider, SlotsElsewhere
+from quorate_coordinator.core.model.entities import Job, PoolSlots, Provider, SlotsElsewhere
 from quorate_coordinator.core.model.events import OfferReceived
 from quorate_coordinator.core.model.needs import busy_or_not, needs_of, staked
 from quorate_coordinator.core.model.row import Needs
@@ -67,7 +67,7 @@ def _not_reported(provider: Provider, known: Offer, offer: Offer) -> tuple[Slots
     """Added run slots count as used by others: the last heartbeat did not report them."""
     found = []
     for slot in offer.slots:
-        pool = slot.host.id()
+        pool = slot.pool.id()
         before = market_index.slot_offer(known, pool)
         added = slot.count - (before.count if before else 0)
         count = provider.taken_elsewhere(pool) + max(0, added)
@@ -88,11 +88,11 @@ def check_stake(state: State, offer: Offer) -> None:
         _check_probation(state, provider)
         return
     for slot in offer.slots:
-        staked = state.market.stake_slots(slot.host.id()).get(offer.provider, 0)
+        staked = state.market.stake_slots(slot.pool.id()).get(offer.provider, 0)
         if slot.count > staked:
             raise Refused(
                 Code.OVER_STAKE,
-                f"offer: {slot.count} run slots of class 0x{slot.host.id().hex()[:16]}, and at "
+                f"offer: {slot.count} run slots of class 0x{slot.pool.id().hex()[:16]}, and at "
                 f"block {state.own.block} their owner has {staked} active stake slots; open more, "
                 "or offer fewer run slots",
             )
@@ -275,12 +275,12 @@ def class_for(
     market.refresh()
     named = [wanted] if wanted != ZERO_HASH else list(market.buckets)
     known = [
-        pool for pool in named if pool in market.buckets and market.hosts[pool].is_gpu == is_gpu
+        pool for pool in named if pool in market.buckets and market.pools[pool].is_gpu == is_gpu
     ]
     needs, looked = busy_or_not(needs_of(spec)), 0
 
     def order(item: Hash32) -> tuple[int, int, Hash32]:
-        return market.hosts[item].world_size, -len(owners_of(context, item)), item
+        return market.pools[item].gpus, -len(owners_of(context, item)), item
 
     for pool in sorted(known, key=order):
         if wanted == ZERO_HASH and not is_thin_too and not _is_of_many(context, pool):
@@ -296,7 +296,7 @@ def class_for(
 
 def _is_of_many(context: StepContext, pool: Hash32) -> bool:
     """Enough owners have had stake in it for long enough (PROTOCOL §2, Job class)."""
-    limits, since = context.rules.limits, context.state.hosts.get(pool, HostList()).since
+    limits, since = context.rules.limits, context.state.pool_slots.get(pool, PoolSlots()).since
     old = (
         owner
         for owner in owners_of(context, pool)
@@ -342,12 +342,12 @@ def median_price(context: StepContext, pool: Hash32) -> Price:
 _ANYBODY = Needs(row.PRESENT, 0, 0)
 
 
-def host_of(context: StepContext, pool: Hash32) -> Pool:
+def pool_of(context: StepContext, pool: Hash32) -> Pool:
     bucket = context.state.market.bucket(pool)
     found = bucket.owners_at(bucket.first(_ANYBODY, row.PRICE_LIMIT, context.at)) if bucket else []
     for owner in found:
         offer = context.state.providers[owner].offer
         slot = market_index.slot_offer(offer, pool) if offer is not None else None
         if slot is not None:
-            return slot.host
+            return slot.pool
     raise Refused(Code.NO_OFFER, "order: no offer of this pool")

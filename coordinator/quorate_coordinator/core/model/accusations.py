@@ -7,13 +7,15 @@ from quorate_protocol.units import ZERO_HASH, Address, Amount, Hash32, UnixSecon
 
 
 class Fault(Struct, frozen=True):
-    """One execution outside the accepted group, which counts against its provider."""
+    """One execution outside the accepted group, which counts against its provider or was outvoted
+    by other determinism classes.
+    """
 
     assignment_hash: Hash32
     job_id: Hash32
     client: Address
     at: UnixSeconds
-    is_in_no_case: bool = False  # its run was killed, or its image cannot be verified
+    is_in_no_case: bool = False  # it was killed or outvoted, or its image cannot be verified
     image: Hash32 = ZERO_HASH  # digest of the job's image
 
 

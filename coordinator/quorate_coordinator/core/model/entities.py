@@ -119,7 +119,7 @@ class Attestation(Struct, frozen=True):
     is_disputed: bool = False
 
 
-class HostList(Struct, frozen=True):
+class PoolSlots(Struct, frozen=True):
     """A pool's list of stake slots, as on chain. `StakeSlot.index` is the position."""
 
     slots: tuple[StakeSlot, ...] = ()
@@ -309,8 +309,7 @@ class Job(Struct, frozen=True):
     created_at: UnixSeconds
     ack: Envelope[Ack]
     secret: Hash32
-    host: Pool
-    class_id: Hash32
+    pool: Pool
     list_length: int
     slot_block_hash: Hash32  # of the block that the Ack names
     reserved: Amount

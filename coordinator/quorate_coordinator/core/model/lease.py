@@ -21,7 +21,7 @@ from quorate_protocol.messages.commitment import check_opens
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.signed import Accept, Assignment, Commit, Decline, Reveal
 from quorate_protocol.refusals import Code, Refused
-from quorate_protocol.units import Address, Hash32, UnixSeconds
+from quorate_protocol.units import ZERO_HASH, Address, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 
 # ------------------------------------------------------------------------------------------- phases
@@ -110,7 +110,6 @@ class Lease(Struct, frozen=True):
     index: int
     blind: Hash32
     batch: int
-    class_id: Hash32
     phase: Phase
     is_drawn: bool = False  # the beacon drew its provider; the matcher chose the others
 
@@ -126,6 +125,12 @@ class Lease(Struct, frozen=True):
     def occupies_slot(self) -> bool:
         """From the assignment until the commit or the end (I2)."""
         return isinstance(self.phase, Assigned | Accepted)
+
+
+def class_of(lease: Lease) -> Hash32:
+    """The determinism class of its Commit; zero without one."""
+    phase = lease.phase
+    return phase.commit.message.class_id if isinstance(phase, WithCommit) else ZERO_HASH
 
 
 def result_of(lease: Lease) -> Hash32 | None:
@@ -300,8 +305,6 @@ def _commit(
             f"commit: no heartbeat named this lease since {phase.heard_at}, and after "
             f"{limits.lease_silence} s it goes to another provider",
         )
-    if commit.message.class_id != lease.class_id:
-        raise Refused(Code.WRONG_CLASS)
     return _to(lease, Committed(commit, stored_at), Effect.SLOT_FREED, Effect.RECEIPT_DUE)
 
 

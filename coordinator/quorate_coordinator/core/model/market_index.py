@@ -15,7 +15,7 @@ from quorate_attestation import fits, gpu_match
 from quorate_coordinator.core.model import attestation_levels
 from quorate_coordinator.core.model import row as rows
 from quorate_coordinator.core.model.columns import Bucket
-from quorate_coordinator.core.model.entities import HostList, Provider
+from quorate_coordinator.core.model.entities import PoolSlots, Provider
 from quorate_coordinator.core.model.needs import sandbox_bits
 from quorate_coordinator.core.model.row import Row
 from quorate_coordinator.core.model.tables import StateTables
@@ -34,7 +34,7 @@ B = TypeVar("B", bound=bytes)
 class _Staked(Struct, frozen=True):
     """Valid for the list `hosts`, from block `first` until before `after`."""
 
-    hosts: HostList | None
+    listed: PoolSlots | None
     first: int
     after: int
     counts: dict[Address, int]  # active slots of each owner
@@ -66,7 +66,7 @@ def price_of(slot: SlotOffer) -> Price:
 
 
 def slot_offer(offer: Offer, pool: Hash32) -> SlotOffer | None:
-    return next((slot for slot in offer.slots if slot.host.id() == pool), None)
+    return next((slot for slot in offer.slots if slot.pool.id() == pool), None)
 
 
 def free_slots(state: StateTables, provider: Provider, pool: Hash32) -> int:
@@ -130,7 +130,7 @@ class MarketIndex:
     def __init__(self, state: StateTables) -> None:
         self._state = state
         self.buckets: dict[Hash32, Bucket] = {}
-        self.hosts: dict[Hash32, Pool] = {}
+        self.pools: dict[Hash32, Pool] = {}
         # the classes in which a provider has rows
         self._classes: dict[Address, tuple[Hash32, ...]] = {}
         self._class_sets: dict[tuple[Hash32, ...], tuple[Hash32, ...]] = {}
@@ -148,7 +148,7 @@ class MarketIndex:
         )
         self._changed_room = (state.leases_in_slots.follow(), state.work_windows.follow())
         self._changed_hosts, self._changed_trust = (
-            state.hosts.follow(),
+            state.pool_slots.follow(),
             state.trust.follow(_changes_trust),
         )
 
@@ -188,12 +188,12 @@ class MarketIndex:
         if provider is None or offer is None:
             now: tuple[Hash32, ...] = ()
         else:
-            now = tuple(slot.host.id() for slot in offer.slots)
+            now = tuple(slot.pool.id() for slot in offer.slots)
             for slot, pool in zip(offer.slots, now, strict=True):
                 bucket = self.buckets.get(pool)
                 if bucket is None:
                     bucket = self.buckets[pool] = Bucket()
-                    self.hosts[pool] = slot.host
+                    self.pools[pool] = slot.pool
                 bucket.put(owner, self._row(provider, offer, slot, pool))
         if before != now:
             for pool in before:
@@ -214,7 +214,7 @@ class MarketIndex:
             if bucket is None:
                 continue
             if bucket.is_idle():
-                del self.buckets[pool], self.hosts[pool]
+                del self.buckets[pool], self.pools[pool]
                 self._kept.pop(pool, None)
                 self._staked.pop(pool, None)
             elif not len(bucket):
@@ -256,9 +256,9 @@ class MarketIndex:
             memory=slot.memory_bytes,
             cpu_millis=slot.cpu_millis,
             vram=slot.vram_bytes,
-            gpus=slot.host.world_size if slot.gpu else 0,
+            gpus=slot.pool.gpus,
             model=rows.model_number(slot.gpu.lower()),
-            capability=gpu_match.capability_of(slot.gpu, slot.host.architecture) if slot.gpu else 0,
+            capability=gpu_match.capability_of(slot.host),
             scratch=slot.scratch_bytes,
             output=slot.output_bytes,
             inputs=slot.input_bytes,
@@ -271,18 +271,18 @@ class MarketIndex:
     # ---- stake, eligible slots and trust of a class
 
     def staked(self, pool: Hash32) -> frozenset[Address]:
-        block, hosts = self._state.own.block, self._state.hosts.get(pool)
+        block, listed = self._state.own.block, self._state.pool_slots.get(pool)
         known = self._staked.get(pool)
-        if known is not None and known.hosts is hosts and known.first <= block < known.after:
+        if known is not None and known.listed is listed and known.first <= block < known.after:
             return known.owners
-        slots = hosts.slots if hosts is not None else ()
+        slots = listed.slots if listed is not None else ()
         counts = Counter(slot.owner for slot in slots if slot.is_active(block))
         owners = frozenset(counts)
         turns = [
             edge for slot in slots for edge in (slot.active_from, slot.active_until) if edge > block
         ]
         self._staked[pool] = _Staked(
-            hosts, block, min(turns, default=1 << 62), dict(counts), owners
+            listed, block, min(turns, default=1 << 62), dict(counts), owners
         )
         before = known.owners if known is not None else frozenset()
         bucket = self.buckets.get(pool)
@@ -295,7 +295,7 @@ class MarketIndex:
         return owners
 
     def stake_slots(self, pool: Hash32) -> dict[Address, int]:
-        if pool not in self._state.hosts:
+        if pool not in self._state.pool_slots:
             return {}  # nothing is cached for classes that only an offer names
         self.staked(pool)
         return self._staked[pool].counts
@@ -309,7 +309,7 @@ class MarketIndex:
         kept = self._kept.get(pool)
         if kept is not None and kept.staked is staked and kept.withdrawn == gone:
             return kept.eligible
-        every = staked.hosts.slots if staked.hosts is not None else ()
+        every = staked.listed.slots if staked.listed is not None else ()
         block = self._state.own.block
         slots = tuple(slot for slot in every if slot.owner not in gone and slot.is_active(block))
         like = kept.eligible if kept is not None else None

@@ -5,12 +5,12 @@ from quorate_coordinator.core.model.entities import (
     Attestation,
     Client,
     EligibleSnapshot,
-    HostList,
     Job,
     JobHold,
     MedianPrice,
     OwnRecord,
     Payee,
+    PoolSlots,
     Provider,
     Sending,
     SlotList,
@@ -39,7 +39,7 @@ class StateTables(Tables):
     def __init__(self) -> None:
         super().__init__()
         self.providers: Table[Address, Provider] = Table(Address, Provider)
-        self.hosts: Table[Hash32, HostList] = Table(Hash32, HostList)
+        self.pool_slots: Table[Hash32, PoolSlots] = Table(Hash32, PoolSlots)
         self.clients: Table[Address, Client] = Table(Address, Client)
         self.payees: Table[Address, Payee] = Table(Address, Payee)
         # by kind: payroll, redeem, locks, or a client's give-back

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 
 from quorate_coordinator.core.model.entities import Client, Decided, Job
 from quorate_coordinator.core.model.events import VoucherReceived
-from quorate_coordinator.core.model.lease import Closed, Lease, Revealed, Silent, result_of
+from quorate_coordinator.core.model.lease import (
+    Closed,
+    Lease,
+    Revealed,
+    Silent,
+    class_of,
+    result_of,
+)
 from quorate_coordinator.core.model.state import State
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_coordinator.core.money import escrows, payees
@@ -53,6 +60,7 @@ def ran(context: StepContext, job: Job, members: list[Lease]) -> list[Ran]:
             pay_of(context, job, lease),
             result_of(lease),
             again.get(lease.assignment_hash),
+            class_of(lease),
         )
         for lease in members
     ]

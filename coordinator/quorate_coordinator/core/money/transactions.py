@@ -181,7 +181,7 @@ def _wanted(context: StepContext) -> Iterator[tuple[Amount, Address]]:
     state, slot_stake = context.state, context.rules.limits.slot_stake
     slots = Counter(
         slot.owner
-        for hosts in state.hosts.values()
+        for hosts in state.pool_slots.values()
         for slot in hosts.slots
         if slot.active_until == FOREVER
     )

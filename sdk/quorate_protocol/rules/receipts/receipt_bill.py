@@ -52,7 +52,7 @@ def ran_of(receipt: Receipt) -> list[Ran]:
             pay = _pay(receipt, item)
             before = found[batch.message.slots[place]].assignment_hash if is_repeated else None
             name = item.commit.message.assignment_hash
-            found.append(Ran(name, pay, result_of(item), before))
+            found.append(Ran(name, pay, result_of(item), before, item.commit.message.class_id))
     return found
 
 

@@ -279,21 +279,24 @@ def _terms(receipt: Receipt) -> Iterator[Check]:
     yield Check("index", len(set(indices)) == len(indices), "each assignment has its own index")
     yield Check(
         "pool",
-        order.pool in (ZERO_HASH, ack.pool) and _host_id(receipt) == ack.pool,
-        "the pool is the one that the order names, if any, and the one of `host`",
+        order.pool in (ZERO_HASH, ack.pool) and _pool_id(receipt) == ack.pool,
+        "the pool is the one that the order names, if any, and the one of `pool`",
     )
-    made = determinism_class(ack.pool, receipt.image, receipt.host.environment())
     yield Check(
         "class",
-        {item.commit.message.class_id for item in receipt.executions} == {made},
-        "all executions are of the determinism class of host and image",
+        all(
+            item.commit.message.class_id
+            == determinism_class(ack.pool, item.accept.message.host, receipt.image, receipt.profile)
+            for item in receipt.executions
+        ),
+        "each execution is of the determinism class of its Accept's host, image and profile",
     )
     yield Check("parties", _are_distinct(receipt), "owners, payouts and networks are distinct")
 
 
-def _host_id(receipt: Receipt) -> Hash32:
-    receipt.host.validate()
-    return receipt.host.id()
+def _pool_id(receipt: Receipt) -> Hash32:
+    receipt.pool.validate()
+    return receipt.pool.id()
 
 
 def _skips(receipt: Receipt, domain: Domain) -> Iterator[Check]:

@@ -15,7 +15,7 @@ from quorate_protocol.rules.receipts.receipt_draws import is_audit_wanted
 from quorate_protocol.rules.receipts.repeat_batch import is_repeat
 from quorate_protocol.rules.settlement import Ran
 from quorate_protocol.rules.verdict import Accepted, Execution
-from quorate_protocol.units import KILLED, PPM_ONE, Hash32, Label, Outcome
+from quorate_protocol.units import KILLED, PPM_ONE, ZERO_HASH, Hash32, Label, Outcome
 from quorate_protocol.values import replace
 
 SUSPICION_MAX_PPM = 200_000
@@ -40,7 +40,9 @@ def checks(receipt: Receipt) -> Iterator[Check]:
     )
     yield Check(
         "verdict:exhausted",
-        not receipt.exhausted_by or verdict.outcome in UNDECIDED or bool(_unconfirmed(receipt)),
+        not receipt.exhausted_by
+        or verdict.outcome in UNDECIDED
+        or bool(_unconfirmed(ran_of(receipt), _result(receipt))),
         "an empty draw is shown only where it decides",
     )
     yield from _repeated(receipt)
@@ -115,14 +117,15 @@ def _accepted(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[C
         "the group is all that agree, but who contradicted itself",
     )
     silent = {x.assignment_hash for x in executions if x.result is None and not x.is_alone}
-    wrong = set(_wrong(receipt))
-    unconfirmed = _unconfirmed(receipt)
-    due = silent if unconfirmed else silent | wrong
+    ran, result = ran_of(receipt), _result(receipt)
+    unconfirmed = _unconfirmed(ran, result)
+    confirmed = _disputed(ran, result) - unconfirmed
+    wrong = {x.assignment_hash for x in _wrong(ran, result) if x.class_id in confirmed}
     yield Check(
         "verdict:confirmed",
         verdict.faulted
-        == tuple(x.assignment_hash for x in ran_of(receipt) if x.assignment_hash in due),
-        "another result is a fault if, and only if, two of the group repeated their own",
+        == tuple(x.assignment_hash for x in ran if x.assignment_hash in silent | wrong),
+        "another result is a fault if, and only if, two of the group repeated theirs in its class",
     )
     yield Check(
         "verdict:unconfirmed",
@@ -136,17 +139,24 @@ def _accepted(receipt: Receipt, executions: tuple[Execution, ...]) -> Iterator[C
     )
 
 
-def _wrong(receipt: Receipt) -> list[Hash32]:
-    ran, group = ran_of(receipt), receipt.verdict.message.group
-    agreed = {item.result for item in ran if item.assignment_hash in group}
-    return [x.assignment_hash for x in ran if x.result is not None and x.result not in agreed]
+def _result(receipt: Receipt) -> Hash32 | None:
+    group = receipt.verdict.message.group
+    return next((x.result for x in ran_of(receipt) if x.assignment_hash in group), None)
 
 
-def _unconfirmed(receipt: Receipt) -> int:
-    ran, group = ran_of(receipt), receipt.verdict.message.group
-    result = next((item.result for item in ran if item.assignment_hash in group), None)
-    missing = confirmation.missing(settlement.repeats_in(ran), result)
-    return missing if result is not None and _wrong(receipt) else 0
+def _wrong(ran: Sequence[Ran], result: Hash32 | None) -> list[Ran]:
+    return [item for item in ran if item.result not in (None, result)]
+
+
+def _disputed(ran: Sequence[Ran], result: Hash32 | None) -> frozenset[Hash32]:
+    return confirmation.disputed(((item.result, item.class_id) for item in ran), result)
+
+
+def _unconfirmed(ran: Sequence[Ran], result: Hash32 | None) -> frozenset[Hash32]:
+    """The classes in which another result is no fault yet."""
+    repeats = settlement.repeats_in(ran)
+    kinds = _disputed(ran, result) if result is not None else ()
+    return frozenset(kind for kind in kinds if confirmation.missing(repeats, result, kind))
 
 
 def _is_enough(receipt: Receipt, executions: tuple[Execution, ...]) -> bool:
@@ -173,14 +183,9 @@ def _was_decided_before(receipt: Receipt) -> bool:
         is_draw = not is_repeat(receipt.batches[count].message)
         if is_draw and isinstance(decision, Accepted):
             result = executions[decision.group[0]].result
-            missing = confirmation.missing(_repeats(receipt, count), result)
-            if not missing or not _is_disputed(receipt, count, result):
+            if not _unconfirmed(_ran(receipt, count), result):
                 return True
     return False
-
-
-def _is_disputed(receipt: Receipt, count: int, result: Hash32 | None) -> bool:
-    return any(item.result not in (None, result) for item in _ran(receipt, count))
 
 
 def _repeated(receipt: Receipt) -> Iterator[Check]:
@@ -193,18 +198,21 @@ def _repeated(receipt: Receipt) -> Iterator[Check]:
         is_due = not confirmation.is_random(again)
         if is_repeat(message):
             ran = _ran(receipt, count + 1)[-len(message.ordered) :]
+            before = _ran(receipt, count)
             named = {item.repeats for item in ran}
+            kinds = {item.class_id for item in before if item.assignment_hash in named}
+            kind = next(iter(kinds), ZERO_HASH)
             results = {item.result for item in executions if item.assignment_hash in named}
             result = next(iter(results), None)
             group = [item for item in executions if item.result == result]
-            missing = confirmation.missing(again, result)
+            missing = confirmation.missing(again, result, kind)
             is_due = (
                 is_due
-                and len(results) == 1
+                and len(results) == len(kinds) == 1
                 and result is not None
                 and len(group) >= 2
                 and len(named) <= missing
-                and _is_disputed(receipt, count, result)
+                and kind in _disputed(before, result)
                 and named <= {item.assignment_hash for item in group}
             )
             if receipt.ack.message.rule is not Label.ADAPTIVE:

@@ -99,6 +99,10 @@ def _after_answer(known: Trusts, summary: Summary, item: ExecutionSummary) -> Tr
 
 def _after_audit(known: Trusts, summary: Summary, item: ExecutionSummary) -> Trusts:
     has_passed = item.end is ExecutionEnd.AGREED
+    if item.end is ExecutionEnd.UNDECIDED:
+        before = (known.by_class.get(summary.trust_class) or Trust()).at(summary.time)
+        doubted = {summary.trust_class: trust_record.after_doubt(before)}
+        return replace(known, by_class={**known.by_class, **doubted})
     known = replace(
         known, checked=known.checked + 1, audits_passed=known.audits_passed + has_passed
     )

@@ -19,7 +19,7 @@ from quorate_protocol.rules import audit_draw
 from quorate_protocol.units import PPM_ONE, ZERO_HASH, Address, BlockNumber, Hash32, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import HOST, Market, Party
+from support.markets.scripted_market import CPUS, Market, Party
 
 
 @pytest.mark.rule("5.17")
@@ -115,7 +115,7 @@ def test_provider_without_open_slots_gets_no_assignment_from_an_older_list() -> 
     staying = next(owner for owner in market.parties if owner != primary)
     owners, closed = list(market.parties), BlockNumber(market.next_block + 1)
     left = [owner for owner in owners if owner not in (primary, staying)]
-    market.chain_says(*(ev.ChainSlotClosed(HOST.id(), owners.index(it), closed) for it in left))
+    market.chain_says(*(ev.ChainSlotClosed(CPUS.id(), owners.index(it), closed) for it in left))
     market.chain_says()
     market.until_decided(job_id)
     asked = {

@@ -4,11 +4,11 @@ A list that differs by one withdrawal costs the bytes of that. A list that no dr
 """
 
 from quorate_coordinator.core.audit import eligible_snapshots
-from quorate_coordinator.core.model.entities import HostList
+from quorate_coordinator.core.model.entities import PoolSlots
 from quorate_coordinator.core.model.step_context import StepContext
 from quorate_protocol.units import ZERO_HASH, UnixSeconds
 from quorate_protocol.values import replace
-from support.markets.scripted_market import HOST, Market, Party
+from support.markets.scripted_market import CPUS, Market, Party
 
 SLOTS, OWNERS, BYTES_MAX = 400, 5, 300
 
@@ -16,10 +16,10 @@ SLOTS, OWNERS, BYTES_MAX = 400, 5, 300
 def test_lists_of_one_class_share_its_slots() -> None:
     market = Market(*(Party(number) for number in range(OWNERS)))
     state = market.core.state
-    few = state.hosts[HOST.id()].slots
+    few = state.pool_slots[CPUS.id()].slots
     whole = tuple(replace(few[index % OWNERS], index=index) for index in range(SLOTS))
     with state.transaction():
-        state.hosts[HOST.id()] = HostList(whole)
+        state.pool_slots[CPUS.id()] = PoolSlots(whole)
     context = StepContext(state, market.core.rules, UnixSeconds(market.at), ZERO_HASH)
     lists, sizes = [], []
     for owner in market.parties:  # one after the other withdraws
@@ -28,9 +28,9 @@ def test_lists_of_one_class_share_its_slots() -> None:
             assert provider.offer is not None
             gone = replace(provider.offer, expires=UnixSeconds(0))
             state.providers[owner] = replace(provider, offer=gone)
-            made = state.market.eligible(HOST.id())
-            eligible_snapshots.add_job(context, HOST.id(), made)
-            eligible_snapshots.add_job(context, HOST.id(), made)
+            made = state.market.eligible(CPUS.id())
+            eligible_snapshots.add_job(context, CPUS.id(), made)
+            eligible_snapshots.add_job(context, CPUS.id(), made)
         lists.append(made)
         sizes.append(len(market.core.snapshot()))
     assert [len(made.slots) for made in lists] == [320, 240, 160, 80, 0]
@@ -42,12 +42,12 @@ def test_lists_of_one_class_share_its_slots() -> None:
         found = state.market.list_of(made.root)
         assert (found.root, found.slots, found.length) == (made.root, made.slots, SLOTS)
     with state.transaction():
-        eligible_snapshots.add_job(context, HOST.id(), lists[-1])
+        eligible_snapshots.add_job(context, CPUS.id(), lists[-1])
     assert len(state.slot_lists) == 1, "equal, if not the same, after a restore"
     with state.transaction():
-        state.hosts[HOST.id()] = HostList(whole[:-1])
-        shorter = state.market.eligible(HOST.id())
-        eligible_snapshots.add_job(context, HOST.id(), shorter)
+        state.pool_slots[CPUS.id()] = PoolSlots(whole[:-1])
+        shorter = state.market.eligible(CPUS.id())
+        eligible_snapshots.add_job(context, CPUS.id(), shorter)
     assert len(state.slot_lists) == 2, "the chain changed the list"
     with state.transaction():
         for made in (*lists, *lists, lists[-1], shorter):

@@ -34,7 +34,7 @@ from quorate_protocol.units import (
 )
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.markets.scripted_market import CPUS, DOMAIN, Market, Party
 from support.receipts import failures
 
 NO_FEES = replace(DEVNET, strike_fees=Amount(0))
@@ -295,7 +295,7 @@ def test_beacon_chooses_which_held_jobs_are_executed_again(monkeypatch: pytest.M
 @pytest.mark.rule("5.48")
 def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
     market, owner = market_with_held_jobs()
-    slots = market.core.state.hosts[HOST.id()].slots
+    slots = market.core.state.pool_slots[CPUS.id()].slots
     count = len(held_pay.held_jobs_of(market.context(), owner))
     other = next(party for party in market.parties if party != owner)
     for leaver in (other, owner):
@@ -303,5 +303,5 @@ def test_held_jobs_of_an_exiting_provider_get_their_draw_at_once() -> None:
         assert len(held) == count, "somebody else's exit changes nothing"
         left = [slot.index for slot in slots if slot.owner == leaver]
         closed = BlockNumber(market.next_block + 1)
-        market.chain_says(*(ev.ChainSlotClosed(HOST.id(), index, closed) for index in left))
+        market.chain_says(*(ev.ChainSlotClosed(CPUS.id(), index, closed) for index in left))
     assert not held_pay.held_jobs_of(market.context(), owner)

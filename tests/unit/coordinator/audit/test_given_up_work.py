@@ -12,7 +12,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import DeclineReason, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
-from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.markets.scripted_market import CPUS, DOMAIN, Market, Party
 
 
 class DecliningMarket(Market):
@@ -97,7 +97,7 @@ def test_withdrawn_provider_is_skipped_on_record_and_declines_nothing() -> None:
         if lease not in known
     }
     assert market.decliner.owner not in asked
-    eligible = market.core.state.market.eligible(HOST.id())
+    eligible = market.core.state.market.eligible(CPUS.id())
     assert market.decliner.owner not in {slot.owner for slot in eligible.slots}
     market.send_offer(
         market.decliner, replace(offered, seq=Sequence(3), expires=UnixSeconds(market.at + 900))

@@ -22,7 +22,7 @@ from quorate_protocol.rules.offer_gate import OFFERS_BURST
 from quorate_protocol.units import Address, BlockNumber, Sequence, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import KeySigner, recover
-from support.markets.scripted_market import DOMAIN, HOST, Market
+from support.markets.scripted_market import CPUS, DOMAIN, Market
 from support.offers import a_slot, an_offer
 from support.p2p.memory_gossip import MemoryGossip, MemoryGossipHub
 from support.virtual_clock import VirtualClock, run_virtual
@@ -51,7 +51,7 @@ class Gossiped:
     def open_slots(self, first: int) -> None:
         """Registers the provider with one more stake slot."""
         note = ev.ChainProviderRegistered(OWNER, OPERATOR.address, OWNER, hash_tuple("net"))
-        slot = ev.ChainSlotOpened(HOST.id(), first - 1, OWNER, BlockNumber(1))
+        slot = ev.ChainSlotOpened(CPUS.id(), first - 1, OWNER, BlockNumber(1))
         self.market.chain_says(*((note, slot) if first == 1 else (slot,)))
 
     async def take(self, envelope: OfferEnvelope) -> None:
@@ -67,7 +67,7 @@ class Gossiped:
     ) -> None:
         """Publishes an offer, and lets it arrive."""
         expires = int(self.clock.now()) + 800
-        offer = an_offer(owner, seq, expires, (a_slot(HOST, 100_000, slots),))
+        offer = an_offer(owner, seq, expires, (a_slot(CPUS, 100_000, slots),))
         envelope = OfferEnvelope(offer, seal(DOMAIN, offer.signed(), key.sign))
         await self.member.publish(offer_gossip.encode(OfferGossip(envelope)))
         await self.clock.sleep(0.1)

@@ -12,7 +12,7 @@ from quorate_coordinator.core.matching import fetched_content, offers
 from quorate_coordinator.core.model import column_store, columns, lease
 from quorate_coordinator.core.model.columns import Bucket
 from quorate_coordinator.core.model.effects import Effect
-from quorate_coordinator.core.model.entities import HostList, Job, Provider
+from quorate_coordinator.core.model.entities import Job, PoolSlots, Provider
 from quorate_coordinator.core.model.lease import Lease
 from quorate_coordinator.core.model.row import (
     PRESENT,
@@ -30,7 +30,7 @@ from quorate_protocol.codec.eip712 import Domain
 from quorate_protocol.codec.hashing import hash_tuple
 from quorate_protocol.limits import DEVNET
 from quorate_protocol.messages import job_spec
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.messages.envelope import Envelope
 from quorate_protocol.messages.offer import CACHED_PREFIX_BYTES
 from quorate_protocol.messages.signed import Assignment
@@ -60,10 +60,7 @@ from support.offers import a_slot, an_offer
 
 NOW = UnixSeconds(1_000_000)
 GIB = 1 << 30
-HOSTS = (
-    Pool("x86_64", "v3", "AuthenticAMD"),
-    Pool("ampere", sm_count=108, driver_branch="550", world_size=Small(2)),
-)
+HOSTS = (CPUS, Pool("A100 SXM 80GB", "", Small(2)))
 IMAGES = tuple(f"registry.example/image@sha256:{number:064x}" for number in range(3))
 
 
@@ -352,7 +349,7 @@ def test_the_same_provider_is_chosen_as_by_a_scan(
             StakeSlot(i, owner_of(n + 1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0))
             for i, n in enumerate(sorted(staked))
         ]
-        state.hosts[host.id()] = HostList(tuple(slots))
+        state.pool_slots[host.id()] = PoolSlots(tuple(slots))
     asked = waiting_for(
         resources,
         host,
@@ -446,7 +443,7 @@ def test_the_chosen_class_is_the_fitting_one_with_the_most_owners() -> None:
     with state.transaction():
         fill(state, small, 0, host)
         fill(state, ((4000, 4 * GIB, "", 0), *small[1:]), 1, other)
-        state.hosts[host.id()] = HostList(
+        state.pool_slots[host.id()] = PoolSlots(
             (StakeSlot(0, owner_of(1), NOBODY, NOBODY, ZERO_HASH, BlockNumber(0)),)
         )
     spec = waiting_for(job_spec.Resources(), host, 5000).submission.spec
@@ -466,7 +463,7 @@ def test_a_class_with_fewer_gpus_in_a_slot_is_matched_first() -> None:
     state, pair = State(), HOSTS[1]
     size = (4000, 4 * GIB, "A100", 80 * GIB)
     machine: Machine = (size, 2, 1, 0, 5, False, (JobKind.TASK,), 0, 0, False, ANY)
-    eight = replace(pair, world_size=Small(8))
+    eight = replace(pair, gpus=Small(8))
     with state.transaction():
         for number in range(3):
             fill(state, machine, number, eight)

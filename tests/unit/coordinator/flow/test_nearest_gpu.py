@@ -3,7 +3,7 @@
 import pytest
 
 from quorate_coordinator.core.matching.nearest_offer import nearest_gpu
-from quorate_protocol.messages.classes import Pool
+from quorate_protocol.messages.classes import CPUS, Pool
 from quorate_protocol.messages.job_spec import GpuRequest, JobSpec, Resources
 from quorate_protocol.messages.offer import Offer, SlotOffer
 from quorate_protocol.units import Address, Small, UnixSeconds
@@ -12,8 +12,8 @@ from support.messages import a_spec
 from support.offers import a_slot, an_offer
 
 GIB = 1 << 30
-ADA = Pool("ada", sm_count=142, driver_branch="550")
-AMPERE = Pool("ampere", sm_count=108, driver_branch="550", world_size=Small(4))
+ADA = Pool("L40S", "", Small(1))
+AMPERE = Pool("A100 SXM 80GB", "", Small(4))
 
 
 def offered(number: int, *slots: SlotOffer) -> Offer:
@@ -23,8 +23,8 @@ def offered(number: int, *slots: SlotOffer) -> Offer:
 BOOK = (
     offered(1, a_slot(ADA, 900_000)),
     offered(2, a_slot(ADA, 800_000)),
-    offered(3, a_slot(AMPERE, 4_000_000, gpu="A100 SXM 80GB", vram_bytes=80 * GIB)),
-    offered(4, a_slot(Pool("x86_64", "v3", "AuthenticAMD"), 10_000)),
+    offered(3, a_slot(AMPERE, 4_000_000, vram_bytes=80 * GIB)),
+    offered(4, a_slot(CPUS, 10_000)),
 )
 
 

@@ -15,7 +15,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Hash32, Sequence, Small, UnixSeconds
 from quorate_protocol.values import replace
 from quorate_runtime.keys.crypto import recover
-from support.markets.scripted_market import DOMAIN, HOST, Market, Party
+from support.markets.scripted_market import CPUS, DOMAIN, Market, Party
 from support.refusals import refuses
 
 ALIVE_SECONDS = 10
@@ -56,7 +56,7 @@ class Provided(Market):
 
     def heartbeat(self, free: int | None = None, time: int | None = None) -> None:
         """A heartbeat of the first provider with so many free slots."""
-        report = () if free is None else (FreeSlots(HOST.id(), Small(free), Small(0)),)
+        report = () if free is None else (FreeSlots(CPUS.id(), Small(free), Small(0)),)
         seq = Sequence(self.provider.heartbeat_seq + 1)
         beat = Heartbeat(self.first.owner, seq, report, (), UnixSeconds(time or self.at))
         refresh = self.refreshes.of(self.first.owner)
@@ -71,7 +71,7 @@ class Provided(Market):
         """Lets each provider hold so many run slots at once."""
         with self.core.state.transaction():
             for owner in self.parties:
-                self.core.state.work_windows[owner] = (WorkWindow(HOST.id(), slots),)
+                self.core.state.work_windows[owner] = (WorkWindow(CPUS.id(), slots),)
 
     def deafen(self) -> None:
         """No provider receives frames from now on."""
@@ -80,7 +80,7 @@ class Provided(Market):
 
     def free(self) -> int:
         """Run slots of the first provider that the coordinator would assign."""
-        return offers.free_slots(self.context(), self.provider, HOST.id())
+        return offers.free_slots(self.context(), self.provider, CPUS.id())
 
 
 # ------------------------------------------------------------------------------------------- stake
@@ -92,7 +92,7 @@ def test_an_offer_of_more_run_slots_than_stake_slots_is_refused_with_both_number
     slot = replace(market.offer.slots[0], count=Small(200))
     with refuses(Code.OVER_STAKE, r"200 run slots .* has 2 active stake slots"):
         market.take(market.signed(seq=Sequence(2), slots=(slot,)))
-    other = replace(slot, host=replace(HOST, level="v4"), count=Small(1))
+    other = replace(slot, host=replace(CPUS, level="v4"), count=Small(1))
     with pytest.raises(Refused, match="has 0 active stake slots"):
         market.take(market.signed(seq=Sequence(2), slots=(other,)))
     assert market.take(market.signed(seq=Sequence(3), expires=WITHDRAWN))
@@ -101,9 +101,9 @@ def test_an_offer_of_more_run_slots_than_stake_slots_is_refused_with_both_number
 @pytest.mark.rule("3.45")
 def test_a_refresh_is_refused_once_its_stake_is_gone() -> None:
     market = Provided()
-    slots = market.core.state.hosts[HOST.id()].slots
+    slots = market.core.state.pool_slots[CPUS.id()].slots
     mine = next(slot for slot in slots if slot.owner == market.first.owner)
-    market.chain_says(ev.ChainSlotClosed(HOST.id(), mine.index, market.next_block))
+    market.chain_says(ev.ChainSlotClosed(CPUS.id(), mine.index, market.next_block))
     market.chain_says()
     with pytest.raises(Refused, match="has 1 active stake slots"):
         market.take(market.signed(seq=Sequence(2)))
@@ -283,6 +283,6 @@ def test_an_accept_that_arrives_after_its_heartbeat_is_counted_once() -> None:
     market = Provided()
     lease = lease_of_the_first(market)
     market.heartbeat(free=1, time=market.at + 2)
-    assert market.provider.taken_elsewhere(HOST.id()) == 1, "not known to be ours yet"
+    assert market.provider.taken_elsewhere(CPUS.id()) == 1, "not known to be ours yet"
     market.accept(market.first, lease, market.at + 1)
     assert market.provider.elsewhere == ()

@@ -7,7 +7,7 @@ import pytest
 
 from quorate_coordinator.core.model import events as ev
 from quorate_coordinator.core.model.effects import Effect, StoreReceipt, StoreSpec
-from quorate_coordinator.core.model.entities import AwaitingRound, BeaconUsed, Decided, HostList
+from quorate_coordinator.core.model.entities import AwaitingRound, BeaconUsed, Decided, PoolSlots
 from quorate_coordinator.core.model.state import DocumentCache
 from quorate_coordinator.core.money import receipts
 from quorate_protocol.codec import canonical
@@ -20,7 +20,7 @@ from quorate_protocol.values import replace
 from quorate_runtime.actor.actor_codec import PackedCodec
 from quorate_runtime.keys.bls import verify_round
 from quorate_runtime.keys.crypto import recover
-from support.markets.scripted_market import HOST, Market, Party
+from support.markets.scripted_market import CPUS, Market, Party
 
 BASE_BYTES = 10_000  # a job with one auditor: 13 signed messages, its spec and two reveals
 JOURNAL_BYTES = 30_000
@@ -31,9 +31,9 @@ CODEC: PackedCodec[ev.Event, Effect] = PackedCodec(ev.Event, Effect)
 def market_of(slots: int) -> Market:
     """Returns a market of five owners that share `slots` slots."""
     market = Market(*(Party(number) for number in range(5)))
-    few = market.core.state.hosts[HOST.id()].slots
+    few = market.core.state.pool_slots[CPUS.id()].slots
     with market.core.state.transaction():
-        market.core.state.hosts[HOST.id()] = HostList(
+        market.core.state.pool_slots[CPUS.id()] = PoolSlots(
             tuple(replace(few[index % 5], index=index) for index in range(slots))
         )
     return market

@@ -15,7 +15,7 @@ from quorate_protocol.messages.ports import BeaconInfo
 from quorate_protocol.messages.stake_slot import FOREVER, StakeSlot
 from quorate_protocol.units import ZERO_ADDRESS, ZERO_HASH, Address, Amount, BlockNumber, Hash32
 from quorate_runtime.keys.bls import keygen, public_key
-from support.markets.scripted_market import COORDINATOR, HOST, Market, Party
+from support.markets.scripted_market import COORDINATOR, CPUS, Market, Party
 
 OWNER = Address(b"o" * 20)
 BLOCK = BlockNumber(7)
@@ -44,36 +44,36 @@ def test_an_event_of_stakes_becomes_a_note(event: Event, note: ev.ChainNote | No
 def told(market: Market, *notes: ev.ChainNote) -> tuple[StakeSlot, ...]:
     """Returns the slots after notes of the next block."""
     market.chain_says(*notes)
-    return market.core.state.hosts[HOST.id()].slots
+    return market.core.state.pool_slots[CPUS.id()].slots
 
 
 def test_owner_that_leaves_has_no_slot_and_no_lower_end_is_raised() -> None:
     market = Market(Party(0), Party(1))
-    mine, other = market.core.state.hosts[HOST.id()].slots
+    mine, other = market.core.state.pool_slots[CPUS.id()].slots
     out = BlockNumber(mine.active_from + 5)
     slots = told(market, ev.ChainSlotsClosed(mine.owner, out))
     assert slots[0].active_until == out and slots[1] == other
-    assert list(market.core.state.hosts[HOST.id()].since) == [other.owner]
+    assert list(market.core.state.pool_slots[CPUS.id()].since) == [other.owner]
     later = BlockNumber(out + 9)
-    slots = told(market, ev.ChainSlotClosed(HOST.id(), 0, later))
+    slots = told(market, ev.ChainSlotClosed(CPUS.id(), 0, later))
     assert slots[0].active_until == out, "it was closed before"
-    slots = told(market, ev.ChainSlotOpened(HOST.id(), 2, mine.owner, later))
+    slots = told(market, ev.ChainSlotOpened(CPUS.id(), 2, mine.owner, later))
     slots = told(market, ev.ChainSlotsClosed(mine.owner, out))
     assert slots[2].active_until == FOREVER, "opened after that block"
 
 
 def test_slot_whose_stake_was_paid_back_stands_for_nobody() -> None:
     market = Market(Party(0), Party(1))
-    mine = market.core.state.hosts[HOST.id()].slots[0]
+    mine = market.core.state.pool_slots[CPUS.id()].slots[0]
     told(market, ev.ChainSlotsClosed(mine.owner, BlockNumber(mine.active_from + 1)))
-    slots = told(market, ev.ChainSlotFreed(HOST.id(), 0), ev.ChainSlotFreed(HOST.id(), 9))
+    slots = told(market, ev.ChainSlotFreed(CPUS.id(), 0), ev.ChainSlotFreed(CPUS.id(), 9))
     assert len(slots) == 2 and slots[0].owner == ZERO_ADDRESS
     assert not slots[0].is_active(mine.active_from)
 
 
 async def test_slots_that_the_chain_does_not_list_are_freed_when_stake_was_paid_back() -> None:
     market = Market(Party(0), Party(1))
-    mine = market.core.state.hosts[HOST.id()].slots[0]
+    mine = market.core.state.pool_slots[CPUS.id()].slots[0]
     told(market, ev.ChainSlotsClosed(mine.owner, BlockNumber(mine.active_from + 1)))
     empty = bytes(192)
     full = bytes(12) + mine.owner + bytes(96) + mine.active_from.to_bytes(32, "big") + bytes(32)
@@ -90,14 +90,14 @@ async def test_slots_that_the_chain_does_not_list_are_freed_when_stake_was_paid_
 
     chain = Chain()
     follower = ContractFollower(chain, CONTRACTS, COORDINATOR.address, market.core, None, None)  # type: ignore[arg-type]
-    assert await follower._freed(mine.owner, BLOCK) == [ev.ChainSlotFreed(HOST.id(), 0)]
+    assert await follower._freed(mine.owner, BLOCK) == [ev.ChainSlotFreed(CPUS.id(), 0)]
     chain.answer = full
     assert await follower._freed(mine.owner, BLOCK) == []
 
 
 def test_new_network_of_an_owner_is_that_of_its_slots() -> None:
     market = Market(Party(0), Party(1))
-    mine = market.core.state.hosts[HOST.id()].slots[0]
+    mine = market.core.state.pool_slots[CPUS.id()].slots[0]
     slots = told(market, ev.ChainNetworkChanged(mine.owner, Hash32(b"n" * 32)))
     assert [slot.network == b"n" * 32 for slot in slots] == [True, False]
     assert market.core.state.providers[mine.owner].network == b"n" * 32

@@ -11,7 +11,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import ZERO_HASH, Hash32, Price, Seconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import HOST, Market, Party
+from support.markets.scripted_market import CPUS, Market, Party
 from support.messages import a_spec
 from support.refusals import refuses
 
@@ -42,14 +42,14 @@ def test_an_order_for_any_class_gets_one_with_many_long_registered_owners() -> N
     )
     with pytest.raises(Refused) as refused:
         market.order(0, 1)
-    assert refused.value.code is Code.TOO_FEW_OWNERS and HOST.id().hex() in refused.value.detail
+    assert refused.value.code is Code.TOO_FEW_OWNERS and CPUS.id().hex() in refused.value.detail
     nearest = [
         market.plan(a_spec("asked"), 10**6, pool=named).nearest
-        for named in (ZERO_HASH, HOST.id(), Hash32(b"\1" * 32))
+        for named in (ZERO_HASH, CPUS.id(), Hash32(b"\1" * 32))
     ]
     assert "names no class needs 9" in nearest[0] and nearest[1] == ""
     assert nearest[2].startswith("no live offer of pool 0x0101")
-    market.order(0, 2, pool=HOST.id())
+    market.order(0, 2, pool=CPUS.id())
     market.core.rules = replace(
         rules, limits=replace(rules.limits, class_owners_min_any=9, class_owner_age=Seconds(0))
     )

@@ -11,7 +11,7 @@ from quorate_protocol.messages import frames
 from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Amount, Hash32, UnixSeconds
 from quorate_protocol.values import replace
-from support.markets.scripted_market import HOST, Market, Party
+from support.markets.scripted_market import CPUS, Market, Party
 from support.offers import a_slot, an_offer
 from support.refusals import refuses
 
@@ -36,13 +36,13 @@ class Newcomers(Market):
 
     def offers(self, party: Party, slots: int = 1, seq: int = 1, price: int = 50_000) -> None:
         """The owner offers run slots, cheaper than the others, and says that they are free."""
-        offer = an_offer(party.owner, seq, self.at + 900, (a_slot(HOST, price, slots),))
+        offer = an_offer(party.owner, seq, self.at + 900, (a_slot(CPUS, price, slots),))
         self.send_offer(party, offer)
         self._send_heartbeats(is_first=True)
 
     def stakes(self, party: Party, place: int = 20) -> None:
         """The owner opens a stake slot."""
-        self.chain_says(ev.ChainSlotOpened(HOST.id(), place, party.owner, self.next_block))
+        self.chain_says(ev.ChainSlotOpened(CPUS.id(), place, party.owner, self.next_block))
 
     def works(self, nonce: int) -> None:
         """A client orders a job, and accepts that its result is unverified."""
@@ -97,7 +97,7 @@ def test_final_pay_does_not_fall_when_the_stake_goes() -> None:
     market.stakes(market.newcomer)
     market.works(1)
     final = market.vouched()
-    market.chain_says(ev.ChainSlotClosed(HOST.id(), 20, market.next_block))
+    market.chain_says(ev.ChainSlotClosed(CPUS.id(), 20, market.next_block))
     market.works(2)
     assert market.vouched() >= final > 0
     provider = market.core.state.providers[market.newcomer.owner]
@@ -134,7 +134,7 @@ def test_one_run_slot_and_one_newcomer_of_a_network() -> None:
 def test_owners_that_had_stake_before_are_no_newcomers() -> None:
     market = Newcomers(Party(0))
     old = next(iter(market.parties.values()))
-    market.chain_says(ev.ChainSlotClosed(HOST.id(), 0, market.next_block))
+    market.chain_says(ev.ChainSlotClosed(CPUS.id(), 0, market.next_block))
     market.beat()
     market.chain_says()
     with pytest.raises(Refused, match="0 active stake slots"):

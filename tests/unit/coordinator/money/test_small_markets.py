@@ -11,7 +11,7 @@ from quorate_protocol.limits import DEVNET
 from quorate_protocol.refusals import Code
 from quorate_protocol.units import Hash32, Label, Small
 from quorate_protocol.values import replace
-from support.markets.scripted_market import HOST, Market, Party
+from support.markets.scripted_market import CPUS, Market, Party
 from support.refusals import refuses
 
 
@@ -46,7 +46,7 @@ def test_eight_owners_make_a_large_market_and_seven_a_small_one(
 def test_owners_are_counted_and_not_their_slots() -> None:
     market = market_of(7, "mainnet")
     owner, block = next(iter(market.parties)), market.next_block
-    opened = (ev.ChainSlotOpened(HOST.id(), 7 + place, owner, block) for place in range(5))
+    opened = (ev.ChainSlotOpened(CPUS.id(), 7 + place, owner, block) for place in range(5))
     market.chain_says(*opened)
     assert rule_of(market, market.order(0, 1)) is Label.QUORUM_2
 
@@ -65,7 +65,7 @@ def test_provider_without_stake_gets_no_work_in_a_staked_class() -> None:
     """A low price does not help. A provider without stake can lose nothing by lying."""
     market = Market(Party(0, lies=True), *[Party(number) for number in range(1, 5)])
     cheapest = next(iter(market.parties))
-    market.chain_says(ev.ChainSlotClosed(HOST.id(), 0, market.next_block))
+    market.chain_says(ev.ChainSlotClosed(CPUS.id(), 0, market.next_block))
     for number in range(1, 9):
         market.until_decided(market.order(number % 2, number))
     assert {lease.provider for lease in market.core.state.leases.values()} == set(

@@ -18,7 +18,7 @@ from quorate_protocol.rules import settlement
 from quorate_protocol.units import Amount, Label, Milliseconds, Price, UnixSeconds
 from quorate_protocol.values import replace
 from support.markets.large_market import LargeMarket
-from support.markets.scripted_market import HOST, INFO, Market, Party
+from support.markets.scripted_market import CPUS, INFO, Market, Party
 from support.receipt_readers import own_record
 from vectors.generate import message_of
 
@@ -154,7 +154,7 @@ def test_a_stop_frees_the_money_of_the_rest_at_once_and_a_late_commit_is_not_pai
 def test_an_audit_counts_for_trust_whatever_its_pay_is() -> None:
     market = Market(*[Party(number) for number in range(3)])
     with market.core.state.transaction():
-        market.core.state.median_prices[HOST.id()] = MedianPrice(
+        market.core.state.median_prices[CPUS.id()] = MedianPrice(
             Price(10**9), UnixSeconds(2**40)
         )  # ten thousand times the pay of this job
     market.until_decided(market.order(0, 1))

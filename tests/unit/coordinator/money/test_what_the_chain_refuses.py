@@ -13,7 +13,7 @@ from quorate_protocol.rules.settlement import SIGNABLE_MAX
 from quorate_protocol.rules.tabs import Tab
 from quorate_protocol.units import ZERO_HASH, Amount, BlockNumber, UnixSeconds, usd
 from quorate_protocol.values import replace
-from support.markets.scripted_market import COORDINATOR, DOMAIN, HOST, Market, Party
+from support.markets.scripted_market import COORDINATOR, CPUS, DOMAIN, Market, Party
 from support.refusals import refuses
 
 RICH = 2**100  # on a test token anybody can mint such an amount
@@ -73,20 +73,20 @@ def _voucher(market: Market, cumulative: int) -> ev.VoucherReceived:
 
 def test_slot_closing_without_its_opening_changes_nothing() -> None:
     market = Market(Party(0))
-    slots = market.core.state.hosts[HOST.id()].slots
+    slots = market.core.state.pool_slots[CPUS.id()].slots
     market.chain_says(
-        ev.ChainSlotClosed(HOST.id(), 7, BlockNumber(9)),
+        ev.ChainSlotClosed(CPUS.id(), 7, BlockNumber(9)),
         ev.ChainSlotClosed(ZERO_HASH, 0, BlockNumber(9)),
     )
-    assert market.core.state.hosts[HOST.id()].slots == slots
+    assert market.core.state.pool_slots[CPUS.id()].slots == slots
 
 
 def test_a_slot_position_beyond_any_list_takes_no_memory() -> None:
     market = Market(Party(0))
     market.chain_says(
-        ev.ChainSlotOpened(HOST.id(), 2**63, market.clients[0].address, BlockNumber(9))
+        ev.ChainSlotOpened(CPUS.id(), 2**63, market.clients[0].address, BlockNumber(9))
     )
     market.chain_says(
-        ev.ChainSlotOpened(HOST.id(), 2**63, next(iter(market.parties)), BlockNumber(9))
+        ev.ChainSlotOpened(CPUS.id(), 2**63, next(iter(market.parties)), BlockNumber(9))
     )
-    assert len(market.core.state.hosts[HOST.id()].slots) == 1
+    assert len(market.core.state.pool_slots[CPUS.id()].slots) == 1

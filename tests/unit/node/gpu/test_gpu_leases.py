@@ -21,7 +21,7 @@ from support.markets.gpu_provider import (
 )
 from support.markets.provider_world import (
     COORDINATOR,
-    HOST,
+    CPUS,
     PROVIDER,
     STATEMENT_KEY,
     Driver,
@@ -59,7 +59,7 @@ def test_each_lease_gets_its_own_gpus_until_its_commit() -> None:
     driver.advance(second, Committed)
     fourth = assign(driver, 4, ONE, gpu_spec())
     assert driver.execution(fourth).gpus == ("B",)
-    assert free(driver) == {HOST.id(): 1, ONE.id(): 0}, "the CPU slot has a room of its own"
+    assert free(driver) == {CPUS.id(): 1, ONE.id(): 0}, "the CPU slot has a room of its own"
 
 
 @pytest.mark.rule("I2", "4.34")
@@ -170,9 +170,9 @@ def test_the_offer_shrinks_at_once_and_grows_again() -> None:
     assert isinstance(first, effects.SendOffer)
     [second] = driver.do(events.GpusRead(("A", "D")))
     assert isinstance(second, effects.SendOffer) and second.seq > first.seq
-    offered = {slot.host.id(): slot.count for slot in driver.core.offered_slots()}
-    assert offered == {HOST.id(): 1, ONE.id(): 1}
-    assert free(driver) == {HOST.id(): 1, ONE.id(): 1, PAIR.id(): 0}
+    offered = {slot.pool.id(): slot.count for slot in driver.core.offered_slots()}
+    assert offered == {CPUS.id(): 1, ONE.id(): 1}
+    assert free(driver) == {CPUS.id(): 1, ONE.id(): 1, PAIR.id(): 0}
     text = reason(driver, assign(driver, 1, PAIR, gpu_spec(2)))
     assert "does not list them any more" in text
     assert driver.do(events.GpusRead(("A", "D", "X"))) == (), "nothing that is offered changed"
@@ -188,7 +188,7 @@ def test_a_new_price_offers_no_gpu_that_is_gone() -> None:
     [plain, gpus] = driver.core.terms.classes
     dearer = replace(plain, offer=replace(plain.offer, on_demand=Price(90_000)))
     driver.do(events.Configured(replace(driver.core.terms, classes=(dearer, gpus))))
-    assert {slot.host.id(): slot.count for slot in driver.core.offered_slots()}[ONE.id()] == 1
+    assert {slot.pool.id(): slot.count for slot in driver.core.offered_slots()}[ONE.id()] == 1
 
 
 @pytest.mark.rule("4.35")
@@ -251,8 +251,8 @@ def test_a_gpu_slot_takes_only_jobs_for_its_gpus(spec, why: str) -> None:  # typ
 
 def test_a_cpu_slot_takes_no_job_for_gpus() -> None:
     driver = gpu_driver(gpu_slots(ONE, ("A",)))
-    assert "it has no GPU" in reason(driver, assign(driver, 1, HOST, gpu_spec()))
-    assert driver.execution(assign(driver, 2, HOST, make_spec())).gpus == ()
+    assert "it has no GPU" in reason(driver, assign(driver, 1, CPUS, gpu_spec()))
+    assert driver.execution(assign(driver, 2, CPUS, make_spec())).gpus == ()
 
 
 def test_terms_with_a_gpu_in_two_slots_are_a_bug() -> None:

@@ -24,7 +24,7 @@ from quorate_protocol.refusals import Code, Refused
 from quorate_protocol.units import Address, Price, UnixSeconds
 from quorate_protocol.values import replace
 from support.gpu.recorded_inventories import NAMES, RecordedProbe, recorded
-from support.markets.provider_world import HOST, make_terms
+from support.markets.provider_world import CPUS, make_terms
 from support.offers import an_offer
 
 GIB = 1 << 30
@@ -41,12 +41,12 @@ def laid(name: str, *texts: str, prices: tuple[GpuPrice, ...] = PRICED) -> LaidO
 
 
 def divided(name: str, slots: int, *texts: str) -> tuple[RunSlots, ...]:
-    return divide(replace(CONFIG, slots=slots), MACHINE, HOST, laid(name, *texts).classes)
+    return divide(replace(CONFIG, slots=slots), MACHINE, CPUS, laid(name, *texts).classes)
 
 
 def test_each_gpu_is_a_slot_unless_the_owner_says_otherwise() -> None:
     [one] = laid("eight-h100-sxm").classes
-    assert len(one.groups) == 8 and one.host.world_size == 1 and one.price == 1_000_000
+    assert len(one.groups) == 8 and one.pool.gpus == 1 and one.price == 1_000_000
     assert one.model == "H100 SXM" and len({uuid for [uuid] in one.groups}) == 8
     assert laid("eight-h100-sxm", "none") == LaidOut((), ())
 
@@ -54,9 +54,9 @@ def test_each_gpu_is_a_slot_unless_the_owner_says_otherwise() -> None:
 @pytest.mark.rule("0.3")
 def test_a_slot_of_several_gpus_costs_as_much_as_its_gpus() -> None:
     [four] = laid("eight-h100-sxm", "2x3").classes
-    assert len(four.groups) == 3 and four.host.world_size == 2 and four.price == 2_000_000
+    assert len(four.groups) == 3 and four.pool.gpus == 2 and four.price == 2_000_000
     mixed = laid("eight-h100-sxm", "H100:4x1", "1").classes
-    assert [(item.host.world_size, len(item.groups)) for item in mixed] == [(4, 1), (1, 4)]
+    assert [(item.pool.gpus, len(item.groups)) for item in mixed] == [(4, 1), (1, 4)]
     named = [uuid for item in mixed for group in item.groups for uuid in group]
     assert len(set(named)) == len(named) == 8, "no GPU is in two slots"
 
@@ -249,7 +249,7 @@ def test_whatever_the_owner_wants_the_slots_can_be_offered_and_share_no_gpu(
         public_url="u" * url_characters,
     )
     found = lay_out(inventory, config)
-    classes = divide(config, MACHINE, HOST, found.classes)
+    classes = divide(config, MACHINE, CPUS, found.classes)
     terms = replace(make_terms(), classes=classes)
     terms.check_gpus()
     names = {device.uuid: device.model for device in inventory.devices}
